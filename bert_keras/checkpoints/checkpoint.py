@@ -19,7 +19,14 @@ import numpy as np
 
 from bert_keras.checkpoints.names import head_axis
 from bert_keras.config import BertConfig
-from bert_keras.errors import CheckpointError, ConfigError, first_of, one_line, shown
+from bert_keras.errors import (
+    CheckpointError,
+    ConfigError,
+    first_of,
+    one_line,
+    reason_of,
+    shown,
+)
 
 _BLOCK = 1 << 20  # values checked at a time: the mask stays at 1 MB
 
@@ -288,7 +295,7 @@ def as_checkpoint_error(what: str, *errors: type[Exception]) -> Iterator[None]:
     except CheckpointError:
         raise
     except errors as error:
-        raise CheckpointError(f"{what}: {one_line(error)}") from None
+        raise CheckpointError(f"{what}: {one_line(reason_of(error))}") from None
 
 
 # Our entry in a config.

@@ -154,7 +154,6 @@ def run_pretraining_data(options: argparse.Namespace) -> None:
             tokenizer=tokenizer,
             config=config,
             workers=options.workers,
-            say=say,
         )
     for line in report.lines():
         say(line)

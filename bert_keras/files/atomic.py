@@ -136,6 +136,23 @@ def _clear(parent: Path, prefix: str) -> None:
 
 
 @contextlib.contextmanager
+def locked_file(path: Path) -> Iterator[None]:
+    """Hold a lock file, which one process at a time can; it is removed at the end.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.fstat(file.fileno()).st_nlink:  # its holder has just removed it
+            raise BlockingIOError
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; on success it is renamed to `path`.
 

@@ -12,6 +12,7 @@ names and types of google-research/bert `create_pretraining_data.py`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -20,11 +21,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_keras.files.atomic import check_path, replaced_file
+from bert_keras.errors import DataError
+from bert_keras.files.atomic import check_path, locked_file, replaced_file
 from bert_keras.pretraining.blocks import Block, blocks_of, check_documents
 from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.manifest import (
     JOURNAL,
+    LOCK,
     MANIFEST,
     as_text,
     check_job,
@@ -45,6 +48,30 @@ from bert_keras.settings import check_whole_number
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 
+@contextlib.contextmanager
+def journal_of(
+    folder: str | os.PathLike[str], job: Mapping[str, Any]
+) -> Iterator[Journal]:
+    """Yield the journal of a folder, which only one process at a time can open.
+
+    Raises:
+        DataError: another process has it open; or as `Journal`.
+    """
+    check_path("output", folder)
+    place = Path(folder)
+    with contextlib.ExitStack() as stack:
+        with writing(place):
+            place.mkdir(parents=True, exist_ok=True)
+            check_names(place, os.listdir(place))
+            try:
+                stack.enter_context(locked_file(place / LOCK))
+            except BlockingIOError:
+                raise DataError(
+                    "another process writes here: wait for it, or stop it", path=place
+                ) from None
+        yield Journal(place, job)
+
+
 class Journal:
     """The finished shards of a job, each recorded as soon as it is finished.
 
@@ -57,27 +84,19 @@ class Journal:
             written.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], job: Mapping[str, Any]) -> None:
-        check_path("output", folder)
-        self.folder = Path(folder)
+    def __init__(self, folder: Path, job: Mapping[str, Any]) -> None:
+        self.folder = folder
         self.job = dict(job)
         self.shards: dict[int, dict[str, Any]] = {}
         self.manifest = read_manifest(self.folder)
         with writing(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._check_folder()
+            for left in filter(is_partial, os.listdir(folder)):  # of a killed run
+                (folder / left).unlink()
             if self.manifest is not None:
                 check_job(self.folder, self.manifest, self.job)
                 self._keep(self.manifest["shards"])
             else:
                 self._resume()
-
-    def _check_folder(self) -> None:
-        """Raise if there are other files; delete what a killed run left incomplete."""
-        names = os.listdir(self.folder)
-        for name in filter(is_partial, names):
-            (self.folder / name).unlink()
-        check_names(self.folder, names)
 
     def _resume(self) -> None:
         """Read the journal of an unfinished run, if any, and start a complete one."""
@@ -196,39 +215,43 @@ def write_pretraining_data(
         output, to_sentences=to_sentences, tokenizer=tokenizer, config=config
     )
     blocks = _checked(blocks_of(documents, config.block_characters), config)
-    journal = Journal(output, job_of(config, tokenizer, to_sentences))
-    bar = Progress("shards", unit="characters", total=characters, is_shown=say is None)
-    numbers, finished = [], 0
+    with journal_of(output, job_of(config, tokenizer, to_sentences)) as journal:
+        bar = Progress(
+            "shards", unit="characters", total=characters, is_shown=say is None
+        )
+        numbers, finished = [], 0
 
-    def unfinished() -> Iterator[Block]:
-        """Yield the blocks without a shard from an earlier run."""
-        nonlocal finished
-        for block in blocks:
-            numbers.append(block.number)
-            if journal.holds(block.number, block.text_blake2b):
-                bar.skip(block.characters)
+        def unfinished() -> Iterator[Block]:
+            """Yield the blocks without a shard from an earlier run."""
+            nonlocal finished
+            for block in blocks:
+                numbers.append(block.number)
+                if journal.holds(block.number, block.text_blake2b):
+                    bar.skip(block.characters)
+                    finished += 1
+                else:
+                    yield block
+
+        def fields() -> list[str]:
+            return [f"{finished:,} shards"]
+
+        made: Iterator[dict[str, Any]] = map(writer, unfinished())
+        if workers > 1:
+            settings = json.dumps(tokenizer.get_config())
+            place = os.fspath(output)
+            make = functools.partial(
+                shard_writer, place, to_sentences, settings, config
+            )
+            made = map_unordered(make, unfinished(), workers=workers)
+        with bar:
+            for shard in made:
+                journal.add(shard)
                 finished += 1
-            else:
-                yield block
-
-    def fields() -> list[str]:
-        return [f"{finished:,} shards"]
-
-    made: Iterator[dict[str, Any]] = map(writer, unfinished())
-    if workers > 1:
-        settings = json.dumps(tokenizer.get_config())
-        place = os.fspath(output)
-        make = functools.partial(shard_writer, place, to_sentences, settings, config)
-        made = map_unordered(make, unfinished(), workers=workers)
-    with bar:
-        for shard in made:
-            journal.add(shard)
-            finished += 1
-            bar.add(shard["characters"], fields)
-            if say is not None:
-                say(bar.line(fields()))
-    shards = [journal.shards[number] for number in numbers]
-    return journal.finish(len(shards), totals_of(shards, config))
+                bar.add(shard["characters"], fields)
+                if say is not None:
+                    say(bar.line(fields()))
+        shards = [journal.shards[number] for number in numbers]
+        return journal.finish(len(shards), totals_of(shards, config))
 
 
 def _checked(blocks: Iterator[Block], config: PretrainingDataConfig) -> Iterator[Block]:

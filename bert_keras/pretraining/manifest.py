@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # this module does not need TensorFlow
 
 MANIFEST = "manifest.json"
 JOURNAL = "unfinished.jsonl"
+LOCK = ".lock"  # held by the process that writes
 _OURS = re.compile(r"part-\d{5,}\.tfrecord\.gz|manifest\.json|unfinished\.jsonl")
 _PARTIAL = re.compile(rf"\.({_OURS.pattern})\.\d+\.partial")
 _FORMAT = "bert_keras pretraining data 1"
@@ -290,7 +291,7 @@ def is_partial(name: str) -> bool:
 
 def check_names(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
     """Raise DataError unless the files of a folder are those of pretraining data."""
-    whole = sorted(name for name in names if not is_partial(name))
+    whole = sorted(n for n in names if n != LOCK and not is_partial(n))
     others = [name for name in whole if not _OURS.fullmatch(name)]
     if not (MANIFEST in whole or JOURNAL in whole):
         others = others or whole

@@ -31,7 +31,7 @@ from bert_keras.checkpoints import (
     write_huggingface,
 )
 from bert_keras.checkpoints.keras_hub import write_keras_hub
-from bert_keras.checkpoints.safetensors_file import write_tensors
+from bert_keras.checkpoints.safetensors_file import stored_tensors, write_tensors
 from bert_keras.errors import BertKerasError, CheckpointError, ConfigError
 
 CONFIG: dict[str, Any] = {
@@ -592,6 +592,11 @@ def survive(folder: Path, file: str, rounds: int, seed: int) -> dict[str, int]:
             seen["refused"] += 1
     (folder / file).write_bytes(content)
     return seen
+
+
+def test_a_weights_file_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"truncated: No such file or directory$"):
+        stored_tensors(tmp_path / "model.safetensors")
 
 
 def fuzz_folders(tmp_path: Path) -> Iterator[tuple[Path, str]]:

@@ -803,8 +803,11 @@ def test_search_reads_queries_from_standard_input(
 
 
 def test_a_vocabulary_and_examples_of_a_corpus(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("bert_keras.runs.progress._SECONDS_BETWEEN_LINES", -1.0)
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("Low, lower, lowest.\n\nA new low, a newer one.\n\n" * 3)
     folder = tmp_path / "vocabulary"
@@ -826,6 +829,8 @@ def test_a_vocabulary_and_examples_of_a_corpus(
     printed = capsys.readouterr()
     assert printed.out.splitlines()[-1] == str(data)
     assert "documents" in printed.out and "shards: " in printed.err
+    assert main([*command, "--output", str(tmp_path / "quiet"), "--quiet"]) == 0
+    assert "shards: " not in capsys.readouterr().err
     manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["documents"] == 6
     assert manifest["settings"]["max_length"] == 16

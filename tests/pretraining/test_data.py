@@ -323,6 +323,15 @@ def test_a_stopped_run_resumes(tmp_path: Path) -> None:
     assert files_of(folder) == files_of(tmp_path / "whole")
 
 
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    def again(_: str) -> None:
+        refused(lambda: write(tmp_path / "a"), str(tmp_path / "a"), "another process")
+
+    write(tmp_path / "a", say=again)
+    write(tmp_path / "b")
+    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+
+
 def test_another_job_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         write(tmp_path / "begun", say=stop_after(1))

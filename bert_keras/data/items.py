@@ -68,14 +68,14 @@ def as_strings(texts: Any, *, name: str = "texts") -> list[str]:
 def _numbered(texts: Any, name: str) -> Iterable[tuple[int, Any]]:
     """Return the rows of a sequence or of an iterator with their numbers."""
     values = texts if isinstance(texts, str | bytes) else unwrapped(texts)
-    if isinstance(values, str | bytes | set | frozenset):
-        raise DataError(f"`{name}` must be a list of strings; received {shown(texts)}")
-    try:
-        return enumerate(iter(values))
-    except TypeError:
-        raise DataError(
-            f"`{name}` must be a list of strings; received {shown(texts)}"
-        ) from None
+    known = isinstance(values, Iterable) or hasattr(values, "__len__")
+    if not known or isinstance(values, str | bytes | set | frozenset):
+        raise _not_a_list(texts, name)
+    return enumerate(iter(values))
+
+
+def _not_a_list(texts: Any, name: str) -> DataError:
+    return DataError(f"`{name}` must be a list of strings; received {shown(texts)}")
 
 
 def _item(value: Any, forms: Forms, name: str, row: int) -> Any:

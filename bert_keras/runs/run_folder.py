@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import fcntl
 import hashlib
 import itertools
 import json
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.errors import CheckpointError, ConfigError, reason_of, shown
-from bert_keras.files.atomic import replaced_file, replaced_folder
+from bert_keras.files.atomic import locked_file, replaced_file, replaced_folder
 
 SETTINGS, CURVES = "run.json", "curves.jsonl"
 CHECKPOINTS, MODEL = "checkpoints", "model"
@@ -68,11 +67,10 @@ class RunFolder:
             else:
                 self._check_new()
                 self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / _LOCK, "w")  # noqa: SIM115 kept open
+            self._lock = contextlib.ExitStack()
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._lock.enter_context(locked_file(self.path / _LOCK))
             except BlockingIOError:
-                self._lock.close()
                 raise CheckpointError(
                     f"{self.path}: another process trains here: wait for it, or stop it"
                 ) from None

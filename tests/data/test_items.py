@@ -155,7 +155,7 @@ def test_two_columns_are_not_two_rows() -> None:
         ([["a"]], "received at 0"),
         ({"text": [None]}, "received at 0"),
         ({"text": Frame({"text": ["a"]})}, "`texts['text']` must be a list of strings"),
-        (LazyFrame(), "(LazyFrame)"),
+        (LazyFrame(), "must be a list of strings"),
     ],
 )
 def test_what_is_rejected(given: Any, part: str) -> None:

@@ -92,10 +92,10 @@ class CorpusReport:
     def lines(self) -> list[str]:
         """Return the report in short lines."""
         kinds = Counter(self.forms.values())
-        files = ", ".join(f"{count} {form}" for form, count in kinds.items())
+        files = ", ".join(f"{form} {count}" for form, count in kinds.items())
         said = [
             f"{self.documents:,} documents, {self.characters:,} characters; "
-            f"files: {files or 'none'}"
+            f"files by form: {files or 'none'}"
         ]
         if self.empty:
             said.append(f"{self.empty:,} documents without text left out")

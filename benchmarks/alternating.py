@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 _READY = "ready\n"
@@ -83,8 +84,27 @@ def times_as_fast(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
 
 
+def result_of(command: Sequence[Any], **settings: Any) -> Any:
+    """Return the JSON in the last line that a program prints; exit if it fails.
+
+    `settings` are those of `subprocess.run`.
+    """
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings}
+    done = subprocess.run(command, text=True, check=False, **settings)
+    if done.returncode:
+        sys.exit(done.stderr or done.returncode)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def machine() -> dict[str, Any]:
     """Return the versions, the processor and its features."""
     from bert_keras.runs.environment import environment, processor_features
 
     return {**environment(), "features": processor_features()}
+
+
+def write_results(path: Path | None, results: Any) -> None:
+    """Write results and the machine as JSON, if there is a path."""
+    if path is not None:
+        text = json.dumps({"machine": machine(), "results": results}, indent=2)
+        path.write_text(text + "\n", encoding="utf-8")

@@ -30,14 +30,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
 import numpy as np
-import seeded_runs
+from inputs import DATA, encoder_path
 
 from bert_keras import Classification, TrainConfig, train
 from bert_keras.data.table import Columns, read_columns
 from bert_keras.files.atomic import replaced_file
 
 ROOT = Path(__file__).resolve().parents[1]
-SHARED = ROOT.parent / "shared/data"
 TEST_MESSAGES = 1000
 BY_DEFAULT = "default"
 
@@ -99,7 +98,7 @@ def emails(seed: int) -> Data:
 
 def messages(count: int, seed: int) -> Data:
     rows = read_columns(
-        SHARED / "sms_spam/SMSSpamCollection",
+        DATA / "sms_spam/SMSSpamCollection",
         columns={"label": 0, "text": 1},
         header="no",
     )
@@ -110,7 +109,7 @@ def messages(count: int, seed: int) -> Data:
 
 def glue(name: str, score: str, columns: dict[str, Any], header: str) -> Data:
     train, test = (
-        read_columns(SHARED / f"glue_{name}/{part}.tsv", columns=columns, header=header)
+        read_columns(DATA / f"glue_{name}/{part}.tsv", columns=columns, header=header)
         for part in ("train", "dev")
     )
     return Data(train, None, test, score)
@@ -133,7 +132,7 @@ def scored(data: Data, config: TrainConfig, seed: int) -> tuple[float, int]:
     with tempfile.TemporaryDirectory() as folder:
         result = train(
             Classification,
-            encoder=seeded_runs.encoder_path(),
+            encoder=encoder_path(),
             train=data.train,
             dev=data.dev,
             test=data.test,
@@ -190,8 +189,8 @@ def main() -> None:
     # Seeds in the outer loop, so that a time limit affects all settings alike.
     for seed in range(1, options.seeds + 1):
         for name in options.data:
-            if name != "emails" and not SHARED.is_dir():
-                print(f"{name}: skipped, there is no {SHARED}")
+            if name != "emails" and not DATA.is_dir():
+                print(f"{name}: skipped, there is no {DATA}")
                 continue
             scores = found.setdefault(name, {})
             configs = {BY_DEFAULT: TrainConfig(), **HAND[name]}

@@ -31,8 +31,8 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
-import seeded_runs
 from default_settings import emails, messages
+from inputs import encoder_path
 
 from bert_keras import Classification, Predictor, TrainConfig, explain, load, train
 from bert_keras.explanations import Explanation
@@ -66,7 +66,7 @@ def trained(name: str, folder: Path) -> Predictor:
         data = DATA[name](0)
         result = train(
             Classification,
-            encoder=seeded_runs.encoder_path(),
+            encoder=encoder_path(),
             train=data.train,
             dev=data.dev,
             test=data.test,

@@ -41,7 +41,7 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
-import seeded_runs
+from inputs import encoder_path
 
 from bert_keras import (
     BertEncoder,
@@ -120,7 +120,7 @@ class Comparison:
         self.epochs = options.epochs or self.setting.epochs
         self.folder = folder
         self.keep = options.keep
-        self.minilm = seeded_runs.encoder_path()
+        self.minilm = encoder_path()
         read = multi30k if self.name == "translation" else scitldr
         self.train = first(read(options.data, "train"), options.rows)
         self.dev = first(read(options.data, "dev"), options.dev_rows)

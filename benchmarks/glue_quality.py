@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import seeded_runs
+from inputs import DATA, encoder_path
 
 from bert_keras.data.table import Columns, read_columns
 from bert_keras.scoring.classification import (
@@ -26,7 +27,6 @@ from bert_keras.scoring.classification import (
 )
 from bert_keras.scoring.correlation import pearson, spearman
 
-DATA = Path(__file__).resolve().parents[2] / "shared/data"
 BATCH, MAX_LENGTH = 32, 128
 
 
@@ -91,7 +91,7 @@ def predict_bert_keras(
         task = Classification(recipe.classes, pairs="text_pair" in train)
     else:
         task = Regression.from_columns(train)
-    model = new_model(task, seeded_runs.encoder_path(), config)
+    model = new_model(task, encoder_path(), config)
     fit(model, train, config)
     answers = Predictor(model).predict(texts_of(dev))
     key = "label" if recipe.classes else "score"
@@ -103,7 +103,7 @@ def predict_transformers(
 ) -> list[str]:
     from peer import TransformersPeer
 
-    peer = TransformersPeer(seeded_runs.encoder_path(), recipe.classes, seed)
+    peer = TransformersPeer(encoder_path(), recipe.classes, seed)
     peer.fine_tune(
         texts_of(train),
         train["label"],

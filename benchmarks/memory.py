@@ -14,9 +14,10 @@ import argparse
 import json
 import os
 import resource
-import subprocess
 import sys
 import time
+
+from alternating import result_of
 
 WAYS: dict[str, dict[str, object]] = {
     "plain": {},
@@ -61,7 +62,8 @@ def measure(size: str, batch: int, length: int, way: dict[str, object]) -> None:
     freeze_layers(encoder, config.freeze_layers)
     if config.lora_rank:
         add_lora(encoder, config.lora_rank, seed=3)
-    optimizer = new_optimizer(config.settled(task, 100), steps=100)
+    config = config.settled(task, 100, encoder.config.hidden_size)
+    optimizer = new_optimizer(config, steps=100)
     optimizer.build(model.trainable_variables)
     rows = batch // config.accumulation
     ids = np.random.default_rng(4).integers(5, 1000, (rows, length), dtype="int32")
@@ -108,15 +110,9 @@ def main() -> None:
     print("|---|---|---|---|---|", flush=True)
     plain = 0.0
     for way in WAYS:
-        done = subprocess.run(
-            [sys.executable, *sys.argv, "--way", way],
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            check=True,
-        )
-        found = json.loads(done.stdout.splitlines()[-1])
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        command = [sys.executable, *sys.argv, "--way", way]
+        found = result_of(command, env=environment)
         peak = found["peak"] / 1e9
         plain = plain or peak
         print(

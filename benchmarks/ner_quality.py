@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import seeded_runs
+from inputs import DATA, encoder_path
 
-DATA = Path(__file__).resolve().parents[2] / "shared/data/wnut17"
 FILES = {"train": "wnut17train.conll", "test": "emerging.test.annotated"}
 # The rate of our examples for this encoder; small encoders need more than BERT-base.
 EPOCHS, BATCH, RATE, MAX_LENGTH = 3, 32, 2e-4, 128
@@ -45,9 +45,8 @@ def predict_bert_keras(train: Any, test: Any, seed: int) -> list[list[str]]:
         max_length=MAX_LENGTH,
         seed=seed,
     )
-    model = new_model(
-        TokenClassification.from_columns(train), seeded_runs.encoder_path(), config
-    )
+    task = TokenClassification.from_columns(train)
+    model = new_model(task, encoder_path(), config)
     fit(model, train, config)
     return [row["tags"] for row in Predictor(model).predict(test["text"])]
 
@@ -60,9 +59,9 @@ def predict_transformers(train: Any, test: Any, seed: int) -> list[list[str]]:
     torch.manual_seed(seed)
     torch.set_num_threads(os.cpu_count() or 1)
     tags = ["O", *sorted({tag for row in train["label"] for tag in row} - {"O"})]
-    tokenizer = AutoTokenizer.from_pretrained(seeded_runs.encoder_path())
+    tokenizer = AutoTokenizer.from_pretrained(encoder_path())
     model = AutoModelForTokenClassification.from_pretrained(
-        seeded_runs.encoder_path(), num_labels=len(tags)
+        encoder_path(), num_labels=len(tags)
     )
 
     def batch_of(sentences: list[list[str]]) -> Any:
@@ -114,7 +113,7 @@ def predict_transformers(train: Any, test: Any, seed: int) -> list[list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--data", type=Path, default=DATA / "wnut17")
     parser.add_argument("--limit", type=int, default=0, help="sentences; 0: all")
     seeded_runs.add_arguments(parser)
     options = parser.parse_args()

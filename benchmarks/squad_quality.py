@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import seeded_runs
+from inputs import DATA, encoder_path
 
 from bert_keras.data.squad import place_of, read_squad
 from bert_keras.data.table import Columns
 from bert_keras.scoring.answers import squad1_scores
 
-DATA = Path(__file__).resolve().parents[2] / "shared/data/squad_v1.1/half.json"
 # A learning rate and batch size with which a small encoder learns in one epoch.
 BATCH, RATE, MAX_LENGTH, STRIDE, MAX_ANSWER, N_BEST = 8, 1e-4, 384, 128, 30, 20
 
@@ -57,7 +57,7 @@ def answer_bert_keras(train: Columns, dev: Columns, seed: int, epochs: int) -> A
         max_length=MAX_LENGTH,
         seed=seed,
     )
-    model = new_model(QuestionAnswering(), seeded_runs.encoder_path(), config)
+    model = new_model(QuestionAnswering(), encoder_path(), config)
     fit(model, train, config)
     items = list(zip(dev["question"], dev["context"], strict=True))
     return [row["answer"] for row in Predictor(model).predict(items)]
@@ -73,10 +73,8 @@ class SpanPeer:
         torch.manual_seed(seed)
         torch.set_num_threads(os.cpu_count() or 1)
         self.seed = seed
-        self.tokenizer = AutoTokenizer.from_pretrained(seeded_runs.encoder_path())
-        self.model = AutoModelForQuestionAnswering.from_pretrained(
-            seeded_runs.encoder_path()
-        )
+        self.tokenizer = AutoTokenizer.from_pretrained(encoder_path())
+        self.model = AutoModelForQuestionAnswering.from_pretrained(encoder_path())
 
     def windows(self, columns: Columns) -> list[dict[str, Any]]:
         """Return the windows of all questions, each with its row."""
@@ -180,7 +178,8 @@ def answer_transformers(train: Columns, dev: Columns, seed: int, epochs: int) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=DATA)
+    half = DATA / "squad_v1.1/half.json"
+    parser.add_argument("--data", type=Path, default=half)
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--limit", type=int, help="maximum questions of each split")
     seeded_runs.add_arguments(parser)

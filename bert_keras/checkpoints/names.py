@@ -197,7 +197,7 @@ class _Spelling:
         table: canonical name to theirs.
         layers: the pattern of what stands before a layer's number in theirs.
         lacks: the start of the error for other names.
-        plain: makes one spelling of those that count as equal when read.
+        plain: maps spellings that count as equal when read to one of them.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class _Spelling:
         self._number = re.compile(rf"(?<={layers}){_NUMBER}(?=[./])")
 
     def canonical(self, theirs: str) -> str | None:
-        """Return the canonical name, or `None` if they have another weight there."""
+        """Return the canonical name of theirs, or `None` if it has none."""
         theirs = self._plain(theirs)
         number = self._number.search(theirs)
         ours = self._canonical.get(self._number.sub("#", theirs))
@@ -222,7 +222,7 @@ class _Spelling:
         return ours.replace("#", number.group()) if number else ours
 
     def spelled(self, name: str) -> str:
-        """Return their name of a canonical one; a CheckpointError if there is none."""
+        """Return their name of a canonical one; raise a CheckpointError if none."""
         number = _OUR_NUMBER.search(name)
         theirs = None if "#" in name else self._table.get(_OUR_NUMBER.sub("#", name))
         if theirs is None:
@@ -340,7 +340,7 @@ def from_encoder_decoder(name: str) -> Renamed | None:
 
 
 def to_encoder_decoder(name: str) -> Renamed:
-    """Return the name of a canonical one in an `EncoderDecoderModel`."""
+    """Return the `EncoderDecoderModel`'s name of a canonical one."""
     if name in PROJECTION:
         return Renamed(PROJECTION[name], name.endswith("/kernel"))
     if name == DECODER_OUTPUT:
@@ -365,7 +365,7 @@ def from_google(name: str) -> Renamed | None:
 
 
 def to_google(name: str) -> Renamed:
-    """Return Google's name of a canonical one; a CheckpointError if there is none."""
+    """Return Google's name of a canonical one; raise a CheckpointError if none."""
     return Renamed(_GOOGLE.spelled(name), _is_google_output(name))
 
 

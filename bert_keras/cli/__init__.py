@@ -1,4 +1,5 @@
 """The command line: one verb, one library call.
 
-Read `main` first; `arguments` holds what each verb takes.
+Read `main` and `parser` first. The module of a verb holds its own arguments, and
+`arguments` and `options` those that several verbs share.
 """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MODEL = "model folder or hf://owner/name"
 ASKED = f"{MODEL}, or what `export` wrote"
 ROWS = "TSV, CSV, JSONL or Parquet file"
-# Roles with an option of their own, and its place; `explain --target` is no column.
+# Roles with their own option, and its `dest`; `explain --target` is not a column.
 _ROLES = {
     **{role: role for role in ("text", "text_pair", "label", "source")},
     "target": "target_column",

@@ -19,7 +19,8 @@ def add_completion(parser: argparse.ArgumentParser) -> None:
         choices=("bash", "zsh", "fish"),
         metavar="SHELL",
         help='bash, zsh or fish; `eval "$(bert-keras completion bash)"` in ~/.bashrc, '
-        "the same for zsh, or `bert-keras completion fish | source`",
+        "the same for zsh; for fish, write the output to "
+        "~/.config/fish/completions/bert-keras.fish",
     )
 
 

@@ -210,11 +210,10 @@ def options_table(config: type) -> str:
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of Markdown; `|` in a cell is escaped."""
+    """Return a table of Markdown; `|` in a cell becomes `/`."""
     lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
-    for row in rows:
-        cells = [cell.replace("|", r"\|") for cell in row]
-        lines.append(f"| {' | '.join(cells)} |")
+    for cells in rows:
+        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return "\n".join(lines)
 
 

@@ -173,7 +173,7 @@ def _learned(
 def _tf_text_pieces(
     words: dict[str, int], most: int, min_count: int, known: list[str]
 ) -> list[str]:
-    """Return the pieces that tf-text's trainer finds apart from the known tokens."""
+    """Return the pieces that tf-text's trainer finds besides the known tokens."""
     from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
 
     found = wordpiece_tokenizer_learner_lib.learn(

@@ -142,10 +142,11 @@ def find_strategy(name: str = "auto") -> Devices:
         ConfigError: the strategy is unknown, or its devices are missing.
     """
     check_choice("strategy", name, STRATEGIES)
-    return _MAKERS[_what_is_there() if name == "auto" else name]()
+    return _MAKERS[_detected() if name == "auto" else name]()
 
 
-def _what_is_there() -> str:
+def _detected() -> str:
+    """Return the name of the first available strategy."""
     if len(_cluster_workers()) > 1 or int(os.environ.get(_SLURM_TASKS, "1")) > 1:
         return "multi-worker"
     is_named = any(os.environ.get(variable) for variable in _TPU_NAMES)
@@ -189,7 +190,7 @@ def _multi_worker() -> Devices:
             f"`strategy` multi-worker needs {_CLUSTER} with a cluster of workers, or "
             "srun; found neither"
         )
-    number = _place_of_this(workers)
+    number = _own_place(workers)
     try:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:
@@ -252,7 +253,8 @@ def _cluster_workers() -> list[tuple[str, int]]:
     return [(kind, n) for kind in kinds for n in range(len(cluster.get(kind, ())))]
 
 
-def _place_of_this(workers: list[tuple[str, int]]) -> int:
+def _own_place(workers: list[tuple[str, int]]) -> int:
+    """Return the number of this process among the workers."""
     task = _tf_config().get("task") or {}
     with contextlib.suppress(ValueError, TypeError, KeyError):
         return workers.index((task["type"], int(task["index"])))

@@ -183,7 +183,7 @@ def is_optional(name: str) -> bool:
 
 
 def _of_one_text(name: str, inputs: dict[str, Any]) -> Any:
-    """Return the input of packed rows that is equivalent to one text a row."""
+    """Return the input of packed rows that is equivalent to one text per row."""
     kind = name.removeprefix(TARGET)
     ones = ops.ones_like(inputs[f"{name.removesuffix(kind)}padding_mask"])
     if kind == "position_ids":

@@ -34,7 +34,7 @@ _WORD_VECTORS = contextvars.ContextVar[Callable[[Any], Any] | None](
 
 @contextlib.contextmanager
 def _setting(variable: contextvars.ContextVar[Any], value: Any) -> Iterator[None]:
-    """Set a variable within, in this thread alone."""
+    """Set a context variable in the block, in this thread only."""
     token = variable.set(value)
     try:
         yield

@@ -205,9 +205,7 @@ def _folder(output: str | os.PathLike[str]) -> str:
 
 
 def _finished(folder: str, job: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the manifest of a finished folder of the same job, `None` if there is
-    none.
-    """
+    """Return the manifest of a folder that this job has finished, else `None`."""
     sizes = filesystems.sizes_in(folder)
     check_names(folder, sizes)
     if MANIFEST not in sizes:

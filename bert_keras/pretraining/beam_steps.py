@@ -120,9 +120,7 @@ def _lengths_name(work: str, group: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Assigns the documents of each file to blocks; settings of
-    `PretrainingDataConfig`.
-    """
+    """Assigns the documents of each file to blocks, see `blocks_of`."""
 
     work: str
     characters: int

@@ -114,9 +114,7 @@ class Journal:
                 self.shards[shard["number"]] = shard
 
     def holds(self, number: int, text_hash: str) -> bool:
-        """Return whether the shard of a block is finished; a DataError if of other
-        text.
-        """
+        """Return whether the shard of a block is finished; other text is an error."""
         shard = self.shards.get(number)
         if shard is None:
             return False

@@ -328,6 +328,4 @@ class PretrainingLoop(TrainingLoop):
             tokens=token_counts,
             read=lambda dataset: read_batches(dataset, phase.data),
         ):
-            yield self.progress.add(
-                made.sums, made.totals, made.is_made, made.tokens, made.waited
-            )
+            yield self.progress.add(made)

@@ -14,6 +14,7 @@ import tensorflow as tf
 from bert_keras.config import BertConfig
 from bert_keras.runs.progress import Progress
 from bert_keras.training.loop import UpdateProgress
+from bert_keras.training.train_step import Made
 
 TRAINING = 3  # a backward pass takes twice the products of the forward pass
 
@@ -113,22 +114,11 @@ class PretrainingProgress(UpdateProgress):
         yield
         self._scoring_seconds = time.perf_counter() - start
 
-    def add(
-        self,
-        sums: Mapping[str, Any],
-        totals: Mapping[str, Any],
-        is_made: Any,
-        tokens: Any,
-        waited: float,
-    ) -> dict[str, float] | None:
-        """Count an update; returns a row when one is due.
-
-        `sums`, `totals` and `is_made` are returned by `TrainStep`; `tokens` are the
-        `token_counts` of its batches, for which it `waited` seconds.
-        """
+    def add(self, made: Made) -> dict[str, float] | None:
+        """Count an update with `token_counts`; returns a row when one is due."""
         self.step += 1
-        self._updates.append((sums, totals, is_made, tokens))
-        self._waited += waited
+        self._updates.append((made.sums, made.totals, made.is_made, made.tokens))
+        self._waited += made.waited
         row = self.end_row() if self.step % self.row_every == 0 else None
         self._bar.add(
             1, lambda: _fields(row or self._row()), ends=self.step == self.steps
@@ -240,9 +230,7 @@ def with_prefix(value: float) -> str:
 
 
 def token_counts(inputs: Mapping[str, Any]) -> Any:
-    """Return real tokens, positions and squared lengths of texts of a batch, float32
-    [3].
-    """
+    """Return a batch's real tokens, positions and squared text lengths, float32 [3]."""
     mask = tf.cast(inputs["padding_mask"], tf.float32)
     positions = inputs.get("position_ids")
     if positions is None:

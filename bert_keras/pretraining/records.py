@@ -156,8 +156,7 @@ def record_places(
     count: int,
     seed: int,
 ) -> list[tuple[str, int]]:
-    """Return the place of `count` examples: the file, and the number of the record in
-    it.
+    """Return the file and the number of the record of each of `count` examples.
 
     Earlier records of their epoch are read, but not decoded. `first` is the number of
     examples before them, from the start of the data set; the other arguments are as in
@@ -260,8 +259,9 @@ def parts_in_order(
 def _epoch_seeds(
     seed: int, epochs: int | None, redraw: bool, first: int
 ) -> tf.data.Dataset:
-    """Return a number for each epoch from `first`, int64, with room for the number
-    of an example.
+    """Return a seed for each epoch from `first`, int64, with 30 low bits of 0.
+
+    The number of an example is added to it.
     """
     room = tf.constant(30, tf.int64)
     if redraw and epochs is not None:

@@ -122,7 +122,7 @@ def script_values(name: str) -> dict[str, str]:
 
 
 def write_file(path: str | os.PathLike[str], content: str) -> Path:
-    """Write a file, whole or not at all, and return its path.
+    """Write a file atomically and return its path.
 
     Raises:
         DataError: it cannot be written.

@@ -264,8 +264,9 @@ class ScoredAnswers:
         return best_threshold(self._golds, self._best, self._nulls)
 
     def scores(self, *, abstain_below: float) -> dict[str, Any]:
-        """Return the scores of the official script, 2.0's if some have no answer, with
-        calibration error, diagram, and the effect of abstaining.
+        """Return the official scores, calibration and the effect of abstaining.
+
+        The official scores are those of SQuAD 2.0 if a question has no answer.
         """
         sure = self.confidence[:, self.confidence.shape[1] // 2]
         return {

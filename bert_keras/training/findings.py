@@ -231,6 +231,6 @@ def explained_mistakes(
 
 
 def _unique(lines: Sequence[int]) -> dict[int, int]:
-    """Return the row of each line that only one row begins at."""
+    """Return the row of each line on which only one row begins."""
     counts = collections.Counter(lines)
     return {line: row for row, line in enumerate(lines) if counts[line] == 1}

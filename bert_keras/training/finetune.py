@@ -466,7 +466,7 @@ def evaluate(
 
 
 def _by_slice(parts: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return the scores of slices by column and value, without those not known."""
+    """Return the scores of slices by column and value, without unknown ones."""
     return {
         f"by {name}": {
             row["slice"]: {

@@ -320,23 +320,16 @@ def summary(
         per_run[run] = {name: of_run[name][best_score] for name in splits}
         if any("diverged" in each for each in scores.values()):
             per_run[run]["diverged"] = int("diverged" in of_run)
-    mean: dict[str, dict[str, float]] = {}
-    deviation: dict[str, dict[str, float]] = {}
+    mean: dict[str, dict[str, float]] = {split: {} for split in splits}
+    deviation: dict[str, dict[str, float]] = {split: {} for split in splits}
     for split in splits:
-        found = [each[split] for each in scores.values()]
-        columns: dict[str, list[Any]] = {
-            key: [each.get(key) for each in found] for key in found[0]
-        }
-        columns = {
-            key: values
-            for key, values in columns.items()
-            if all(isinstance(value, float) for value in values)
-        }
-        mean[split] = {key: float(np.mean(each)) for key, each in columns.items()}
-        deviation[split] = {
-            key: float(np.std(each, ddof=1)) if len(each) > 1 else 0.0
-            for key, each in columns.items()
-        }
+        first, *others = (each[split] for each in scores.values())
+        for key, value in first.items():
+            values = [value, *(other.get(key) for other in others)]
+            if all(isinstance(each, float) for each in values):
+                mean[split][key] = float(np.mean(values))
+                spread = float(np.std(values, ddof=1)) if others else 0.0
+                deviation[split][key] = spread
     return {"per_run": per_run, "mean": mean, "standard_deviation": deviation}
 
 

@@ -3,8 +3,8 @@
 Each tracker uses the library's own client. A resumed run is a new run of MLflow and of
 Weights & Biases, which begins with the curves so far.
 
-A tracker that cannot start is an error. One that fails later, such as a server that is
-gone, is given up with a warning: the model is worth more than its curves.
+A tracker that cannot start is an error. One that fails later, for example because its
+server is down, is dropped with a warning: the model is worth more than its curves.
 """
 
 from __future__ import annotations

@@ -135,8 +135,8 @@ def test_help_and_table_list_every_field(
 
 def test_the_table_of_an_example() -> None:
     assert options_table(Example).splitlines()[2:] == [
-        "| `--rate` | a number above 0 and below 1 (share) | 0.5 | share of 100% "
-        "\\| a half |",
+        "| `--rate` | a number above 0 and below 1 (share) | 0.5 | share of 100% / a "
+        "half |",
         "| `--count` | a whole number from 2 to 9 | all of them | some |",
         "| `--parts` | several, each a number from 0 to 1 |  | several |",
         "| `--word` | `one`, `two` | one | a word |",

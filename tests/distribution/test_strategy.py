@@ -91,7 +91,7 @@ def test_the_chief_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     tell(monkeypatch, {**TWO, "chief": ["localhost:0"]}, type="worker", index="1")
     workers = module._cluster_workers()
     assert workers == [("chief", 0), ("worker", 0), ("worker", 1)]
-    assert module._place_of_this(workers) == 2
+    assert module._own_place(workers) == 2
 
 
 def test_a_slurm_step_is_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """Export a trained model as a SavedModel: strings in, answers out.
 
-The graph holds core TensorFlow ops and three of tensorflow-text that every TF Serving
-since 2.14 includes; any other op is rejected, since a server does not load a model with
-an unknown op.
+The graph may hold core TensorFlow ops and the three ops of tensorflow-text that every
+TF Serving since 2.14 includes; any other op is rejected, since a server does not load a
+model with an unknown op.
 """
 
 from __future__ import annotations

@@ -271,7 +271,6 @@ def write_int8(
         kind: `openvino` or `onnx`.
         batches: inputs of the model by name, for OpenVINO.
     """
-    check_int8(kind)
     if kind == "onnx":
         quantization = package("onnxruntime.quantization", "int8 for onnx")
         with _quiet():

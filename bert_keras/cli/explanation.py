@@ -41,7 +41,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
         parser,
         "view",
         VIEWS,
-        "words that made the answers; attention of all layers and heads; or a map of "
+        "words that led to the answers; attention of all layers and heads; or a map of "
         "the texts by their vectors",
     )
     add_path(
@@ -77,7 +77,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
         parser,
         "projection",
         PROJECTIONS,
-        "how --view map projects vectors onto the plane; tsne and umap need packages",
+        "projection of the vectors for --view map; tsne and umap need bert_keras[maps]",
     )
     add_count(parser, "batch_size", 32, "rows computed at once", unit="rows")
     add_columns(parser, label=False)

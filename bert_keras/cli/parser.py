@@ -24,7 +24,7 @@ VERBS = {
         "compare the scores, curves and settings of runs on a page",
     ),
     "predict": ("prediction", "print predictions for texts, one JSON object per line"),
-    "explain": ("explanation", "show the words that made a model's answers, as a page"),
+    "explain": ("explanation", "show which words led to a model's answers, as a page"),
     "features": ("prediction", "write vectors of texts or of their tokens to a file"),
     "search": (
         "prediction",

@@ -117,7 +117,8 @@ def map_texts(
             f"`texts` must be at least {least} for the projection {projection}; "
             f"{received(len(strings))}"
         )
-    if labels == "predicted":
+    if isinstance(labels, str):
+        check_choice("labels", labels, ("predicted",))
         labels = _predicted(model, strings, batch_size)
     names = tuple(map(str, labels)) if labels is not None else ()
     if names and len(names) != len(strings):

@@ -26,6 +26,7 @@ from bert_keras.explanations.words import Word
 from bert_keras.files.json_file import json_text
 from bert_keras.inference.predictor import Predictor, load, parts_of
 from bert_keras.report.page import write_file
+from bert_keras.scoring.embeddings import cosines
 from bert_keras.settings import (
     ATTRIBUTIONS,
     BASELINES,
@@ -276,9 +277,8 @@ def answers_of(
     vectors = np.array(
         [row["embedding"] for row in predictor.predict(flat, batch_size=batch_size)]
     ).reshape(len(items), 2, -1)
-    norms = np.maximum(np.linalg.norm(vectors, axis=-1), 1e-12)
-    cosines = np.einsum("nd,nd->n", vectors[:, 0], vectors[:, 1]) / norms.prod(-1)
-    return [{"similarity": float(cosine)} for cosine in cosines]
+    found = cosines(vectors[:, 0], vectors[:, 1])
+    return [{"similarity": float(cosine)} for cosine in found]
 
 
 def _printable(part: Any) -> Any:

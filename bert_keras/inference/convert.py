@@ -41,7 +41,7 @@ from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.files.atomic import CONFIG, FILES, check_output_place, replaced_folder
 from bert_keras.files.json_file import read_json
 from bert_keras.inference import tf_hub
-from bert_keras.inference.model_card import Source, keep_readme, write_card
+from bert_keras.inference.model_card import Source, write_readme
 from bert_keras.inference.model_folder import config_of, load_model, tokenizer_of
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.settings import check_choice
@@ -165,13 +165,11 @@ def convert(
             tokenizer.save(folder, max_length=config.get("max_position_embeddings"))
         notes += _convert_pooling(checkpoint, folder if to == "huggingface" else None)
         if to == "huggingface":
-            if keep_readme(target, folder):
+            found = Source(os.fspath(source), checkpoint.origin)
+            with as_checkpoint_error(place, ConfigError):
+                is_kept = write_readme(target, folder, card=card, source=found)
+            if is_kept:
                 notes.append("README.md is kept: it is not a card of bert_keras")
-            elif card:
-                found = Source(os.fspath(source), checkpoint.origin)
-                name = Path(os.path.realpath(target)).name
-                with as_checkpoint_error(place, ConfigError):
-                    write_card(folder, name=name, source=found)
     return notes
 
 

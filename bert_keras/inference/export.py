@@ -1,8 +1,8 @@
 """Export a trained model as a SavedModel: strings in, answers out.
 
-The graph holds core TensorFlow ops and three of tensorflow-text that every TF Serving
-since 2.14 includes; any other op is rejected, since a server does not load a model with
-an unknown op.
+The graph may hold core TensorFlow ops and the three ops of tensorflow-text that every
+TF Serving since 2.14 includes; any other op is rejected, since a server does not load a
+model with an unknown op.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
             would hold an op that a stock server lacks.
         CheckpointError: the folder cannot be written.
     """
-    _check_backend()
+    check_backend("export")
     check_path("output", output)
     target = Path(output)
     for name in _OF_A_MODEL:
@@ -117,16 +117,18 @@ def write_saved_model(model: TaskModel, folder: str | os.PathLike[str]) -> None:
         BertKerasError: as `export_model` does.
         CheckpointError: the folder holds something other than a SavedModel.
     """
-    _check_backend()
+    check_backend("export")
     with replaced_folder(folder, files=_FILES, needed=GRAPH) as new:
         _write(model, new)
 
 
-def _check_backend() -> None:
-    if keras.config.backend() != "tensorflow":
+def check_backend(what: str) -> None:
+    """Raise a BertKerasError unless Keras runs on TensorFlow."""
+    backend = keras.config.backend()
+    if backend != "tensorflow":
         raise BertKerasError(
-            "export needs Keras on TensorFlow (KERAS_BACKEND=tensorflow); it runs on "
-            f"{keras.config.backend()}; save a model folder and export that"
+            f"{what} needs Keras on TensorFlow, KERAS_BACKEND=tensorflow; received "
+            f"{backend}: save a model folder and use that"
         )
 
 

@@ -106,37 +106,38 @@ class Source(NamedTuple):
     origin: str
 
 
-def write_card(
-    folder: str | os.PathLike[str],
+def write_readme(
+    old: str | os.PathLike[str],
+    new: Path,
     *,
-    name: str,
+    name: str | None = None,
+    card: bool = True,
     report: Mapping[str, Any] | None = None,
     source: Source | None = None,
-) -> None:
-    """Write the card of a model folder that has its config and tokenizer already.
+) -> bool:
+    """Write the README.md of a model folder, its card; another README.md is kept.
 
     Args:
-        folder: the model folder.
-        name: name of the model.
+        old: the folder that `new` is about to replace; need not exist. Its README.md is
+            copied if it is not one of our cards.
+        new: the new folder, which has its config and tokenizer already.
+        name: name of the model; by default that of `old`.
+        card: whether to write a card.
         report: `TrainResult.report`; without it, the card has no data and no scores.
         source: what the folder was converted from, if it was.
-    """
-    text = model_card(folder, name=name, report=report, source=source)
-    (Path(folder) / CARD).write_text(text, encoding="utf-8")
 
-
-def keep_readme(old: str | os.PathLike[str], new: Path) -> bool:
-    """Copy a folder's README.md that is not one of our cards; return if there is one.
-
-    Args:
-        old: a folder that `new` is about to replace; need not exist.
-        new: gets the copy.
+    Returns:
+        Whether the README.md of `old` is kept.
     """
     readme = Path(old) / CARD
-    if not readme.is_file() or _is_ours(readme):
-        return False
-    shutil.copyfile(readme, new / CARD)
-    return True
+    if readme.is_file() and not _is_ours(readme):
+        shutil.copyfile(readme, new / CARD)
+        return True
+    if card:
+        name = name or Path(os.path.realpath(old)).name
+        text = model_card(new, name=name, report=report, source=source)
+        (new / CARD).write_text(text, encoding="utf-8")
+    return False
 
 
 def _is_ours(readme: Path) -> bool:
@@ -154,7 +155,7 @@ def model_card(
     report: Mapping[str, Any] | None = None,
     source: Source | None = None,
 ) -> str:
-    """Return the text of a card; arguments as for `write_card`."""
+    """Return the text of the card of a folder; see `write_readme`."""
     report, folder = report or {}, Path(folder)
     encoder, is_on_hub = _encoder(report, source)
     facts = {

@@ -23,6 +23,7 @@ import keras
 import numpy as np
 
 from bert_keras.errors import BertKerasError, ConfigError, needs, one_line
+from bert_keras.inference.export import check_backend
 from bert_keras.model.encoder import is_optional
 from bert_keras.model.layers import for_engines
 from bert_keras.tasks.base import Task
@@ -100,11 +101,7 @@ def write_model_file(model: TaskModel, folder: Path, kind: str) -> Path:
     outputs = outputs_of(model)
     for name in _PACKAGES[kind]:
         package(name, f"the format {kind}")
-    if keras.config.backend() != "tensorflow":
-        raise BertKerasError(
-            "engines need Keras on TensorFlow (KERAS_BACKEND=tensorflow); it runs on "
-            f"{keras.config.backend()}"
-        )
+    check_backend(f"the format {kind}")
     path = folder / FILES[kind]
     specs = {
         name: keras.InputSpec(
@@ -274,7 +271,6 @@ def write_int8(
         kind: `openvino` or `onnx`.
         batches: inputs of the model by name, for OpenVINO.
     """
-    check_int8(kind)
     if kind == "onnx":
         quantization = package("onnxruntime.quantization", "int8 for onnx")
         with _quiet():

@@ -30,7 +30,7 @@ from bert_keras.checkpoints.sentence_files import read_sentence_files
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError, ConfigError, one_line, shown
 from bert_keras.files.atomic import replaced_folder
-from bert_keras.inference.model_card import keep_readme, write_card
+from bert_keras.inference.model_card import write_readme
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.layers import undrawn
 from bert_keras.model.lora import plain_weights
@@ -50,7 +50,7 @@ def save_model(
     Args:
         model: a task model with its preprocessor.
         folder: created, or replaced if it is a model folder.
-        card: whether to write a model card, see `write_card`. A README.md that is not
+        card: whether to write a model card, see `write_readme`. A README.md that is not
             one of our cards stays.
 
     Raises:
@@ -59,8 +59,7 @@ def save_model(
     check_type("model", model, TaskModel)
     with replaced_folder(folder) as new:
         write_model(model, new)
-        if not keep_readme(folder, new) and card:
-            write_card(new, name=Path(os.path.realpath(folder)).name)
+        write_readme(folder, new, card=card)
     return Path(folder)
 
 

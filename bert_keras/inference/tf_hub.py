@@ -31,8 +31,7 @@ from bert_keras.checkpoints.checkpoint import (
 )
 from bert_keras.checkpoints.names import to_hub
 from bert_keras.config import BertConfig
-from bert_keras.errors import BertKerasError
-from bert_keras.inference.export import meta_graphs, refuse_unknown_ops
+from bert_keras.inference.export import check_backend, meta_graphs, refuse_unknown_ops
 from bert_keras.inference.saved_model_folder import EXTRA
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import MaskedLMHead
@@ -333,11 +332,7 @@ def write_tf_hub(
         CheckpointError: a weight is missing or not finite, or writing fails.
         ConfigError: a size in `config` is out of range.
     """
-    if keras.config.backend() != "tensorflow":
-        raise BertKerasError(
-            "the format tf-hub needs Keras on TensorFlow (KERAS_BACKEND=tensorflow); "
-            f"it runs on {keras.config.backend()}"
-        )
+    check_backend("the format tf-hub")
     sizes = bert_config(config, path=Path(tf_hub.CONFIG))
     kept, notes = _kept(arrays)
     length = _seq_length(config, sizes)

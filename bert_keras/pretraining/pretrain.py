@@ -15,7 +15,7 @@ from typing import Any
 from bert_keras.config import BertConfig
 from bert_keras.distribution.strategy import find_strategy
 from bert_keras.files.atomic import check_output_place, replaced_folder
-from bert_keras.inference.model_card import write_card
+from bert_keras.inference.model_card import write_readme
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.loop import HeldOut, PretrainingLoop
 from bert_keras.pretraining.plan import PretrainingPlan, plan_pretraining
@@ -135,7 +135,7 @@ def _write(loop: PretrainingLoop, plan: PretrainingPlan, command: str) -> None:
     skipped = int(sum(row.get("passed_over", 0) for row in loop.history))
     with replaced_folder(run.path / MODEL) as folder:
         write_pretrainer(folder, loop.model, plan.tokenizer)
-        write_card(folder, name=run.path.name)
+        write_readme(run.path / MODEL, folder, name=run.path.name)
     model = os.fspath(run.path / MODEL)
     report: dict[str, Any] = {
         "settings": {

@@ -29,7 +29,7 @@ from bert_keras.config import BertConfig
 from bert_keras.distribution.replicas import ReplicatedFit
 from bert_keras.errors import ConfigError
 from bert_keras.files.atomic import replaced_folder
-from bert_keras.inference.model_card import keep_readme, write_card
+from bert_keras.inference.model_card import write_readme
 from bert_keras.inference.model_folder import assign_scope
 from bert_keras.model.encoder import (
     BatchModel,
@@ -182,8 +182,7 @@ class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
             )
         with replaced_folder(preset_dir) as new:
             write_pretrainer(new, self, tokenizer)
-            if not keep_readme(preset_dir, new):
-                write_card(new, name=Path(os.path.realpath(preset_dir)).name)
+            write_readme(preset_dir, new)
 
     def _own_optimizer(self) -> keras.optimizers.Optimizer:
         return AdamW(1e-4)  # from the paper, appendix A.2

@@ -132,10 +132,11 @@ class Batcher:
                     continue
                 key, arrived = oldest
                 seconds = arrived + self._seconds - time.monotonic()
-                if seconds <= 0 or not self._computing or self._fills(key):
+                if seconds > 0 and self._computing and not self._fills(key):
+                    self._changed.wait(seconds)
+                elif places := self._cut(key):
                     self._computing += 1
-                    return [], self._cut(key)
-                self._changed.wait(seconds)
+                    return [], places
 
     def _oldest(self) -> tuple[Hashable, float] | None:
         """Return the key and the arrival time of the row that has waited longest."""
@@ -158,15 +159,17 @@ class Batcher:
         return self._is_closed or tokens >= self._max_tokens
 
     def _cut(self, key: Hashable) -> list[_Place]:
-        """Take the oldest row and those that fit with it."""
+        """Take the oldest row and those that fit with it; none if all are cancelled."""
         waiting = self._waiting.pop(key)
         window = [waiting.popleft() for _ in range(min(len(waiting), _WINDOW))]
         window = [place for place in window if not place.job.future.done()]
         lengths = [place.row.length for place in window]
-        signature = window[0].job.signature
         # The others get as much as this thread, while texts wait anyway.
         share = max(sum(lengths) // _THREADS, _SMALL)
-        chosen = set(signature.choose(lengths, min(share, self._max_tokens)))
+        chosen: set[int] = set()
+        if window:
+            signature = window[0].job.signature
+            chosen.update(signature.choose(lengths, min(share, self._max_tokens)))
         left = [place for i, place in enumerate(window) if i not in chosen]
         waiting.extendleft(reversed(left))
         if waiting:

@@ -144,13 +144,11 @@ class TaskData(abc.ABC):
         """
         count = len(self.roles)
         for row, item in enumerate(items):
-            fits = isinstance(item, str)
-            if count > 1:
-                fits = isinstance(item, tuple | list) and len(item) == count
-                fits = fits and all(isinstance(part, str) for part in item)
-            if not fits:
-                wanted = "a string" if count == 1 else f"{count} strings"
-                wanted = "a pair of strings" if count == 2 else wanted
+            parts = [item] if count == 1 else item
+            is_list = isinstance(parts, tuple | list) and len(parts) == count
+            if not is_list or not all(isinstance(part, str) for part in parts):
+                names = {1: "a string", 2: "a pair of strings"}
+                wanted = names.get(count, f"{count} strings")
                 raise DataError(
                     f"`texts` must hold {wanted} in each place; received at {row}: "
                     f"{shown(item)}"

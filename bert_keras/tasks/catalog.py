@@ -144,7 +144,7 @@ TASKS = {
     "abstractive-summarization": TaskHelp(
         place="bert_keras.tasks.generation:AbstractiveSummarization",
         summary="a summary or headline in words of its own",
-        data="the columns document and summary; or two files of one text per line, "
+        data="the columns document and summary; or two files with one text per line, "
         "see --target-file",
         file="train.jsonl",
         rows='{"document": "A storm hit the coast. Nobody was hurt. Trains stopped.", '
@@ -204,7 +204,7 @@ TASKS = {
             combine: sum, concat, weighted; default: sum
                 how several layers are combined: sum, concat, or weighted, a sum with
                 learned weights
-            objective: ranking, similarity; default: ranking, with labels similarity
+            objective: ranking, similarity; default: ranking; with labels, similarity
                 ranking: the pairs belong together; similarity: the cosine similarities
                 learn the order of the labels
             scale: a number; default: 20.0
@@ -410,7 +410,7 @@ TASKS = {
     "translation": TaskHelp(
         place="bert_keras.tasks.generation:Translation",
         summary="a text in another language, or in another form of the same",
-        data="the columns source and target; or two files of one text per line, see "
+        data="the columns source and target; or two files with one text per line, see "
         "--target-file",
         file="train.jsonl",
         rows='{"source": "A dog runs.", "target": "Ein Hund rennt."}',

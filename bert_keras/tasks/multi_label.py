@@ -112,7 +112,7 @@ class MultiLabel(NamedClasses, Calibrated):
         if cell.startswith("["):
             try:
                 return list(map(str, json.loads(cell)))
-            except ValueError:
+            except (ValueError, RecursionError):
                 pass  # not JSON: a name may begin with a bracket
         parts = (part.strip() for part in cell.split(self.separator))
         return [part for part in parts if part]

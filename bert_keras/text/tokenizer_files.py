@@ -14,7 +14,7 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bert_keras.errors import CheckpointError, ConfigError, shown
+from bert_keras.errors import CheckpointError, ConfigError, received, shown
 from bert_keras.files.atomic import replaced_file
 from bert_keras.files.json_file import read_json
 
@@ -187,15 +187,8 @@ def _read_keras_hub(
     values = read_json(path).get("config")
     if not isinstance(values, dict):
         raise CheckpointError(f"{path}: must hold `config`")
-    for key, wanted in (
-        ("split", True),
-        ("suffix_indicator", "##"),
-        ("oov_token", "[UNK]"),
-    ):
-        if values.get(key, wanted) != wanted:
-            raise CheckpointError(
-                f"{path}: `{key}` must be {wanted!r}; received {shown(values[key])}"
-            )
+    wanted = {"split": True, "suffix_indicator": "##", "oov_token": "[UNK]"}
+    _require(path, values, wanted)
     settings: dict[str, Any] = {"lowercase": False, "strip_accents": False}  # of theirs
     settings |= _select(path, values, _KERAS_HUB_KEYS)
     parse = values.get("special_tokens_in_strings") is True
@@ -295,15 +288,7 @@ def _read_tokenizer_json(path: pathlib.Path, notes: list[str]) -> dict[str, Any]
     model, normalizer = values.get("model"), values.get("normalizer")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
         raise CheckpointError(f"{path}: holds no WordPiece vocabulary")
-    if model.get("type", "WordPiece") != "WordPiece":
-        raise CheckpointError(
-            f"{path}: the model must be WordPiece; received {shown(model['type'])}"
-        )
-    if model.get("continuing_subword_prefix", "##") != "##":
-        raise CheckpointError(
-            f"{path}: `continuing_subword_prefix` must be '##'; received "
-            f"{shown(model['continuing_subword_prefix'])}"
-        )
+    _require(path, model, {"type": "WordPiece", "continuing_subword_prefix": "##"})
     settings: dict[str, Any] = {"vocabulary": _ordered(path, model, values, notes)}
     settings |= _select(
         path, model, {"max_input_chars_per_word": "max_word_characters"}
@@ -340,6 +325,17 @@ def _ordered(
             + ", ".join(sorted(more))
         )
     return tokens
+
+
+def _require(
+    path: pathlib.Path, values: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> None:
+    """Raise a CheckpointError if a file holds another value than the wanted one."""
+    for key, value in wanted.items():
+        if values.get(key, value) != value:
+            raise CheckpointError(
+                f"{path}: `{key}` must be {value!r}; {received(values[key])}"
+            )
 
 
 def _select(

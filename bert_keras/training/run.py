@@ -25,7 +25,7 @@ from bert_keras.data.table import Columns, without_slices
 from bert_keras.errors import ConfigError
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.files.json_file import json_text
-from bert_keras.inference.model_card import keep_readme, usage_of, write_card
+from bert_keras.inference.model_card import usage_of, write_readme
 from bert_keras.inference.model_folder import write_model
 from bert_keras.inference.predictor import Predictor
 from bert_keras.report.comparison import write_run
@@ -303,8 +303,8 @@ def write_results(folder: Path, output: Path, report: dict[str, Any]) -> None:
     doubtful = csv_text(rows_with_set(report.get("doubtful_labels", {})))
     if doubtful:
         (folder / DOUBTFUL).write_text(doubtful, encoding="utf-8", errors="replace")
-    if not keep_readme(output, folder) and report["settings"].get("card", True):
-        write_card(folder, name=output.name, report=report)
+    card = report["settings"].get("card", True)
+    write_readme(output, folder, name=output.name, card=card, report=report)
 
 
 def _facts(model: TaskModel, columns: Columns) -> dict[str, Any]:

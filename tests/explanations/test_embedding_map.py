@@ -68,6 +68,7 @@ def test_classes_are_predicted(spam_folder: Path, encoder_folder: Path) -> None:
     [
         (TEXTS, {"projection": "globe"}, "`projection` must be one of pca, tsne, umap"),
         (TEXTS, {"labels": ["a"]}, "`labels` must be as many as the texts, 3"),
+        (TEXTS, {"labels": "abc"}, "`labels` must be one of predicted; received 'abc'"),
         (TEXTS[:1], {}, "`texts` must be at least 2 for the projection pca; .* 1"),
         (TEXTS, {"projection": "umap"}, "`texts` must be at least 4 for .* umap; .* 3"),
     ],

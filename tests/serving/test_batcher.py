@@ -134,6 +134,27 @@ def test_a_cancelled_request_is_not_computed(
     assert [50] not in signature.batches
 
 
+def test_a_request_cancelled_while_a_batch_is_chosen(
+    batcher: Batcher, signature: Doubling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = blocked(batcher, signature)
+    gone = submitted(batcher, signature, [2])
+    until(lambda: batcher.queued == 1)
+    oldest = batcher._oldest
+
+    def oldest_then_cancelled() -> Any:
+        found = oldest()
+        gone.cancel()
+        return found
+
+    monkeypatch.setattr(batcher, "_oldest", oldest_then_cancelled)
+    signature.go_on.set()
+    wait(first, 20)
+    assert submitted(batcher, signature, [3]).result(20)["y"].tolist() == [6.0]
+    assert all(thread.is_alive() for thread in batcher._threads)
+    assert [2] not in signature.batches
+
+
 def test_a_long_request_is_computed_in_parts(
     batcher: Batcher, signature: Doubling
 ) -> None:

@@ -76,6 +76,7 @@ def test_invalid_cells(tmp_path: Path, content: str, part: str) -> None:
 
 def test_a_name_that_begins_with_a_bracket() -> None:
     assert TASK.names("[x] , news") == ["[x]", "news"]
+    assert TASK.names("[" * 100_000) == ["[" * 100_000]
 
 
 def test_every_unknown_name_is_reported_by_line() -> None:

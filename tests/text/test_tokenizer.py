@@ -727,7 +727,7 @@ def test_lower_casing_of_the_released_vocabularies(tmp_path, name):
         ({"tokenizer.json": b'{"model": {}}'}, "no WordPiece vocabulary"),
         (
             {"tokenizer.json": b'{"model": {"type": "BPE", "vocab": {"a": 0}}}'},
-            "must be WordPiece; received 'BPE'",
+            "must be 'WordPiece'; received 'BPE'",
         ),
         ({"tokenizer.json": b'{"model": {"vocab": {"a": 1}}}'}, "ids must be 0, 1"),
         (

@@ -25,6 +25,7 @@ ACCEPTED = (
     "datasets.Dataset, or a finite tf.data.Dataset of dicts or (text, label) tuples"
 )
 _MISSING = ("NAType", "NaTType")  # of empty cells in pandas
+_NUMBERS = (int, float, Decimal, np.number)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,11 +110,16 @@ def rows_in_memory(data: Any, *, name: str = "data") -> MemoryRows:
     )
 
 
+def is_missing(cell: Any) -> bool:
+    """Return whether a cell is `None`, or what pandas and the like use in its place."""
+    if cell is None or type(cell).__name__ in _MISSING:
+        return True
+    return isinstance(cell, _NUMBERS) and bool(cell != cell)
+
+
 def _plain(cell: Any, row: int, *, nested: bool = False) -> Any:
     """Return a cell as if read from JSONL; numbers are strings, unless `nested` in a
-    list.
-
-    `None` and what pandas and the like use in its place become `None`.
+    list; a missing cell is `None`.
     """
     if isinstance(cell, str):
         return str(cell)
@@ -123,7 +129,7 @@ def _plain(cell: Any, row: int, *, nested: bool = False) -> Any:
         except UnicodeDecodeError as error:
             message = f"must be UTF-8; byte 0x{cell[error.start]:02x} is not"
             raise DataError(message, path=MemoryRows.path, line=row) from None
-    if cell is None or type(cell).__name__ in _MISSING:
+    if is_missing(cell):
         return None
     if isinstance(cell, Mapping):
         return {str(k): _plain(v, row, nested=True) for k, v in cell.items()}
@@ -133,9 +139,7 @@ def _plain(cell: Any, row: int, *, nested: bool = False) -> Any:
         return _plain(cell[()], row, nested=nested)
     if isinstance(cell, bool | np.bool_):
         return bool(cell) if nested else json.dumps(bool(cell))
-    if isinstance(cell, int | float | Decimal | np.number):
-        if cell != cell:
-            return None
+    if isinstance(cell, _NUMBERS):
         if nested:
             return cell.item() if isinstance(cell, np.number) else cell
         try:

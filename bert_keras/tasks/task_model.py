@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
+from bert_keras.data.memory import is_missing
 from bert_keras.data.table import as_columns, rows_aside
 from bert_keras.distribution.replicas import ReplicatedFit, replica_count
 from bert_keras.errors import ConfigError, received
@@ -545,7 +546,7 @@ def _rows_of(leaf: Any) -> int:
 def check_rows(x: Any, y: Any, sample_weight: Any, *, of: str = "") -> None:
     """Raise ConfigError unless texts, targets and weights have the same rows, and some.
 
-    `of` names in messages what they are part of.
+    A row without a value is an error, too. `of` names what they are part of.
     """
     if y is None and sample_weight is not None:
         raise ConfigError(f"`sample_weight`{of} must be None where `y` is None")
@@ -568,6 +569,12 @@ def check_rows(x: Any, y: Any, sample_weight: Any, *, of: str = "") -> None:
                     f"`{name}`{of} must have the same number of rows as `x`; "
                     f"received {rows} and {first}"
                 )
+            for row, cell in enumerate(() if tf.is_tensor(leaf) else leaf):
+                if is_missing(cell):
+                    raise ConfigError(
+                        f"`{name}`{of} must have a value in each row; row {row} has "
+                        f"{cell}"
+                    )
 
 
 def _take(part: Any, rows: list[int]) -> Any:

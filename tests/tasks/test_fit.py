@@ -148,6 +148,17 @@ def test_texts_that_are_no_rows(classifier: TaskModel) -> None:
     refused(lambda: classifier.fit(iter(TEXTS), LABELS), "`x`", "a list", "iterator")
 
 
+@pytest.mark.parametrize("nothing", [None, float("nan")])
+def test_rows_without_a_value(classifier: TaskModel, nothing: Any) -> None:
+    texts, part = ["win a prize", nothing], "a value in each row; row 1 has"
+    for x in (texts, np.array(texts, object)):
+        refused(lambda x=x: classifier.fit(x, LABELS[:2]), "`x`", part, str(nothing))
+    refused(lambda: classifier.evaluate(TEXTS[:2], ["ham", nothing]), "`y`", part)
+    held = (texts, LABELS[:2])
+    action = lambda: classifier.fit(TEXTS, LABELS, validation_data=held)  # noqa: E731
+    refused(action, "`x` of `validation_data`", part)
+
+
 def test_a_task_that_draws_no_targets_needs_y(classifier: TaskModel) -> None:
     rows = tf.data.Dataset.from_tensor_slices(TEXTS).batch(4)
     for x in (TEXTS, rows, rows.map(lambda text: {"text": text})):

@@ -43,6 +43,18 @@ def words_of(text: str) -> list[str]:
     return [text[start:end] for start, end in split_words(text)]
 
 
+@pytest.mark.parametrize("label", ["B-x E-x O S-x B-x", "I-x I-x O I-x B-x"])
+def test_right_tags_of_another_scheme_are_right(label: str) -> None:
+    task = TokenClassification(("O", "B-x", "I-x"))
+    columns = as_columns(text=["a b c d e"], label=[label])
+    answers = {
+        "tags": np.array([[b"B-x", b"I-x", b"O", b"B-x", b"B-x"]], object),
+        "probabilities": np.eye(3)[[[1, 2, 0, 1, 1]]],
+    }
+    scores = task.score(columns, answers)
+    assert scores["f1"] == scores["word_accuracy"] == 1
+
+
 def test_texts_and_their_words_have_the_same_tags(model: Any) -> None:
     predictor = Predictor(model)
     found = predictor.predict(TEXTS)

@@ -269,12 +269,16 @@ class TaggingTask(Confidence, Task):
         return answers
 
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
-        """Return entity scores, and the calibration of all entities found."""
+        """Return entity scores, and the calibration of all entities found.
+
+        Tags are compared in BIO, whatever the schemes of the rows and the classes are.
+        """
         scores = self._found(columns, answers).scores(
             temperature=self.temperature, abstain_below=self.abstain_below
         )
-        labels = split_cells(columns, "label")
-        return {**entity_scores(labels, self._predicted(columns, answers)), **scores}
+        labels = [to_bio(tags) for tags in split_cells(columns, "label")]
+        found = [to_bio(tags) for tags in self._predicted(columns, answers)]
+        return {**entity_scores(labels, found), **scores}
 
     def tune(self, columns: Columns, answers: Answers) -> Self:
         """Return the task with temperature and threshold fitted on dev rows."""

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
+
+# TensorFlow's name of an operation, before and after the reason.
+_OPERATION = re.compile(r"^\{\{function_node .*?\}\} | \[Op:\w+\]$")
+_SYSTEM_REASONS = frozenset(map(os.strerror, errno.errorcode))
 
 
 def reason_of(error: BaseException) -> str:
@@ -13,7 +19,10 @@ def reason_of(error: BaseException) -> str:
     It leaves out `[Errno N]` and the file, which the message already names.
     """
     said = getattr(error, "strerror", None) or getattr(error, "message", None) or error
-    return (str(said).splitlines() or [type(error).__name__])[0]
+    line = (str(said).splitlines() or [type(error).__name__])[0]
+    line = _OPERATION.sub("", line)
+    last = line.rpartition("; ")[2]  # after the file, where TensorFlow names it
+    return last if last in _SYSTEM_REASONS else line
 
 
 class BertKerasError(ValueError):

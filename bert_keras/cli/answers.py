@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, DataError, reason_of
 from bert_keras.files.atomic import check_output_place, check_path, replaced_file
 from bert_keras.files.json_file import json_text
 
@@ -43,20 +43,26 @@ def answers_to(path: str | None) -> Iterator[Write]:
 
     Args:
         path: see `check_answer_file`.
+
+    Raises:
+        DataError: the file cannot be written.
     """
     if path is None:
         _print_utf8()
         yield lambda row: print(json_text(row), flush=True)
         return
     target = Path(path).resolve()  # the target of a link, not the link
-    with (
-        replaced_file(target) as temporary,
-        temporary.open("x", encoding="utf-8", newline="") as file,
-    ):
-        if target.suffix.lower() in _JSON:
-            yield lambda row: print(json_text(row), file=file)
-        else:
-            yield _table(file)
+    try:
+        with (
+            replaced_file(target) as temporary,
+            temporary.open("x", encoding="utf-8", newline="") as file,
+        ):
+            if target.suffix.lower() in _JSON:
+                yield lambda row: print(json_text(row), file=file)
+            else:
+                yield _table(file)
+    except OSError as error:
+        raise DataError(f"cannot be written: {reason_of(error)}", path=path) from None
     print(f"{path}: written", file=sys.stderr)
 
 

@@ -17,6 +17,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
+from bert_keras.checkpoints.checkpoint import as_checkpoint_error
 from bert_keras.errors import (
     BertKerasError,
     CheckpointError,
@@ -118,7 +119,10 @@ def write_saved_model(model: TaskModel, folder: str | os.PathLike[str]) -> None:
         CheckpointError: the folder holds something other than a SavedModel.
     """
     check_backend("export")
-    with replaced_folder(folder, files=_FILES, needed=GRAPH) as new:
+    with (
+        replaced_folder(folder, files=_FILES, needed=GRAPH) as new,
+        as_checkpoint_error(f"{folder}: cannot be written", tf.errors.OpError),
+    ):
         _write(model, new)
 
 

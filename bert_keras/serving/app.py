@@ -19,6 +19,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 
 from bert_keras.serving.errors import RequestError
+from bert_keras.serving.http_connection import HEAD_BYTES
 from bert_keras.serving.logs import log, log_error
 from bert_keras.serving.open_inference import OpenInference
 from bert_keras.serving.openapi import openapi
@@ -106,6 +107,13 @@ class App:
             self._service.count(record, code or 500)
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        # One that arrives in pieces is refused by the connection, before its end.
+        if _head_size(scope) > HEAD_BYTES:
+            long = RequestError(
+                f"the head must have at most {HEAD_BYTES} bytes; received more",
+                status=431,
+            )
+            return await _error_response(long)(scope, receive, send)
         if scope["path"] not in _FREE_OF_KEYS:
             given = dict(scope["headers"]).get(b"authorization")
             try:
@@ -122,13 +130,19 @@ class App:
         return json_response(openapi(self._service))
 
 
+def _head_size(scope: Any) -> int:
+    """Return the bytes of the path, the query and the headers of a request."""
+    lines = [(scope["raw_path"], scope["query_string"]), *scope["headers"]]
+    return sum(len(first) + len(second) for first, second in lines)
+
+
 def _error_response(error: RequestError) -> Response:
     found = json_response({"error": str(error)}, status=error.status)
     if error.retry_after is not None:
         found.headers["retry-after"] = str(error.retry_after)
     if error.status == 401:
         found.headers["www-authenticate"] = "Bearer"
-    if error.status in (408, 413):
+    if error.status in (408, 413, 431):
         found.headers["connection"] = "close"  # part of the body may still arrive
     return found
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-_HEAD_BYTES = 64 * 1024
+HEAD_BYTES = 64 * 1024
 _HEAD_SECONDS = 10.0
 
 
@@ -47,7 +47,7 @@ class LimitedConnection(HttpToolsProtocol):
             return
         self._wait_for_head()
         self._head_bytes += len(data)
-        if self._head_bytes > _HEAD_BYTES:
+        if self._head_bytes > HEAD_BYTES:
             self._refuse(431, b"Request Header Fields Too Large")
 
     def on_message_begin(self) -> None:

@@ -192,7 +192,8 @@ async def read_body(request: Request, most: int) -> bytes:
                 elif size > most * _DISCARDED:
                     break
     except TimeoutError:
-        raise RequestError("the body did not arrive in time", status=408) from None
+        if size <= most:
+            raise RequestError("the body did not arrive in time", status=408) from None
     except ClientDisconnect:
         raise RequestError("the body ended early") from None
     if size > most:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,22 @@ def test_an_old_file_stays_if_something_fails(name: str, tmp_path: Path) -> None
         raise RuntimeError
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == [name]
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.jsonl")
+
+    def write_all() -> None:
+        with answers_to(path) as write:
+            write({"text": "a" * 10_000})
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        refused(write_all, f"{path}: cannot be written: File too large")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not os.listdir(tmp_path)
 
 
 def test_where_answers_cannot_go(tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
-        refused(lambda: write_records(path, records), str(path), "cannot be written")
+        message = f"{path}: cannot be written: File too large"
+        refused(lambda: write_records(path, records), message)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_bytes() == old

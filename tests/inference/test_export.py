@@ -22,7 +22,12 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras.errors import CheckpointError
 from bert_keras.inference import export
-from bert_keras.inference.export import TEXT_OPS, export_model, refuse_unknown_ops
+from bert_keras.inference.export import (
+    TEXT_OPS,
+    export_model,
+    refuse_unknown_ops,
+    write_saved_model,
+)
 from bert_keras.inference.model_folder import load_model
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.saved_model_folder import versions
@@ -341,6 +346,21 @@ def test_a_failure_leaves_nothing(
         export_model(None, tmp_path)
     assert files_of(tmp_path) == {"1/mine": b"kept"}
     assert os.listdir(tmp_path) == ["1"]
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(model: Any, folder: Path) -> None:
+        raise tf.errors.ResourceExhaustedError(
+            None,
+            None,
+            "{{function_node __wrapped__SaveV2_device_/job:localhost/device:CPU:0}} "
+            f"{folder}/part-00000; No space left on device [Op:SaveV2]",
+        )
+
+    monkeypatch.setattr(export, "_write", write)
+    for action in (export_model, write_saved_model):
+        message = f"{tmp_path / 'a'}: cannot be written: No space left on device"
+        assert refused(lambda a=action: a(None, tmp_path / "a")) == message
 
 
 def test_a_file_in_the_way(tmp_path: Path) -> None:

@@ -98,6 +98,24 @@ def test_a_head_has_a_limit(client: Client, more: str) -> None:
     assert is_served(client)
 
 
+def test_a_long_head_that_arrives_at_once_is_rejected(client: Client) -> None:
+    half = "a" * (http_connection.HEAD_BYTES // 2)
+    with connected(client) as connection:
+        connection.sendall(head(0, path=f"/?{half}", more=f"X: {half}\r\n"))
+        assert statuses(connection) == [431]
+    assert is_served(client)
+
+
+def test_a_long_body_that_does_not_end_is_rejected(
+    client: Client, impatient: None
+) -> None:
+    long = b"x" * 3_000_000
+    given = head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    with connected(client) as connection:
+        connection.sendall(given + b"%x\r\n" % len(long) + long)
+        assert statuses(connection) == [413]
+
+
 def test_two_lengths_are_rejected(client: Client) -> None:
     for more in ("Content-Length: 7\r\n", "Transfer-Encoding: chunked\r\n"):
         with connected(client) as connection:

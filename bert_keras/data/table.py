@@ -145,7 +145,8 @@ def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Co
 
     Raises:
         ConfigError: the data has another type.
-        DataError: a column, or a cell of a selected one, is missing.
+        DataError: a column, or a cell of a selected one, is missing, or a cell is of
+            another type, such as a date.
 
     Example:
         >>> as_columns([{"body": "win cash now", "spam": 1}], text="body", label="spam")
@@ -171,14 +172,27 @@ def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Co
     columns = Columns(found.path, found.columns, lines)
     if data is not None and chosen:
         columns = columns.select(chosen)
-    missing = [
-        (row, f"`{role}` is missing")
-        for role, cells in columns.cells.items()
-        for row, cell in enumerate(cells)
-        if cell is None
-    ]
-    columns.refuse(missing)
+    columns.refuse(
+        [
+            (row, f"`{role}` {fault}")
+            for role, cells in columns.cells.items()
+            for row, cell in enumerate(cells)
+            if (fault := _fault(cell, is_chosen=role in chosen))
+        ]
+    )
     return columns
+
+
+def _fault(cell: Any, *, is_chosen: bool) -> str:
+    """Return the fault of a cell, empty if there is none.
+
+    A column that was not chosen by role may hold values of any type.
+    """
+    if cell is None:
+        return "is missing"
+    if is_chosen and not isinstance(cell, str | list | dict):
+        return f"must be text, a number or a list; received a {type(cell).__name__}"
+    return ""
 
 
 def _of_file(path: str, columns: Mapping[str, str | int], header: str) -> Columns:

@@ -317,13 +317,15 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
 
         A model made in a strategy's scope is trained on its replicas, see
         `ReplicatedFit`; each text then has its own row. `class_weight` may name
-        classes.
+        classes; that of the others is 1.
         """
         class_weight = kwargs.get("class_weight")
         if class_weight and all(isinstance(name, str) for name in class_weight):
             numbers = self.task.encode_targets(tf.constant(list(class_weight)))
-            weights = class_weight.values()
-            kwargs["class_weight"] = dict(zip(numbers.numpy(), weights, strict=True))
+            weights = zip(numbers.numpy(), class_weight.values(), strict=True)
+            # Keras takes 1 for others too, but not for those above the last one named.
+            others = dict.fromkeys(range(self.output.shape[-1]), 1.0)
+            kwargs["class_weight"] = others | dict(weights)
         x, held = self._labelled(x), self._labelled(kwargs.pop("validation_data", None))
         split = kwargs.pop("validation_split", None)
         if split and held is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -167,6 +168,10 @@ def test_columns_are_chosen_by_role() -> None:
     columns = {"text": "body", "label": "kind"}
     task = find_task("classification")
     assert labelled_rows(task, table, columns=columns).cells == WANTED
+    dates = {"when": [date(2020, 1, 1)], "body": ["a"]}
+    for read in (lambda: as_columns(dates, text="when"), lambda: as_columns(**dates)):
+        refused(read, "rows in memory:1:", "must be text", "received a date")
+    assert as_columns(dates, text="body")["text"] == as_columns(dates)["body"]
     named = as_columns(Frame({0: TEXTS, 1: LABELS}), text="0", label="1")
     assert named.cells == WANTED
     pairs = tf.data.Dataset.from_tensor_slices(((TEXTS, TEXTS[::-1]), LABELS))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.errors import ConfigError, DataError, reason_of
-from bert_keras.files.atomic import check_output_place, check_path, replaced_file
+from bert_keras.files.atomic import check_output_place, check_path, new_folder
 from bert_keras.files.json_file import json_text
 
 Write = Callable[[dict[str, Any]], None]
@@ -53,14 +53,15 @@ def answers_to(path: str | None) -> Iterator[Write]:
         return
     target = Path(path).resolve()  # the target of a link, not the link
     try:
-        with (
-            replaced_file(target) as temporary,
-            temporary.open("x", encoding="utf-8", newline="") as file,
-        ):
-            if target.suffix.lower() in _JSON:
-                yield lambda row: print(json_text(row), file=file)
-            else:
-                yield _table(file)
+        # In a folder, since the next command removes that of a killed one.
+        with new_folder(target.parent, f".{target.name}-") as folder:
+            whole = folder / target.name
+            with whole.open("x", encoding="utf-8", newline="") as file:
+                if target.suffix.lower() in _JSON:
+                    yield lambda row: print(json_text(row), file=file)
+                else:
+                    yield _table(file)
+            whole.replace(target)
     except OSError as error:
         raise DataError(f"cannot be written: {reason_of(error)}", path=path) from None
     print(f"{path}: written", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +29,7 @@ def check_answer_file(path: str | None, inputs: dict[str, Any]) -> None:
     check_path("output", path)
     if Path(path).suffix.lower() not in (*_JSON, *_CSV):
         raise ConfigError(f"`--output` must end in .jsonl or .csv; received {path}")
-    if not Path(path).resolve().parent.is_dir():
+    if not Path(os.path.realpath(path)).parent.is_dir():
         raise ConfigError(
             f"`--output` must be in a folder that exists; received {path}"
         )
@@ -51,7 +52,7 @@ def answers_to(path: str | None) -> Iterator[Write]:
         _print_utf8()
         yield lambda row: print(json_text(row), flush=True)
         return
-    target = Path(path).resolve()  # the target of a link, not the link
+    target = Path(os.path.realpath(path))  # the target of a link, not the link
     try:
         # In a folder, since the next command removes that of a killed one.
         with new_folder(target.parent, f".{target.name}-") as folder:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from bert_keras.errors import ConfigError, DataError, reason_of
-from bert_keras.files.atomic import check_output_place, check_path, replaced_file
+from bert_keras.files.atomic import check_output_place, check_path, new_folder
 from bert_keras.files.json_file import json_text
 
 Write = Callable[[dict[str, Any]], None]
@@ -28,7 +29,7 @@ def check_answer_file(path: str | None, inputs: dict[str, Any]) -> None:
     check_path("output", path)
     if Path(path).suffix.lower() not in (*_JSON, *_CSV):
         raise ConfigError(f"`--output` must end in .jsonl or .csv; received {path}")
-    if not Path(path).resolve().parent.is_dir():
+    if not Path(os.path.realpath(path)).parent.is_dir():
         raise ConfigError(
             f"`--output` must be in a folder that exists; received {path}"
         )
@@ -51,16 +52,17 @@ def answers_to(path: str | None) -> Iterator[Write]:
         _print_utf8()
         yield lambda row: print(json_text(row), flush=True)
         return
-    target = Path(path).resolve()  # the target of a link, not the link
+    target = Path(os.path.realpath(path))  # the target of a link, not the link
     try:
-        with (
-            replaced_file(target) as temporary,
-            temporary.open("x", encoding="utf-8", newline="") as file,
-        ):
-            if target.suffix.lower() in _JSON:
-                yield lambda row: print(json_text(row), file=file)
-            else:
-                yield _table(file)
+        # In a folder, since the next command removes that of a killed one.
+        with new_folder(target.parent, f".{target.name}-") as folder:
+            whole = folder / target.name
+            with whole.open("x", encoding="utf-8", newline="") as file:
+                if target.suffix.lower() in _JSON:
+                    yield lambda row: print(json_text(row), file=file)
+                else:
+                    yield _table(file)
+            whole.replace(target)
     except OSError as error:
         raise DataError(f"cannot be written: {reason_of(error)}", path=path) from None
     print(f"{path}: written", file=sys.stderr)

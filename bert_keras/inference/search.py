@@ -253,7 +253,7 @@ def _read_index(
         DataError: the file is not an index (it is kept), or cannot be written.
     """
     if not path.exists():
-        if not path.resolve().parent.is_dir():
+        if not os.path.isdir(os.path.dirname(os.path.realpath(path))):
             raise DataError("cannot be written: no such folder", path=path)
         return None
     try:

@@ -89,7 +89,7 @@ def compare_runs(
         PosixPath('page.html')
     """
     folders = [Path(run) for run in runs]
-    if len({folder.resolve() for folder in folders}) < max(len(folders), 2):
+    if len(set(map(os.path.realpath, folders))) < max(len(folders), 2):
         raise ConfigError(
             "`runs` must be two or more different folders; received "
             f"{', '.join(map(str, folders)) or 'none'}"
@@ -138,7 +138,7 @@ def _read(folder: Path) -> dict[str, Any]:
 
 def _names(folders: Sequence[Path]) -> list[str]:
     """Return the shortest ends of the paths that are all different."""
-    paths = [folder.resolve().parts for folder in folders]
+    paths = [Path(os.path.realpath(folder)).parts for folder in folders]
     depth = 1
     while len({parts[-depth:] for parts in paths}) < len(paths):
         depth += 1

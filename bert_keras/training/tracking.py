@@ -210,7 +210,7 @@ def check_tracking(config: TrainConfig, output: Path) -> None:
                 f"pip install 'bert_keras[{name}]'"
             )
     places = () if curves is None else (Path(curves), *Path(curves).parents)
-    if output.resolve() in [place.resolve() for place in places]:
+    if os.path.realpath(output) in map(os.path.realpath, places):
         raise ConfigError(
             "`tensorboard` must be a folder outside the model folder; "
             f"received {curves}"

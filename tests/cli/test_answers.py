@@ -53,6 +53,15 @@ def test_an_old_file_stays_if_something_fails(name: str, tmp_path: Path) -> None
     assert os.listdir(tmp_path) == [name]
 
 
+def test_what_a_killed_command_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".a.csv-x").mkdir()
+    (tmp_path / ".a.csv-x" / "a.csv").write_text("half")
+    (tmp_path / ".a.csv-x.writing").touch()
+    with answers_to(str(tmp_path / "a.csv")) as write:
+        write(ROWS[0])
+    assert os.listdir(tmp_path) == ["a.csv"]
+
+
 def test_a_full_disk(tmp_path: Path) -> None:
     path = str(tmp_path / "a.jsonl")
 

@@ -370,6 +370,28 @@ def test_every_verb_rejects_an_output_that_is_an_input(
     assert files_of(encoder_folder) == before
 
 
+def test_links_in_a_circle(
+    spam_file: Path,
+    spam_folder: Path,
+    encoder_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    link = tmp_path / "a.jsonl"
+    link.symlink_to(link)
+    model, rows = str(spam_folder), str(spam_file)
+    train = ["train", "classification", "--encoder", str(encoder_folder)]
+    for words in (
+        [*train, "--train", rows, "--output", str(link)],
+        ["compare", str(link), model, "--output", str(tmp_path / "a.html")],
+    ):
+        capsys.readouterr()
+        assert main(words) == 2
+        assert f"{link}: " in capsys.readouterr().err.splitlines()[-1]
+    assert main(["predict", model, "win", "--output", str(link)]) == 0
+    assert link.is_file() and not link.is_symlink()
+
+
 def test_features_onto_their_texts(
     encoder_folder: Path, tmp_path: Path, capsys: Any
 ) -> None:

@@ -412,10 +412,6 @@ def _stream_parquet(
         count += len(rows)
 
 
-def _kind(path: str) -> str:
-    return "Parquet file" if is_parquet(path) else "JSONL file"
-
-
 def _select_keys(
     path: str, rows: list[tuple[int, dict[str, Any]]], chosen: Selection
 ) -> Columns:
@@ -425,7 +421,8 @@ def _select_keys(
     missing = []
     for role, key in chosen.columns.items():
         if not isinstance(key, str):
-            what = "in memory" if path == MemoryRows.path else f"of a {_kind(path)}"
+            kind = "Parquet" if is_parquet(path) else "JSONL"
+            what = "in memory" if path == MemoryRows.path else f"of a {kind} file"
             message = f"columns {what} have names; received {key} for `{role}`"
             raise DataError(message, path=path)
         values = [row.get(key) for _, row in rows]

@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from bert_keras.data.class_names import listed
 from bert_keras.data.memory import (
     MemoryRows,
     is_column,
-    is_path,
     rows_in_memory,
     rows_of_file,
     source_of,
@@ -158,16 +157,14 @@ def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Co
     chosen = {role: each for role, each in roles.items() if each is not None}
     if isinstance(data, Columns):
         return data.select(chosen) if chosen else data
-    if is_path(data) and not is_parquet(os.fspath(data)):
-        return _of_file(os.fspath(data), chosen, header)
     if data is None:
         for role, cells in chosen.items():
             if not is_column(cells):
                 message = f"`{role}` must be a list of cells; {received(cells)}"
                 raise ConfigError(message)
-        found = rows_in_memory(chosen)
-    else:
-        found = cast(MemoryRows, source_of(data))  # other files are above
+    found = rows_in_memory(chosen) if data is None else source_of(data)
+    if isinstance(found, str):
+        return _of_file(found, chosen, header)
     lines = list(range(1, len(next(iter(found.columns.values()))) + 1))
     columns = Columns(found.path, found.columns, lines)
     if data is not None and chosen:
@@ -223,7 +220,7 @@ def column_names(path: str, text: str) -> list[str]:
     return [name.strip() for name in next(iter(rows))[1]]
 
 
-_SLICE = "slice "  # before the name of a column that rows are sliced by, as a role
+_SLICE = "slice "  # prefix of the roles of columns by which rows are sliced
 
 
 def with_slices(
@@ -438,10 +435,6 @@ def _stream_parquet(
         count += len(rows)
 
 
-def _kind(path: str) -> str:
-    return "Parquet file" if is_parquet(path) else "JSONL file"
-
-
 def _select_keys(
     path: str, rows: list[tuple[int, dict[str, Any]]], chosen: Selection
 ) -> Columns:
@@ -451,7 +444,8 @@ def _select_keys(
     missing = []
     for role, key in chosen.columns.items():
         if not isinstance(key, str):
-            what = "in memory" if path == MemoryRows.path else f"of a {_kind(path)}"
+            kind = "Parquet" if is_parquet(path) else "JSONL"
+            what = "in memory" if path == MemoryRows.path else f"of a {kind} file"
             message = f"columns {what} have names; received {key} for `{role}`"
             raise DataError(message, path=path)
         values = [row.get(key) for _, row in rows]

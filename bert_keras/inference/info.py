@@ -38,21 +38,16 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     return facts
 
 
-def _listed(architectures: Any) -> list[Any]:
-    """Return the architectures that a config names, whatever their type."""
-    if isinstance(architectures, list) and architectures:
-        return architectures
-    return [architectures or "not specified"]
-
-
 def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     checkpoint = read_checkpoint(path)
     raw, shapes = checkpoint.raw_config, checkpoint.shapes
     heads = sorted({n.split("/")[0] for n in shapes if not n.startswith("bert/")})
+    named = raw.get("architectures") or "not specified"  # of any type
+    named = named if isinstance(named, list) else [named]
     facts: dict[str, Any] = {
         "kind": f"{checkpoint.origin} checkpoint",
         "path": str(checkpoint.path),
-        "architecture": ", ".join(map(str, _listed(raw.get("architectures")))),
+        "architecture": ", ".join(map(str, named)),
         **checkpoint.config.to_dict(),
         "parameters": sum(math.prod(shape) for shape in shapes.values()),
         "tensors": len(shapes),

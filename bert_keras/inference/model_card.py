@@ -262,7 +262,7 @@ def _sizes(config: BertConfig) -> str:
 
 
 def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
-    """Return what the files of a model folder say of the model."""
+    """Return the facts about a model in the files of its folder."""
     config = read_json(folder / "config.json")
     has_sentence_files = (folder / "modules.json").is_file()
     task, settings = _task_of(config, has_sentence_files)
@@ -303,7 +303,7 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
 
 
 def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a report says of data and training."""
+    """Return the facts about data and training in a report."""
     data: Mapping[str, Any] = report.get("data", {})
     rows: list[tuple[str, ...]]
     rows = [("set", "rows", "mean tokens", "longest", "truncated")]
@@ -418,7 +418,7 @@ def _numbers(scores: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 
 def _plain(text: str) -> str:
-    """Return text that has no meaning in Markdown."""
+    """Return text in one line, with the characters of Markdown escaped."""
     text = " ".join(text.split())
     return "".join(f"\\{c}" if c in "\\`*_[]<>|#" else c for c in text)
 

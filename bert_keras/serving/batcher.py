@@ -22,7 +22,7 @@ from bert_keras.inference.predictor import joined
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.signatures import Answers, Parts, Row, Signature
 
-_THREADS = 2  # one prepares the next batch of the other
+_THREADS = 2  # one prepares its next batch while the other computes
 _BYTES_AT_ONCE = 256 * 1024  # of texts tokenized in one call
 _WINDOW = 1024  # waiting rows that are compared by length
 # Tokens. Larger batches are hardly faster per token, and others wait longer. With 160
@@ -164,7 +164,7 @@ class Batcher:
         window = [waiting.popleft() for _ in range(min(len(waiting), _WINDOW))]
         window = [place for place in window if not place.job.future.done()]
         lengths = [place.row.length for place in window]
-        # The others get as much as this thread, while texts wait anyway.
+        # The same share is left for the other threads: the texts wait anyway.
         share = max(sum(lengths) // _THREADS, _SMALL)
         chosen: set[int] = set()
         if window:

@@ -263,8 +263,8 @@ class TokenSignature(Signature):
         }
         if len(rows) > 1:
             batch["position_ids"], batch["sequence_ids"] = positions, texts
-            # Places of other tokens, whose answers are dropped. None is repeated, since
-            # a task such as `embedding` counts on that.
+            # Positions of other tokens, whose answers are dropped; all different, since
+            # a task such as `embedding` relies on that.
             others = np.setdiff1d(np.arange(ids.size, dtype=np.int32), starts)
             others = others[: -len(rows) % _TEXTS_STEP]
             batch["cls_positions"] = np.concatenate([starts, others])

@@ -142,7 +142,7 @@ class Calibrated:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Confidence(Calibrated):
-    """A calibrated task that may abstain; see its `answer` for the output then."""
+    """A calibrated task that may abstain; its `answer` describes the output then."""
 
     free_settings: ClassVar[tuple[str, ...]] = ("temperature", "abstain_below")
 

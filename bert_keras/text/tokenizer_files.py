@@ -189,7 +189,8 @@ def _read_keras_hub(
         raise CheckpointError(f"{path}: must hold `config`")
     wanted = {"split": True, "suffix_indicator": "##", "oov_token": "[UNK]"}
     _require(path, values, wanted)
-    settings: dict[str, Any] = {"lowercase": False, "strip_accents": False}  # of theirs
+    # KerasHub's defaults.
+    settings: dict[str, Any] = {"lowercase": False, "strip_accents": False}
     settings |= _select(path, values, _KERAS_HUB_KEYS)
     parse = values.get("special_tokens_in_strings") is True
     settings["special_tokens_in_text"] = "parse" if parse else "literal"

@@ -233,9 +233,12 @@ def distinct_spans(
             ),
             parallel_iterations=1,
         )
-        found = _chosen_spans(spans, chosen)
-        listed = slots < count[:, tf.newaxis]
-        return found._replace(scores=tf.where(listed, found.scores, NEVER))
+        scores, starts, ends = (
+            tf.gather(part, chosen, batch_dims=1)
+            for part in (spans.scores, spans.starts, spans.ends)
+        )
+        scores = tf.where(slots < count[:, tf.newaxis], scores, NEVER)
+        return spans._replace(scores=scores, starts=starts, ends=ends)
 
 
 def normalized(texts: Any) -> Any:
@@ -279,10 +282,3 @@ def _parts(texts: Any, first: Any, end: Any) -> Any:
         tf.repeat(texts, shape[1]), first, end - first, "UTF8_CHAR"
     )
     return tf.reshape(parts, shape)
-
-
-def _chosen_spans(spans: Spans, columns: Any) -> Spans:
-    """Return some of the spans of each text, by number, int32 [B, k]."""
-    names = ("scores", "starts", "ends")
-    some = {n: tf.gather(getattr(spans, n), columns, batch_dims=1) for n in names}
-    return spans._replace(**some)

@@ -23,13 +23,11 @@ from pathlib import Path
 import numpy as np
 from alternating import result_of
 
+from bert_keras.checkpoints import write_google, write_huggingface
+from bert_keras.checkpoints.matching import encoder_shapes
+from bert_keras.config import BertConfig
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bert_keras.checkpoints import write_google, write_huggingface  # noqa: E402
-from bert_keras.checkpoints.matching import encoder_shapes  # noqa: E402
-from bert_keras.config import BertConfig  # noqa: E402
-
 LOADERS = {
     "ours": """
 import keras

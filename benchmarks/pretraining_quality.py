@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import os
 import random
 import statistics
@@ -144,7 +145,7 @@ def held_out_scores(model: Any, work: Path) -> dict[str, float]:
             totals["pairs"] += len(pairs)
     mean = totals["loss"] / totals["count"]
     return {
-        "perplexity": 2.718281828459045**mean,
+        "perplexity": math.exp(mean),
         "masked_lm_loss": mean,
         "masked_lm_accuracy": totals["correct"] / totals["count"],
         "next_sentence_accuracy": totals["right"] / totals["pairs"],

@@ -104,6 +104,8 @@ async def version_change(
     await asyncio.sleep(options.seconds / 2)
     clients.is_over = True
     await asking
+    if not clients.first_of_new:
+        raise SystemExit("version 2 never answered: give more --seconds")
     print(
         f"version change, {options.clients} clients, {options.seconds:g} s: answers "
         f"{dict(clients.outcomes)}; version 2 answered after "

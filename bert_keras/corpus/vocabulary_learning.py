@@ -101,7 +101,7 @@ def learn_vocabulary(
     if min_count is not None:
         check_whole_number("min_count", min_count, least=1)
     if isinstance(texts, str):
-        raise ConfigError("`texts` must be several texts; received one string")
+        raise ConfigError("`texts` must be an iterable of texts; received one string")
     if folder is not None:
         _check_folder(folder)
     words = count_words(
@@ -262,7 +262,7 @@ def _check_folder(folder: str | os.PathLike[str]) -> None:
 def _checked(reserved: Sequence[str]) -> Sequence[str]:
     """Raise unless the reserved tokens are valid, distinct tokens."""
     if isinstance(reserved, str):
-        raise ConfigError(f"`reserved` must be several tokens; received {reserved!r}")
+        raise ConfigError(f"`reserved` must be a list of tokens; received {reserved!r}")
     seen = set(SPECIAL_TOKENS)
     for token in reserved:
         if not isinstance(token, str) or not token or token.split() != [token]:

@@ -158,7 +158,7 @@ def _detected() -> str:
 def _single() -> Devices:
     if tf.distribute.has_strategy():
         raise ConfigError(
-            "`strategy` single cannot be found inside another strategy's scope"
+            "`strategy` single must be selected outside the scope of another strategy"
         )
     gpus = tf.config.list_physical_devices("GPU")
     reason = "one GPU" if gpus else "no GPU here"
@@ -195,7 +195,7 @@ def _multi_worker() -> Devices:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:
         raise ConfigError(
-            "`strategy` multi-worker must be made before TensorFlow computes anything: "
+            "`strategy` multi-worker must be created before TensorFlow computes: "
             f"{_first_line(error)}"
         ) from None
     except (tf.errors.OpError, ValueError) as error:

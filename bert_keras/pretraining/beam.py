@@ -67,7 +67,7 @@ def pipeline_of(flags: Sequence[str]) -> Any:
     with needs("Apache Beam", extra="beam"):
         import apache_beam as beam
     if isinstance(flags, str) or not all(isinstance(flag, str) for flag in flags):
-        raise ConfigError(f"`pipeline_args` must be several texts; received {flags!r}")
+        raise ConfigError(f"`pipeline_args` must be strings; received {flags!r}")
     options = _options(list(flags))
     try:
         pipeline = beam.Pipeline(options=options)

@@ -251,7 +251,7 @@ class PretrainingLoop(TrainingLoop):
             steps=config.steps,
             start=self.step,
             row_every=min(max(config.steps // _ROWS, 1), 100),
-            pass_over=self.skip_or_stop,
+            skip=self.skip_or_stop,
             scored_every=config.evaluate_every if held_out else 0,
             is_shown=devices.is_chief,
         )

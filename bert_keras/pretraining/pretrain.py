@@ -132,7 +132,7 @@ def pretrain(
 def _write(loop: PretrainingLoop, plan: PretrainingPlan, command: str) -> None:
     """Write the model and the report of a completed run."""
     run, scores = loop.run, loop.scores
-    skipped = int(sum(row.get("passed_over", 0) for row in loop.history))
+    skipped = int(sum(row.get("skipped_updates", 0) for row in loop.history))
     with replaced_folder(run.path / MODEL) as folder:
         write_pretrainer(folder, loop.model, plan.tokenizer)
         write_readme(run.path / MODEL, folder, name=run.path.name)

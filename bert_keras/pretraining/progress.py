@@ -68,7 +68,7 @@ class PretrainingProgress(UpdateProgress):
         steps: updates of all phases.
         start: updates of an earlier run.
         row_every: updates per row.
-        pass_over: called with the number and the loss of an update whose loss or
+        skip: called with the number and the loss of an update whose loss or
             gradients are not finite; may raise. Later updates may have followed.
         scored_every: updates between two scorings; 0: nothing is scored.
         is_shown: whether progress is reported.
@@ -81,19 +81,19 @@ class PretrainingProgress(UpdateProgress):
         steps: int,
         start: int,
         row_every: int,
-        pass_over: Callable[[int, float], object],
+        skip: Callable[[int, float], object],
         scored_every: int = 0,
         is_shown: bool = True,
     ) -> None:
         self.config = config
         self.steps = steps
         self.row_every = row_every
-        self._pass_over = pass_over
+        self._skip = skip
         self._scored_every = scored_every
         self._scoring_seconds = 0.0  # of the last scoring
         self.step = start
         self._updates: list[Any] = []  # since the last row
-        self._looked_at = self._passed_over = 0  # of these updates
+        self._looked_at = self._skipped = 0  # of these updates
         self._waited = 0.0  # for batches, since the last row
         self._bar = Progress(
             "pretraining",
@@ -131,7 +131,7 @@ class PretrainingProgress(UpdateProgress):
         row = self._row()
         self._updates, self._waited = [], 0.0
         self._row_start = self._bar.seconds
-        self._looked_at = self._passed_over = 0
+        self._looked_at = self._skipped = 0
         return row
 
     def _seconds_of_scoring(self) -> float:
@@ -149,7 +149,7 @@ class PretrainingProgress(UpdateProgress):
         seconds = max(self._bar.seconds - self._row_start, 1e-9)
         self._look()
         made = [each for each in self._updates if each[2]]
-        extra = {"passed_over": self._passed_over} if self._passed_over else {}
+        extra = {"skipped_updates": self._skipped} if self._skipped else {}
         if not made:
             return {"step": self.step, **extra}
         losses: dict[str, float] = {}
@@ -198,8 +198,8 @@ class PretrainingProgress(UpdateProgress):
                     float(pair[0]) / max(float(totals[head]), 1.0)
                     for head, pair in sums.items()
                 ]
-                self._pass_over(first + place, sum(losses))
-                self._passed_over += 1
+                self._skip(first + place, sum(losses))
+                self._skipped += 1
         self._looked_at = len(self._updates)
 
 

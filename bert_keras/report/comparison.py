@@ -125,7 +125,7 @@ def _read(folder: Path) -> dict[str, Any]:
     path = folder / RUN
     if not path.is_file():
         raise DataError(
-            f"must be of a finished run: {RUN} is missing", path=os.fspath(folder)
+            f"must be the folder of a finished run; holds no {RUN}", path=folder
         )
     found: dict[str, Any] = read_json(path, error=DataError)
     for key in ("settings", "rows", "scores", "intervals", "environment"):

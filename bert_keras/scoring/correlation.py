@@ -58,8 +58,10 @@ def check_numbers(
                 f"`{name}` must be of shape [N], N at least 1; "
                 f"received shape {list(values.shape)}"
             )
-        if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
-            raise BertKerasError(f"`{name}` must be finite numbers")
+        if values.dtype.kind not in "iuf":
+            raise BertKerasError(f"`{name}` must be numbers; received {values.dtype}")
+        if (wrong := values[~np.isfinite(values)]).size:
+            raise BertKerasError(f"`{name}` must be finite; received {wrong[0]}")
     if len(x) != len(y):
         raise BertKerasError(
             "`targets` and `predictions` must have the same length; "

@@ -158,7 +158,10 @@ def _check(
             f"{list(true.shape)} and {list(levels.shape)}"
         )
     if not np.isin(true, (0, 1)).all() or not true.any():
-        raise BertKerasError("`labels` must be 0 or 1, and at least one 1")
+        raise BertKerasError(
+            "`labels` must be 0 or 1, and at least one 1; received "
+            f"{np.unique(true)[:5].tolist()}"
+        )
     if np.isnan(levels).any():
         raise BertKerasError("`scores` must be numbers; received NaN")
     return true.astype(bool), levels

@@ -124,8 +124,10 @@ def _check(
             "`targets` and `probabilities` must have the same shape [N, C]; "
             f"received {list(true.shape)} and {list(p.shape)}"
         )
-    if not np.isin(true, (0, 1)).all():
-        raise BertKerasError("`targets` must be 0 or 1")
-    if not ((p >= 0) & (p <= 1)).all():  # false for NaN too
-        raise BertKerasError("`probabilities` must be numbers from 0 to 1")
+    if (wrong := true[~np.isin(true, (0, 1))]).size:
+        raise BertKerasError(f"`targets` must be 0 or 1; received {wrong[0]}")
+    if (wrong := p[~((p >= 0) & (p <= 1))]).size:  # also NaN
+        raise BertKerasError(
+            f"`probabilities` must be numbers from 0 to 1; received {wrong[0]}"
+        )
     return true.astype(bool), p

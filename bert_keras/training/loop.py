@@ -100,7 +100,7 @@ class TrainingState:
         with opened(path) as file:
             names = set(file.keys())
             for name in sorted(names ^ set(self._variables)):
-                raise CheckpointError(f"{path}: is of another model: {name}")
+                raise CheckpointError(f"{path}: belongs to another model: {name}")
             for name, variable in self._variables.items():
                 stored = file.get_slice(name)
                 shape = tuple(stored.get_shape())

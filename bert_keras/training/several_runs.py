@@ -199,8 +199,8 @@ class _Runs:
         devices = given.get("devices") or find_strategy(config.strategy)
         if devices.workers > 1:
             raise ConfigError(
-                "`strategy` must be one of one machine for several runs; received "
-                f"{devices.name}: start one `train` a run"
+                "`strategy` must use one machine for several runs; received "
+                f"{devices.name}: call `train` once for each run instead"
             )
         # All runs are scored on the same rows.
         self.given = {key: given[key] for key in given if key not in _OF_DATA}

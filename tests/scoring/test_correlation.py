@@ -39,10 +39,10 @@ def test_extreme_sizes_do_not_overflow():
     ("targets", "predictions", "part"),
     [
         ([], [], "`targets`"),
-        ([1, 2], [1, np.nan], "`predictions` must be finite"),
+        ([1, 2], [1, np.nan], "`predictions` must be finite; received nan"),
         ([1, 2], [1, 2, 3], "the same length; received 2 and 3"),
         ([[1], [2]], [1, 2], "[2, 1]"),
-        (["1", "2"], [1, 2], "`targets` must be finite numbers"),
+        (["1", "2"], [1, 2], "`targets` must be numbers; received <U1"),
     ],
 )
 def test_inputs_that_are_not_pairs_of_numbers(targets, predictions, part):

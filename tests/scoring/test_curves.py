@@ -64,7 +64,9 @@ def test_points_for_a_report_are_few():
 def test_one_kind_of_label_has_no_curves():
     assert decision_curves([1, 1], [0.5, 0.6]) == {}
     refused(lambda: roc_auc([1, 1], [0.5, 0.6]), "`labels`", "ones only")
-    refused(lambda: average_precision([0, 0], [0.5, 0.6]), "at least one 1")
-    refused(lambda: roc_auc([0, 2], [0.5, 0.6]), "0 or 1")
+    refused(
+        lambda: average_precision([0, 0], [0.5, 0.6]), "at least one 1; received [0]"
+    )
+    refused(lambda: roc_auc([0, 2], [0.5, 0.6]), "0 or 1", "received [0, 2]")
     refused(lambda: roc_auc([0, 1], [0.5]), "same shape", "[2] and [1]")
     refused(lambda: roc_auc([0, 1], [0.5, float("nan")]), "NaN")

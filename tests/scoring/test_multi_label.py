@@ -77,9 +77,13 @@ def test_thresholds_are_the_best_of_all():
     ("targets", "p", "part"),
     [
         ([[1, 0]], [[0.5]], "the same shape [N, C]; received [1, 2] and [1, 1]"),
-        ([[2]], [[0.5]], "`targets` must be 0 or 1"),
-        ([[1]], [[np.nan]], "`probabilities`"),
-        ([[1]], [[1.1]], "`probabilities`"),
+        ([[2]], [[0.5]], "`targets` must be 0 or 1; received 2"),
+        (
+            [[1]],
+            [[np.nan]],
+            "`probabilities` must be numbers from 0 to 1; received nan",
+        ),
+        ([[1]], [[1.1]], "received 1.1"),
         (np.zeros((0, 2)), np.zeros((0, 2)), "[0, 2]"),
     ],
 )

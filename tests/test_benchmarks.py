@@ -17,4 +17,4 @@ def test_memory() -> None:
     command = [sys.executable, ROOT / "benchmarks/memory.py", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, check=True)
-    assert json.loads(done.stdout)["peak"] > 0
+    assert json.loads(done.stdout)["seconds"] > 0

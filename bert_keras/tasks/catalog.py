@@ -204,7 +204,7 @@ TASKS = {
             combine: sum, concat, weighted; default: sum
                 how several layers are combined: sum, concat, or weighted, a sum with
                 learned weights
-            objective: ranking, similarity; default: ranking; with labels, similarity
+            objective: ranking, similarity; default: ranking, or similarity with labels
                 ranking: the pairs belong together; similarity: the cosine similarities
                 learn the order of the labels
             scale: a number; default: 20.0

@@ -256,7 +256,7 @@ def test_the_folder_opens_as_a_tokenizer(tmp_path: Path) -> None:
         ({"reserved": ["[MASK]"]}, ["`reserved`", "'[MASK]' is one of ours"]),
         ({"reserved": ["a b"]}, ["`reserved`", "'a b'"]),
         ({"reserved": ["x" * 300]}, ["256 bytes"]),
-        ({"reserved": "abc"}, ["`reserved`", "several", "'abc'"]),
+        ({"reserved": "abc"}, ["`reserved` must be a list of tokens; received 'abc'"]),
     ],
 )
 def test_wrong_arguments(changes: dict[str, Any], parts: list[str]) -> None:

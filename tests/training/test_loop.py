@@ -496,7 +496,7 @@ def test_merging_lora_changes_no_output(make_model: Any, tmp_path: Path) -> None
     np.testing.assert_allclose(plain.answer(TEXTS)["probabilities"], mixed, atol=1e-6)
     trained = {w.path.split("/")[-1] for w in model.backbone.trainable_weights}
     assert trained == {"lora_kernel_a", "lora_kernel_b", "kernel", "bias"}  # the pooler
-    assert not [name for name in plain_weights(model) if "lora" in name]
+    assert not [name for name in plain_weights(model, model.backbone) if "lora" in name]
 
 
 def test_frozen_layers(make_model: Any) -> None:

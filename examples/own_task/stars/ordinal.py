@@ -31,7 +31,7 @@ class Stars(PooledTask):
     def targets(self, columns):
         """Return the stars of each row, int32 [N]."""
         stars = [str(number) for number in range(1, self.most + 1)]
-        return 1 + columns.indices("label", stars, rule=f"from 1 to {self.most}")
+        return 1 + columns.indices("label", stars)
 
     def encode_targets(self, targets):
         """Return 0 or 1 per step, float32 [B, most - 1]: 3 stars are 1, 1, 0, 0."""

@@ -221,13 +221,18 @@ def distributed(
     It is iterated like any other, and has an `element_spec`, for `TrainStep`. `make`
     makes the dataset of a worker's share, see `Share.parts`.
     """
+    options = tf.data.Options()
+    # The thread that tunes sleeps for up to a minute, and a used-up iterator waits for
+    # it: training then ended as much as twice as late.
+    options.autotune.enabled = False
     if is_default(strategy):
-        return make(ALONE)
+        return make(ALONE).with_options(options)
 
     def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
         replicas = context.num_replicas_in_sync
         count = replicas // context.num_input_pipelines
-        return make(Share(context.input_pipeline_id * count, count, replicas))
+        share = Share(context.input_pipeline_id * count, count, replicas)
+        return make(share).with_options(options)
 
     return strategy.distribute_datasets_from_function(of_worker)
 

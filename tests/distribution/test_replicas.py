@@ -13,10 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import ROOT, is_noise, write_encoder
 from pretraining.test_data import TOKENIZER, write
 from replica_cases import results
 
+from bert_keras.distribution.replicas import distributed
 from bert_keras.distribution.strategy import find_strategy
 
 # Weights and sums of losses; the half precisions round what is summed in another order.
@@ -32,6 +34,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     manifest = write(folder / "data", masking="static")
     assert manifest["instances"] % 14 == 1  # one replica of two has none
     return folder
+
+
+def test_a_dataset_ends_without_waiting_for_the_thread_that_tunes_it() -> None:
+    strategy = tf.distribute.get_strategy()
+    dataset = distributed(strategy, lambda share: tf.data.Dataset.range(3))
+    assert dataset.options().autotune.enabled is False
+    assert [int(each) for each in dataset] == [0, 1, 2]
 
 
 def on_one(folder: Path, *names: str) -> dict[str, dict]:

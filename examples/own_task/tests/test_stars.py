@@ -29,5 +29,5 @@ def test_scores():
 
 
 def test_wrong_stars_are_named_by_line():
-    with pytest.raises(BertKerasError, match=":2: .* must be one of 1, .*; received 'six'"):
+    with pytest.raises(BertKerasError, match=":2: .* one of 1, .*; received 'six'"):
         Stars().targets(as_columns(text=["a", "b"], label=["1", "six"]))

@@ -222,8 +222,8 @@ def distributed(
     makes the dataset of a worker's share, see `Share.parts`.
     """
     options = tf.data.Options()
-    # The end of an iterator can wait for the thread that tunes its dataset, which sleeps
-    # for as long as it has run, up to a minute.
+    # An iterator that ends can wait for the thread that tunes its dataset, which sleeps
+    # as long as it has run, up to a minute.
     options.autotune.enabled = False
     if is_default(strategy):
         return make(ALONE).with_options(options)

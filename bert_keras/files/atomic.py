@@ -248,9 +248,8 @@ def check_replaceable(
     target = Path(folder)
     try:
         if not target.is_dir():
-            if os.path.lexists(
-                os.path.realpath(target)
-            ):  # a file, or links in a circle
+            # A file, or links in a circle.
+            if os.path.lexists(os.path.realpath(target)):
                 raise CheckpointError(f"{target}: must be a folder; is a file")
             return
         found = {str(path.relative_to(target)) for path in _entries(target, files)}

@@ -22,7 +22,7 @@ from bert_keras.distribution.replicas import distributed
 from bert_keras.distribution.strategy import find_strategy
 
 # Weights and sums of losses; the half precisions round what is summed in another order.
-TOLERANCES = {"float16": (3e-4, 3e-3), "bfloat16": (6e-3, 3e-2)}
+TOLERANCES = {"float16": (4e-4, 3e-3), "bfloat16": (6e-3, 3e-2)}
 
 
 @pytest.fixture(scope="module")

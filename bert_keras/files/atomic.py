@@ -128,11 +128,8 @@ def _locked(parent: Path, prefix: str) -> Iterator[Path]:
 def _clear(parent: Path, prefix: str) -> None:
     """Remove the folders of this prefix whose writers are gone."""
     for lock in parent.glob(f"{glob.escape(prefix)}*{LOCK}"):
-        with contextlib.suppress(OSError), open(lock, "r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(file.fileno()).st_nlink:  # its writer has not just removed it
-                shutil.rmtree(lock.with_name(lock.name.removesuffix(LOCK)), True)
-                lock.unlink(missing_ok=True)
+        with contextlib.suppress(OSError), locked_file(lock):
+            shutil.rmtree(lock.with_name(lock.name.removesuffix(LOCK)), True)
 
 
 @contextlib.contextmanager

@@ -32,8 +32,6 @@ from bert_keras.tasks.task_model import TaskModel, is_one_vector
 LEAST_UPDATES = 100  # with fewer, divergence cannot be distinguished from a slow start
 _MARGIN = 0.003
 _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")  # reductions
-# Descent ends if the loss has not fallen by this share in this many steps.
-_TOLERANCE, _PATIENCE, _MOST_STEPS = 1e-5, 20, 500
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,9 +65,9 @@ def divergence(
 ) -> Divergence | None:
     """Return the divergence of a run, certain or possible; `None` if it is fine.
 
-    Only tasks with one output vector per row, such as classes, and losses that are
-    means are checked; other runs never count as diverged. `history` are the rows of the
-    curves.
+    Only tasks with one output vector per row, such as classes, and losses of which
+    `constant_loss` knows the lowest mean are checked; other runs never count as
+    diverged. `history` are the rows of the curves.
     """
     output = model.output
     if not is_one_vector(output):
@@ -82,9 +80,11 @@ def divergence(
     if model.task.compares or loss.reduction not in _MEANS:
         return None
     weights = model.task.example_weights(train)
-    constant = constant_loss(loss, targets, weights, output.shape[1])
+    constant = constant_loss(loss, targets, weights)
     last = _last_loss(history)
-    if not math.isfinite(constant) or last < (1 - _MARGIN) * constant:
+    if constant is None or not math.isfinite(constant):
+        return None
+    if last < (1 - _MARGIN) * constant:
         return None
     steps = max((row["step"] for row in history if "step" in row), default=0)
     return Divergence(last, constant, steps)
@@ -107,45 +107,41 @@ def _last_loss(history: Sequence[Mapping[str, Any]]) -> float:
     return total / max(steps, 1)
 
 
-def constant_loss(
-    loss: keras.losses.Loss, targets: Any, weights: Any, units: int
-) -> float:
+def constant_loss(loss: keras.losses.Loss, targets: Any, weights: Any) -> float | None:
     """Return the lowest loss of an output that is the same for all rows.
 
-    Exact for cross-entropies (the entropy of the classes' weighted shares, or of each
-    binary label) and squared errors (the variance); by descent for other losses.
+    For cross-entropies this is the entropy of the classes' weighted shares, or of each
+    binary label; for squared errors, the variance. `None` for other losses.
 
     Args:
         loss: the loss of a task; a mean.
         targets: the targets of all rows, [N, …], as the loss takes them.
         weights: the weights of the rows, [N], or `None`.
-        units: size of the output.
     """
-    rows = len(targets)
-    shares = np.ones(rows) if weights is None else np.asarray(weights, "float64")
-    lowest = _exact(loss, np.asarray(targets), shares / shares.sum())
-    if lowest is None:
-        return _descended(loss, targets, weights, (rows, units))
+    shares = np.ones(len(targets))
+    shares = shares if weights is None else np.asarray(weights, "float64")
+    lowest = _lowest_mean(loss, np.asarray(targets), shares / shares.sum())
     # The sum of the weights is not the number of rows, by which most losses divide.
-    by_weights = loss.reduction == "mean_with_sample_weight"
-    return lowest if by_weights else lowest * float(shares.mean())
+    if lowest is None or loss.reduction == "mean_with_sample_weight":
+        return lowest
+    return lowest * float(shares.mean())
 
 
-def _exact(loss: Any, targets: np.ndarray, shares: np.ndarray) -> float | None:
-    """Return the lowest weighted mean in closed form, `None` if no form is known."""
-    kind, means = type(loss), keras.losses
-    if getattr(loss, "label_smoothing", 0) or getattr(loss, "ignore_class", None):
-        return None
-    if kind is means.SparseCategoricalCrossentropy:
+def _lowest_mean(loss: Any, targets: np.ndarray, shares: np.ndarray) -> float | None:
+    """Return the lowest weighted mean; `None` if no closed form is known."""
+    kind, losses = type(loss), keras.losses
+    if kind is losses.SparseCategoricalCrossentropy and loss.ignore_class is None:
         classes = np.unique(targets, return_inverse=True)[1].reshape(-1)
         return _entropy(np.bincount(classes, shares))
     numbers = targets.astype("float64").reshape(len(targets), -1)
     mean = shares @ numbers
-    if kind is means.CategoricalCrossentropy:
-        return _entropy(mean)
-    if kind is means.BinaryCrossentropy:
+    if kind is losses.CategoricalCrossentropy:
+        smoothing = loss.label_smoothing
+        return _entropy((1 - smoothing) * mean + smoothing / len(mean))
+    if kind is losses.BinaryCrossentropy:
+        mean = (1 - loss.label_smoothing) * mean + loss.label_smoothing / 2
         return (_entropy(mean) + _entropy(1 - mean)) / len(mean)
-    if kind in (means.MeanSquaredError, ScaledSquaredError):
+    if kind in (losses.MeanSquaredError, ScaledSquaredError):
         variance = float((shares @ (numbers - mean) ** 2).mean())
         return variance / getattr(loss, "std", 1.0) ** 2
     return None
@@ -155,56 +151,3 @@ def _entropy(shares: np.ndarray) -> float:
     """Return the sum of -p log p over shares p, in nats."""
     some = shares[shares > 0]
     return float(-(some * np.log(some)).sum())
-
-
-def _descended(loss: Any, targets: Any, weights: Any, shape: tuple[int, int]) -> float:
-    """Return the minimum that gradient descent on the output finds; losses are convex.
-
-    Barzilai and Borwein's step sizes (1988): each follows from the change of the
-    gradient over the last step. A step to a loss above the last ten is shortened.
-    """
-
-    @tf.function(autograph=False)
-    def look(value: Any) -> tuple[Any, Any]:
-        with tf.GradientTape() as tape:
-            tape.watch(value)
-            found = tf.reduce_mean(
-                loss(targets, tf.broadcast_to(value, shape), weights)
-            )
-        return found, tape.gradient(found, value)
-
-    def at(value: np.ndarray) -> tuple[float, np.ndarray]:
-        found, slope = look(tf.constant(value, tf.float32))
-        return float(found), np.asarray(slope, "float64")
-
-    value = min(_starts(np.asarray(targets), shape), key=lambda each: at(each)[0])
-    found, slope = at(value)
-    losses, rate = [found], 1.0
-    while len(losses) < _MOST_STEPS and rate > 1e-12:
-        found, new = at(value - rate * slope)
-        if not found <= max(losses[-10:]):  # also if it is NaN
-            rate /= 4
-            continue
-        step, change = -rate * slope, new - slope
-        value, slope = value + step, new
-        rate = float(step @ step) / max(float(step @ change), 1e-12)
-        losses.append(found)
-        before = losses[:-_PATIENCE]
-        if before and min(before) - min(losses) <= _TOLERANCE * abs(min(before)):
-            break
-    return min(losses)
-
-
-def _starts(targets: np.ndarray, shape: tuple[int, int]) -> list[np.ndarray]:
-    """Return outputs [C] to start from: 0, and the minima of common losses."""
-    rows, units = shape
-    starts = [np.zeros(units)]
-    if targets.ndim == 1 and targets.dtype.kind in "iu" and targets.max() < units:
-        shares = np.bincount(targets, minlength=units) / rows
-        starts += [np.log(np.maximum(shares, 0.1 / rows))]
-    elif targets.size == rows * units:
-        mean = targets.astype("float64").reshape(rows, units).mean(0)
-        starts += [mean]
-        if ((mean > 0) & (mean < 1)).all():
-            starts += [np.log(mean / (1 - mean)), np.log(mean)]
-    return starts

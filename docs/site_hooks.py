@@ -38,7 +38,7 @@ def on_files(files: Any, config: Any) -> Any:
         content = "\n\n".join(parts)
         files.append(File.generated(config, f"api/{room}.md", content=content))
     lines += ["", "## Names of `bert_keras`", "", "| name | room |", "|---|---|"]
-    for name, module in sorted(public_names(PACKAGE / "__init__.py").items()):
+    for name, module in sorted(public_names(PACKAGE / "__init__.pyi").items()):
         room = room_of(module)
         anchor = f"{room}.md#{module}.{name}"
         lines.append(f"| [`bert_keras.{name}`]({anchor}) | `{room}` |")
@@ -58,7 +58,7 @@ def entry(name: str, module: str) -> str:
 def rooms() -> dict[str, dict[str, str]]:
     """Return each room with its public names, and the module of each."""
     found: dict[str, dict[str, str]] = {}
-    for path in [PACKAGE / "__init__.py", *sorted(PACKAGE.glob("*/__init__.py"))]:
+    for path in [PACKAGE / "__init__.pyi", *sorted(PACKAGE.glob("*/__init__.pyi"))]:
         for name, module in public_names(path).items():
             found.setdefault(room_of(module), {})[name] = module
     return dict(sorted(found.items()))
@@ -76,16 +76,13 @@ def docstring_of(room: str) -> str:
     return ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
 
 
-def public_names(path: Path) -> dict[str, str]:
-    """Return the names that a package imports for type checkers, with their modules."""
+def public_names(stub: Path) -> dict[str, str]:
+    """Return the names that the stub of a package imports, with their modules."""
+    package = ".".join(stub.parent.relative_to(ROOT).parts)
     return {
-        alias.asname: node.module or ""
-        for block in ast.parse(path.read_text("utf-8")).body
-        if isinstance(block, ast.If)
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.asname
+        node.names[0].name: f"{package}.{node.module}"
+        for node in ast.parse(stub.read_text("utf-8")).body
+        if isinstance(node, ast.ImportFrom) and node.module != "version"
     }
 
 

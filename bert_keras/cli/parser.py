@@ -11,9 +11,9 @@ import importlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bert_keras import __version__
 from bert_keras.cli.options import Parser
 from bert_keras.errors import nearest
+from bert_keras.version import __version__
 
 # name: module of `bert_keras.cli`, summary.
 VERBS = {

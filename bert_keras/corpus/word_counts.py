@@ -30,13 +30,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_keras import __version__
 from bert_keras.corpus.documents import add_to_hash, name_of
 from bert_keras.errors import ConfigError, DataError, reason_of
 from bert_keras.files.atomic import replaced_file
 from bert_keras.settings import check_whole_number
 from bert_keras.text.normalization import WordSplitter
 from bert_keras.text.ragged import segment_ids
+from bert_keras.version import __version__
 
 _STAGE = 1 << 28  # characters after which everything is counted and saved
 _TEXT_BYTES = 4 << 20  # split at once

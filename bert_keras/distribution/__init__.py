@@ -3,16 +3,6 @@
 Read `strategy` first, then `replicas`.
 """
 
-from __future__ import annotations
+from lazy_loader import attach_stub
 
-from typing import TYPE_CHECKING
-
-from bert_keras import lazy_names
-
-if TYPE_CHECKING:
-    from bert_keras.distribution.strategy import find_strategy as find_strategy
-
-_PLACES = {"find_strategy": "strategy"}
-__all__ = [*sorted(_PLACES)]
-if not TYPE_CHECKING:  # otherwise type checkers accept any name
-    __getattr__, __dir__ = lazy_names(__name__, _PLACES)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

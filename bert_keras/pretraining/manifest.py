@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_keras import __version__
 from bert_keras.corpus.documents import name_of
 from bert_keras.errors import ConfigError, DataError, reason_of, shown
 from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.settings import LARGEST, Option
 from bert_keras.text.tokenizer_files import vocabulary_hash
+from bert_keras.version import __version__
 
 if TYPE_CHECKING:  # this module does not need TensorFlow
     from bert_keras.text.tokenizer import WordPieceTokenizer

@@ -12,28 +12,6 @@ everything. The web page is in `static/`.
 from the files of `templates`.
 """
 
-from __future__ import annotations
+from lazy_loader import attach_stub
 
-from typing import TYPE_CHECKING
-
-from bert_keras import lazy_names
-
-if TYPE_CHECKING:
-    from bert_keras.serving.client import AsyncClient as AsyncClient
-    from bert_keras.serving.client import Client as Client
-    from bert_keras.serving.config import ServeConfig as ServeConfig
-    from bert_keras.serving.deployment import write_deployment as write_deployment
-    from bert_keras.serving.server import Server as Server
-    from bert_keras.serving.server import serve as serve
-
-_PLACES = {
-    "AsyncClient": "client",
-    "Client": "client",
-    "ServeConfig": "config",
-    "Server": "server",
-    "serve": "server",
-    "write_deployment": "deployment",
-}
-__all__ = [*sorted(_PLACES)]
-if not TYPE_CHECKING:  # else type checkers accept any name
-    __getattr__, __dir__ = lazy_names(__name__, _PLACES)
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -22,7 +22,6 @@ from typing import Any
 
 import jinja2
 
-from bert_keras import __version__
 from bert_keras.errors import (
     BertKerasError,
     CheckpointError,
@@ -40,6 +39,7 @@ from bert_keras.inference.saved_model_folder import (
     is_exported,
 )
 from bert_keras.settings import SERVER_IMAGE, SERVER_STORAGE
+from bert_keras.version import __version__
 
 RECORD = "deployment.json"  # the files that `write_deployment` wrote to a folder
 _MODELS = "models"

@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from bert_keras import __version__
 from bert_keras.errors import shown
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.rest import asked, json_response, read_body
@@ -22,6 +21,7 @@ from bert_keras.serving.signatures import DTYPES, Parts, Signature, TensorInfo
 from bert_keras.serving.tensors import parse_json
 from bert_keras.serving.version import DEFAULT
 from bert_keras.tasks.base import plain_values
+from bert_keras.version import __version__
 
 
 class OpenInference:

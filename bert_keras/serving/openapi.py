@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bert_keras import __version__
 from bert_keras.serving.rest import model_list
 from bert_keras.serving.service import Service
+from bert_keras.version import __version__
 
 _KINDS = {"string": "string", "bool": "boolean", "int32": "integer", "int64": "integer"}
 _ERROR = {

@@ -1,0 +1,1 @@
+from .strategy import find_strategy as find_strategy

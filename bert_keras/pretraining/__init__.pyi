@@ -1,0 +1,9 @@
+from .beam import run_beam_pretraining_data as run_beam_pretraining_data
+from .config import PretrainConfig as PretrainConfig
+from .config import PretrainingDataConfig as PretrainingDataConfig
+from .data import write_pretraining_data as write_pretraining_data
+from .input import pretraining_dataset as pretraining_dataset
+from .pretrain import pretrain as pretrain
+from .pretrainer import BertPretrainer as BertPretrainer
+from .pretrainer import pretraining_loss as pretraining_loss
+from .pretrainer import pretraining_metrics as pretraining_metrics

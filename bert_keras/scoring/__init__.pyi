@@ -1,0 +1,11 @@
+from .answers import squad_scores as squad_scores
+from .calibration import confidence_scores as confidence_scores
+from .calibration import expected_calibration_error as expected_calibration_error
+from .classification import classification_scores as classification_scores
+from .classification import matthews_correlation as matthews_correlation
+from .correlation import pearson as pearson
+from .correlation import spearman as spearman
+from .embeddings import retrieval_scores as retrieval_scores
+from .embeddings import similarity_scores as similarity_scores
+from .entities import entity_scores as entity_scores
+from .multi_label import multi_label_scores as multi_label_scores

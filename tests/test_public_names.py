@@ -49,7 +49,9 @@ def test_there_are_few_names_at_the_top() -> None:
 
 
 def test_an_unknown_name_is_rejected() -> None:
-    with pytest.raises(AttributeError, match="bert_keras.training attribute NoSuchName"):
+    with pytest.raises(
+        AttributeError, match="bert_keras.training attribute NoSuchName"
+    ):
         _ = importlib.import_module("bert_keras.training").NoSuchName
 
 

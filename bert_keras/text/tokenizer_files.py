@@ -314,8 +314,9 @@ def _ordered(
     added = values.get("added_tokens") or []
     try:
         more = {row["content"]: row["id"] for row in added if row["content"] not in ids}
-        tokens = sorted(ids | more, key=(ids | more).__getitem__)
-        dense = [(ids | more)[token] for token in tokens] == list(range(len(tokens)))
+        ids |= more
+        tokens = sorted(ids, key=ids.__getitem__)
+        dense = [ids[token] for token in tokens] == list(range(len(tokens)))
     except (TypeError, KeyError):
         dense = False
     if not dense:

@@ -750,6 +750,33 @@ def test_broken_folders(tmp_path, files, message):
 CUSTOM_OPS = {"FastWordpieceTokenizeWithOffsets"}
 
 
+_OPEN_LARGE_ONES = """
+import sys
+from bert_keras.text.tokenizer_files import check_tokens, read_folder
+settings, _ = read_folder(sys.argv[2])
+assert check_tokens(settings["vocabulary"])[-1] == "w999999"
+from bert_keras.text.tokenizer import WordPieceTokenizer
+tokenizer = WordPieceTokenizer.from_folder(sys.argv[1])
+assert tokenizer(["w299999 w5"]).to_list() == [[299999, 5]]
+"""
+
+
+def test_large_vocabularies_open_in_time_linear_in_their_size(tmp_path):
+    def words(count):
+        return [*SPECIAL, *(f"w{i}" for i in range(len(SPECIAL), count))]
+
+    plain, whole = tmp_path / "plain", tmp_path / "whole"
+    plain.mkdir()
+    (plain / "vocab.txt").write_text("\n".join(words(300_000)))
+    whole.mkdir()
+    vocab = {token: i for i, token in enumerate(words(1_000_000))}
+    model = {"type": "WordPiece", "vocab": vocab}
+    (whole / "tokenizer.json").write_text(json.dumps({"model": model}))
+    # Linear work takes 10 s here, quadratic work hours.
+    command = [sys.executable, "-c", _OPEN_LARGE_ONES, str(plain), str(whole)]
+    subprocess.run(command, check=True, timeout=300, capture_output=True)
+
+
 def test_one_custom_op_in_the_graph():
     tokenizer = small(special_tokens_in_text="parse")
 

@@ -5,11 +5,10 @@ No row is silently dropped: an invalid row is an error with its line.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -257,24 +256,6 @@ def sliced(columns: Columns, name: str) -> list[Any]:
 def without_slices(columns: Columns) -> list[str]:
     """Return the roles that a task reads, sorted."""
     return sorted(role for role in columns.cells if not role.startswith(_SLICE))
-
-
-def rows_aside(kinds: Sequence[Collection[str]], count: int, seed: int) -> list[int]:
-    """Return random rows to set aside, in order, leaving at least one of each kind.
-
-    `kinds` are those of each row, such as its class; there are fewer than `count` rows
-    if too many are the only one of their kind.
-    """
-    left = collections.Counter(kind for row in kinds for kind in set(row))
-    found: list[int] = []
-    for row in np.random.default_rng(seed).permutation(len(kinds)).tolist():
-        if len(found) == count:
-            break
-        held = set(kinds[row])
-        if all(left[kind] > 1 for kind in held):
-            left.subtract(held)
-            found.append(row)
-    return sorted(found)
 
 
 def read_columns(

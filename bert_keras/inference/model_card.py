@@ -309,7 +309,9 @@ def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
     rows = [("set", "rows", "mean tokens", "longest", "truncated")]
     columns = ("rows", "mean_tokens", "longest_tokens", "truncated")
     for name, facts in data.items():
-        rows.append((_plain(name), *(f"{facts[column]:,}" for column in columns)))
+        if isinstance(facts, Mapping):
+            cells = [f"{facts[column]:,}" for column in columns]
+            rows.append((_plain(name), *cells))
     classes: Mapping[str, int] = data.get("train", {}).get("classes", {})
     settings: Mapping[str, Any] = report.get("settings", {})
     environment: Mapping[str, Any] = report.get("environment", {})
@@ -320,6 +322,8 @@ def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
     training += [(key, environment[key]) for key in _VERSIONS if key in environment]
     return {
         "data": rows if data else [],
+        "notes": [facts for facts in data.values() if isinstance(facts, str)],
+        "has_dev": "dev" in report.get("scores", {}),
         "classes": [f"{_code(name)} {count:,}" for name, count in classes.items()],
         "splits": _splits(report),
         "best_score": report.get("best_score"),

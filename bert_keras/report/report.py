@@ -220,6 +220,7 @@ def _curves(curves: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Part]]:
     if not curves:
         return []
     rows, scores = [], ("precision", "recall", "f1")
+    places = {curve.get("threshold_from", "dev") for curve in curves.values()}
     for name, curve in curves.items():
         half, best = curve["at"]
         cells = [curve["roc_auc"], curve["average_precision"]]
@@ -228,7 +229,7 @@ def _curves(curves: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Part]]:
         rows.append((name, cells))
     columns = ["ROC AUC", "Average precision"]
     columns += [f"{words(key)} at 0.5" for key in scores]
-    columns += ["Threshold with the best F1 on dev"]
+    columns += [f"Threshold with the best F1 on {' or '.join(sorted(places))}"]
     columns += [f"{words(key)} there" for key in scores]
     found = [("thresholds", Part("table", Table("Class", columns, rows)))]
     charts = decision_charts(curves)

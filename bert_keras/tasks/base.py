@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,6 +21,7 @@ import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.config import BertConfig
+from bert_keras.data.holdout import Strata
 from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns, read_columns
 from bert_keras.errors import ConfigError, DataError, shown
@@ -116,9 +117,18 @@ class TaskData(abc.ABC):
         )
 
     @classmethod
-    def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
-        """Return the classes in each row; a validation split leaves one of each."""
+    def strata(cls, columns: Columns, **settings: Any) -> Strata:
+        """Return the classes of each row, whose shares a validation split keeps."""
         return [()] * len(columns)
+
+    @classmethod
+    def groups(cls, columns: Columns) -> list[str] | None:
+        """Return what rows share that stay together in a validation split.
+
+        By default the first text of a pair: a model that has seen it in training is
+        not asked about it in validation.
+        """
+        return columns["text"] if "text_pair" in columns else None
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:

@@ -16,7 +16,7 @@ import contextlib
 import dataclasses
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -26,6 +26,7 @@ import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.data.class_names import class_entries, class_names, listed
+from bert_keras.data.holdout import Strata
 from bert_keras.data.table import Columns
 from bert_keras.errors import DataError, received
 from bert_keras.model.encoder import BertEncoder
@@ -213,7 +214,7 @@ class SingleLabel(Confidence, PooledTask):
         return answers["probabilities"]
 
     @classmethod
-    def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
+    def strata(cls, columns: Columns, **settings: Any) -> Strata:
         return [(label,) for label in columns["label"]]
 
     def targets(self, columns: Columns) -> np.ndarray:

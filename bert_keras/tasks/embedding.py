@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.checkpoints.sentence_files import write_sentence_files
+from bert_keras.data.holdout import Strata, quantiles
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, shown
 from bert_keras.model.contrastive import RankingLoss, SimilarityOrderLoss
@@ -111,6 +112,12 @@ class Embedding(Task):
         return () if self.layers == _LAST else ("hidden_states",)
 
     # Data.
+
+    @classmethod
+    def strata(cls, columns: Columns, **settings: Any) -> Strata:
+        if cls.from_columns(columns, **settings).objective == "similarity":
+            return quantiles(similarities(columns))
+        return super().strata(columns)
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Embedding:

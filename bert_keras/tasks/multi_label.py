@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -90,14 +90,14 @@ class MultiLabel(NamedClasses, Calibrated):
         return "mean_average_precision" if finds else "micro_f1"
 
     @classmethod
-    def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
+    def strata(cls, columns: Columns, **settings: Any) -> list[list[str]]:
         blank = cls(**{**settings, "classes": ("any",), "thresholds": ()})
         return [blank.names(cell) for cell in columns["label"]]
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> MultiLabel:
         """Return the task with the classes of the data, sorted; numbers by value."""
-        names = cls.kinds(columns, **settings)
+        names = cls.strata(columns, **settings)
         check_lengths(columns, names)
         found = {name for each in names for name in each}
         if not found:

@@ -155,6 +155,10 @@ class MultipleChoice(Confidence, Task):
         return read_choices(source, chosen, header=header)
 
     @classmethod
+    def groups(cls, columns: Columns) -> list[str] | None:
+        return columns["context"]
+
+    @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> MultipleChoice:
         return cls()
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 from keras import ops
 
 from bert_keras.data.class_names import class_entries, class_names
+from bert_keras.data.holdout import Strata, quantiles
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.model.heads import PooledHead
@@ -72,6 +73,10 @@ class Regression(PooledTask):
         # The range that float32 can represent and divide by.
         check_number("mean", self.mean, least=-3e38, most=3e38)
         check_number("std", self.std, least=1e-37, most=3e38)
+
+    @classmethod
+    def strata(cls, columns: Columns, **settings: Any) -> Strata:
+        return quantiles(label_numbers(columns))
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Regression:

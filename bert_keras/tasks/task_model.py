@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -16,8 +16,13 @@ import numpy as np
 import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
+from bert_keras.data.holdout import (
+    Strata,
+    stratified_holdout,
+    uncovered_classes,
+)
 from bert_keras.data.memory import is_missing
-from bert_keras.data.table import as_columns, rows_aside
+from bert_keras.data.table import as_columns
 from bert_keras.distribution.replicas import ReplicatedFit, replica_count
 from bert_keras.errors import ConfigError, received
 from bert_keras.model.encoder import (
@@ -33,6 +38,7 @@ from bert_keras.runs.progress import say
 from bert_keras.settings import check_share, check_type
 from bert_keras.tasks.base import Batch, Task
 from bert_keras.tasks.classifier import label_errors
+from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.text.preprocessor import Preprocessor
 
 
@@ -308,10 +314,10 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
         dataset, or batch dicts, keep their order. A batched `tf.data.Dataset` holds
         pairs of texts and labels, or dicts with the columns of the texts and `label`.
 
-        `validation_split` selects random rows, with the seed of
-        `keras.utils.set_random_seed`, and leaves at least one row of each class in
-        training. With `shuffle=False` it takes the last rows, like Keras; for rows
-        sorted by class these would all be of one class.
+        `validation_split` selects random rows, each class in proportion, with the seed
+        of `keras.utils.set_random_seed`, see `stratified_holdout`. With `shuffle=False`
+        it takes the last rows, like Keras; for rows sorted by class these would all be
+        of one class.
 
         Without `y`, `masked-lm` draws new masks in each epoch.
 
@@ -418,7 +424,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
     def _split(
         self, data: tuple[Any, Any, Any], share: float, shuffle: bool
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Return texts, targets and weights for training, and those set aside."""
+        """Return texts, targets and weights for training, and the held-out ones."""
         check_share("validation_split", share)
         if isinstance(data[0], tf.data.Dataset):
             raise ConfigError(
@@ -428,26 +434,40 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
         check_rows(*data)
         total = _rows_of(_leaves(data[0])[0])
         count = total - math.floor(total * (1 - share))
-        aside = list(range(total - count, total))
+        held_out = list(range(total - count, total))
         if shuffle:
-            kinds = self._kinds(data[1]) or [()] * total
-            aside = rows_aside(kinds, count, _new_seed())
-        kept = sorted(set(range(total)) - set(aside))
-        if not aside or not kept:
+            strata = self._strata(data[1]) or [()] * total
+            held_out = stratified_holdout(
+                strata, count, seed=_new_seed(), groups=self._groups(data[0])
+            )
+            option = "`validation_split`"
+            if missing := uncovered_classes(strata, held_out, option=option):
+                say(f"the validation split of {len(held_out):,} rows has {missing}")
+        kept = sorted(set(range(total)) - set(held_out))
+        if not held_out or not kept:
             raise ConfigError(
                 "`validation_split` must leave rows on both sides, and in training "
                 f"one of each class; received {share} of {total} rows"
             )
-        found = [tuple(_take(part, rows) for part in data) for rows in (kept, aside)]
-        return found[0], found[1]
+        held = [tuple(_take(part, rows) for part in data) for rows in (kept, held_out)]
+        return held[0], held[1]
 
-    def _kinds(self, y: Any) -> list[Collection[str]]:
-        """Return the classes of each row; an empty list if unknown."""
-        labels = np.asarray(y, dtype=object)
-        one = (str, bytes, int, np.integer)
+    def _groups(self, x: Any) -> list[Any] | None:
+        """Return the first text of each pair; `None` unless rows are pairs of texts."""
+        if self.task.roles[0] != "text" or not isinstance(x, tuple) or len(x) != 2:
+            return None
+        return np.asarray(x[0], dtype=object).tolist()
+
+    def _strata(self, y: Any) -> Strata:
+        """Return the classes or quantiles of each row; an empty list if unknown."""
+        labels: Any = np.asarray(y, dtype=object)
+        if isinstance(self.task, MultiLabel) and labels.ndim == 2:  # 0 or 1 for each
+            names = np.array(self.task.classes, object)
+            return [names[row.astype(bool)].tolist() for row in labels]
+        one = (str, bytes, int, float, np.number)
         if labels.ndim != 1 or not all(isinstance(each, one) for each in labels):
             return []
-        return self.task.kinds(as_columns(label=labels), **self.task.settings())
+        return self.task.strata(as_columns(label=labels), **self.task.settings())
 
     @tf.autograph.experimental.do_not_convert  # has no Python control flow to convert
     def preprocess_samples(

@@ -96,7 +96,8 @@ class TrainConfig:
     layout: str = settings.LAYOUT.field()
     dev_share: float = option(
         0.1,
-        "share of the training rows held out for validation if no dev data is given",
+        "share of the training rows held out for validation, each class in proportion, "
+        "if no dev data is given; 0: none, and the model of the last epoch is kept",
         unit="share",
         least=0,
         below=1,

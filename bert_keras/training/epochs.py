@@ -121,7 +121,7 @@ class FineTuningLoop(TrainingLoop):
 
     Args:
         model: with its initial weights; those of a checkpoint replace them.
-        train, dev: rows to train on, and to score.
+        train, dev: rows to train on, and to score; without dev, the last epoch is kept.
         run, config, devices, stop: as in `TrainingLoop`, see `TrainConfig.settled`.
         final_rows: number of rows that are scored after training.
         trackers: get the curves.
@@ -138,7 +138,7 @@ class FineTuningLoop(TrainingLoop):
         self,
         model: TaskModel,
         train: Columns,
-        dev: Columns,
+        dev: Columns | None,
         *,
         run: RunFolder | SilentRun,
         config: TrainConfig,
@@ -180,7 +180,7 @@ class FineTuningLoop(TrainingLoop):
             learning_rate=lambda step: float(schedule(step)),
             draw=self.trackers.curves,
             is_shown=devices.is_chief,
-            dev_rows=len(dev),
+            dev_rows=len(dev or ()),
             final_rows=final_rows,
             may_end_early=bool(config.patience),
         )
@@ -259,7 +259,7 @@ class FineTuningLoop(TrainingLoop):
             assign(model, read_checkpoint(self.run.path / BEST))
         if self.devices.workers > 1:
             take_from_first(self.devices.strategy, model.weights, 0)
-        if self.best.scores is None:
+        if self.best.scores is None and self.dev is not None:
             answers = self.answers(Predictor(model, freeze=False), "dev", self.dev)
             self.best.answers = answers
             self.best.scores = model.task.score(self.dev, answers)
@@ -284,32 +284,40 @@ class FineTuningLoop(TrainingLoop):
         return bool(self.devices.agree(int(may_end and stalled)))
 
     def _score_dev(self) -> None:
-        """Score dev, and keep the model if it is the best so far."""
+        """Score dev, if there is one, and keep the model if it is the best so far."""
         task = self.model.task
+        if self.dev is None:
+            self.progress.end_epoch({})
+            self._keep_if_best(math.nan, math.nan)
+            return
         if self._scored is not self.model:
             found = plain_weights(self.model, self.model.backbone)
             for weight in self._scored.weights:
                 weight.assign(found[weight.path])
         answers = self.answers(self._predictor, "dev", self.dev)
         scores = task.score(self.dev, answers)
-        value, loss = float(scores[task.best_score]), self._dev_loss(scores)
+        value, loss = float(scores[task.best_score]), self._dev_loss(self.dev, scores)
         plain = {k: v for k, v in scores.items() if isinstance(v, float)}
         shown = {**plain, "loss": loss, task.best_score: value}
         row = self.progress.end_epoch({f"dev_{k}": v for k, v in shown.items()})
         for line in task.shown(self.dev, answers):
             report(line)
         self.add_row(row)
-        if self._curve.add(self.epoch, value, loss, scores, answers):
+        self._keep_if_best(value, loss, scores, answers)
+
+    def _keep_if_best(self, value: float, loss: float, *scored: Any) -> None:
+        """Add an epoch to the curve, and keep its model if it is the best so far."""
+        if self._curve.add(self.epoch, value, loss, *scored):
             weights = plain_weights(self.model, self.model.backbone)
             weights = {name: np.array(value) for name, value in weights.items()}
             self.run.put(BEST, lambda folder: write_model(self.model, folder, weights))
 
-    def _dev_loss(self, scores: dict[str, Any]) -> float:
+    def _dev_loss(self, dev: Columns, scores: dict[str, Any]) -> float:
         """Return the mean loss on dev: among the scores, or computed for it."""
         if "loss" in scores:
             return float(scores["loss"])
         if self._held_out_loss is None:
-            self._held_out_loss = HeldOutLoss(self._scored, self.dev)
+            self._held_out_loss = HeldOutLoss(self._scored, dev)
         return self._held_out_loss()
 
     def _end(self, is_early: bool) -> None:

@@ -58,6 +58,7 @@ def curves_of(
     """Return `decision_curves` by name; points for the most frequent names only.
 
     `chosen` are the curves of dev, whose best thresholds are taken; `None` for dev.
+    `threshold_from` says on which rows the threshold is the best.
     """
     frequent = sorted(found, key=lambda name: -int(found[name][0].sum()))
     drawn = set(frequent[:_MOST_DRAWN])
@@ -67,7 +68,8 @@ def curves_of(
         limit = None if of_dev is None else of_dev["at"][1]["threshold"]
         made = decision_curves(true, p, threshold=limit, with_points=name in drawn)
         if made:
-            curves[name] = made
+            is_own = chosen is not None and of_dev is None
+            curves[name] = {**made, "threshold_from": "these rows" if is_own else "dev"}
     return curves
 
 
@@ -162,7 +164,8 @@ def findings_of(
     for split, (columns, answers, lengths) in scored.items():
         of_split = {
             "curves": curves_of(
-                decisions(task, columns, answers), found["curves"].get("dev")
+                decisions(task, columns, answers),
+                None if split == "dev" else found["curves"].get("dev", {}),
             ),
             "slices": slices_of(task, columns, answers, lengths=lengths, names=slices),
             "doubtful_labels": doubtful_rows(task, columns, answers),

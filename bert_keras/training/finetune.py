@@ -9,16 +9,21 @@ import dataclasses
 import glob
 import math
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import keras
 import tensorflow as tf
 
+from bert_keras.data.holdout import (
+    random_holdout,
+    stratified_holdout,
+    uncovered_classes,
+)
 from bert_keras.data.memory import is_data, is_path, rows_in_memory
 from bert_keras.data.rows import ColumnNames
-from bert_keras.data.table import Columns, rows_aside, with_slices
+from bert_keras.data.table import Columns, with_slices
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.files.atomic import check_output_place, check_path, check_replaceable
@@ -39,11 +44,13 @@ from bert_keras.training.run import (
     TrainResult,
     discard_run,
     finish_run,
+    has_earlier_run,
     model_settings,
     open_run,
     recorded_settings,
     remove_run,
     run_path,
+    tests_of,
 )
 from bert_keras.training.tracking import check_tracking, tracked
 
@@ -61,11 +68,14 @@ def task_and_data(
     header: str = "auto",
     task_settings: Mapping[str, Any] | None = None,
     slices: Sequence[str] = (),
+    is_earlier: bool = False,
     tell: Callable[[str], object] = say,
 ) -> tuple[Task, dict[str, Columns]]:
     """Return the task and the rows of a run by name: `train`, `dev` and the tests.
 
-    The arguments are those of `train`; `tell` reports the validation split.
+    The arguments are those of `train`; `is_earlier` is whether the run was begun by an
+    earlier version, and `tell` reports the validation split. Without dev rows there is
+    no entry for `dev`.
 
     Raises:
         ConfigError: the task does not exist, or an argument is not data.
@@ -92,19 +102,23 @@ def task_and_data(
         )
 
     given = rows = read("train", train)
-    aside = 0
-    if dev is None:
+    held_out = 0
+    if dev is None and config.dev_share:
         own = settings if isinstance(task, type) else task.settings()
-        rows, dev = with_dev(given, task.kinds(given, **own), config, tell=tell)
-        aside = len(dev)
-    data = {"train": rows, "dev": read("dev", dev)}
+        rows, dev = with_dev(task, given, config, own, is_earlier=is_earlier, tell=tell)
+        held_out = len(dev)
+    elif dev is None:
+        tell("no dev rows, by --dev-share 0: the model of the last epoch is kept")
+    data = {"train": rows}
+    if dev is not None:
+        data["dev"] = read("dev", dev)
     data |= {name: read("test", each) for name, each in _named_tests(test).items()}
     if isinstance(task, type):
         try:
             task = task.from_columns(rows, **settings)
         except DataError as error:
-            if aside:
-                note = f"{aside:,} of {len(given):,} rows are set aside for dev"
+            if held_out:
+                note = f"{held_out:,} of {len(given):,} rows are held out for dev"
                 error.args = (f"{error}; {note}",)
             raise
     for each in data.values():  # find missing texts and invalid labels before training
@@ -152,31 +166,51 @@ def _named_tests(test: Any) -> dict[str, Any]:
 
 
 def with_dev(
-    train: Columns,
-    kinds: Sequence[Collection[str]],
+    task: type[Task] | Task,
+    rows: Columns,
     config: TrainConfig,
+    settings: Mapping[str, Any],
     *,
+    is_earlier: bool = False,
     tell: Callable[[str], object] = say,
 ) -> tuple[Columns, Columns]:
-    """Return training and dev rows; the dev rows are split off from the former.
+    """Return training rows and dev rows, which are held out from the given rows.
 
-    `kinds` are for each row values that must occur in training, such as its class.
+    The arguments are those of `task_and_data`; `settings` are the task's.
     """
-    count = max(1, round(len(train) * config.dev_share))
-    aside = rows_aside(kinds, count, config.seed) if count < len(train) else []
-    if not aside:
+    strata = task.strata(rows, **settings)
+    count = max(1, round(len(rows) * config.dev_share))
+    held_out: list[int] = []
+    if count < len(rows) and is_earlier:
+        held_out = random_holdout(strata, count, seed=config.seed)
+    elif count < len(rows):
+        groups = task.groups(rows)
+        held_out = stratified_holdout(strata, count, seed=config.seed, groups=groups)
+    if not held_out:
         raise DataError(
-            f"has too few rows to set some aside for dev ({len(train)}; each class "
-            "needs one in training): give dev rows",
-            path=train.path,
+            f"has too few rows to hold some out for dev ({len(rows)}; each class "
+            "needs one in training): give dev rows, or --dev-share 0 to have none",
+            path=rows.path,
         )
-    fewer = f", not {count:,}: each class is in training" if len(aside) < count else ""
-    tell(
-        f"no dev rows given: {len(aside):,} of {len(train):,} training rows are set "
-        f"aside (seed {config.seed}){fewer}"
+    kept = sorted(set(range(len(rows))) - set(held_out))
+    fewer = f", not {count:,}: each class is in training"
+    line = (
+        f"no dev rows given: {len(held_out):,} of {len(rows):,} training rows are held "
+        f"out (seed {config.seed}){fewer if len(held_out) < count else ''}"
     )
-    kept = sorted(set(range(len(train))) - set(aside))
-    return train.take(kept), train.take(aside)
+    if missing := uncovered_classes(strata, held_out, option="--dev-share"):
+        line += f"; dev has {missing}"
+    if shared := _shared(task.groups(rows), kept, held_out):
+        line += f"; {shared:,} first texts are in both"
+    tell(line)
+    return rows.take(kept), rows.take(held_out)
+
+
+def _shared(groups: Sequence[str] | None, kept: list[int], held_out: list[int]) -> int:
+    """Return how many groups have rows in both parts of a split."""
+    if groups is None:
+        return 0
+    return len({groups[row] for row in kept} & {groups[row] for row in held_out})
 
 
 RESTART = 1000  # a restart adds this to the seed; `seeds` adds 1
@@ -218,7 +252,8 @@ def train(
         train: the training rows, of any form that `as_columns` takes.
         output: the model folder; an existing model is replaced.
         dev: rows that select the best epoch; by default, some training rows are held
-            out, but never the last row of a class.
+            out, see `stratified_holdout`. With a `dev_share` of 0 there are none, and
+            the model of the last epoch is kept.
         test: rows that are scored once at the end, or several sets by name, such as
             `matched` and `mismatched`.
         columns: role, such as `text` or `label`, to the name of its column if that is
@@ -248,6 +283,8 @@ def train(
     check_output_place("output", output, {"encoder": encoder})
     check_replaceable(output)
     check_tracking(config, Path(output))
+    is_earlier = resume == "auto" and has_earlier_run(run_path(output))
+    is_earlier = bool(devices.agree(int(is_earlier)))
     task, data = task_and_data(
         task,
         train=train,
@@ -258,15 +295,19 @@ def train(
         header=header,
         task_settings=task_settings,
         slices=slices,
+        is_earlier=is_earlier,
         tell=devices.say,
     )
     rows = len(data["train"])
     given, config = config, config.settled(task, rows)
+    if "dev" not in data:
+        config = without_dev(task, given, config, tell=devices.say)
     devices.check_batch_size(cast(int, config.batch_size), config.accumulation)
     _check_accumulation(task, config)
     training = _Training(
         *(task, encoder, data, Path(output), config, command, resume, devices),
         slices=tuple(slices),
+        is_earlier=is_earlier,
     )
     if given.epochs is None:
         devices.say(_chosen(config, rows))
@@ -277,7 +318,7 @@ def train(
         while (result := training.run(attempt)) is None:
             attempt += 1
         if devices.is_chief:
-            _discard_runs(output, recorded_settings(task, encoder, config, data))
+            _discard_runs(output, training.recorded(config))
         devices.agree(0)  # every row is scored
     return result
 
@@ -295,6 +336,12 @@ class _Training:
     resume: str
     devices: Devices
     slices: tuple[str, ...]
+    is_earlier: bool  # whether an earlier version began the run
+
+    def recorded(self, config: TrainConfig) -> dict[str, Any]:
+        return recorded_settings(
+            self.task, self.encoder, config, self.data, is_earlier=self.is_earlier
+        )
 
     def run(self, attempt: int) -> TrainResult | None:
         """Train a model and write its folder; return `None` if it must be restarted.
@@ -306,8 +353,7 @@ class _Training:
         devices, data = self.devices, self.data
         path = run_path(self.output, f"run-{attempt}" if attempt else "run")
         model = self._new_model(config)
-        recorded = recorded_settings(self.task, self.encoder, config, data)
-        recorded |= model_settings(model)
+        recorded = self.recorded(config) | model_settings(model)
         width = model.backbone.config.hidden_size
         config = config.settled(self.task, len(data["train"]), width)
         if attempt == 0 and self.config.learning_rate is None:
@@ -326,19 +372,19 @@ class _Training:
             loop = FineTuningLoop(
                 model,
                 data["train"],
-                data["dev"],
+                data.get("dev"),
                 run=run,
                 config=config,
                 devices=devices,
                 stop=stop,
-                final_rows=sum(len(rows) for rows in list(data.values())[2:]),
+                final_rows=sum(len(data[name]) for name in tests_of(data)),
                 trackers=trackers,
             )
             if attempt == 0:
                 say(devices.line())
             devices.say(
                 f"training {self.task.name}: {len(data['train']):,} examples, "
-                f"{len(data['dev']):,} for dev; the run is in {path}"
+                f"{len(data.get('dev', ())):,} for dev; the run is in {path}"
             )
             loop.train()
             failed = divergence(model, data["train"], loop.history)
@@ -376,6 +422,41 @@ class _Training:
                     frozen=model.task.frozen(model.backbone),
                 )
         return model
+
+
+_FITTED = {"calibration": "none", "answered_accuracy": 0.0}  # on dev, unless so
+_FITTED_BY_DEFAULT = {"threshold_tuning": "none", "no_answer": False}
+
+
+def without_dev(
+    task: Task,
+    given: TrainConfig,
+    config: TrainConfig,
+    *,
+    tell: Callable[[str], object] = say,
+) -> TrainConfig:
+    """Return the config of a run without dev rows, which cannot end early.
+
+    Args:
+        task: the task.
+        given: the config as the user gave it.
+        config: with numbers in place of `None`.
+        tell: gets a line about what is not fitted.
+
+    Raises:
+        ConfigError: a given setting needs dev rows.
+    """
+    settings = task.settings()
+    asked = {name: settings.get(name, none) for name, none in _FITTED.items()}
+    asked = {name: value for name, value in asked.items() if value != _FITTED[name]}
+    if given.patience:
+        asked["patience"] = given.patience
+    for name, value in asked.items():
+        raise ConfigError(f"`{name}` needs dev rows; received {value} and no dev rows")
+    for name, none in _FITTED_BY_DEFAULT.items():
+        if settings.get(name, none) != none:
+            tell(f"no dev rows: no threshold is fitted ({name} {settings[name]})")
+    return dataclasses.replace(config, patience=0)
 
 
 def _chosen(config: TrainConfig, rows: int) -> str:

@@ -137,7 +137,8 @@ class TrainingProgress(UpdateProgress):
         """Return the row of an epoch's dev scores."""
         epoch = self.step // self.rows.steps_per_epoch
         shown = "  ".join(f"{key} {value:.4f}" for key, value in scores.items())
-        report(f"epoch {epoch}/{self.rows.epochs}  {shown}")
+        if shown:
+            report(f"epoch {epoch}/{self.rows.epochs}  {shown}")
         row = {"epoch": epoch, "step": self.step, **scores}
         self._draw(row)
         self._begin_epoch()

@@ -31,6 +31,7 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.report.comparison import write_run
 from bert_keras.report.report import DOUBTFUL, csv_text, rows_with_set, write_report
 from bert_keras.runs.environment import environment
+from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import SETTINGS, RunFolder, digest_of, what_differs
 from bert_keras.settings import RESUME, check_choice
 from bert_keras.tasks.base import Task
@@ -44,6 +45,9 @@ from bert_keras.training.findings import explained_mistakes, findings_of
 from bert_keras.training.updates import new_optimizer
 
 FINISHED = ".finished.json"  # suffix of the notes about finished runs
+# How a run chooses what the user does not: 2 since the dev rows are stratified and the
+# length follows the rows. Runs of earlier versions do not have the entry.
+_DEFAULTS, DEFAULTS = "defaults", 2
 # Settings that may differ when a run resumes: the weights do not depend on them.
 _FREE = (
     *("save_every", "keep", "on_nonfinite", "restarts", "strategy"),
@@ -76,14 +80,34 @@ def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFold
             kept = (f"*{FINISHED}", ".*.run*/checkpoints/step-*")
             holds = old.steps or any(list(path.glob(pattern)) for pattern in kept)
             difference = what_differs(found, wanted)
+            if holds and resume == "auto" and _DEFAULTS not in found | wanted.keys():
+                say(f"{path}: an earlier version began this run: its choices are kept")
             if holds and difference and resume == "auto":
+                earlier = " of an earlier version" if _DEFAULTS not in found else ""
                 raise ConfigError(
-                    f"{path}: holds an unfinished run with another {difference}: use "
-                    "the same to resume it, or `--resume never` to start over"
+                    f"{path}: holds an unfinished run{earlier} with another "
+                    f"{difference}: use the same to resume it, or `--resume never` to "
+                    "start over"
                 )
             if difference or resume == "never":
                 remove_run(old)
     return RunFolder(path, settings)
+
+
+def has_earlier_run(path: Path) -> bool:
+    """Return whether a folder holds an unfinished run of a version without `DEFAULTS`.
+
+    Such a run resumes with the dev rows and the length that its version chose.
+    """
+    found = _settings_of(path)
+    if found is None or _DEFAULTS in found:
+        return False
+    return any(path.glob("checkpoints/step-*"))
+
+
+def tests_of(data: Mapping[str, Any]) -> list[str]:
+    """Return the names of the test sets of a run."""
+    return [name for name in data if name not in ("train", "dev")]
 
 
 def remove_run(run: RunFolder) -> None:
@@ -114,10 +138,16 @@ def recorded_settings(
     encoder: str | os.PathLike[str],
     config: TrainConfig,
     data: Mapping[str, Columns],
+    *,
+    is_earlier: bool = False,
 ) -> dict[str, Any]:
-    """Return the settings of a run from the user, with the data, as JSON values."""
+    """Return the settings of a run from the user, with the data, as JSON values.
+
+    `is_earlier` is whether the run was begun by a version without `DEFAULTS`.
+    """
     recorded = {k: v for k, v in dataclasses.asdict(config).items() if k not in _FREE}
     return {
+        **({} if is_earlier else {_DEFAULTS: DEFAULTS}),
         "task": task.name,
         "encoder": os.fspath(encoder),
         **{f"{name} rows": _digest(columns) for name, columns in data.items()},
@@ -198,27 +228,33 @@ def finish_run(
     """
     config, model = loop.config, loop.best_model()
     model.task = task = model.task.settle(model)
-    scores, answers = {"dev": loop.best.scores or {}}, loop.best.answers or {}
-    tuned = task.tune(data["dev"], answers)
     predictor = Predictor(model)
-    if tuned != task:
-        model.task = task = tuned
-        answers = loop.answers(predictor, "dev", data["dev"])
-        scores["dev"] = task.score(data["dev"], answers)
-    facts = {name: _facts(model, columns) for name, columns in data.items()}
+    scores: dict[str, dict[str, Any]] = {}
+    scored: dict[str, tuple[Columns, Any, Any]] = {}
+    answers: Any = {}
+    facts: dict[str, Any] = {name: _facts(model, rows) for name, rows in data.items()}
     lengths = {name: found.pop("lengths") for name, found in facts.items()}
     facts["train"]["real_token_share"] = loop.progress.real_share
-    scored = {"dev": (data["dev"], answers, lengths["dev"])}
-    last = "dev"
-    for last, rows in list(data.items())[2:]:
-        answers = loop.answers(predictor, last, rows)
-        scores[last] = task.score(rows, answers)
-        scored[last] = (rows, answers, lengths[last])
+    if "dev" in data:
+        scores["dev"], answers = loop.best.scores or {}, loop.best.answers or {}
+        tuned = task.tune(data["dev"], answers)
+        if tuned != task:
+            model.task = task = tuned
+            answers = loop.answers(predictor, "dev", data["dev"])
+            scores["dev"] = task.score(data["dev"], answers)
+        scored["dev"] = (data["dev"], answers, lengths["dev"])
+    else:
+        facts["dev"] = "no dev rows: the model is that of the last epoch"
+    for name in tests_of(data):
+        answers = loop.answers(predictor, name, data[name])
+        scores[name] = task.score(data[name], answers)
+        scored[name] = (data[name], answers, lengths[name])
     of_data = dict(scores)
     if failed and failed.is_certain:
         loss = failed.loss if math.isfinite(failed.loss) else None
         scores["diverged"] = {**dataclasses.asdict(failed), "loss": loss}
-    mistakes = task.mistakes(data[last], answers)
+    last = next(reversed(scored), "train")  # the set whose mistakes are shown
+    mistakes = task.mistakes(data[last], answers) if scored else []
     report: dict[str, Any] = {
         "settings": _shown_settings(loop, model, encoder, failed),
         "data": facts,
@@ -277,7 +313,8 @@ def _shown_settings(
         if name != "classes" and not isinstance(value, dict):  # nor a vocabulary
             shown[name] = value
     shown["best_epoch"] = loop.best.epoch
-    shown["best_epoch_dev_loss"] = loop.best.loss
+    if loop.dev is not None:
+        shown["best_epoch_dev_loss"] = loop.best.loss
     if loop.ending:
         shown["training"] = loop.ending
     shown["training_seconds"] = round(loop.progress.state()["seconds"], 1)

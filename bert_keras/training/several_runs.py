@@ -16,13 +16,14 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bert_keras.checkpoints import one_revision
+from bert_keras.data.holdout import Strata
 from bert_keras.distribution.strategy import find_strategy
 from bert_keras.errors import CheckpointError, ConfigError, DataError
 from bert_keras.files.atomic import (
@@ -47,6 +48,7 @@ from bert_keras.training.run import (
     recorded_settings,
     remove_run,
     run_path,
+    tests_of,
     usage,
     write_results,
 )
@@ -145,7 +147,7 @@ def train_sizes(
     with one_revision(), _Runs(task, output, config, given, free=()) as runs:
         rows = runs.given["train"]
         order = _nested_order(
-            runs.task.kinds(rows, **runs.task.settings()), config.seed
+            runs.task.strata(rows, **runs.task.settings()), config.seed
         )
         sizes = [math.ceil(share * len(rows)) for share in shares]
         if len({*sizes}) < len(sizes):
@@ -166,14 +168,14 @@ def _check_shares(shares: Sequence[float]) -> None:
         )
 
 
-def _nested_order(kinds: Sequence[Collection[str]], seed: int) -> list[int]:
-    """Return the rows in random order; the first one of each kind comes first."""
-    order = np.random.default_rng(seed).permutation(len(kinds)).tolist()
-    seen: set[str] = set()
+def _nested_order(strata: Strata, seed: int) -> list[int]:
+    """Return the rows in random order; the first one of each class comes first."""
+    order = np.random.default_rng(seed).permutation(len(strata)).tolist()
+    seen: set[str | int] = set()
     first = []
     for row in order:
-        if not seen.issuperset(kinds[row]):
-            seen.update(kinds[row])
+        if not seen.issuperset(strata[row]):
+            seen.update(strata[row])
             first.append(row)
     chosen = set(first)
     return [*first, *(row for row in order if row not in chosen)]
@@ -207,8 +209,14 @@ class _Runs:
         of_data = {key: given[key] for key in given if key in _OF_DATA}
         task, data = task_and_data(task, config=config, **of_data)
         self.task: Task = task
-        tests = {name: data[name] for name in data if name not in ("train", "dev")}
-        self.given |= {"train": data["train"], "dev": data["dev"], "test": tests}
+        tests = {name: data[name] for name in tests_of(data)}
+        if "dev" not in data and (free or not tests):
+            what = "runs are compared" if free else "sizes are compared, or test rows"
+            raise ConfigError(
+                f"`dev_share` must be above 0 without dev rows, on which {what}; "
+                "received 0.0"
+            )
+        self.given |= {"train": data["train"], "dev": data.get("dev"), "test": tests}
         self.given |= {"devices": devices, "slices": given.get("slices", ())}
         self._found: dict[str, dict[str, Any]] = {}
         recorded = recorded_settings(task, given["encoder"], config, data)

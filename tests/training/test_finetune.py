@@ -273,7 +273,7 @@ def test_without_dev_rows_some_are_held_out(
     rows = as_columns(text=[f"text {i}" for i in range(12)], label=LABELS)
     with pytest.raises(Seen) as seen:
         run(train=rows, dev=None, dev_share=0.25)
-    assert "3 of 12 training rows are set aside" in capsys.readouterr().err
+    assert "3 of 12 training rows are held out" in capsys.readouterr().err
     (kept,) = seen.value.args
     assert len(set(kept["text"])) == len(kept) == 9
 
@@ -290,8 +290,9 @@ def test_each_class_is_kept_in_training(seed: int) -> None:
     assert set(data["train"]["label"]) == {"x", "y", "z", "w", "ham"}
     assert data["dev"]["label"] == ["ham"]
     assert lines == [
-        f"no dev rows given: 1 of 6 training rows are set aside (seed {seed}), not 3: "
-        "each class is in training"
+        f"no dev rows given: 1 of 6 training rows are held out (seed {seed}), not 3: "
+        "each class is in training; dev has no row for 4 of 5 classes (w, x, y, z), "
+        "which have one row each"
     ]
 
 
@@ -311,9 +312,54 @@ def test_classes_of_other_tasks_are_kept_in_training(
     config = TrainConfig(seed=seed, dev_share=0.5)
     found, data = task_and_data(task, train=rows, config=config, tell=str)
     settings = found.settings() if task == "multi-label" else {}
-    kinds = [set(kind) for kind in found.kinds(rows, **settings)]
-    trained = [set(kind) for kind in found.kinds(data["train"], **settings)]
+    kinds = [set(kind) for kind in found.strata(rows, **settings)]
+    trained = [set(kind) for kind in found.strata(data["train"], **settings)]
     assert set.union(*trained) == set.union(*kinds)
+
+
+def test_without_dev_rows_the_last_epoch_is_kept(
+    run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = run(train=FEW, dev=None, dev_share=0.0, test=FEW, patience=0)
+    err = capsys.readouterr().err
+    assert "no dev rows, by --dev-share 0: the model of the last epoch is kept" in err
+    assert "dev_accuracy" not in err and "held out" not in err
+    assert list(result.scores) == ["test"]
+    assert result.report["settings"]["best_epoch"] == 2
+    assert not [row for row in result.history if "dev_loss" in row]
+    page, card = ((result.folder / n).read_text() for n in ("report.html", "README.md"))
+    assert "no dev rows: the model is that of the last epoch" in page
+    assert "no dev rows" in card and "on dev chose" not in card
+    for given in ({"patience": 2}, {"task_settings": {"calibration": "temperature"}}):
+        name = next(iter(given.get("task_settings", given)))
+        action = functools.partial(run, train=FEW, dev=None, dev_share=0.0, **given)
+        refused(action, f"`{name}` needs dev rows")
+
+
+def test_a_run_of_an_earlier_version_resumes_with_its_dev_rows(
+    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[list[str]] = []
+    loop = training.FineTuningLoop
+
+    def watched(model: Any, train: Columns, dev: Columns, **given: Any) -> Any:
+        seen.append(dev["text"])
+        return loop(model, train, dev, **given)
+
+    monkeypatch.setattr(training, "FineTuningLoop", watched)
+    go = functools.partial(run, train=FEW, dev=None, dev_share=0.25)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(training, "has_earlier_run", lambda path: True)
+        earlier.setattr(training, "finish_run", lambda *args, **given: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            go()
+    assert "an earlier version" not in capsys.readouterr().err
+    go()
+    err = capsys.readouterr().err
+    assert "an earlier version began this run: its choices are kept" in err
+    assert "resuming after step 4 of 4" in err
+    go()
+    assert seen[0] == seen[1] != seen[2]  # a new run has a stratified split
 
 
 def test_held_out_rows_are_mentioned_if_relevant() -> None:
@@ -322,10 +368,10 @@ def test_held_out_rows_are_mentioned_if_relevant() -> None:
     refused(lambda: action(Classification, train=two), "too few rows", "each class")
     two = as_columns(text=["a", "b"], label=["1", "2"])
     line = refused(lambda: action("regression", train=two), "two values or more")
-    assert line.endswith("; 1 of 2 rows are set aside for dev")
+    assert line.endswith("; 1 of 2 rows are held out for dev")
     same = as_columns(text=["a", "b"], label=["1", "1"])
     line = refused(lambda: action("regression", train=same, dev=same), "two values")
-    assert "set aside" not in line
+    assert "held out" not in line
 
 
 def test_data_is_accepted_in_common_forms(encoder_folder: Path, tmp_path: Path) -> None:

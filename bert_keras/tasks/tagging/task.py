@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -20,6 +20,7 @@ import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.data.class_names import check_names, class_entries, class_names
+from bert_keras.data.holdout import Strata, classes_of
 from bert_keras.data.rows import ColumnNames, refuse_lines
 from bert_keras.data.table import Columns
 from bert_keras.data.tagged import (
@@ -90,7 +91,7 @@ class TaggingTask(Confidence, Task):
         return read_words(source, columns=columns, header=header)
 
     @classmethod
-    def kinds(cls, columns: Columns, **settings: Any) -> list[Collection[str]]:
+    def strata(cls, columns: Columns, **settings: Any) -> Strata:
         """Return the types of entities in each sentence."""
         return [
             {parse_tag(tag)[1] for tag in tags} - {""}
@@ -113,7 +114,7 @@ class TaggingTask(Confidence, Task):
                 if reason
             ]
         )
-        kinds = sorted(set().union(*cls.kinds(columns)))
+        kinds = sorted(classes_of(cls.strata(columns)))
         if not kinds:
             message = "`label` must hold a tag that is not O, in some sentence"
             columns.refuse([(0, message)])

@@ -1,17 +1,100 @@
-"""Class names: their order, and their entries in `config.json`."""
+"""Class names: their one spelling, their order, and their entries in `config.json`.
+
+A class has one name however a file or a frame spells it: without spaces around it, in
+Unicode's form NFC, `true` for `True`, and `1` for `1.0` if all labels are whole.
+"""
 
 from __future__ import annotations
 
+import functools
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bert_keras.data.rows import list_in
 from bert_keras.errors import ConfigError, first_of, shown
 
 if TYPE_CHECKING:
     from bert_keras.data.table import Columns
 
 _MOST_LETTERS = 1000  # of a name in data: longer ones are texts in the wrong column
+
+
+_WHOLE = re.compile(r"([+-]?\d+)(\.0+)?")
+
+
+def cleaned(name: str) -> str:
+    """Return a name without spaces around it, in NFC."""
+    return unicodedata.normalize("NFC", name).strip()
+
+
+def label_names(cells: Iterable[str]) -> list[str]:
+    """Return the class of each cell.
+
+    Example:
+        >>> label_names([" good\u00a0", "good"]), label_names(["1.0", "0"])
+        (['good', 'good'], ['1', '0'])
+        >>> label_names(["True", "false"]), label_names(["4.0", "4.5"])
+        (['true', 'false'], ['4.0', '4.5'])
+    """
+    cells = list(cells)
+    names = {cell: _spelled(cell) for cell in set(cells)}
+    if all(map(_WHOLE.fullmatch, names.values())):
+        names = {cell: comparable(name) for cell, name in names.items()}
+    return [names[cell] for cell in cells]
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def comparable(name: str) -> str:
+    """Return the form in which names are compared, whatever their spelling."""
+    name = _spelled(name)
+    whole = _WHOLE.fullmatch(name)
+    return whole[1] if whole else name
+
+
+def _spelled(cell: str) -> str:
+    """Return the name in a cell, which may be a list of this name alone."""
+    items = list_in(cell) or []
+    name = cleaned(str(items[0]) if len(items) == 1 else cell)
+    return name.lower() if name in ("True", "TRUE", "False", "FALSE") else name
+
+
+def numbers_of(cells: Iterable[str], names: Sequence[str]) -> dict[str, int]:
+    """Return the number of the class that each different cell names, if one does.
+
+    Example:
+        >>> numbers_of(["spam ", "eggs"], ["ham", "spam"])
+        {'spam ': 1}
+    """
+    exact = {name: number for number, name in enumerate(names)}
+    alike = {comparable(name): number for number, name in enumerate(names)}
+    found = {}
+    for cell in set(cells):
+        number = exact.get(cell, alike.get(comparable(cell)))
+        if number is not None:
+            found[cell] = number
+    return found
+
+
+def are_positions(cells: Iterable[str], names: Sequence[str]) -> bool:
+    """Return whether all cells are numbers from 0 of classes without such names."""
+    found = set(cells)
+    return (
+        bool(found)
+        and not any(map(_WHOLE.fullmatch, names))
+        and all(map(_WHOLE.fullmatch, found))
+        and all(0 <= int(comparable(cell)) < len(names) for cell in found)
+    )
+
+
+def with_clean_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a new task, its `classes` without spaces around them."""
+    classes = settings.get("classes")
+    if not isinstance(classes, list | tuple):
+        return dict(settings)
+    names = [cleaned(name) if isinstance(name, str) else name for name in classes]
+    return {**settings, "classes": names}
 
 
 def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -30,18 +113,34 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def check_lengths(columns: Columns, names: Iterable[Iterable[str]]) -> None:
-    """Raise DataError, by line, if a class of a row is too long to be a name."""
-    problems = [
-        (
-            row,
-            f"`label` must have {_MOST_LETTERS:,} characters at most; received "
-            f"{len(name):,}: {shown(name)}",
-        )
-        for row, found in enumerate(names)
-        for name in found
-        if len(name) > _MOST_LETTERS
-    ]
+# Brackets or quotes around a name or on one of its sides: of a list that was cut.
+_CUT = re.compile(r"""[\[{].*[\]}]|['"].*['"]|\(['"].*|.*['"],?\)""", re.DOTALL)
+
+
+def check_new_names(columns: Columns, names: Iterable[Iterable[str]]) -> None:
+    """Raise DataError, by line, if a class of a row cannot be a name."""
+    rows: dict[str, int] = {}  # the first of each name
+    for row, found in enumerate(names):
+        for name in found:
+            rows.setdefault(name, row)
+    problems = []
+    for name, row in rows.items():
+        if len(name) > _MOST_LETTERS:
+            problems.append(
+                (
+                    row,
+                    f"`label` must have {_MOST_LETTERS:,} characters at most; received "
+                    f"{len(name):,}: {shown(name)}",
+                )
+            )
+        elif _CUT.fullmatch(name) or name.count("[") != name.count("]"):
+            problems.append(
+                (
+                    row,
+                    "`label` must be a name or a list of names as Python or JSON "
+                    f"writes it, without other brackets or quotes; received {name!r}",
+                )
+            )
     columns.refuse(problems)
 
 

@@ -6,29 +6,35 @@ be compressed; see `files.streams`. Its ending determines the format:
 * `.tsv`, `.txt`: cells between tabs, one row a line, quotes are plain characters, as in
   the GLUE files (CoLA and MRPC hold unbalanced quotes).
 * `.csv`: RFC 4180; a quoted cell may hold commas, quotes and line breaks.
-* `.jsonl`, `.ndjson`, `.json`: one JSON object per line.
+* `.jsonl`, `.ndjson`, `.json`: one JSON object per line, or one array of objects, which
+  may be `data` of an object.
 * any other ending: JSONL if the first line begins with `{`, else TSV if it holds a tab,
   else CSV if it holds a comma, else TSV (a file of one column).
 
-Every file is UTF-8, with or without a byte order mark; lines end in LF or CR LF. Empty
-lines at the end of a file are skipped. Columns are selected by name or number;
-`refuse_hidden_header` detects a header that would be read as a row.
+A header whose names are found only between other delimiters, such as `;`, decides over
+the ending, see `dialect_of`. Every file is UTF-8, with or without a byte order mark, or
+Western text in Windows-1252; lines end in LF or CR LF. Empty lines at the end of a file
+are skipped. Columns are selected by name or number; `refuse_hidden_header` detects a
+header that would be read as a row.
 """
 
 from __future__ import annotations
 
+import ast
 import csv
 import dataclasses
 import io
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
 from bert_keras.files.json_file import refuse_constant
-from bert_keras.files.streams import COMPRESSED, lines_of, text_of
+from bert_keras.files.streams import COMPRESSED, bytes_of, decoded, lines_of
+from bert_keras.runs.progress import say_once
 from bert_keras.settings import HEADER, check_choice
 
 FORMATS = {
@@ -41,6 +47,8 @@ FORMATS = {
 }
 ColumnNames = Mapping[str, str | int | None]  # role to the name or number of its column
 _MOST_CELL = 64 << 20  # characters of a CSV cell that is read by line
+_MOST_FOREIGN = 0.05  # share of bytes beyond ASCII in Western text
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 def read_text(path: str) -> str:
@@ -50,10 +58,34 @@ def read_text(path: str) -> str:
         DataError: the file is missing, a folder, unreadable, empty, not UTF-8, or holds
             a NUL character.
     """
-    text = text_of(path).rstrip("\r\n")
+    data = bytes_of(path)
+    try:
+        text = decoded(path, 1, data)
+    except DataError as error:
+        found = _as_western(data)
+        if found is None:
+            raise
+        say_once(f"{error}: read as Windows-1252 (Western European)")
+        text = found
+    text = text.rstrip("\r\n")
     if not text.strip():
         raise NoRowsError("is empty", path=path)
     return text
+
+
+def _as_western(data: bytes) -> str | None:
+    """Return the text of bytes in Windows-1252; `None` if they may be anything else.
+
+    Almost all of such a text is ASCII, and none of it is UTF-8 by accident.
+    """
+    foreign = len(data) - len(data.decode("ascii", "ignore"))
+    is_partly_utf8 = not data.decode("utf-8", "ignore").isascii()
+    if b"\0" in data or is_partly_utf8 or foreign > _MOST_FOREIGN * len(data):
+        return None
+    try:
+        return data.decode("cp1252")
+    except UnicodeDecodeError:
+        return None
 
 
 def stream_lines(path: str) -> Iterator[str]:
@@ -92,9 +124,52 @@ def format_of(path: str, text: str) -> str:
     if ending in FORMATS:
         return FORMATS[ending]
     first = text.partition("\n")[0]
-    if first.lstrip().startswith("{"):
+    if first.lstrip().startswith(("{", "[{")) or first.strip() == "[":
         return "jsonl"
     return "csv" if "," in first and "\t" not in first else "tsv"
+
+
+def dialect_of(
+    path: str, text: str, *, names: Sequence[str] = (), has_header: bool = True
+) -> tuple[str, str]:
+    """Return the format of a table, `tsv` or `csv`, and its delimiter.
+
+    They follow from the file's name, unless its header is cut by another delimiter:
+    then all `names` are in it, or, without names, it is one cell otherwise. Only a
+    header is examined; text may hold any character.
+    """
+    kind = format_of(path, text)
+    usual = "\t" if kind == "tsv" else ","
+    header = text.partition("\n")[0].removesuffix("\r")
+    first = _header_cells(header, usual)
+    if not has_header or (set(names) <= set(first) if names else len(first) > 1):
+        return kind, usual
+    for delimiter, plural in _DELIMITERS.items():
+        cells = _header_cells(header, delimiter)
+        is_header = len(cells) == len(set(cells)) > 1 and all(cells)
+        if not is_header or any(map(_is_float, cells)) or not set(names) <= set(cells):
+            continue
+        if delimiter != usual:
+            say_once(f"{path}: cells are separated by {plural}, as in its header")
+            return "csv", delimiter
+    return kind, usual
+
+
+def _header_cells(header: str, delimiter: str) -> list[str]:
+    """Return the names in a line; none if it is not a row of its own."""
+    try:
+        rows = list(csv.reader([header], delimiter=delimiter, strict=True))
+    except csv.Error:
+        return []
+    return [cell.strip() for cell in rows[0]] if rows else []
+
+
+def table_rows(
+    path: str, text: str | Iterable[str], dialect: tuple[str, str]
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line and the cells of each row of a table, see `dialect_of`."""
+    kind, delimiter = dialect
+    return tsv_rows(text) if kind == "tsv" else csv_rows(path, text, delimiter)
 
 
 def tsv_rows(text: str | Iterable[str]) -> Iterator[tuple[int, list[str]]]:
@@ -105,7 +180,9 @@ def tsv_rows(text: str | Iterable[str]) -> Iterator[tuple[int, list[str]]]:
         yield number, line.removesuffix("\n").removesuffix("\r").split("\t")
 
 
-def csv_rows(path: str, text: str | Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+def csv_rows(
+    path: str, text: str | Iterable[str], delimiter: str = ","
+) -> Iterator[tuple[int, list[str]]]:
     """Yield the line at which each row begins, and its cells.
 
     The text may come in lines, one by one; a cell then has at most 64 MiB.
@@ -119,7 +196,7 @@ def csv_rows(path: str, text: str | Iterable[str]) -> Iterator[tuple[int, list[s
         text = io.StringIO(text, newline="")
     csv.field_size_limit(max(limit, longest))
     # Strict, because an unclosed quote would otherwise swallow the rest of the file.
-    reader = csv.reader(text, strict=True)
+    reader = csv.reader(text, delimiter=delimiter, strict=True)
     line = 1
     try:
         for row in reader:
@@ -137,25 +214,21 @@ def json_rows(
 ) -> list[tuple[int, dict[str, Any]]]:
     """Return the line and the object of each row; numbers are strings, as written.
 
-    The text may be a part of the file that begins at `first_line`.
+    The text may be a part of the file that begins at `first_line`. A whole file may
+    also be one array of objects.
 
     Raises:
         DataError: a line is not a JSON object.
     """
     if first_line == 1 and text.lstrip().startswith("["):
-        raise DataError("must hold one JSON object per line, not an array", path=path)
+        return _array_rows(path, text)
     if first_line == 1 and one_object(text) is not None:
-        raise DataError(
-            "must hold one JSON object per line, each a row; it is a single object, as "
-            "SQuAD's files are",
-            path=path,
-        )
+        return _array_rows(path, text, key="data")
     rows, problems = [], []
+    decode = _decoder().decode
     for line, source in enumerate(text.split("\n"), first_line):
         try:
-            row = json.loads(
-                source, parse_int=str, parse_float=str, parse_constant=refuse_constant
-            )
+            row = decode(source)
         except json.JSONDecodeError as error:
             reason = f"is not JSON: {error.msg} at character {error.colno}"
             problems.append((line, reason if source.strip() else "is blank"))
@@ -168,6 +241,76 @@ def json_rows(
                 problems.append((line, "must be one JSON object, {…}"))
     refuse_lines(path, problems)
     return rows
+
+
+def _decoder() -> json.JSONDecoder:
+    """Return a decoder whose numbers are strings, as written."""
+    return json.JSONDecoder(
+        parse_int=str, parse_float=str, parse_constant=refuse_constant
+    )
+
+
+def _array_rows(
+    path: str, text: str, *, key: str = ""
+) -> list[tuple[int, dict[str, Any]]]:
+    """Return the line and the object of each item of an array, or of an object's `key`.
+
+    In an object all items have the line of the array: only their numbers differ.
+    """
+    decoder, rows = _decoder(), []
+    if key:
+        whole = decoder.decode(text)
+        items = whole.get(key)
+        if not isinstance(items, list) or _is_squad(items):
+            raise DataError(
+                "must hold one JSON object per line, each a row; it is a single "
+                "object, as SQuAD's files are",
+                path=path,
+            )
+        found = list(enumerate(items, 1))
+    else:
+        found = list(_array_items(path, text, decoder))
+    for line, item in found:
+        if not isinstance(item, dict):
+            raise DataError("must be one JSON object, {…}", path=path, line=line)
+        rows.append((line, item))
+    if not rows:
+        raise NoRowsError("holds no row", path=path)
+    return rows
+
+
+def _is_squad(items: list[Any]) -> bool:
+    return any(isinstance(item, dict) and "paragraphs" in item for item in items)
+
+
+def _array_items(
+    path: str, text: str, decoder: json.JSONDecoder
+) -> Iterator[tuple[int, Any]]:
+    """Yield the line and the value of each item of an array."""
+    line, counted = 1, 0
+    place = _after_space(text, text.index("[") + 1)
+    while place < len(text) and text[place] != "]":
+        line, counted = line + text.count("\n", counted, place), place
+        try:
+            item, end = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", error)
+            message = f"is not JSON: {reason}"
+            raise DataError(message, path=path, line=line) from None
+        yield line, item
+        place = _after_space(text, end)
+        if text[place : place + 1] == ",":
+            place = _after_space(text, place + 1)
+    if text[place:].strip() != "]":
+        message = "is not JSON: the array must end the file"
+        raise DataError(message, path=path, line=line)
+
+
+def _after_space(text: str, place: int) -> int:
+    """Return the place of the first character that is not JSON's white space."""
+    while text[place : place + 1] in (" ", "\t", "\n", "\r"):
+        place += 1
+    return place
 
 
 def one_object(text: str) -> dict[str, Any] | None:
@@ -210,6 +353,38 @@ def json_cell(
     if "\0" in value or not _is_unicode(value):
         return "", "holds a NUL character or half of a surrogate pair"
     return value, ""
+
+
+_ITEM = re.compile(r"""'([^']*)'|"([^"]*)"|([-+.\w]+)""")
+_NUMPY = re.compile(
+    r"""\[\s*('[^']*'|"[^"]*")(\s+('[^']*'|"[^"]*"))+\s*\]|\[\s*\d+(\s+\d+)+\s*\]"""
+)
+
+
+def list_in(cell: str) -> list[Any] | None:
+    """Return the list that a cell spells: JSON, or as Python or NumPy prints it.
+
+    Example:
+        >>> list_in("['food', 'tea']"), list_in('["food"]'), list_in("('food',)")
+        (['food', 'tea'], ['food'], ['food'])
+        >>> list_in("['food' 'tea']"), list_in("[0 2]"), list_in("[food]")
+        (['food', 'tea'], ['0', '2'], None)
+    """
+    text = cell.strip()
+    if text[:1] not in ("[", "(", "{") or text[-1:] not in ("]", ")", "}"):
+        return None
+    if _NUMPY.fullmatch(text):  # Python would join the words
+        return [first or second or word for first, second, word in _ITEM.findall(text)]
+    for read in (json.loads, ast.literal_eval):
+        try:
+            found = read(text)
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            continue
+        if isinstance(found, list | tuple):
+            return list(found)
+        if isinstance(found, set):
+            return sorted(found, key=str)
+    return None
 
 
 def _is_list_of_texts(value: Any) -> bool:
@@ -259,20 +434,33 @@ class Selection:
     optional: Sequence[str] = ()  # roles whose column may be missing
     empty: Sequence[str] = ()  # roles whose cells may be empty
     lists: Sequence[str] = ()  # roles whose cells may be lists in JSONL
+    singles: Sequence[str] = ()  # roles whose cells may be a list of one text in JSONL
     nulls: Sequence[str] = ()  # roles whose cells may be null in JSONL
     header: str = "auto"  # or `yes`, `no`
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns that must exist."""
+        return [
+            str(column)
+            for role, column in self.columns.items()
+            if role not in self.optional and _number(column) is None
+        ]
+
     def names_a_column(self, first: list[str]) -> bool:
         """Return whether the first row holds the name of a selected column."""
-        names = {role: c for role, c in self.columns.items() if _number(c) is None}
-        return any(
-            role not in self.optional or name in first for role, name in names.items()
+        return bool(self.names) or any(
+            _number(column) is None and column in first
+            for column in self.columns.values()
         )
 
-    def locate(self, path: str, first: list[str], *, named: bool) -> dict[str, int]:
+    def locate(
+        self, path: str, first: list[str], *, named: bool, delimiter: str = "\t"
+    ) -> dict[str, int]:
         """Return the column index of each role found in the file.
 
-        `first` are the cells of the first row, `named` is whether they are names.
+        `first` are the cells of the first row, `named` is whether they are names, and
+        `delimiter` is what separates them.
 
         Raises:
             DataError: a column is missing, or two have its name.
@@ -292,6 +480,8 @@ class Selection:
         if not missing:
             return found
         message = f"has no column {', '.join(missing)}; it has {existing(first, named)}"
+        if len(first) == 1:
+            message += f", as read between {_DELIMITERS[delimiter]}"
         if named and self.header == "auto":
             message += "; if its first line is not a header, select columns by number"
         elif not named and any(_number(c) is None for c in self.columns.values()):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.data.class_names import listed
+from bert_keras.data.class_names import are_positions, listed, numbers_of
 from bert_keras.data.memory import (
     MemoryRows,
     is_column,
@@ -24,7 +24,7 @@ from bert_keras.data.memory import (
 from bert_keras.data.rows import (
     ColumnNames,
     Selection,
-    csv_rows,
+    dialect_of,
     ending_of,
     existing,
     format_of,
@@ -37,10 +37,18 @@ from bert_keras.data.rows import (
     refuse_lines,
     selection_of,
     stream_lines,
-    tsv_rows,
+    table_rows,
 )
-from bert_keras.errors import ConfigError, DataError, NoRowsError, received
+from bert_keras.errors import (
+    ConfigError,
+    DataError,
+    NoRowsError,
+    first_of,
+    nearest,
+    received,
+)
 from bert_keras.files.parquet import is_parquet, stream_tables
+from bert_keras.runs.progress import say_once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +110,9 @@ class Columns:
     def indices(self, role: str, values: Sequence[str]) -> np.ndarray:
         """Return the index of each cell among the values, int32 [N].
 
+        Cells are compared like class names, see `class_names`. Cells that are all
+        numbers, where no value is one, are the indices themselves; a note says so.
+
         Raises:
             DataError: a cell is not among the values; named by line.
 
@@ -111,14 +122,30 @@ class Columns:
             ... )
             array([0, 1], dtype=int32)
         """
-        index = {value: number for number, value in enumerate(values)}
+        index = numbers_of(self[role], values)
+        if not index and are_positions(self[role], values):
+            index = {cell: int(float(cell)) for cell in set(self[role])}
+            meant = ", ".join(
+                f"{number} {value}" for number, value in enumerate(values)
+            )
+            say_once(f"{self.path}: `{role}` holds the numbers of classes: {meant}")
         unknown = [
-            (row, f"`{role}` must be one of {listed(values)}; {received(cell)}")
+            (
+                row,
+                f"`{role}` must be one of {listed(values)}; {received(cell)}"
+                f"{nearest(cell, values)}",
+            )
             for row, cell in enumerate(self[role])
             if cell not in index
         ]
         self.refuse(unknown)
         return np.array([index[cell] for cell in self[role]], "int32")
+
+    def places(self, rows: Sequence[int]) -> str:
+        """Return the first places of rows, for a note: `lines 2, 5`."""
+        what = "row" if self.path == MemoryRows.path else "line"
+        numbers = first_of([self.lines[row] for row in rows])
+        return f"{what}{'s' * (len(rows) > 1)} {numbers}"
 
     def refuse(self, problems: Sequence[tuple[int, str]]) -> None:
         """Raise one DataError with the line of each problem, a (row, message)."""
@@ -212,11 +239,11 @@ def _of_file(path: str, columns: Mapping[str, str | int], header: str) -> Column
 def column_names(path: str, text: str) -> list[str]:
     """Return the names of a table's columns: its first row, or its first object's."""
     kind = format_of(path, text)
-    first = text.partition("\n")[0]
     if kind == "jsonl":
+        first = text if text.startswith("[") else text.partition("\n")[0]
         return list(json_rows(path, first)[0][1])
-    rows = csv_rows(path, text) if kind == "csv" else tsv_rows(first)
-    return [name.strip() for name in next(iter(rows))[1]]
+    rows = table_rows(path, text, dialect_of(path, text))
+    return [name.strip() for name in next(rows)[1]]
 
 
 _SLICE = "slice "  # prefix of the roles of columns by which rows are sliced
@@ -265,6 +292,7 @@ def read_columns(
     optional: Sequence[str] = (),
     empty: Sequence[str] = (),
     lists: Sequence[str] = (),
+    singles: Sequence[str] = (),
     nulls: Sequence[str] = (),
     header: str = "auto",
 ) -> Columns:
@@ -285,6 +313,8 @@ def read_columns(
         empty: roles whose cells may be empty.
         lists: roles whose cells in JSONL may be lists of strings, which then become
             JSON cells.
+        singles: roles whose cells in JSONL may be a list of one text, which is then
+            the cell.
         nulls: roles whose cells in JSONL may be `null`, which becomes "".
         header: `yes` or `no`: whether the first row of TSV or CSV holds the names.
             `auto`: it does if a column that is not optional is selected by name, or if
@@ -307,6 +337,7 @@ def read_columns(
         optional=optional,
         empty=empty,
         lists=lists,
+        singles=singles,
         nulls=nulls,
         header=header,
     )
@@ -317,8 +348,14 @@ def read_columns(
     kind = format_of(place, text)
     if kind == "jsonl":
         return _select_keys(place, json_rows(place, text), chosen)
-    rows = list(csv_rows(place, text) if kind == "csv" else tsv_rows(text))
-    return _select_cells(place, rows, chosen, kind)
+    dialect = _dialect(place, text, chosen)
+    return _select_cells(place, list(table_rows(place, text, dialect)), chosen, dialect)
+
+
+def _dialect(path: str, text: str, chosen: Selection) -> tuple[str, str]:
+    """Return format and delimiter of a table, whose header may name columns."""
+    has_header = chosen.header == "yes" or chosen.header == "auto" and chosen.names
+    return dialect_of(path, text, names=chosen.names, has_header=bool(has_header))
 
 
 def stream_columns(
@@ -351,29 +388,34 @@ def stream_columns(
             yield _select_keys(place, objects, chosen)
             number += len(part)
         return
-    rows = csv_rows(place, lines) if kind == "csv" else tsv_rows(lines)
+    dialect = _dialect(place, first, chosen)
+    rows = table_rows(place, lines, dialect)
     top = next(rows)
     cells = list(itertools.islice(rows, rows_at_once))
-    found = _select_cells(place, [top, *cells], chosen, kind)
+    found = _select_cells(place, [top, *cells], chosen, dialect)
     named = len(found) == len(cells)  # else the first row is data
     yield found
     chosen = dataclasses.replace(chosen, header="yes" if named else "no")
     while cells := list(itertools.islice(rows, rows_at_once)):
         # Each part is read after the first row, which determines names and width.
-        found = _select_cells(place, [top, *cells], chosen, kind)
+        found = _select_cells(place, [top, *cells], chosen, dialect)
         yield found if named else found.take(range(1, len(found)))
 
 
 def _select_cells(
-    path: str, rows: list[tuple[int, list[str]]], chosen: Selection, kind: str
+    path: str,
+    rows: list[tuple[int, list[str]]],
+    chosen: Selection,
+    dialect: tuple[str, str],
 ) -> Columns:
     """Return the columns of a TSV or CSV file."""
+    kind, delimiter = dialect
     first = [cell.strip() for cell in rows[0][1]]
     if not any(first):
         raise DataError("the first line must not be blank", path=path, line=1)
     header = chosen.header
     named = header == "yes" or (header == "auto" and chosen.names_a_column(first))
-    found = chosen.locate(path, first, named=named)
+    found = chosen.locate(path, first, named=named, delimiter=delimiter)
     data = rows[1:] if named else rows
     if not data:
         raise NoRowsError("holds a header but no rows", path=path)
@@ -391,18 +433,57 @@ def _select_cells(
             for line, row in data
             if len(row) == width and not row[index].strip()
         ]
+    if named and width > 1:
+        problems += _repeated_headers(first, data)
     refuse_lines(path, problems)
     cells = {role: [row[i] for _, row in data] for role, i in found.items()}
     if header == "auto" and not named:
         refuse_hidden_header(path, cells)
-    return Columns(path, cells, [line for line, _ in data])
+    lines = [line for line, _ in data]
+    if kind == "tsv":
+        _report_quotes(path, cells, lines)
+    return Columns(path, cells, lines)
+
+
+def _repeated_headers(
+    header: list[str], data: list[tuple[int, list[str]]]
+) -> list[tuple[int, str]]:
+    """Return the rows that are headers again: of a file put behind another."""
+    names = set(header)
+    reason = "is a header again, as where two files were put together: remove it"
+    return [
+        (line, reason)
+        for line, row in data
+        if row[0].strip() in names and {cell.strip() for cell in row} == names
+    ]
+
+
+def _report_quotes(path: str, cells: Mapping[str, list[str]], lines: list[int]) -> None:
+    """Report cells of TSV that were quoted as in CSV."""
+    quoted = sorted(
+        {
+            line
+            for values in cells.values()
+            for line, cell in zip(lines, values, strict=True)
+            if '""' in cell and cell[0] == cell[-1] == '"'
+        }
+    )
+    if quoted:
+        say_once(
+            f"{path}: rows with cells quoted as in CSV: {len(quoted):,}; in TSV quotes "
+            "are text, unless the file's name ends in .csv: "
+            f"line{'s' * (len(quoted) > 1)} {first_of(quoted)}"
+        )
 
 
 def _width_problem(row: list[str], width: int, kind: str) -> str:
     if not any(row):
         return "is blank"
     columns = f"{len(row)} column{'s' * (len(row) > 1)}"
-    return f"has {columns} where the first row has {width} (read as {kind.upper()})"
+    reason = f"has {columns} where the first row has {width} (read as {kind.upper()}"
+    if kind == "tsv" and any(cell.count('"') % 2 for cell in row):
+        reason += ", where a quote is text; a cell over several lines needs .csv"
+    return f"{reason})"
 
 
 def _stream_parquet(
@@ -439,6 +520,11 @@ def _select_keys(
         for (line, _), value in zip(rows, values, strict=True):
             if value is None and role in chosen.nulls:
                 value = ""
+            if role in chosen.singles and isinstance(value, list):
+                if len(value) > 1:
+                    reason = f"must be one text; received a list of {len(value)}"
+                    problems.append((line, f"`{role}` (key {quote(key)}) {reason}"))
+                value = value[0] if value else ""
             cell, reason = json_cell(
                 value, empty=role in chosen.empty, is_list=role in chosen.lists
             )

@@ -91,6 +91,22 @@ _CODECS = {
     ),
     b"\x04\x22\x4d\x18": ("lz4", ("lz4.frame",), "LZ4FrameDecompressor", "lz4"),
 }
+_AS_CSV = "save it as CSV, or pass the frame that pandas reads from it"
+# First bytes of files that are not text, and what to do with them; then a member that
+# tells the kind of an archive.
+_NO_TEXT = {
+    b"PAR1": "a Parquet file: its name must end in .parquet",
+    b"ARROW1": f"an Arrow (Feather) file: {_AS_CSV}",
+    b"\xd0\xcf\x11\xe0": f"an Excel workbook: {_AS_CSV}",
+    b"SQLite": f"an SQLite database: {_AS_CSV}",
+    b"%PDF-": "a PDF document: save its text",
+}
+_ARCHIVES = {
+    "xl/workbook.xml": f"an Excel workbook: {_AS_CSV}",
+    "xl/workbook.bin": f"an Excel workbook: {_AS_CSV}",
+    "word/document.xml": "a Word document: save it as plain text",
+    "META-INF/manifest.xml": f"an OpenDocument file: {_AS_CSV}",
+}
 
 
 def _unpacked(path: str, file: io.BufferedReader) -> BinaryIO:
@@ -103,6 +119,9 @@ def _unpacked(path: str, file: io.BufferedReader) -> BinaryIO:
         if start.startswith(magic):
             streams = _Streams(file, _decompressor(path, magic))
             return io.BufferedReader(streams, _PACKED_BYTES)
+    for magic, kind in _NO_TEXT.items():
+        if start.startswith(magic):
+            raise DataError(f"is {kind}", path=path)
     return file
 
 
@@ -115,6 +134,9 @@ def _unzipped(path: str, file: BinaryIO) -> BinaryIO:
             return guarded(archive.open(names[0]))
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise OSError(f"broken zip archive: {error}") from None
+    for member, kind in _ARCHIVES.items():
+        if member in names:
+            raise DataError(f"is {kind}", path=path)
     example = f"; name one of them, such as zip://{names[0]}::{path}" if names else ""
     raise DataError(
         f"must hold one file; this zip archive holds {len(names)}{example}", path=path
@@ -209,8 +231,13 @@ def text_of(path: str) -> str:
         DataError: the file cannot be read, or a line is not UTF-8 or holds a NUL
             character; the line is named.
     """
+    return decoded(path, 1, bytes_of(path))
+
+
+def bytes_of(path: str) -> bytes:
+    """Return the decompressed bytes of a file, without a byte order mark."""
     with open_unpacked(path) as stream:
-        return decoded(path, 1, _without_mark(path, stream.read()))
+        return _without_mark(path, stream.read())
 
 
 def lines_of(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import keras
 
 from bert_keras.checkpoints import Checkpoint, has_pooler, read_checkpoint
+from bert_keras.data.class_names import with_clean_names
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import ConfigError
 from bert_keras.inference.model_folder import (
@@ -149,6 +150,7 @@ def _settled(
                 "them to it, or give the task by name"
             )
         return task
+    settings = with_clean_names(settings)
     if held is not None:
         check_settings(held, settings)
         return held.replaced(**settings)

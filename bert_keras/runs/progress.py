@@ -33,6 +33,16 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+_said: set[str] = set()
+
+
+def say_once(line: str) -> None:
+    """Print a note unless this process has printed it before."""
+    if line not in _said:
+        _said.add(line)
+        say(line)
+
+
 def report(line: str) -> None:
     """Print a line of progress to stderr, unless progress is turned off."""
     if not _is_quiet:

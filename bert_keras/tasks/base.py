@@ -52,6 +52,7 @@ class TaskData(abc.ABC):
         optional_roles: roles whose column may be missing.
         empty_roles: roles whose cells may be empty.
         list_roles: roles whose cells may be lists in JSONL.
+        single_roles: roles whose cells may be lists of one text in JSONL.
     """
 
     name: ClassVar[str]
@@ -61,6 +62,7 @@ class TaskData(abc.ABC):
     optional_roles: ClassVar[tuple[str, ...]] = ()
     empty_roles: ClassVar[tuple[str, ...]] = ()
     list_roles: ClassVar[tuple[str, ...]] = ()
+    single_roles: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def read_own(
@@ -113,6 +115,7 @@ class TaskData(abc.ABC):
             optional=optional,
             empty=cls.empty_roles,
             lists=cls.list_roles,
+            singles=cls.single_roles,
             header=header,
         )
 

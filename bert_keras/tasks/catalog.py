@@ -263,8 +263,8 @@ TASKS = {
         place="bert_keras.tasks.multi_label:MultiLabel",
         summary="any number of classes for a text or a pair of texts (topics, "
         "emotions …)",
-        data="as classification; label holds several names with commas between, or "
-        "none; in JSONL a list",
+        data="as classification; label holds several names with commas between, a "
+        "list, or nothing; or, with --label food,service, one column of 0 and 1 each",
         file="train.jsonl",
         rows='{"text": "Good soup, slow waiter", "label": ["food", "service"]}',
         scores="micro and macro F1, exact match, ranking and average precision (which "

@@ -14,10 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.class_names import (
-    check_lengths,
     check_names,
+    check_new_names,
+    label_names,
     listed,
+    numbers_of,
     sorted_names,
+    with_clean_names,
 )
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, shown
@@ -49,7 +52,10 @@ class Classification(NamedClasses, SingleLabel):
         super().__post_init__()
         object.__setattr__(self, "classes", check_names(self.classes, least=2))
         # The command line passes the class `1` as a number.
-        object.__setattr__(self, "positive_class", str(self.positive_class))
+        named = str(self.positive_class)
+        number = numbers_of([named], self.classes).get(named)
+        named = named if number is None else self.classes[number]
+        object.__setattr__(self, "positive_class", named)
         check_choice("class_weights", self.class_weights, CLASS_WEIGHTS)
         check_boolean("pairs", self.pairs)
         if self.positive_class and self.positive_class not in self.classes:
@@ -61,15 +67,16 @@ class Classification(NamedClasses, SingleLabel):
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Classification:
         """Return the task with the classes of the data, sorted; numbers by value."""
-        check_lengths(columns, ([label] for label in columns["label"]))
-        found = set(columns["label"])
+        labels = label_names(columns["label"])
+        check_new_names(columns, ([label] for label in labels))
+        found = set(labels)
         if len(found) < 2:
             message = (
                 f"`label` must have two classes or more; has {shown(found.pop())} only"
             )
             columns.refuse([(0, message)])
         learned = {"classes": sorted_names(found), "pairs": "text_pair" in columns}
-        return cls(**{**learned, **settings})
+        return cls(**{**learned, **with_clean_names(settings)})
 
     def example_weights(self, columns: Columns) -> np.ndarray | None:
         if self.class_weights == "none":

@@ -11,7 +11,6 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.1: C W^T.
 from __future__ import annotations
 
 import abc
-import collections
 import contextlib
 import dataclasses
 import math
@@ -23,9 +22,17 @@ import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+import tensorflow_text as tf_text
 from typing_extensions import Self  # in typing since Python 3.11
 
-from bert_keras.data.class_names import class_entries, class_names, listed
+from bert_keras.data.class_names import (
+    class_entries,
+    class_names,
+    comparable,
+    label_names,
+    listed,
+)
+from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.holdout import Strata
 from bert_keras.data.table import Columns
 from bert_keras.errors import DataError, received
@@ -202,6 +209,7 @@ class SingleLabel(Confidence, PooledTask):
     """
 
     best_score = "accuracy"
+    single_roles = ("label",)
     positive_class: str = ""
 
     @property
@@ -215,7 +223,16 @@ class SingleLabel(Confidence, PooledTask):
 
     @classmethod
     def strata(cls, columns: Columns, **settings: Any) -> Strata:
-        return [(label,) for label in columns["label"]]
+        return [(label,) for label in label_names(columns["label"])]
+
+    def notes(self, columns: Columns) -> list[str]:
+        """Return warnings about names that are almost equal, and contradictions."""
+        names = label_names(columns["label"])
+        texts = self.texts(columns)
+        return [
+            *near_names(names, columns.path),
+            *contradicting_labels(texts, names, columns),
+        ]
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the class of each row, int32 [N]; errors name unknown ones by line."""
@@ -278,8 +295,8 @@ class SingleLabel(Confidence, PooledTask):
         ]
 
     def describe(self, columns: Columns) -> dict[str, Any]:
-        counts = collections.Counter(columns["label"])
-        classes = {name: counts.get(name, 0) for name in self.names}
+        counts = np.bincount(self.targets(columns), minlength=len(self.names))
+        classes = dict(zip(self.names, counts.tolist(), strict=True))
         return {"rows": len(columns), "classes": classes}
 
 
@@ -302,15 +319,32 @@ _MOST_SHOWN = 80  # characters
 def class_numbers(labels: Any, classes: Sequence[str]) -> Any:
     """Return the numbers of class names, tf.string [B]; numbers pass unchanged."""
     if getattr(labels, "dtype", None) == tf.string:
-        same = tf.expand_dims(labels, -1) == tf.constant(classes)
-        found = tf.argmax(tf.cast(same, tf.int32), -1, output_type=tf.int32)
-        known = tf.reduce_any(same, -1)
+        same = tf.cast(named_alike(labels, classes), tf.int32)
+        found = tf.argmax(same, -1, output_type=tf.int32)
+        known = tf.reduce_max(same, -1) > 0
         return checked(found, labels, known, f"one of {listed(classes)}")
     if not _is_whole(labels):
         return labels
     known = (labels >= 0) & (labels < len(classes))
     rule = f"from 0 to {len(classes) - 1}, the number of a class, or its name"
     return checked(labels, labels, known, rule)
+
+
+def named_alike(labels: Any, classes: Sequence[str]) -> Any:
+    """Return how labels, tf.string [B], and class names agree, int32 [B, C], in graph.
+
+    2: they are equal; 1: they are in the form of `class_names.comparable`; 0: not.
+    """
+    form = tf.strings.regex_replace(labels, r"^[\pZ\s]+|[\pZ\s]+$", "")
+    form = tf_text.normalize_utf8(form, "NFC")
+    for word in ("true", "false"):
+        form = tf.strings.regex_replace(
+            form, f"^({word.upper()}|{word.capitalize()})$", word
+        )
+    form = tf.strings.regex_replace(form, r"^([+-]?\d+)\.0+$", r"\1")
+    equal = tf.expand_dims(labels, -1) == tf.constant(classes)
+    alike = tf.expand_dims(form, -1) == tf.constant(list(map(comparable, classes)))
+    return 2 * tf.cast(equal, tf.int32) + tf.cast(alike & ~equal, tf.int32)
 
 
 def numbers(labels: Any, dtype: tf.DType) -> Any:

@@ -6,7 +6,6 @@ is predicted if its probability reaches its threshold.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
@@ -17,12 +16,16 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.class_names import (
-    check_lengths,
     check_names,
+    check_new_names,
+    comparable,
     listed,
     sorted_names,
+    with_clean_names,
 )
-from bert_keras.data.table import Columns
+from bert_keras.data.duplicates import contradicting_labels, near_names
+from bert_keras.data.rows import ColumnNames, list_in
+from bert_keras.data.table import Columns, read_columns
 from bert_keras.errors import ConfigError, received
 from bert_keras.scoring.calibration import (
     confidence_scores,
@@ -34,8 +37,9 @@ from bert_keras.scoring.calibration import (
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
 from bert_keras.settings import check_boolean, check_choice, check_share
 from bert_keras.tasks.base import Answers
-from bert_keras.tasks.classifier import Calibrated, NamedClasses, checked
+from bert_keras.tasks.classifier import Calibrated, NamedClasses, checked, named_alike
 
+_FLAGS = {"0": False, "1": True, "false": False, "true": True}
 THRESHOLD_TUNINGS = ("f1", "none")
 
 
@@ -44,8 +48,9 @@ THRESHOLD_TUNINGS = ("f1", "none")
 class MultiLabel(NamedClasses, Calibrated):
     """Any number of classes, or none, for each text or pair.
 
-    A cell of the file holds class names separated by `separator`, or nothing; in JSONL
-    it may be a list.
+    A cell of the file holds class names separated by `separator`, a list of names as
+    JSON or Python writes it, or nothing; in JSONL it may be a list. Or there is a
+    column of 0 and 1 for each class: `label` is then their names with commas between.
     """
 
     name = "multi-label"
@@ -98,28 +103,57 @@ class MultiLabel(NamedClasses, Calibrated):
     def from_columns(cls, columns: Columns, **settings: Any) -> MultiLabel:
         """Return the task with the classes of the data, sorted; numbers by value."""
         names = cls.strata(columns, **settings)
-        check_lengths(columns, names)
+        check_new_names(columns, names)
         found = {name for each in names for name in each}
         if not found:
             columns.refuse([(0, "`label` must have a class in some row")])
         learned = {"classes": sorted_names(found), "pairs": "text_pair" in columns}
-        return cls(**{**learned, **settings})
+        return cls(**{**learned, **with_clean_names(settings)})
+
+    @classmethod
+    def read(
+        cls,
+        source: Any,
+        *,
+        columns: ColumnNames | None = None,
+        header: str = "auto",
+        roles: Sequence[str] | None = None,
+    ) -> Columns:
+        """Return the rows of a file; labels may be in one column of 0 and 1 each."""
+        chosen = dict(columns or {})
+        flags = str(chosen.get("label") or "").split(",")
+        if roles is not None or len(flags) < 2:
+            return super().read(source, columns=chosen, header=header, roles=roles)
+        texts = {**cls.columns, **chosen, "label": None}
+        found = read_columns(
+            source,
+            {**texts, **{f"label {name}": name.strip() for name in flags}},
+            optional=[role for role in cls.optional_roles if role not in chosen],
+            header=header,
+        )
+        return _with_flags(found, [name.strip() for name in flags])
+
+    def notes(self, columns: Columns) -> list[str]:
+        """Return warnings about separators, names almost equal, and contradictions."""
+        rows = [self.names(cell) for cell in columns["label"]]
+        names = [name for row in rows for name in row]
+        sets = [frozenset(row) for row in rows]
+        return [
+            *_other_separators(names, columns.path),
+            *near_names(names, columns.path),
+            *contradicting_labels(self.texts(columns), sets, columns),
+        ]
 
     def names(self, cell: Any) -> list[str]:
-        """Return the names in a cell: text with separators, or a list, also as JSON."""
-        if not isinstance(cell, str):
-            return list(map(str, cell))
-        if cell.startswith("["):
-            try:
-                return list(map(str, json.loads(cell)))
-            except (ValueError, RecursionError):
-                pass  # not JSON: a name may begin with a bracket
-        parts = (part.strip() for part in cell.split(self.separator))
-        return [part for part in parts if part]
+        """Return the names in a cell: text with separators, or a list."""
+        items = list_in(cell) if isinstance(cell, str) else cell
+        if items is None:
+            items = cell.split(self.separator)
+        return [name for name in map(comparable, map(str, items)) if name]
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return 0 or 1 for each class, float32 [N, C]; unknown ones named by line."""
-        index = {name: i for i, name in enumerate(self.classes)}
+        index = {comparable(name): i for i, name in enumerate(self.classes)}
         targets = np.zeros((len(columns), len(self.classes)), "float32")
         unknown = []
         for row, cell in enumerate(columns["label"]):
@@ -138,7 +172,7 @@ class MultiLabel(NamedClasses, Calibrated):
             return targets
         names = tf.strings.strip(tf.strings.split(targets, self.separator))
         flat = names.flat_values
-        same = flat[:, tf.newaxis] == tf.constant(self.classes)
+        same = named_alike(flat, self.classes) > 0
         known = tf.reduce_any(same, -1) | (flat == "")
         rule = f"of {listed(self.classes)}"
         same = checked(tf.cast(same, tf.float32), flat, known, rule)
@@ -223,10 +257,36 @@ class MultiLabel(NamedClasses, Calibrated):
         ]
 
     def describe(self, columns: Columns) -> dict[str, Any]:
-        counts = collections.Counter(
-            name for cell in columns["label"] for name in self.names(cell)
-        )
-        return {
-            "rows": len(columns),
-            "classes": {name: counts.get(name, 0) for name in self.classes},
-        }
+        counts = self.targets(columns).sum(axis=0).astype(int).tolist()
+        classes = dict(zip(self.classes, counts, strict=True))
+        return {"rows": len(columns), "classes": classes}
+
+
+def _with_flags(columns: Columns, names: Sequence[str]) -> Columns:
+    """Return columns of 0 and 1, `label NAME` each, as the lists of `label`."""
+    cells = dict(columns.cells)
+    flags = {name: cells.pop(f"label {name}") for name in names}
+    problems = [
+        (row, f"`{name}` must be 0 or 1; {received(cell)}")
+        for name, column in flags.items()
+        for row, cell in enumerate(column)
+        if comparable(cell) not in _FLAGS
+    ]
+    columns.refuse(problems)
+    cells["label"] = [
+        json.dumps([name for name in names if _FLAGS[comparable(flags[name][row])]])
+        for row in range(len(columns))
+    ]
+    return dataclasses.replace(columns, cells=cells)
+
+
+def _other_separators(names: Sequence[str], path: str) -> list[str]:
+    """Return a note about names that seem to be several, with another separator."""
+    for mark in ";|":
+        joined = sorted({name for name in names if mark in name.strip(mark)})
+        if joined:
+            return [
+                f"{path}: {len(joined):,} classes hold `{mark}`, such as "
+                f"{joined[0]!r}: if it separates names, set `separator` to {mark}"
+            ]
+    return []

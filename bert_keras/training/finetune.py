@@ -16,6 +16,7 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
+from bert_keras.data.duplicates import shared_rows
 from bert_keras.data.memory import is_data, is_path, rows_in_memory
 from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns, with_slices
@@ -117,9 +118,12 @@ def task_and_data(
                 note = f"{held_out:,} of {len(given):,} rows are held out for dev"
                 error.args = (f"{error}; {note}",)
             raise
-    for each in data.values():  # find missing texts and invalid labels before training
+    for name, each in data.items():  # find missing texts and labels before training
         task.texts(each, use="score")
         task.targets(each)
+        if name != "train":
+            for note in shared_rows(task.texts(rows), task.texts(each), each):
+                tell(note)
     return task, data
 
 

@@ -1,0 +1,88 @@
+"""Rows that occur twice: in training and in dev, or with different labels."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+from bert_keras.data.table import Columns
+from bert_keras.errors import first_of
+
+Texts = Sequence[Sequence[Any]]  # of each role the N texts, or lists of words
+
+
+def shared_rows(train: Texts, other: Texts, columns: Columns) -> list[str]:
+    """Return a note about rows of another set that are also training rows.
+
+    `columns` are the rows of `other`.
+
+    Example:
+        >>> shared_rows([["a", "b"]], [["b", "c"]], as_columns(text=["b", "c"]))
+        ['rows in memory: 1 of 2 rows is also a training row: row 1']
+    """
+    known = set(_keys(train))
+    rows = [row for row, key in enumerate(_keys(other)) if key in known]
+    if not rows:
+        return []
+    is_one = len(rows) == 1
+    what = "is also a training row" if is_one else "are also training rows"
+    return [
+        f"{columns.path}: {len(rows):,} of {len(columns):,} rows {what}: "
+        f"{columns.places(rows)}"
+    ]
+
+
+def contradicting_labels(
+    texts: Texts, labels: Sequence[Hashable], columns: Columns
+) -> list[str]:
+    """Return a note about rows with the same texts and different labels.
+
+    Example:
+        >>> contradicting_labels(
+        ...     [["a", "b", "a"]], ["x", "x", "y"], as_columns(text=["a", "b", "a"])
+        ... )
+        ['rows in memory: 2 rows have the texts of another row and another label: rows
+        1, 3']
+    """
+    keys = list(_keys(texts))
+    of_text: dict[int, Hashable] = {}
+    mixed: set[int] = set()
+    for key, label in zip(keys, labels, strict=True):
+        if of_text.setdefault(key, label) != label:
+            mixed.add(key)
+    if not mixed:
+        return []
+    rows = [row for row, key in enumerate(keys) if key in mixed]
+    return [
+        f"{columns.path}: {len(rows):,} rows have the texts of another row and another "
+        f"label: {columns.places(rows)}"
+    ]
+
+
+def near_names(names: Iterable[str], path: str) -> list[str]:
+    """Return a note about class names that differ only in case or inner spaces.
+
+    Example:
+        >>> near_names(["good", "Good", "bad", "good"], "a.csv")
+        ['a.csv: classes differ only in case or spaces: Good (1), good (2)']
+    """
+    counts = collections.Counter(names)
+    alike: dict[str, list[str]] = {}
+    for name in sorted(counts):
+        alike.setdefault("".join(name.casefold().split()), []).append(name)
+    groups = [
+        ", ".join(f"{name[:40]} ({counts[name]:,})" for name in group)
+        for group in alike.values()
+        if len(group) > 1
+    ]
+    if not groups:
+        return []
+    shown = first_of(groups, between="; ")
+    return [f"{path}: classes differ only in case or spaces: {shown}"]
+
+
+def _keys(texts: Texts) -> Iterable[int]:
+    """Yield a hash of each row, which takes less memory than its texts."""
+    for row in zip(*texts, strict=True):
+        yield hash(tuple(t if isinstance(t, str) else tuple(t) for t in row))

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.data.rows import list_in
+from bert_keras.data.json_rows import list_in
 from bert_keras.errors import ConfigError, first_of, shown
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.data.class_names import are_positions, listed, numbers_of
+from bert_keras.data.json_rows import json_cell, json_rows, one_object
 from bert_keras.data.memory import (
     MemoryRows,
     is_column,
@@ -28,9 +29,6 @@ from bert_keras.data.rows import (
     ending_of,
     existing,
     format_of,
-    json_cell,
-    json_rows,
-    one_object,
     quote,
     read_text,
     refuse_hidden_header,

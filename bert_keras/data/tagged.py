@@ -19,14 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from bert_keras.data.json_rows import json_cell, json_rows
 from bert_keras.data.memory import MemoryRows, source_of
 from bert_keras.data.rows import (
     ColumnNames,
     ending_of,
     existing,
     format_of,
-    json_cell,
-    json_rows,
     quote,
     read_text,
     refuse_lines,

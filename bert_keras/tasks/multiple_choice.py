@@ -15,15 +15,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.json_rows import json_cell, json_rows
 from bert_keras.data.memory import MemoryRows, Row, source_of
-from bert_keras.data.rows import (
-    ColumnNames,
-    format_of,
-    json_cell,
-    json_rows,
-    read_text,
-    refuse_lines,
-)
+from bert_keras.data.rows import ColumnNames, format_of, read_text, refuse_lines
 from bert_keras.data.table import Columns, column_names, read_columns
 from bert_keras.errors import DataError, received, shown
 from bert_keras.model.encoder import BertEncoder, choice_inputs

@@ -6,10 +6,10 @@ import lzma
 
 import pytest
 
+from bert_keras.data.json_rows import json_rows
 from bert_keras.data.rows import (
     csv_rows,
     format_of,
-    json_rows,
     read_text,
     refuse_lines,
     stream_lines,

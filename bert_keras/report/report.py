@@ -96,7 +96,8 @@ def write_report(
         curves: split to decision to `decision_curves`.
         slices: split to what slices have in common, to `slice_scores`. A slice that
             holds all rows gives the interval of the best score.
-        doubtful_labels: split to rows whose label is probably wrong.
+        doubtful_labels: split to rows whose label is worth a look; an empty list if
+            there are none, no entry if they were not sought.
         explanations: values for the template `words.html`.
         learning_curve: `rows`, and the best score of each split by its name.
         usage: heading to code that uses the model.
@@ -129,7 +130,7 @@ def write_report(
         splits=splits,
         mistakes=_mistakes(mistakes),
         explanations=explanations,
-        doubtful=_doubtful(doubtful_labels or {}),
+        doubtful=_doubtful(doubtful_labels) if doubtful_labels else {},
         usage=usage or {},
         data=_data(data),
         tail={"Settings": settings, "Versions and hardware": environment or {}},

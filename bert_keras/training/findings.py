@@ -18,7 +18,7 @@ from bert_keras.data.table import Columns, sliced
 from bert_keras.errors import BertKerasError, ConfigError
 from bert_keras.scoring.calibration import yes_or_no
 from bert_keras.scoring.curves import decision_curves
-from bert_keras.scoring.doubtful_labels import doubtful_labels
+from bert_keras.scoring.doubtful_labels import labels_to_check
 from bert_keras.scoring.slices import length_slices, slice_scores, value_slices
 from bert_keras.tasks.base import Answers, Task
 from bert_keras.tasks.classifier import SingleLabel
@@ -110,10 +110,11 @@ def slices_of(
 
 def doubtful_rows(
     task: Task, columns: Columns, answers: Answers
-) -> list[dict[str, Any]]:
-    """Return the rows whose label is probably wrong, least probable label first.
+) -> list[dict[str, Any]] | None:
+    """Return the rows whose label is worth a look, least probable label first.
 
-    For several labels a row for each that is probably missing or too many.
+    For several labels a row for each that may be missing or too many. `None` for tasks
+    without classes. The rows must be held out: a model repeats the labels it has learnt.
     """
 
     def doubt(row: int, label: str, other: str, p: float, other_p: float) -> Any:
@@ -134,15 +135,15 @@ def doubtful_rows(
                 *(row, task.names[labels[row]], task.names[p[row].argmax()]),
                 *(p[row, labels[row]], p[row].max()),
             )
-            for row in doubtful_labels(labels, p).tolist()
+            for row in labels_to_check(labels, p).tolist()
         ]
     if not isinstance(task, MultiLabel):
-        return []
+        return None
     rows = []
     for name, (true, p) in decisions(task, columns, answers).items():
         both = yes_or_no(p)
         words = (f"not {name}", name)
-        for row in doubtful_labels(true.astype("int64"), both).tolist():
+        for row in labels_to_check(true.astype("int64"), both).tolist():
             label = int(true[row])
             p_label, p_other = both[row, label], both[row, 1 - label]
             rows.append(doubt(row, words[label], words[1 - label], p_label, p_other))
@@ -171,7 +172,8 @@ def findings_of(
             "doubtful_labels": doubtful_rows(task, columns, answers),
         }
         for name, each in of_split.items():
-            if each:
+            # No label to check is a finding, too.
+            if each or (name == "doubtful_labels" and each is not None):
                 found[name][split] = each
     return found
 
@@ -187,7 +189,7 @@ def explained_mistakes(
     """Return the attributions of the words of the first mistakes, for a page.
 
     Integrated gradients with 16 to 128 points. A wrong class is explained against the
-    label. Mistakes without the `line` of one row are left out; no further mistake is
+    label; each pair of label and answer comes once before one comes twice. Mistakes without the `line` of one row are left out; no further mistake is
     explained after `seconds`.
 
     Returns:
@@ -207,7 +209,7 @@ def explained_mistakes(
         return []
     task, start = model.task, time.perf_counter()
     places = _unique(columns.lines)
-    chosen = [row for row in mistakes if row.get("line") in places][:most]
+    chosen = _different([row for row in mistakes if row.get("line") in places])[:most]
     if not chosen:
         return []
     texts = task.texts(columns)
@@ -231,6 +233,20 @@ def explained_mistakes(
         # The first one has also traced the graphs.
         took = 0.0 if len(found) == 1 else time.perf_counter() - began
     return found
+
+
+def _different(mistakes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return mistakes with the first of each pair of label and answer in front.
+
+    All second ones follow, and so on; within each turn the order is kept.
+    """
+    seen: collections.Counter[str] = collections.Counter()
+    turns = []
+    for row in mistakes:
+        pair = str((row.get("label"), row.get("prediction")))
+        turns.append(seen[pair])
+        seen[pair] += 1
+    return [mistakes[place] for place in np.argsort(turns, kind="stable")]
 
 
 def _unique(lines: Sequence[int]) -> dict[int, int]:

@@ -3,7 +3,11 @@
 import numpy as np
 from conftest import refused
 
-from bert_keras.scoring.doubtful_labels import confident_classes, doubtful_labels
+from bert_keras.scoring.doubtful_labels import (
+    confident_classes,
+    doubtful_labels,
+    labels_to_check,
+)
 
 
 def test_the_confident_joint_by_hand():
@@ -42,3 +46,23 @@ def test_a_class_without_rows_is_never_suggested():
     assert confident_classes([0, 0, 1], p).tolist() == [-1, 0, 1]
     assert doubtful_labels([0, 0, 1], p).tolist() == []
     refused(lambda: doubtful_labels([0], [[0.5, 0.2]]), "sum to 1")
+
+
+def test_labels_are_to_be_checked_only_where_the_model_is_reliable():
+    """Two classes of a good model, two that it confuses; each has one wrong label."""
+    certain = np.full((80, 4), 0.01)
+    true = np.arange(80) // 20
+    certain[np.arange(80), true] = 0.97
+    # The last two classes are told apart by chance, with the same certainty.
+    certain[40:60:2] = certain[60]
+    certain[60:80:2] = certain[40]
+    labels = true.copy()
+    labels[0], labels[20] = 1, 0
+    assert {*doubtful_labels(labels, certain).tolist()} > {0, 20}
+    assert labels_to_check(labels, certain).tolist() == []  # 58 of 78 others are right
+    certain[40:] = 0.6 * certain[40:] + 0.1
+    assert sorted(labels_to_check(labels, certain).tolist()) == [0, 20]
+    # One more wrong label is too much of a class as small as that.
+    few = np.r_[0:4, 20:40]
+    labels[1] = 1
+    assert 20 not in labels_to_check(labels[few], certain[few])

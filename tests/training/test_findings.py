@@ -16,6 +16,7 @@ from bert_keras.tasks.regression import Regression
 from bert_keras.training.findings import (
     ALL,
     LENGTH,
+    _different,
     curves_of,
     decisions,
     doubtful_rows,
@@ -91,24 +92,44 @@ def test_a_score_that_fails_for_a_slice_is_left_out() -> None:
     assert [row["accuracy"] for row in found["channel"]] == [None, None]
 
 
+def doubted(task: Any, labels: list[str]) -> Any:
+    """Return the doubtful rows of 20 of the first class, then 20 of the second."""
+    p = np.repeat([0.1, 0.9], 20)
+    p[2] = 0.05
+    columns = as_columns(text=["a", "b", "win"] + ["c"] * 37, label=labels)
+    return doubtful_rows(task, columns, {"probabilities": np.stack([1 - p, p], axis=1)})
+
+
 def test_doubtful_rows_name_both_labels() -> None:
-    first, second = doubtful_rows(TWO, ROWS, ANSWERS)
-    assert first == {
-        "line": 3, "label": "ham", "probable_label": "spam", "text": "win",
-        "probability_of_label": pytest.approx(0.1),
-        "probability_of_other": pytest.approx(0.9),
+    labels = ["ham"] * 2 + ["spam"] + ["ham"] * 17 + ["spam"] * 20
+    (found,) = doubted(TWO, labels)
+    assert found == {
+        "line": 3, "label": "spam", "probable_label": "ham", "text": "win",
+        "probability_of_label": pytest.approx(0.05),
+        "probability_of_other": pytest.approx(0.95),
     }  # fmt: skip
-    assert second["line"] == 6 and second["probable_label"] == "ham"
-    assert doubtful_rows(Regression(), ROWS, {}) == []
+    assert doubtful_rows(TWO, ROWS, ANSWERS) == []  # a third of six rows is wrong
+    scored = {"dev": (ROWS, ANSWERS, np.arange(6))}
+    assert findings_of(TWO, scored)["doubtful_labels"] == {"dev": []}
+    assert doubtful_rows(Regression(), ROWS, {}) is None
 
 
 def test_doubtful_labels_of_several() -> None:
-    columns = as_columns(text=list("abcdef"), label=["x", "x", "x", "y", "y", "y"])
-    answers = {"probabilities": np.stack([1 - P_SPAM, P_SPAM], 1).astype("float32")}
-    rows = doubtful_rows(MultiLabel(("x", "y")), columns, answers)
+    labels = ["x"] * 2 + ["y"] + ["x"] * 17 + ["y"] * 20
+    rows = doubted(MultiLabel(("x", "y")), labels)
     assert {(row["line"], row["label"], row["probable_label"]) for row in rows} == {
-        (3, "x", "not x"), (3, "not y", "y"), (6, "not x", "x"), (6, "y", "not y")
+        (3, "y", "not y"), (3, "not x", "x")
     }  # fmt: skip
+
+
+def test_explained_mistakes_differ_in_their_classes() -> None:
+    rows = [
+        {"line": line, "label": label, "prediction": prediction}
+        for line, label, prediction in (
+            (1, "a", "b"), (2, "a", "b"), (3, "b", "a"), (4, "a", "b"), (5, "c", "a")
+        )
+    ]  # fmt: skip
+    assert [row["line"] for row in _different(rows)] == [1, 3, 5, 2, 4]
 
 
 @pytest.mark.parametrize("empty", ["", None, float("nan")])

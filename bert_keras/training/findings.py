@@ -114,7 +114,7 @@ def doubtful_rows(
     """Return the rows whose label is worth a look, least probable label first.
 
     For several labels a row for each that may be missing or too many. `None` for tasks
-    without classes. The rows must be held out: a model repeats the labels it has learnt.
+    without classes. The rows must be held out: a model repeats labels it has learnt.
     """
 
     def doubt(row: int, label: str, other: str, p: float, other_p: float) -> Any:
@@ -189,8 +189,9 @@ def explained_mistakes(
     """Return the attributions of the words of the first mistakes, for a page.
 
     Integrated gradients with 16 to 128 points. A wrong class is explained against the
-    label; each pair of label and answer comes once before one comes twice. Mistakes without the `line` of one row are left out; no further mistake is
-    explained after `seconds`.
+    label; each pair of label and answer comes once before one comes twice. Mistakes
+    without the `line` of one row are left out; no further mistake is explained after
+    `seconds`.
 
     Returns:
         `page_values` of each, with its `line` and `label`; none if the model is not in

@@ -1,14 +1,15 @@
 """The manifest of a folder of pretraining data.
 
 `manifest.json` is written last and records how the shards were made and what they
-contain; until then there is a journal, see `data.Journal`. Both are checked here when
-they are read: every key, its type and its range.
+contain, with a hash of its own content; until then there is a journal, see
+`data.Journal`. Both are checked here when they are read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import re
@@ -19,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from bert_keras.corpus.documents import name_of
 from bert_keras.errors import ConfigError, DataError, reason_of, shown
 from bert_keras.pretraining.config import PretrainingDataConfig
-from bert_keras.settings import LARGEST, Option
 from bert_keras.text.tokenizer_files import vocabulary_hash
 from bert_keras.version import __version__
 
@@ -32,75 +32,40 @@ LOCK = ".lock"  # held by the process that writes
 _OURS = re.compile(r"part-\d{5,}\.tfrecord\.gz|manifest\.json|unfinished\.jsonl")
 _PARTIAL = re.compile(rf"\.({_OURS.pattern})\.\d+\.partial")
 _FORMAT = "bert_keras pretraining data 1"
+_HASH = "sha256"
 
-# A rule: the condition on a key's value, as text and as a function.
-_Rule = tuple[str, Callable[[Any], bool]]
-
-
-def _count(least: int = 0) -> _Rule:
-    declared = Option(kind=int, least=least, most=LARGEST)
-    return declared.rule(), declared.accepts
-
-
-def _hex(digits: int) -> _Rule:
-    pattern = re.compile(rf"[0-9a-f]{{{digits}}}")
-    return (
-        f"{digits} hexadecimal digits",
-        lambda v: isinstance(v, str) and bool(pattern.fullmatch(v)),
-    )
-
-
-def _one_of(*values: Any) -> _Rule:
-    words = ", ".join(json.dumps(value) for value in values)
-    # 1 is not true, and 0 is not false.
-    known = [(type(value), value) for value in values]
-    return f"one of {words}", lambda v: (type(v), v) in known
-
-
-_TEXT: _Rule = ("a string", lambda v: isinstance(v, str))
-_OBJECT: _Rule = ("an object", lambda v: isinstance(v, dict))
-_SHARE: _Rule = (
-    "a number from 0 to 1",
-    lambda v: isinstance(v, int | float) and not isinstance(v, bool) and 0 <= v <= 1,
-)
-_JOB: dict[str, _Rule] = {
-    "format": _one_of(_FORMAT),
-    "bert_keras": _TEXT,
-    "settings": _OBJECT,
-    "tokenizer": _OBJECT,
-    "vocabulary_size": _count(1),
-    "vocabulary_sha256": _hex(64),
-    "sentences_by": _TEXT,
+# The types of each object's values; JSON has no others.
+_Types = Mapping[str, tuple[type, ...]]
+_KINDS = {
+    **{bool: "true or false", int: "a whole number", float: "a number"},
+    **{str: "a string", dict: "an object", list: "a list", type(None): "null"},
 }
-_TOKENIZER: dict[str, _Rule] = {
-    "lowercase": _one_of(True, False),
-    "strip_accents": _one_of(True, False, None),
-    "tokenize_chinese_chars": _one_of(True, False),
-    "special_tokens_in_text": _one_of("literal", "parse"),
-    "max_word_characters": _count(1),
+_JOB: _Types = {
+    **dict.fromkeys(("format", "bert_keras", "vocabulary_sha256"), (str,)),
+    **dict.fromkeys(("settings", "tokenizer"), (dict,)),
+    "vocabulary_size": (int,),
+    "sentences_by": (str,),
+}
+_SETTINGS: _Types = {
+    field.name: (bool, int, float, str, type(None))
+    for field in dataclasses.fields(PretrainingDataConfig)
 }
 # Their sums over the shards are also in the manifest.
 SUMMED = (
     *("documents", "characters", "sentences", "tokens"),
     *("instances", "real_tokens", "masked_tokens"),
 )
-_SHARD: dict[str, _Rule] = {
-    "number": _count(),
-    "file": _TEXT,
-    "bytes": _count(),
-    "text_blake2b": _hex(32),
-    **{name: _count() for name in (*SUMMED, "unknown_tokens", "not_next")},
+_SHARD: _Types = {
+    **dict.fromkeys(("file", "text_blake2b"), (str,)),
+    **dict.fromkeys(("number", "bytes", *SUMMED), (int,)),
+    **dict.fromkeys(("unknown_tokens", "not_next"), (int,)),
 }
-_MANIFEST: dict[str, _Rule] = {
+_SHARES = ("real_token_share", "unknown_token_share", "not_next_share")
+_MANIFEST: _Types = {
     **_JOB,
-    **{name: _count() for name in SUMMED},
-    "real_token_share": _SHARE,
-    "unknown_token_share": _SHARE,
-    "not_next_share": _SHARE,
-    "shards": (
-        "a list of at least one shard",
-        lambda v: isinstance(v, list) and bool(v),
-    ),
+    **dict.fromkeys(SUMMED, (int,)),
+    **dict.fromkeys(_SHARES, (int, float)),
+    "shards": (list,),
 }
 
 
@@ -150,7 +115,7 @@ def manifest_of(path: str | os.PathLike[str], data: bytes) -> dict[str, Any]:
     """Return the manifest in a file's bytes.
 
     Raises:
-        DataError: it is not one; names the key, the rule and the value.
+        DataError: it is not one, or was changed after it was written.
     """
     try:
         manifest = json.loads(data)
@@ -158,18 +123,23 @@ def manifest_of(path: str | os.PathLike[str], data: bytes) -> dict[str, Any]:
         raise DataError(f"is not JSON: {error}", path=path) from None
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise DataError(f"must be the manifest of {_FORMAT}", path=path)
-    whole = _Object(path, manifest)
-    whole.check(_MANIFEST)
-    _check_job_values(whole)
-    for number, values in enumerate(manifest["shards"]):
-        shard = _Object(path, values, place=f"shards[{number}]")
-        _check_shard(shard)
-        if values["number"] != number:
-            raise shard.wrong("number", f"{number}")
+    written = manifest.pop(_HASH, None)  # version 0.1 wrote none
+    if written not in (None, _hash_of(manifest)):
+        raise DataError(
+            "was changed after it was written: restore it, or delete it and run "
+            "`pretraining-data` again",
+            path=path,
+        )
+    _check_types(path, manifest, _MANIFEST)
+    _check_settings(path, manifest)
+    for number, shard in enumerate(manifest["shards"]):
+        _check_shard(path, shard, place=f"shards[{number}]")
+        if shard["number"] != number:
+            raise _wrong(path, f"shards[{number}].number", number, shard["number"])
     for name in SUMMED:
         total = sum(shard[name] for shard in manifest["shards"])
         if manifest[name] != total:
-            raise whole.wrong(name, f"{total}, the sum over the shards")
+            raise _wrong(path, name, f"{total}, as in the shards", manifest[name])
     return manifest
 
 
@@ -190,83 +160,76 @@ def journal_shards(
             rows.append(json.loads(line))
         except (ValueError, RecursionError):
             break
-    for number, values in enumerate(rows, 1):
-        row = _Object(path, values, number)
-        if number == 1:
-            row.check(_JOB)
-            _check_job_values(row)
-        else:
-            _check_shard(row)
     if not rows:
         return None
+    _check_types(path, rows[0], _JOB, line=1)
+    for number, row in enumerate(rows[1:], 2):
+        _check_shard(path, row, line=number)
     check_job(folder, rows[0], job)
     return rows[1:]
 
 
 def check_shard(path: str | os.PathLike[str], shard: Any) -> None:
     """Raise DataError unless the object in a file describes a shard."""
-    _check_shard(_Object(path, shard))
+    _check_shard(path, shard)
 
 
-def _check_shard(shard: _Object) -> None:
-    shard.check(_SHARD)
-    name = shard_name(shard.values["number"])
-    if shard.values["file"] != name:
-        raise shard.wrong("file", name)
+def _check_shard(
+    path: str | os.PathLike[str],
+    shard: Any,
+    *,
+    line: int | None = None,
+    place: str = "",
+) -> None:
+    _check_types(path, shard, _SHARD, line=line, place=place)
+    name = shard_name(shard["number"])
+    if shard["file"] != name:  # it is opened: never a path out of the folder
+        key = f"{place}.file" if place else "file"
+        raise _wrong(path, key, name, shard["file"], line)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Object:
-    """An object of a file, and its place in it, for errors."""
-
-    path: str | os.PathLike[str]
-    values: Any
-    line: int | None = None
-    place: str = ""  # such as `shards[0]`; empty for the whole
-
-    def inside(self, key: str) -> _Object:
-        """Return the object under a key."""
-        return dataclasses.replace(self, values=self.values[key], place=self._name(key))
-
-    def check(self, rules: Mapping[str, _Rule]) -> None:
-        """Raise unless the object has exactly these keys, with allowed values."""
-        if not isinstance(self.values, dict):
-            what = f"`{self.place}` must be" if self.place else "must be"
-            raise self.error(f"{what} an object; received {shown(self.values)}")
-        for key, (rule, holds) in rules.items():
-            if key not in self.values:
-                raise self.error(f"lacks `{self._name(key)}`")
-            if not holds(self.values[key]):
-                raise self.wrong(key, rule)
-        more = sorted(set(self.values) - set(rules))
-        if more:
-            raise self.error(f"has the unknown key {shown(self._name(more[0]))}")
-
-    def wrong(self, key: str, rule: str) -> DataError:
-        """Return the error of a value that breaks a rule."""
-        value = shown(self.values[key])
-        return self.error(f"`{self._name(key)}` must be {rule}; received {value}")
-
-    def error(self, message: str) -> DataError:
-        return DataError(message, path=self.path, line=self.line)
-
-    def _name(self, key: str) -> str:
-        return f"{self.place}.{key}" if self.place else key
-
-
-def _check_job_values(job: _Object) -> None:
-    """Check the two objects of a job."""
-    job.inside("tokenizer").check(_TOKENIZER)
-    names = [field.name for field in dataclasses.fields(PretrainingDataConfig)]
-    rules: dict[str, _Rule] = {name: ("", lambda v: True) for name in names}
-    # `None` is allowed from a user; its resolved value is recorded.
-    rules |= {"max_predictions": _count(1), "dupe_factor": _count(1)}
-    settings = job.inside("settings")
-    settings.check(rules)
+def _check_settings(path: str | os.PathLike[str], manifest: Mapping[str, Any]) -> None:
+    settings = manifest["settings"]
+    _check_types(path, settings, _SETTINGS, place="settings")
     try:
-        PretrainingDataConfig(**settings.values)
+        PretrainingDataConfig(**settings)
     except ConfigError as error:
-        raise job.error(f"`settings`: {error}") from None
+        raise DataError(f"`settings`: {error}", path=path) from None
+
+
+def _check_types(
+    path: str | os.PathLike[str],
+    values: Any,
+    types: _Types,
+    *,
+    line: int | None = None,
+    place: str = "",
+) -> None:
+    """Raise unless an object of a file has exactly these keys, of these types."""
+    if not isinstance(values, dict):
+        what = f"`{place}` must be" if place else "must be"
+        message = f"{what} an object; received {shown(values)}"
+        raise DataError(message, path=path, line=line)
+    for key in sorted(set(types) ^ set(values)):
+        full = f"{place}.{key}" if place else key
+        told = "lacks" if key in types else "has the unknown key"
+        raise DataError(f"{told} {shown(full)}", path=path, line=line)
+    for key, kinds in types.items():
+        if type(values[key]) not in kinds:
+            rule = " or ".join(_KINDS[kind] for kind in kinds)
+            full = f"{place}.{key}" if place else key
+            raise _wrong(path, full, rule, values[key], line)
+
+
+def _wrong(
+    path: str | os.PathLike[str],
+    key: str,
+    rule: object,
+    value: Any,
+    line: int | None = None,
+) -> DataError:
+    message = f"`{key}` must be {rule}; received {shown(value)}"
+    return DataError(message, path=path, line=line)
 
 
 @contextlib.contextmanager
@@ -280,8 +243,13 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def as_text(manifest: Mapping[str, Any]) -> str:
-    """Return the text of a manifest."""
-    return json.dumps(manifest, indent=2) + "\n"
+    """Return the text of a manifest, with the hash of its content."""
+    return json.dumps({**manifest, _HASH: _hash_of(manifest)}, indent=2) + "\n"
+
+
+def _hash_of(manifest: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a manifest's values, in any order of the keys."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def is_partial(name: str) -> bool:

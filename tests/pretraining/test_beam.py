@@ -29,6 +29,7 @@ from bert_keras.pretraining.blocks import blocks_of, shares_of
 from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.data import write_pretraining_data
 from bert_keras.pretraining.input import pretraining_dataset
+from bert_keras.pretraining.manifest import read_manifest
 from pretraining.test_data import TOKENIZER, some_documents
 
 needs_beam = pytest.mark.skipif(
@@ -87,7 +88,7 @@ def test_the_files_are_those_of_one_machine(
     report, wanted = CorpusReport(), CorpusReport()
     manifest = on_beam(corpus, tmp_path / "data", report=report)
     assert files_of(tmp_path / "data") == files_of(one)
-    assert manifest == json.loads((one / "manifest.json").read_text())
+    assert manifest == read_manifest(one)
     assert len(manifest["shards"]) > 3
     assert len(list(raw_documents(corpus, errors="replace", report=wanted))) == 60
     assert report.lines() == wanted.lines()
@@ -289,7 +290,7 @@ def test_a_finished_folder_is_left_alone(
     shutil.copytree(one, folder)
     (folder / "unfinished.jsonl").write_text("")  # killed at the very end
     manifest = on_beam(tmp_path / "nothing is read", folder)
-    assert manifest == json.loads((one / "manifest.json").read_text())
+    assert manifest == read_manifest(one)
     assert files_of(folder) == files_of(one)
     config = dataclasses.replace(CONFIG, max_length=64)
     refused(lambda: on_beam(corpus, folder, config=config), "`max_length` was 32")

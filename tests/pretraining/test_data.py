@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 import pickle
 import resource
@@ -24,6 +23,7 @@ from conftest import ROOT, VOCABULARY, files_of, refused
 from bert_keras.errors import DataError
 from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.data import blocks_of, write_pretraining_data
+from bert_keras.pretraining.manifest import read_manifest
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer(VOCABULARY)
@@ -147,7 +147,7 @@ def test_counts_and_shares(static: tuple[Path, dict[str, Any]]) -> None:
     assert changed == pytest.approx(0.1 * (1 - 1 / len(VOCABULARY)), abs=0.015)
     assert rows["next_sentence_labels"].mean() == pytest.approx(0.55, abs=0.08)
     # The manifest describes the contents.
-    assert manifest == json.loads((folder / "manifest.json").read_text())
+    assert manifest == read_manifest(folder)
     texts = list(some_documents(300))
     lines = [line for text in texts for line in text.splitlines()]
     ids = TOKENIZER(lines).values.numpy()

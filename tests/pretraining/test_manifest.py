@@ -22,15 +22,6 @@ TOKENIZER = WordPieceTokenizer(VOCABULARY)
 CONFIG = PretrainingDataConfig(max_length=32, dupe_factor=2, block_characters=300)
 JOB = job_of(CONFIG, TOKENIZER, str.splitlines)
 TEXTS = ["win cash now\nsee you at six\nfree prize", "half off shoes\nsale now"] * 12
-# Values of different kinds; no key accepts all of them, some accept a few.
-ODD = [None, [[["x"]]], {"a": 1}, "\x00", "", -1, 10**400, float("nan"), 1.5, True]
-TAKES: dict[str, list[Any]] = {
-    "bert_keras": ["\x00", ""],
-    "sentences_by": ["\x00", ""],
-    "strip_accents": [None, True],
-    "lowercase": [True],
-    "tokenize_chinese_chars": [True],
-}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +44,9 @@ def manifest(folder: Path) -> Iterator[dict[str, Any]]:
     """Return the manifest; it is written back at the end."""
     path = folder / "manifest.json"
     data = path.read_bytes()
-    yield json.loads(data)
+    values = json.loads(data)
+    del values["sha256"]  # as version 0.1 wrote it, so that each rule is reached
+    yield values
     path.write_bytes(data)
 
 
@@ -62,75 +55,46 @@ def both(folder: Path) -> tuple[Callable[[], Any], Callable[[], Any]]:
     return lambda: find_files(folder, TOKENIZER), lambda: Journal(folder, JOB)
 
 
-def objects(manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return each kind of object in a manifest, by its place."""
-    return {
-        "": manifest,
-        "settings": manifest["settings"],
-        "tokenizer": manifest["tokenizer"],
-        "shards[1]": manifest["shards"][1],
-    }
-
-
-def place_of(place: str, name: str) -> str:
-    """Return how a message names a key; a setting is named as the config does."""
-    return f"{place}.{name}" if place else name
-
-
 def test_a_complete_manifest_is_accepted(folder: Path, manifest: Any) -> None:
     assert len(manifest["shards"]) > 1
     for read in both(folder):
         read()
 
 
-@pytest.mark.parametrize("place", ["", "settings", "tokenizer", "shards[1]"])
-def test_each_key_that_is_missing_is_named(
-    folder: Path, manifest: dict[str, Any], place: str
-) -> None:
-    for name in objects(manifest)[place]:
-        broken = copy.deepcopy(manifest)
-        del objects(broken)[place][name]
-        (folder / "manifest.json").write_text(json.dumps(broken))
-        wanted = f"lacks `{place_of(place, name)}`"
-        if name == "format":
-            wanted = "must be the manifest of"
-        for read in both(folder):
-            refused(read, "manifest.json: ", wanted)
-
-
-@pytest.mark.parametrize("place", ["", "settings", "tokenizer", "shards[1]"])
-def test_an_unknown_key_is_named(
-    folder: Path, manifest: dict[str, Any], place: str
-) -> None:
-    objects(manifest)[place]["colour" * 100] = 1
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+def test_a_changed_manifest_is_refused(folder: Path, manifest: dict[str, Any]) -> None:
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"lowercase": true', '"lowercase": false'))
     for read in both(folder):
-        message = refused(read, "manifest.json: has the unknown key", "colour")
-        assert len(message) < 300
+        refused(read, "manifest.json: was changed after it was written")
 
 
-@pytest.mark.parametrize("place", ["", "settings", "tokenizer", "shards[1]"])
-def test_each_value_that_is_wrong_is_named(
+@pytest.mark.parametrize("place", ["", "settings", "shards[1]"])
+def test_missing_unknown_and_mistyped_keys_are_named(
     folder: Path, manifest: dict[str, Any], place: str
 ) -> None:
-    for name in objects(manifest)[place]:
-        for value in ODD:
-            if any(value is taken or value == taken for taken in TAKES.get(name, ())):
-                continue
+    for name in {"": manifest, **manifest, "shards[1]": manifest["shards"][1]}[place]:
+        if name == "format":
+            continue
+        key = f"{place}.{name}" if place else name
+        for changed, wanted in (
+            ({}, f"lacks '{key}'"),
+            ({name: [["x"]], "colour": 1}, "has the unknown key"),
+            ({name: {"a": [1]} if name == "shards" else [["x"]]}, key),
+        ):
             broken = copy.deepcopy(manifest)
-            objects(broken)[place][name] = value
+            values = {"": broken, **broken, "shards[1]": broken["shards"][1]}[place]
+            del values[name]
+            values.update(changed)
             (folder / "manifest.json").write_text(json.dumps(broken))
             for read in both(folder):
-                message = refused(read, "manifest.json: ")
-                assert name in message or "must be the manifest of" in message
-                assert len(message) < 400
+                assert len(refused(read, "manifest.json: ", wanted)) < 400
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"instances": 7}, "`instances` must be"),
-        ({"shards": [{}]}, "lacks `shards[0].number`"),
+        ({"shards": [{}]}, "lacks 'shards[0]."),
         ({"shards": [3]}, "`shards[0]` must be an object; received 3"),
         ({"settings": []}, "`settings` must be an object; received []"),
     ],
@@ -193,7 +157,7 @@ def test_a_journal_is_checked_by_line(folder: Path, tmp_path: Path) -> None:
     for rows, message in (
         ([[]], ":1: must be an object"),
         ([{**job, "settings": 3}], ":1: `settings` must be an object"),
-        ([job, {"number": 0}], ":2: lacks `file`"),
+        ([job, {"number": 0}], ":2: lacks '"),
         ([job, shard, {**shard, "bytes": "many"}], ":3: `bytes` must be"),
         ([job, {**shard, "file": "/etc/passwd"}], ":2: `file` must be part-00000"),
     ):

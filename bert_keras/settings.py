@@ -59,7 +59,7 @@ NAMED_LAYERS: dict[str, tuple[int, ...]] = {
     "second-to-last": (-2,),
     "last-four": (-4, -3, -2, -1),
 }
-# The grids of a search; `paper` is that of the paper's appendix A.3.
+# The grids of a search; `paper` is the grid of the paper's appendix A.3.
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
     "paper": {
         "batch_size": (16, 32),

@@ -106,7 +106,7 @@ def encoder_decoder_config(
     Args:
         encoder, decoder: sizes, from `BertConfig.to_dict`.
         shared: whether the decoder has the encoder's embeddings and blocks.
-        tied: whether the output's table is that of the decoder's token embeddings.
+        tied: whether the output shares the table of the decoder's token embeddings.
     """
     bert = {"model_type": "bert"}
     return {

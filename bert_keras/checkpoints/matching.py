@@ -1,4 +1,4 @@
-"""Compare a model's weights with those of a checkpoint by name, and assign them."""
+"""Compare a model's weights with a checkpoint's by name, and assign them."""
 
 from __future__ import annotations
 

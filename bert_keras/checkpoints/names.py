@@ -1,4 +1,4 @@
-"""Names of weights: the canonical one of each, and those of every other format.
+"""Names of weights: the canonical names, and the names of every other format.
 
 The tables hold each name once; the functions below read them in both directions. Those
 of Hugging Face and Google also return whether the values are transposed.
@@ -52,7 +52,7 @@ def _parts(scope: str) -> tuple[str, str]:
 def _weights(
     scopes: Mapping[str, str], layers: str, theirs: tuple[str, str] | None = None
 ) -> dict[str, str]:
-    """Map our names of the two weights of each scope to those of another format.
+    """Map our names of the two weights of each scope to the names of another format.
 
     Args:
         scopes: our scope to theirs; for a layer's scope, the part after `layers`.
@@ -296,7 +296,7 @@ PROJECTION = {
     "enc_to_dec_proj/kernel": "enc_to_dec_proj.weight",
     "enc_to_dec_proj/bias": "enc_to_dec_proj.bias",
 }
-# Where the output is not tied, its bias is that of the product with the table.
+# Where the output is not tied, its bias belongs to the product with the table.
 DECODER_OUTPUT = "decoder/cls/predictions/output_embeddings"
 DECODER_BIAS = "decoder/cls/predictions/output_bias"
 _OF_OUTPUT = {

@@ -1,6 +1,6 @@
 """The words of a corpus and how often each occurs: `count_words`, in bounded memory.
 
-Words are those of `WordPieceTokenizer`, found by its own `WordSplitter`. White space
+Words are found as in `WordPieceTokenizer`, by its own `WordSplitter`. White space
 always separates words, so texts are split there first and the strings are counted: in
 most languages a few distinct strings make up most of a text. Only strings that are not
 plain ASCII go through the splitter.

@@ -407,7 +407,7 @@ class ReplicatedFit(_Model):
 
 
 def undivided(loss: Any) -> Any:
-    """Return the loss given to `compile`, from that of a strategy's model."""
+    """Return the loss given to `compile`, from the loss of a strategy's model."""
     return getattr(loss, "undivided", loss)
 
 

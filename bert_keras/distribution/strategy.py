@@ -62,8 +62,8 @@ class Devices:
     def check_batch_size(self, batch_size: int, parts: int) -> None:
         """Raise ConfigError unless each replica gets examples of each part of a batch.
 
-        `parts` are those of an update (`accumulation`). With static shapes, all
-        replicas must get the same number of examples.
+        `parts` is the number of parts of an update (`accumulation`). With static
+        shapes, all replicas must get the same number of examples.
         """
         if batch_size < parts * self.replicas:
             raise ConfigError(

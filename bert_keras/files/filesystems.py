@@ -81,7 +81,7 @@ class _Guarded(io.RawIOBase):
 def matching(path: str) -> list[str]:
     """Return the files that a remote name, folder or glob selects, sorted by name.
 
-    The files of a folder come before those of its subfolders. Hidden files and files in
+    A folder's own files come before the files of its subfolders. Hidden files and files in
     hidden folders are left out (names that begin with a dot), and so are the empty
     objects that represent folders in a bucket.
     """

@@ -15,7 +15,7 @@ ENDING = ".parquet"
 
 
 def is_parquet(path: str) -> bool:
-    """Return whether a path is that of a Parquet file, by its ending."""
+    """Return whether a path names a Parquet file, by its ending."""
     return path.lower().endswith(ENDING)
 
 
@@ -64,7 +64,7 @@ def _stored(path: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _parquet(path: str) -> Iterator[Any]:
-    """Yield pyarrow.parquet; turn its errors into those of a user's file."""
+    """Yield pyarrow.parquet; turn its errors into errors of a user's file."""
     with needs(f"{path}: Parquet", extra="parquet"):
         parquet = importlib.import_module("pyarrow.parquet")
         arrow_error = importlib.import_module("pyarrow").ArrowException

@@ -1,6 +1,6 @@
 """Greedy search, beam search and sampling as one loop of the graph: `write`.
 
-Beam search is that of Hugging Face transformers 5 with `early_stopping=False`, token
+Beam search follows Hugging Face transformers 5 with `early_stopping=False`, token
 for token: a hypothesis that ends counts by its log-probability divided by a power of
 its length, and the search of a source ends when the best running hypothesis, divided by
 the power of the length so far, is worse than all that have ended. Unlike there, each
@@ -382,7 +382,7 @@ class _Step:
         return tf.gather(tokens, place, batch_dims=1)
 
     def _without_repeats(self, values: Any, state: _State) -> Any:
-        """Return log-probabilities [Q, V] without those of repeated n-grams."""
+        """Return log-probabilities [Q, V] without repeated n-grams."""
         size = self._settings.no_repeat_ngram
         texts = tf.reshape(state.running, [tf.shape(values)[0], -1])
         texts = tf.concat([tf.fill([tf.shape(texts)[0], 1], self.first_id), texts], 1)

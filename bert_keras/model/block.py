@@ -49,7 +49,7 @@ def dropout(x: Any, rate: float, seed: Any) -> Any:
     `seed` is uint32 [2], drawn by a `keras.random.SeedGenerator`, or `None`. On
     TensorFlow a unit takes 16 random bits, half of what Keras draws: random numbers are
     a fifth of the time of a training step on a CPU. The rate is rounded to 1/65,536, at
-    most 65,534 of them, and the scale is that of the rounded rate.
+    most 65,534 of them, and the scale follows the rounded rate.
     """
     if seed is None or rate == 0:
         return x
@@ -313,7 +313,7 @@ class Block(Attention):
     Call: `x` [B, T, H] and `bias` float32 [B, 1, 1 or T, T] (see `AttentionBias`).
     Returns `x` [B, T, H] and the attention probabilities [B, N, T, T].
 
-    With `first_only=True` the outputs are those of each text's first token alone,
+    With `first_only=True` there is an output for each text's first token alone,
     [S, H] and [S, N, 1, T]: all that a pooler reads of the last block, for a sixth of
     its work. `cls_positions` int32 [S] says where texts start in packed rows. With
     `columns` int32 [B, P] (below 0 read as 0) they are those of these tokens of each

@@ -1,6 +1,6 @@
 """The BERT decoder: `CrossAttention`, `DecoderBlock` and `BertDecoder`.
 
-The blocks are those of the encoder with a causal mask, and with attention to the
+The blocks are encoder blocks with a causal mask, and with attention to the
 encoder's output between self-attention and feed-forward layer.
 
 Source: Rothe, Narayan and Severyn 2020 (arXiv:1907.12461), section 2; Vaswani et al.
@@ -35,7 +35,7 @@ Past = list[tuple[Any, Any]]
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class CrossAttention(Attention):
-    """Attention of a decoder's tokens to those of an encoder, with its LayerNorm.
+    """Attention of a decoder's tokens to an encoder's, with its LayerNorm.
 
     Call: `x` [Q, H], keys and values of the encoder's rows from `keys_and_values`,
     `bias` float32, two seeds of dropout or `None`, and how many tokens attend to a row.
@@ -52,7 +52,7 @@ class DecoderBlock(keras.layers.Layer):
     """A block with cross-attention between self-attention and feed-forward layer.
 
     Args:
-        block: a built `Block`; that of an encoder is shared with it.
+        block: a built `Block`; an encoder's block is shared with it.
         cross_attention: a built `CrossAttention`.
 
     Call: `x` [B, T, H] and its `bias` float32 [B, 1, T, T] (causal), the encoder's
@@ -148,11 +148,11 @@ class DecoderBlock(keras.layers.Layer):
 
 
 def target_inputs() -> dict[str, Any]:
-    """Return Keras inputs of the targets; those of packed rows are optional.
+    """Return Keras inputs of the targets; packed rows add optional ones.
 
     `target_token_ids` int32 [R, T] begin with `[CLS]` and end before `[SEP]`, which is
     what the last of them predicts; `target_padding_mask`, `target_position_ids` and
-    `target_sequence_ids` are as those of `batch_inputs`. A target attends to the source
+    `target_sequence_ids` are as in `batch_inputs`. A target attends to the source
     of the same row and of the same number in `sequence_ids`.
     """
     names = ("token_ids", "padding_mask", "position_ids", "sequence_ids")
@@ -180,7 +180,7 @@ class BertDecoder(FromConfig, keras.Model):
             weights `enc_to_dec_proj` project it.
         shared: an encoder of the same sizes, whose embeddings and blocks the decoder
             uses as its own; cross-attention and output are never shared.
-        tied: whether the output's table is that of the token embeddings.
+        tied: whether the output shares the table of the token embeddings.
         rematerialize: recompute each block in the backward pass to save memory.
         seed: seed of initializers and dropout.
         dtype: dtype policy, as in `BertEncoder`.

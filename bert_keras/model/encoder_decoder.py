@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def logits_of(encoder: BertEncoder, decoder: BertDecoder, inputs: Any) -> Any:
     """Return the logits of targets, float32 [R, T, V].
 
-    `inputs` are Keras inputs, those of the encoder and of `target_inputs`.
+    `inputs` are the Keras inputs of the encoder and of `target_inputs`.
     """
     sources = {k: v for k, v in inputs.items() if not k.startswith(TARGET)}
     given = {
@@ -48,15 +48,15 @@ def logits_of(encoder: BertEncoder, decoder: BertDecoder, inputs: Any) -> Any:
 class BertEncoderDecoder(BatchModel, keras.Model):
     """An encoder, and a decoder that attends to its output, as a functional model.
 
-    Inputs are the batch dict of the sources (see `BertEncoder`) and that of the targets
+    Inputs are the batch dicts of the sources (see `BertEncoder`) and of the targets
     (see `target_inputs`). The output is the logits of the next token at each of the
     targets', float32 [R, T, V].
 
     Args:
         encoder: the encoder, without a pooler.
-        config: sizes of the decoder; `None`: those of the encoder.
+        config: sizes of the decoder; `None`: the encoder's.
         shared: whether the decoder uses the embeddings and blocks of the encoder.
-        tied: whether the output's table is that of the decoder's token embeddings.
+        tied: whether the output shares the table of the decoder's token embeddings.
         rematerialize, seed: as in `BertDecoder`.
 
     Example:

@@ -70,7 +70,7 @@ class Configured:
 
     @classmethod
     def arguments(cls) -> list[str]:
-        """Return the names of the arguments, without those of Keras's layers."""
+        """Return the names of the arguments that Keras's layers lack."""
         return [
             name
             for kind in cls.__mro__
@@ -396,7 +396,7 @@ class EveryToken:
         bias: float32 [B, 1, 1 or T, T], added to the attention scores.
 
     Attributes:
-        x: [Q, H], that of the wanted tokens alone.
+        x: [Q, H], of the wanted tokens alone.
         count: how many of them share their keys, q.
         bias: float32 [Q / q, 1, 1 or q, T], that of these tokens.
     """

@@ -199,7 +199,7 @@ class AdamW(_Adam, keras.optimizers.AdamW):
 def _sum_repeated_rows(gradient: Any) -> Any:
     """Return the gradient of an embedding table with each row once.
 
-    TensorFlow keeps one slice per token; their norm is not that of the gradient.
+    TensorFlow keeps one slice per token; their norm is not the norm of the gradient.
     """
     import tensorflow as tf
 

@@ -2,7 +2,7 @@
 
 Sources: Devlin et al. 2018 (arXiv:1810.04805), section 5.3 and table 7; Hochreiter and
 Schmidhuber 1997 (Neural Computation 9), with the forget gate of Gers et al. 2000. The
-LSTM's weights, gates and their order are those of `keras.layers.LSTM`.
+LSTM's weights, gates and their order follow `keras.layers.LSTM`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bert_keras.model.layers import Configured, moved
 class Lstm(Configured, keras.layers.Layer):
     """An LSTM whose state resets between the sequences of a packed row.
 
-    Its output for a sequence equals that of `keras.layers.LSTM` for that sequence
+    Its output for a sequence equals `keras.layers.LSTM`'s for this sequence
     alone. The products with the inputs, and the gradients of the weights, are computed
     for all tokens at once; only the product with the state runs token by token.
 

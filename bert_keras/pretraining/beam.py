@@ -101,7 +101,7 @@ def _options(flags: list[str]) -> Any:
     return options
 
 
-WORK = "unfinished-beam"  # the folder of a run, inside that of the shards
+WORK = "unfinished-beam"  # the folder of a run, inside the folder of the shards
 
 
 def run_beam_pretraining_data(
@@ -135,8 +135,8 @@ def run_beam_pretraining_data(
     Args:
         inputs: files, folders and globs, local or of a file system of fsspec, such as
             `gs://bucket/text/*.gz`. All workers must be able to read them.
-        output: a new folder, or that of an unfinished run; local and visible to all
-            workers, or of a file system of fsspec. `pretraining_dataset` reads
+        output: a new folder, or the folder of an unfinished run; local and visible to
+            all workers, or of a file system of fsspec. `pretraining_dataset` reads
             a local copy.
         tokenizer, config: as in `write_pretraining_data`.
         form, text_field, errors, report: as in `raw_documents`; the report is filled in

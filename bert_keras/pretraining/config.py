@@ -29,7 +29,7 @@ _PREDICTIONS_MULTIPLE = 4
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class PretrainingDataConfig:
-    """How documents become masked pairs; the defaults are those of Google's code.
+    """How documents become masked pairs; the defaults follow Google's code.
 
     Raises:
         ConfigError: a value is not allowed.

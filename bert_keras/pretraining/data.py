@@ -77,7 +77,7 @@ class Journal:
 
     Attributes:
         shards: number to the facts about a finished shard, also of an earlier run.
-        manifest: that of an earlier, finished run, or `None`.
+        manifest: the manifest of an earlier, finished run, or `None`.
 
     Raises:
         DataError: the folder holds another job's data or other files, or cannot be
@@ -175,7 +175,7 @@ def write_pretraining_data(
     Args:
         documents: strings, or objects with a string `text`, that can be pickled. Text
             and `form`, if there is one, are compared when a run resumes.
-        output: a new folder, or that of an unfinished run.
+        output: a new folder, or the folder of an unfinished run.
         to_sentences: splits a document into sentences; a function at the top of a
             module, or a `functools.partial` of one, so that other processes can import
             it.

@@ -1,6 +1,6 @@
 """Shards of pretraining examples to batches, in the graph: `pretraining_dataset`.
 
-Reads the files of `write_pretraining_data` and those of Google's code, plain or
+Reads the files of `write_pretraining_data` and of Google's code, plain or
 gzipped; their content is detected from the first example.
 
 Source: google-research/bert `run_pretraining.py`, for the features and their types.

@@ -126,7 +126,7 @@ _HELD_OUT_ROWS = 32
 class HeldOut:
     """The first examples of a data set, with the same masks each time.
 
-    The masks are those of the data's own settings, whatever the config uses in
+    The masks follow the data's own settings, whatever the config uses in
     training, so that runs with different masks can be compared. A TPU, which needs one
     shape, skips the last examples if they do not fill a batch.
 
@@ -203,7 +203,7 @@ class PretrainingLoop(TrainingLoop):
     """Trains a model on the phases of a plan; saves it, and scores held-out data.
 
     Args:
-        model: with its initial weights; those of a checkpoint replace them.
+        model: with its initial weights; a checkpoint's replace them.
         plan: the run.
         run, devices, stop: as in `TrainingLoop`.
         held_out: data to score, or `None`.

@@ -258,7 +258,7 @@ def is_partial(name: str) -> bool:
 
 
 def check_names(folder: str | os.PathLike[str], names: Iterable[str]) -> None:
-    """Raise DataError unless the files of a folder are those of pretraining data."""
+    """Raise DataError unless a folder contains pretraining data only."""
     whole = sorted(n for n in names if n != LOCK and not is_partial(n))
     others = [name for name in whole if not _OURS.fullmatch(name)]
     if not (MANIFEST in whole or JOURNAL in whole):

@@ -67,7 +67,7 @@ def pretrain(
     also opens in `transformers`. The same call resumes an interrupted run from its last
     checkpoint, and ends with the same weights.
 
-    On several replicas (`config.strategy`) the result is that of one device, except for
+    On several replicas (`config.strategy`) the result equals one device's, except for
     rounding and dropout. With several processes each makes this call, and only the
     first writes. If one ends early, so do the others: see `Devices.together`.
 
@@ -76,7 +76,7 @@ def pretrain(
             heads.
         data: the folder of `write_pretraining_data`; or several, trained on in turn,
             such as rows of 128 and then of 512 tokens.
-        output: a new folder, or that of the same run.
+        output: a new folder, or the folder of the same run.
         vocab: folder of the vocabulary; a checkpoint uses its own.
         held_out: data that is scored during training.
         config: how to train.

@@ -166,7 +166,7 @@ class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
 
         Args:
             preset_dir: created, or replaced if it is a model folder.
-            tokenizer: that of the training data.
+            tokenizer: the tokenizer of the training data.
 
         Raises:
             CheckpointError: the folder holds something else, or the disk is full.

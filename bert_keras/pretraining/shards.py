@@ -41,7 +41,7 @@ _PAIRS, _ORDER, _MASKS = range(3)
 class ShardWriter:
     """Writes the shards of a job; one in each process.
 
-    Arguments are those of `write_pretraining_data`.
+    Arguments are as in `write_pretraining_data`.
 
     Raises:
         ConfigError: the vocabulary has no `[MASK]`.

@@ -153,7 +153,7 @@ def squad_scores(
 ) -> dict[str, Any]:
     """Return `squad1_scores` if each question has and gets an answer, else 2.0's.
 
-    Arguments are those of `squad2_scores`; without a threshold all are answered.
+    Arguments are as in `squad2_scores`; without a threshold all are answered.
     """
     if threshold is None and all(golds):
         return squad1_scores(golds, predictions)
@@ -266,7 +266,7 @@ class ScoredAnswers:
     def scores(self, *, abstain_below: float) -> dict[str, Any]:
         """Return the official scores, calibration and the effect of abstaining.
 
-        The official scores are those of SQuAD 2.0 if a question has no answer.
+        The official scores follow SQuAD 2.0 if a question has no answer.
         """
         sure = self.confidence[:, self.confidence.shape[1] // 2]
         return {

@@ -174,7 +174,7 @@ def fit_temperature(
 
     It divides the logits; above 1 it makes a model less confident. The loss is convex
     in its inverse, so bisection of the slope finds the minimum. Clipped to 0.1 to 10.
-    The probabilities are those of a softmax, whose logarithms are its logits; `absent`
+    The probabilities come from a softmax, whose logarithms are its logits; `absent`
     bool [N, C] are those that pad a row that has fewer.
 
     Example:

@@ -1,7 +1,7 @@
 """Scores of a classifier on a data set, in NumPy float64; no TensorFlow.
 
 Labels and predictions are integer [N] class numbers from 0, below `num_classes` where
-it is given; probabilities are float [N, C]. The values equal those of scikit-learn; an
+it is given; probabilities are float [N, C]. The values equal scikit-learn's; an
 undefined precision, recall, F1 or correlation is 0 (`zero_division=0`). Arrays that are
 empty, not integers, of different lengths or out of range raise a BertKerasError.
 

@@ -1,6 +1,6 @@
 """Pearson's and Spearman's correlation, in NumPy float64; no TensorFlow.
 
-The values equal those of SciPy, except for undefined correlations (one side is
+The values equal SciPy's, except for undefined correlations (one side is
 constant): they are 0 here and NaN in SciPy. Numbers that are empty, not finite or of
 different lengths raise a BertKerasError.
 """

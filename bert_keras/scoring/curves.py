@@ -1,7 +1,7 @@
 """Curves of a yes-or-no decision over its threshold, in NumPy float64; no TensorFlow.
 
 Labels are 0 or 1, [N], scores float [N]: a row is predicted if its score reaches the
-threshold. The values equal those of scikit-learn. Other shapes or labels, and labels
+threshold. The values equal scikit-learn's. Other shapes or labels, and labels
 without a 1, raise a BertKerasError.
 
 Sources: Fawcett 2006, "An introduction to ROC analysis"; Davis and Goadrich 2006, "The

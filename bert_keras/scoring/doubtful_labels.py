@@ -36,7 +36,7 @@ def confident_classes(
 ) -> npt.NDArray[np.int64]:
     """Return the most probable confident class of each row, int64 [N]; -1 for none.
 
-    Arguments and errors are those of `calibration.cross_entropy`.
+    For arguments and errors see `calibration.cross_entropy`.
 
     Example:
         >>> p = [[0.9, 0.1], [0.7, 0.3], [0.2, 0.8], [0.8, 0.2]]

@@ -179,7 +179,7 @@ class FoundEntities:
     Args:
         labels: the tags of each of N sentences.
         classes: the C tags in the order of their numbers.
-        probabilities: float [N, W, C], those of the tags of each word; values at
+        probabilities: float [N, W, C], of the tags of each word; values at
             padding are ignored.
 
     Example:

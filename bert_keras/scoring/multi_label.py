@@ -1,6 +1,6 @@
 """Scores of multi-label classification, in NumPy float64; no TensorFlow.
 
-Targets are 0 or 1, probabilities float, both [N, C]. The values equal those of
+Targets are 0 or 1, probabilities float, both [N, C]. The values equal the values of
 scikit-learn with `zero_division=0`.
 """
 
@@ -83,7 +83,7 @@ def best_thresholds(
 ) -> list[float]:
     """Return the threshold of each class with the highest F1.
 
-    See `curves.best_threshold`; arguments and errors are those of `multi_label_scores`.
+    See `curves.best_threshold`; for arguments and errors see `multi_label_scores`.
     """
     true, p = _check(targets, probabilities)
     return [best_threshold(true[:, i], p[:, i]) for i in range(p.shape[1])]

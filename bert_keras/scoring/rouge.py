@@ -30,7 +30,7 @@ class Rouge:
     """Words and ROUGE F-measures of texts.
 
     Words are runs of letters and digits in lower case, and each Chinese or Japanese
-    character; for English text they equal those of `rouge-score`.
+    character; for English text they equal the tokens of `rouge-score`.
 
     Args:
         stemmer: `porter` compares English words of four letters and more by their stem,

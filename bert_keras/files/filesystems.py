@@ -81,9 +81,9 @@ class _Guarded(io.RawIOBase):
 def matching(path: str) -> list[str]:
     """Return the files that a remote name, folder or glob selects, sorted by name.
 
-    A folder's own files come before the files of its subfolders. Hidden files and files in
-    hidden folders are left out (names that begin with a dot), and so are the empty
-    objects that represent folders in a bucket.
+    A folder's own files come before its subfolders. Hidden files and files in hidden
+    folders are left out (names that begin with a dot), and so are the empty objects
+    that represent folders in a bucket.
     """
     if "::" in path:  # a file inside another one, whose own name does not lead back
         return [path]

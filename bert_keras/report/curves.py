@@ -119,7 +119,9 @@ def _with_smoothed(
 
 def _lower(name: str) -> str:
     """Return a name for an axis; abbreviations keep their letters."""
-    return " ".join(w if w.isupper() else w.lower() for w in name.split())
+    return " ".join(
+        w if w.isupper() or w[1:] != w[1:].lower() else w.lower() for w in name.split()
+    )
 
 
 def smoothed(points: Sequence[Point]) -> list[Point]:

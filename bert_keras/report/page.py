@@ -27,7 +27,12 @@ from bert_keras.files.atomic import replaced_file
 
 MOST_LETTERS = 300  # of a shown text
 _TEMPLATES = Path(__file__).parent / "templates"
-_WORDS = {"auc": "AUC", "f1": "F1", "id": "ID", "lm": "LM", "num": "number of"}
+_WORDS = {
+    **{word: word.upper() for word in ("auc", "bleu", "f1", "id", "lm", "mlm", "mrr")},
+    **{"ndcg": "NDCG", "roc": "ROC", "chrf": "chrF", "num": "number of"},
+    **{f"rouge{kind}": f"ROUGE-{kind}" for kind in ("1", "2", "L", "Lsum")},
+}
+_SECTION = re.compile(r'<section id="([^"]*)">.*?<h2>(.*?)</h2>', re.DOTALL)
 # Not allowed in HTML: control characters and lone surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -49,9 +54,12 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "cut": cut,
+        "breakable": _breakable,
+        "contents": contents,
         "px": "{:.1f}".format,
         "setting": _setting,
         "shown": _shown,
+        "slug": _slug,
         "words": words,
     }
     environment.tests["real"] = is_number
@@ -64,6 +72,14 @@ def _printable(value: Any) -> Any:
     return _UNPRINTABLE.sub("\ufffd", str(value))
 
 
+def _breakable(value: object) -> markupsafe.Markup:
+    """Return a name, such as of a class, that may break after an underscore."""
+    if isinstance(value, markupsafe.Markup):
+        return value
+    text = markupsafe.escape(_printable(value))
+    return markupsafe.Markup(text.replace("_", markupsafe.Markup("_<wbr>")))
+
+
 def cut(value: object, most: int) -> str:
     """Return a text, truncated to a maximum number of characters."""
     shown = str(value)
@@ -71,9 +87,19 @@ def cut(value: object, most: int) -> str:
 
 
 def words(key: object) -> str:
-    """Return a key such as `macro_f1` as words: "Macro F1"."""
-    shown = " ".join(_WORDS.get(word, word) for word in str(key).split("_"))
-    return shown[:1].upper() + shown[1:]
+    """Return a key such as `macro_f1` as words: "Macro F1"; "MRR", "Accuracy@1"."""
+    text = re.sub(r"_at_(\d+)$", r"@\1", str(key))
+    shown = " ".join(_WORDS.get(word, word) for word in text.split("_"))
+    return shown if shown.startswith("chrF") else shown[:1].upper() + shown[1:]
+
+
+def contents(sections: str) -> list[tuple[str, markupsafe.Markup]]:
+    """Return the ID and the heading of each `<section>` of a page that has an ID."""
+    return [(name, markupsafe.Markup(h)) for name, h in _SECTION.findall(sections)]
+
+
+def _slug(heading: object) -> str:
+    return re.sub(r"\W+", "-", str(heading).lower())
 
 
 def is_number(value: object) -> bool:
@@ -94,8 +120,6 @@ def _shown(value: Any) -> str:
     """Return a result for people, such as 1,234 or 0.9876; a dash for no value."""
     if isinstance(value, markupsafe.Markup):
         return value
-    if value is None:
-        return "–"
     if not is_number(value):
         return _setting(value)
     if isinstance(value, numbers.Integral):
@@ -108,7 +132,12 @@ def _shown(value: Any) -> str:
 
 
 def _setting(value: object) -> str:
-    """Return a setting as it was given: numbers without commas, lists as JSON."""
+    """Return a setting as it was given: numbers without commas, lists as JSON.
+
+    A dash stands for `None`.
+    """
+    if value is None:
+        return "–"
     if isinstance(value, Mapping | list | tuple):
         value = json.dumps(value, ensure_ascii=False, default=str)
     return cut(value, 4 * MOST_LETTERS)

@@ -35,6 +35,7 @@ from bert_keras.report.page import (
 from bert_keras.report.tables import (
     Part,
     Table,
+    class_tables,
     confusions,
     interval_bar,
     interval_of,
@@ -44,10 +45,11 @@ from bert_keras.report.tables import (
 )
 
 _PARTS = {"per_run": "score that chose the best run"}
-_MOST_ROWS = 100  # of mistakes and of doubtful labels
+_MOST_ROWS = 30  # of mistakes and of doubtful labels
 _MOST_CARDS = 3
 _MOST_CSV = 1000  # doubtful labels that the page holds to be saved
 DOUBTFUL = "doubtful_labels.csv"
+_NO_SPLITS = ("runs", "diverged")  # scores of something else than a data set
 
 
 def write_report(
@@ -89,7 +91,7 @@ def write_report(
             other mapping: unknown numbers join the table of scores, unknown mappings
             get their own table.
         mistakes: rows such as `text`, `label`, `prediction`, `probability`; sorted by
-            descending `probability` if all have it. The first 100 are shown.
+            descending `probability` if all have it. The first 30 are shown.
         best_score: the score that is shown first and large.
         environment: versions and hardware.
         command: the command that repeats the run.
@@ -106,18 +108,19 @@ def write_report(
     Raises:
         DataError: the file cannot be written.
     """
+    slices = slices or {}
+    # The last data set is the one with the mistakes.
+    last = [*(split for split in scores if split not in _NO_SPLITS)][-1:]
+    scores = {split: scores[split] for split in sorted(scores, key=_importance)}
     plain = {split: plain_scores(values) for split, values in scores.items()}
     plain = {split: found for split, found in plain.items() if found}
-    slices = slices or {}
     splits = {
         split: [
             *_slices(slices.get(split, {}), best_score),
             *_curves((curves or {}).get(split, {})),
-            *_parts(scores.get(split, {})),
+            *_parts(scores.get(split, {}), mistakes if split in last else ()),
         ]
-        for split in sorted(
-            union([scores, curves or {}, slices]), key=lambda split: split != "runs"
-        )
+        for split in sorted(union([scores, curves or {}, slices]), key=_importance)
     }
     content = render(
         "report.html",
@@ -128,7 +131,10 @@ def write_report(
         runs=compared_curves(runs or {}, keys=("loss", f"dev_{best_score}")),
         learning_curve=_learning_curve(learning_curve, best_score),
         splits=splits,
-        mistakes=_mistakes(mistakes),
+        is_alone=not any(
+            parts for split, parts in splits.items() if _importance(split) == 1
+        ),
+        mistakes=_mistakes(mistakes, *last),
         explanations=explanations,
         doubtful=_doubtful(doubtful_labels) if doubtful_labels else {},
         usage=usage or {},
@@ -138,6 +144,11 @@ def write_report(
         **script_values("report.js"),
     )
     return write_file(path, content)
+
+
+def _importance(split: str) -> int:
+    """Return the place of a split: several runs, then the tests, then dev."""
+    return 0 if split == "runs" else 2 if split in ("dev", "diverged") else 1
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -266,40 +277,60 @@ def _doubtful(
     ]
     text = csv_text(kept).encode("utf-8", "replace").decode("utf-8")
     return {
-        **_first(rows),
+        **_first(list(map(_doubt, rows))),
         "file": DOUBTFUL,
         "link": f"data:text/csv;charset=utf-8,{urllib.parse.quote(text)}",
     }
 
 
-def _parts(values: Mapping[str, Any]) -> list[tuple[str, Part]]:
-    """Return name and part of each score with more than one number."""
+def _doubt(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a doubtful label as a row of the page, with percentages."""
+    found = {key: row[key] for key in ("text", "label") if key in row}
+    if "probable_label" in row:
+        found["label"] = f"{row['label']} ({row['probability_of_label']:.1%})"
+        other = row["probability_of_other"]
+        found["the_model_says"] = f"{row['probable_label']} ({other:.1%})"
+    return {**found, **{key: row[key] for key in ("set", "line") if key in row}}
+
+
+def _parts(
+    values: Mapping[str, Any], mistakes: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, Part]]:
+    """Return name and parts of each score with more than one number."""
     plain = plain_scores(values)
     return [
-        (_PARTS.get(key, key), _part(key, value, values))
+        part
         for key, value in values.items()
         if key not in plain
+        for part in _parts_of(key, value, values, mistakes)
     ]
 
 
-def _part(key: str, value: Any, values: Mapping[str, Any]) -> Part:
-    """Return the part that suits the shape of a score."""
+def _parts_of(
+    key: str,
+    value: Any,
+    values: Mapping[str, Any],
+    mistakes: Sequence[Mapping[str, Any]],
+) -> list[tuple[str, Part]]:
+    """Return the parts that suit the shape of a score, by name."""
     value = value.tolist() if hasattr(value, "tolist") else value
+    name = _PARTS.get(key, key)
     if key == "confusion_matrix" and is_square(value):
         per_class = values.get("per_class")
         names = list(per_class) if isinstance(per_class, Mapping) else []
-        return confusions(value, names)
+        return confusions(value, names, mistakes)
     if key == "reliability" and value:
-        return Part("chart", reliability_chart(value))
-    if isinstance(value, Mapping) and value:
-        if all(isinstance(row, Mapping) for row in value.values()):
-            corner = "Class" if key == "per_class" else ""
-            return Part("table", nested_table(value, corner=corner))
-        return Part("pairs", value)
-    return Part("word", value)
+        return [(name, Part("chart", reliability_chart(value)))]
+    if not isinstance(value, Mapping) or not value:
+        return [(name, Part("word", value))]
+    if not all(isinstance(row, Mapping) for row in value.values()):
+        return [(name, Part("pairs", value))]
+    if key == "per_class":
+        return class_tables(value)
+    return [(name, Part("table", nested_table(value, corner="")))]
 
 
-def _mistakes(mistakes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _mistakes(mistakes: Sequence[Mapping[str, Any]], split: str = "") -> dict[str, Any]:
     """Return a heading and the first rows.
 
     The most confident come first if all have a probability; otherwise the order is
@@ -309,7 +340,7 @@ def _mistakes(mistakes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if rows and all(is_number(row.get("probability")) for row in rows):
         rows.sort(key=lambda row: -float(row["probability"]))
         heading = "Most confident mistakes"
-    return {"heading": heading, **_first(rows)}
+    return {"heading": f"{heading} on {split}" if split else heading, **_first(rows)}
 
 
 def _first(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

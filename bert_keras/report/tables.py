@@ -1,4 +1,4 @@
-"""Tables of a report: `Table`, and the confusion matrix."""
+"""Tables of a report: `Table`, the classes, and what is confused with what."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import markupsafe
+import numpy as np
 
 from bert_keras.report.page import is_number, words
 
-_MOST_CLASSES = 100  # above it, the most common confusions replace the matrix
-_MANY_CLASSES = 12  # above it, a matrix is set in small type
-_MOST_CONFUSIONS = 50
+_MANY_CLASSES = 12  # above it, a matrix is folded, grouped and set in small type
+_MOST_CLASSES = 100  # above it, a matrix holds the `_MOST_CONFUSED` classes only
+_MOST_CONFUSED = 60
+_MOST_PAIRS = 20  # pairs of classes that are listed
+_WORST = 15  # classes that are listed; all follow, folded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,14 +41,19 @@ class Table:
 
 
 class Part(NamedTuple):
-    """How a score is shown: `table`, `matrix`, `pairs`, `chart`, `charts` or `word`.
+    """How a score is shown.
 
-    A note may stand above it.
+    Attributes:
+        kind: `table`, `rows`, `matrix`, `pairs`, `chart`, `charts` or `word`.
+        value: what the template of this kind shows.
+        note: stands above it.
+        is_folded: whether it is hidden until its heading is pressed.
     """
 
     kind: str
     value: Any
     note: str = ""
+    is_folded: bool = False
 
 
 def nested_table(rows: Mapping[str, Mapping[str, object]], *, corner: str) -> Table:
@@ -60,17 +68,135 @@ def union(rows: Iterable[Mapping[str, object]]) -> list[str]:
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
-def confusions(matrix: Sequence[Sequence[Any]], names: Sequence[str]) -> Part:
-    """Return a confusion matrix or, of many classes, its most common errors.
+def class_tables(
+    per_class: Mapping[str, Mapping[str, object]],
+) -> list[tuple[str, Part]]:
+    """Return the scores of classes, the lowest F1 first; of many, the worst apart.
+
+    A class without rows has no scores, which a dash shows, and comes last.
+    """
+    rows = {
+        name: row
+        if row.get("support") != 0
+        else {key: 0 if key == "support" else None for key in row}
+        for name, row in per_class.items()
+    }
+    order = sorted(rows, key=lambda name: _worst_first(rows[name]))
+    every = nested_table({name: rows[name] for name in order}, corner="Class")
+    if len(order) <= _WORST:
+        return [("classes, worst first", Part("table", every))]
+    worst = dataclasses.replace(every, rows=every.rows[:_WORST])
+    return [
+        (f"worst {_WORST} of {len(order):,} classes", Part("table", worst)),
+        (f"all {len(order):,} classes", Part("table", every, is_folded=True)),
+    ]
+
+
+def _worst_first(row: Mapping[str, Any]) -> tuple[bool, float, float]:
+    value = row.get("f1")
+    return value is None, value or 0.0, -(row.get("support") or 0)
+
+
+def confusions(
+    matrix: Sequence[Sequence[Any]],
+    names: Sequence[str],
+    mistakes: Sequence[Mapping[str, Any]] = (),
+) -> list[tuple[str, Part]]:
+    """Return the most confused pairs of classes, and the confusion matrix.
 
     Args:
         matrix: counts [C, C]; rows are true classes, columns predicted ones.
         names: C names; if there are not C, their numbers.
+        mistakes: rows with `label`, `prediction` and `text`, the examples of pairs.
     """
-    if len(names) != len(matrix):
-        names = [str(number) for number in range(len(matrix))]
-    shown = _matrix if len(names) <= _MOST_CLASSES else _most_common
-    return shown(matrix, names)
+    counts = np.asarray(matrix)
+    if len(names) != len(counts):
+        names = [str(number) for number in range(len(counts))]
+    pairs = _confused_pairs(counts, names, mistakes)
+    return [*pairs, ("confusion_matrix", _matrix(counts, names))]
+
+
+def _confused_pairs(
+    counts: np.ndarray, names: Sequence[str], mistakes: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, Part]]:
+    """Return the most common mistakes as rows, if there are more than two classes."""
+    wrong = counts - np.diag(np.diagonal(counts))
+    cells = np.argwhere(wrong)
+    if len(names) < 3 or not len(cells):
+        return []
+    texts: dict[tuple[object, object], object] = {}
+    for row in mistakes:
+        pair = (row.get("label"), row.get("prediction"))
+        texts.setdefault(pair, row.get("text", ""))
+    order = np.argsort(-wrong[tuple(cells.T)], kind="stable")[:_MOST_PAIRS]
+    rows: list[dict[str, Any]] = []
+    for i, j in cells[order].tolist():
+        true, predicted = names[i], names[j]
+        row = {"label": true, "prediction": predicted, "rows": int(wrong[i, j])}
+        row["share_of_the_label"] = f"{wrong[i, j] / counts[i].sum():.0%}"
+        if texts:
+            row["text_of_an_example"] = texts.get((true, predicted), "")
+        rows.append(row)
+    found = {"columns": list(rows[0]), "rows": rows, "count": len(cells)}
+    return [("most confused classes", Part("rows", found))]
+
+
+def _matrix(counts: np.ndarray, names: Sequence[str]) -> Part:
+    """Return a confusion matrix, each cell shaded by its share of the row.
+
+    Many classes are grouped by confusion; of very many, the most confused are shown.
+    """
+    is_large, note = len(names) > _MANY_CLASSES, ""
+    order = _grouped(counts) if is_large else np.arange(len(names))
+    if len(names) > _MOST_CLASSES:
+        wrong = counts - np.diag(np.diagonal(counts))
+        most = np.argsort(-(wrong.sum(0) + wrong.sum(1)), kind="stable")
+        order = order[np.isin(order, most[:_MOST_CONFUSED])]
+        note = f"The {len(order)} of {len(names):,} classes with the most mistakes. "
+    if is_large:
+        note += "Classes that are confused stand together."
+    totals = np.maximum(counts.sum(axis=1), 1)
+    rows = []
+    for i in order.tolist():
+        cells: list[dict[str, Any] | None] = []
+        for j in order.tolist():
+            share = counts[i, j] / totals[i]
+            colour = "38 132 84" if i == j else "208 80 40"
+            cell = {
+                "count": int(counts[i, j]),
+                "colour": f"{colour} / {0.08 + 0.67 * share:.2f}",
+                "title": f"true {names[i]}, predicted {names[j]}: {100 * share:.1f} %",
+            }
+            cells.append(cell if counts[i, j] else None)
+        rows.append((names[i], cells))
+    shown = {"names": [names[i] for i in order], "rows": rows, "dense": is_large}
+    return Part("matrix", shown, note, is_folded=is_large)
+
+
+def _grouped(counts: np.ndarray) -> np.ndarray:
+    """Return an order of the classes in which those that are confused are neighbours.
+
+    It is the order of the Fiedler vector, the second eigenvector of the Laplacian of
+    the graph of confusions, in each connected part; the largest part comes first.
+    """
+    weights = (counts + counts.T).astype("float64")
+    np.fill_diagonal(weights, 0.0)
+    left, parts = set(range(len(weights))), []
+    while left:
+        part, new = set(), {min(left)}
+        while new:
+            part |= new
+            new = {*np.flatnonzero(weights[list(new)].any(axis=0)).tolist()} - part
+        left -= part
+        parts.append(np.array(sorted(part)))
+    found = []
+    for part in sorted(parts, key=len, reverse=True):
+        inside = weights[np.ix_(part, part)]
+        if len(part) > 2:
+            _, vectors = np.linalg.eigh(np.diag(inside.sum(axis=0)) - inside)
+            part = part[np.argsort(vectors[:, 1], kind="stable")]
+        found.append(part)
+    return np.concatenate(found)
 
 
 def is_square(value: object) -> bool:
@@ -80,45 +206,6 @@ def is_square(value: object) -> bool:
         and all(is_number(count) for count in row)
         for row in value
     )
-
-
-def _matrix(matrix: Sequence[Sequence[Any]], names: Sequence[str]) -> Part:
-    """Return a confusion matrix, each cell shaded by its share of the row."""
-    rows = []
-    for i, row in enumerate(matrix):
-        total = sum(row)
-        cells = []
-        for j, count in enumerate(row):
-            share = count / total if total else 0.0
-            colour = "38 132 84" if i == j else "208 80 40"
-            cells.append(
-                {
-                    "count": count,
-                    "colour": f"{colour} / {0.08 + 0.67 * share:.2f}",
-                    "title": f"true {names[i]}, predicted {names[j]}: "
-                    f"{100 * share:.1f} % of the row",
-                }
-            )
-        rows.append((names[i], cells))
-    dense = len(names) > _MANY_CLASSES
-    return Part("matrix", {"names": names, "rows": rows, "dense": dense})
-
-
-def _most_common(matrix: Sequence[Sequence[Any]], names: Sequence[str]) -> Part:
-    """Return the most common confusions: true class, predicted class, count."""
-    cells = [
-        (count, i, j)
-        for i, row in enumerate(matrix)
-        for j, count in enumerate(row)
-        if i != j and count
-    ]
-    cells.sort(key=lambda item: -item[0])
-    rows = [(names[i], [names[j], n]) for n, i, j in cells[:_MOST_CONFUSIONS]]
-    note = (
-        f"{len(names):,} classes are too many for a matrix; these are the most common "
-        f"of {len(cells):,} confusions."
-    )
-    return Part("table", Table("True", ["Predicted", "Count"], rows), note)
 
 
 def interval_of(

@@ -1,5 +1,6 @@
 "use strict";
-// Sorts the rows of a table by the column whose heading is pressed.
+// Sorts the rows of a table by the column whose heading is pressed; opens what is folded
+// when a link leads there, and for paper.
 (() => {
   const words = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
 
@@ -37,4 +38,17 @@
       });
     });
   }
+
+  const open = () => {
+    const found = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const details = found?.querySelector("details");
+    if (!details) return;
+    details.open = true;
+    found.scrollIntoView();
+  };
+  addEventListener("hashchange", open);
+  open();
+  addEventListener("beforeprint", () => {
+    for (const each of document.querySelectorAll("details")) each.open = true;
+  });
 })();

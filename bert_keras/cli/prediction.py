@@ -20,6 +20,7 @@ from bert_keras.cli.arguments import (
 from bert_keras.cli.given_texts import batches, given_texts, piped_lines, words
 from bert_keras.cli.options import add_count, add_path, add_word, path
 from bert_keras.runs.environment import load_tensorflow
+from bert_keras.runs.progress import say
 from bert_keras.settings import COMBINATIONS, NAMED_LAYERS, POOLINGS
 
 
@@ -50,6 +51,7 @@ def run_predict(options: argparse.Namespace) -> None:
     check_answer_file(options.output, {"model": options.model, "input": options.input})
     load_tensorflow()
     from bert_keras.tasks.task_model import TaskModel
+    from bert_keras.text.truncation import Truncation
 
     predictor = predictor_of(options)
     task = predictor.model.task
@@ -57,6 +59,7 @@ def run_predict(options: argparse.Namespace) -> None:
     piped = piped_lines()
     given = given_texts(options, task, piped)
     wait = bool if options.texts or options.input else piped.wait
+    truncation = Truncation()
     with answers_to(options.output) as write:
         for batch in batches(given, 32 * options.batch_size, wait):
             items = [item for _, item in batch]
@@ -64,6 +67,7 @@ def run_predict(options: argparse.Namespace) -> None:
                 items,
                 batch_size=options.batch_size,
                 max_batch_tokens=options.max_batch_tokens,
+                truncation=truncation,
             )
             for (name, item), answer in zip(batch, answers, strict=True):
                 texts = (item,) if len(names) == 1 else item
@@ -73,6 +77,8 @@ def run_predict(options: argparse.Namespace) -> None:
                 if name is not None:  # the file's id of the row replaces its texts
                     asked = {"id": name}
                 write({**asked, **answer})
+    if truncation.cut:
+        say(predictor.truncated(truncation))
     if isinstance(predictor.model, TaskModel):
         suggest_bfloat16(options, "answers 1.7 times as many texts per second")
 

@@ -15,6 +15,7 @@ from bert_keras.inference.model_folder import check_max_length, load_model, task
 from bert_keras.inference.predictor import Predictor
 from bert_keras.settings import PRECISIONS, check_choice
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.text.truncation import Truncation
 
 Source = str | os.PathLike[str] | Predictor
 
@@ -91,11 +92,16 @@ def embed(
 def vectors_of(
     predictor: Predictor, texts: Sequence[str], batch_size: int
 ) -> np.ndarray:
-    """Return the vectors of N texts by a predictor of vectors, float32 [N, D]."""
-    parts = predictor.model.task.parts(texts)
-    answers = predictor.stream(parts, batch_size=batch_size)
+    """Return the vectors of N texts by a predictor of vectors, float32 [N, D].
+
+    Truncated texts are reported as in `Predictor.predict`.
+    """
+    parts, counts = predictor.model.task.parts(texts), Truncation()
+    answers = predictor.stream(parts, batch_size=batch_size, truncation=counts)
     empty = np.zeros((0, predictor.model.outputs[0].shape[-1]), np.float32)
-    return np.concatenate([empty, *(answer["embedding"] for answer in answers)])
+    found = np.concatenate([empty, *(answer["embedding"] for answer in answers)])
+    predictor.tell_truncated(counts)
+    return found
 
 
 def _settings_of(checkpoint: Checkpoint) -> dict[str, Any]:

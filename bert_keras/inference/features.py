@@ -38,6 +38,7 @@ from bert_keras.settings import check_choice
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.text.packing import join, unpack
 from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.truncation import Truncation
 
 ENDINGS = (".npz", ".parquet")
 
@@ -302,23 +303,29 @@ def write_features(
     if level == "token":
         kind, normalize = TokenVectors, settings.get("normalize")
         settings["normalize"] = bool(normalize)  # a folder's setting is for whole texts
-    predictor = load_embedder(source, kind=kind, **settings)
+    predictor, counts = load_embedder(source, kind=kind, **settings), Truncation()
     with feature_writer(output) as writer, Progress("vectors", unit="texts") as shown:
         for part in itertools.chain([first], parts):
-            _write_part(writer, predictor, part, batch_size)
+            _write_part(writer, predictor, part, batch_size, counts)
             shown.add(len(part))
+    predictor.tell_truncated(counts)
     report(shown.line())
     return shown.done
 
 
 def _write_part(
-    writer: _Npz | _Parquet, predictor: Predictor, part: Columns, batch_size: int
+    writer: _Npz | _Parquet,
+    predictor: Predictor,
+    part: Columns,
+    batch_size: int,
+    counts: Truncation,
 ) -> None:
-    """Write the vectors of some texts, or of their tokens."""
+    """Write the vectors of some texts, or of their tokens; count truncated ones."""
     # As wide as the longest token, so that all parts have the same dtype.
     vocabulary = np.array(predictor.model.preprocessor.tokenizer.vocabulary)
     done = 0
-    for answers in predictor.stream((part["text"],), batch_size=batch_size):
+    texts = (part["text"],)
+    for answers in predictor.stream(texts, batch_size=batch_size, truncation=counts):
         if "token_ids" in answers:
             real = answers["token_ids"] >= 0
             vectors = answers["embeddings"][real]

@@ -32,9 +32,11 @@ from bert_keras.inference.saved_model_folder import (
     is_exported,
 )
 from bert_keras.inference.served_model import ServedModel, load_saved_model
+from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel, as_tensors, one_or_all
+from bert_keras.text.truncation import Truncation
 
 _WINDOW_BATCHES = 32  # batches of texts that are sorted by length together
 _AT_ONCE = 2  # batches in flight: the cores stay busy between the large products
@@ -131,12 +133,14 @@ class Predictor:
         # attention costs least with one text per row.
         self._padded = padded = model.preprocessor.replace(layout="padded")
 
-        def lengths(*texts: Any) -> tf.Tensor:
-            return model.task.lengths(padded, one_or_all(texts))[0]
+        def lengths(*texts: Any) -> tuple[tf.Tensor, tf.Tensor]:
+            read, lost = model.task.lengths(padded, one_or_all(texts))
+            return read, tf.cast(lost, tf.int32)
 
         # Traced at their first call.
         self._lengths = self._graphs(lengths)
         self._lock = threading.Lock()
+        self._told = False  # whether a truncated text was mentioned
         self._take_weights()
 
     def _take_weights(self) -> None:
@@ -182,7 +186,12 @@ class Predictor:
         }
 
     def predict(
-        self, texts: Any, *, batch_size: int = 32, max_batch_tokens: int | None = None
+        self,
+        texts: Any,
+        *,
+        batch_size: int = 32,
+        max_batch_tokens: int | None = None,
+        truncation: Truncation | None = None,
     ) -> list[dict[str, Any]]:
         """Return one dict per text; see the task's `answer` for its keys.
 
@@ -194,17 +203,36 @@ class Predictor:
             batch_size: maximum texts computed at once.
             max_batch_tokens: maximum tokens computed at once, padding included; a
                 longer text is computed alone. `None`: no such limit.
+            truncation: counts the texts and those that are truncated; `None`: the
+                first call that truncates a text prints the counts to stderr.
 
         Raises:
             DataError: a text is missing or not a string.
         """
         task = self.model.task
+        counts = Truncation() if truncation is None else truncation
         found = self.stream(
             parts_of(task, texts),
             batch_size=batch_size,
             max_batch_tokens=max_batch_tokens,
+            truncation=counts,
         )
-        return [row for answers in found for row in task.rows(answers)]
+        rows = [row for answers in found for row in task.rows(answers)]
+        if truncation is None:
+            self.tell_truncated(counts)
+        return rows
+
+    def tell_truncated(self, counts: Truncation) -> None:
+        """Print the counts of a call to stderr, if none of an earlier one was."""
+        if counts.cut and not self._told:
+            self._told = True
+            say(self.truncated(counts))
+
+    def truncated(self, counts: Truncation, *, of: str = "texts") -> str:
+        """Return the counts of texts, see `of`, that this model truncates, in words."""
+        windows = self.model.task.rows_per_text is None
+        length = None if windows else self.model.preprocessor.max_length
+        return counts.line(of=of, length=length)
 
     def answers(
         self,
@@ -213,17 +241,29 @@ class Predictor:
         batch_size: int = 32,
         max_batch_tokens: int | None = None,
         seen: Callable[[int], object] | None = None,
+        truncation: Truncation | None = None,
     ) -> dict[str, np.ndarray]:
         """Return the inputs of `score` for the rows of a file, as arrays [N, …].
 
         Args:
             columns: N rows.
             batch_size, max_batch_tokens: as in `predict`.
-            seen: called after each batch with its number of rows.
+            seen: called after each batch with the number of rows that it completes.
+            truncation: counts the texts and those that are truncated.
         """
         texts = self.model.task.texts(columns, use="score")
         limits = (batch_size, max_batch_tokens)
-        return joined(list(self._stream("_measure", texts, limits, seen=seen)))
+        done, total = 0, len(texts[0]) if texts else 0
+
+        def add(count: int) -> None:
+            nonlocal done
+            before, done = done, done + count
+            if seen is not None:  # a row may have several texts
+                rows = len(columns)
+                seen(rows * done // total - rows * before // total)
+
+        found = self._stream("_measure", texts, limits, seen=add, truncation=truncation)
+        return joined(list(found))
 
     def stream(
         self,
@@ -231,13 +271,16 @@ class Predictor:
         *,
         batch_size: int = 32,
         max_batch_tokens: int | None = None,
+        truncation: Truncation | None = None,
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yield answers as arrays [B, …], in the order of the texts.
 
         Texts are read in windows of several batches; those of similar length are
-        computed together, and their answers are put back in order.
+        computed together, and their answers are put back in order. `truncation` counts
+        the texts and those that are truncated.
         """
-        return self._stream("_answer", texts, (batch_size, max_batch_tokens))
+        limits = (batch_size, max_batch_tokens)
+        return self._stream("_answer", texts, limits, truncation=truncation)
 
     def _stream(
         self,
@@ -246,6 +289,7 @@ class Predictor:
         limits: tuple[int, int | None],
         *,
         seen: Callable[[int], object] | None = None,
+        truncation: Truncation | None = None,
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yield the outputs of the graphs, in the order of the texts.
 
@@ -269,8 +313,14 @@ class Predictor:
             _check_finite(answers, lambda row: [part[rows[row]] for part in texts])
             return answers
 
+        counts = Truncation() if truncation is None else truncation
         # A single batch needs neither sorting nor a second thread.
         if 0 < count <= batch_size and max_tokens is None:
+            if truncation is not None and self._may_truncate(texts):
+                read, lost = call(self._lengths, range(count))
+                counts.add(read.numpy(), lost.numpy())
+            else:
+                counts.texts += count
             answers = compute(range(count))
             if seen is not None:
                 seen(count)
@@ -281,7 +331,8 @@ class Predictor:
                 rows = range(start, min(start + window, count))
                 # Texts are tokenized twice, which costs less than the padding left by
                 # an estimate from the characters: 29% of the rows for SMS messages.
-                lengths = call(self._lengths, rows).numpy()
+                lengths, lost = (each.numpy() for each in call(self._lengths, rows))
+                counts.add(lengths, lost)
                 order = np.argsort(lengths, kind="stable")
                 batches = [
                     [start + int(row) for row in order[first:end]]
@@ -297,6 +348,24 @@ class Predictor:
                 answers = joined(parts)
                 back = np.argsort(order)
                 yield {key: values[back] for key, values in answers.items()}
+
+    def _may_truncate(self, texts: tuple[Sequence[Any], ...]) -> bool:
+        """Return whether a text may be longer than the model reads.
+
+        A token has at least one byte of text, so that short texts need not be
+        tokenized to know it.
+        """
+        if self.model.task.rows_per_text is None:  # windows have other limits
+            return True
+        room = self.model.preprocessor.max_length - len(texts) - 1
+        return any(sum(map(_bytes_of, row)) > room for row in zip(*texts, strict=True))
+
+
+def _bytes_of(text: str | Sequence[str]) -> int:
+    """Return the bytes of a text, or of a list of texts, in UTF-8."""
+    if isinstance(text, str):
+        return len(text.encode("utf-8", "surrogatepass"))
+    return sum(map(_bytes_of, text))
 
 
 def parts_of(task: Task, texts: Any) -> tuple[list[Any], ...]:

@@ -310,7 +310,10 @@ class TaskModelling(TaskData):
         return rows
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
-        """Return tokens, int32 [B], and truncation, bool [B], of each text."""
+        """Return the tokens of each text that are read, and those that are truncated.
+
+        int32 [B] each, special tokens included.
+        """
         return preprocessor.lengths(texts)
 
     def inputs(self) -> Batch:

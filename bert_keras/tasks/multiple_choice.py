@@ -223,14 +223,17 @@ class MultipleChoice(Confidence, Task):
         return {**batch, "choices": choices}
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
-        """Return the tokens of each row's longest choice with its context."""
+        """Return the tokens of each row's longest choice with its context.
+
+        And the most that are truncated from one.
+        """
         contexts, choices = texts
         count = tf.shape(choices)[1]
         pairs = (tf.repeat(contexts, count), tf.reshape(choices, [-1]))
-        sizes, cut = preprocessor.lengths(pairs)
+        sizes, lost = preprocessor.lengths(pairs)
         shape = tf.shape(choices)
-        cut = tf.reduce_any(tf.reshape(cut, shape), axis=1)
-        return tf.reduce_max(tf.reshape(sizes, shape), axis=1), cut
+        lost = tf.reduce_max(tf.reshape(lost, shape), axis=1)
+        return tf.reduce_max(tf.reshape(sizes, shape), axis=1), lost
 
     # The model.
 

@@ -182,12 +182,14 @@ class Summarization(Task):
         return batch, tf.gather(wanted, numbers)[..., tf.newaxis], weight
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
-        """Return each document's tokens in all windows, and truncation of sentences."""
+        """Return each document's tokens in all windows, and those of sentences that are
+        truncated.
+        """
         sentences = some_sentences(texts).texts
-        sizes, cut = preprocessor.lengths(sentences.flat_values)
+        sizes, lost = preprocessor.lengths(sentences.flat_values)
         return (
             tf.reduce_sum(sentences.with_values(sizes), axis=1),
-            tf.reduce_any(sentences.with_values(cut), axis=1),
+            tf.reduce_sum(sentences.with_values(lost), axis=1),
         )
 
     def inputs(self) -> Batch:

@@ -92,10 +92,14 @@ class Preprocessor:
         return join(a, b, cls_id=self.tokenizer.cls_id, sep_id=self.tokenizer.sep_id)
 
     def lengths(self, texts: Any) -> tuple[Any, Any]:
-        """Return each text's tokens, specials included, int32 [B], and truncation."""
+        """Return the tokens of each text that are kept, and those that are truncated.
+
+        int32 [B] each, special tokens included.
+        """
         a, b = self._pieces(texts)
         whole = sizes_of(a) + 2 if b is None else sizes_of(a) + sizes_of(b) + 3
-        return tf.minimum(whole, self.max_length), whole > self.max_length
+        kept = tf.minimum(whole, self.max_length)
+        return kept, whole - kept
 
     def _pieces(self, texts: Any) -> tuple[Any, Any]:
         several = isinstance(texts, tuple | list)

@@ -86,7 +86,9 @@ class TrainConfig:
         "or read in windows",
         unit="tokens",
         least=3,
-        unset="128, for question-answering 384, for summaries 512",
+        unset="the longest training text, from 128 (for generation 512) up to the "
+        "encoder's limit and 8 times the computation; windows: 128, for "
+        "question-answering 384, for summaries 512",
     )
     truncation: str = option(
         "longest_first",

@@ -32,10 +32,12 @@ from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
+from bert_keras.text.truncation import Truncation
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import divergence
 from bert_keras.training.epochs import FineTuningLoop
 from bert_keras.training.findings import ALL, slices_of
+from bert_keras.training.lengths import measure_lengths
 from bert_keras.training.run import (
     TrainResult,
     discard_run,
@@ -305,6 +307,13 @@ class _Training:
         devices, data = self.devices, self.data
         path = run_path(self.output, f"run-{attempt}" if attempt else "run")
         model = self._new_model(config)
+        lengths = measure_lengths(
+            model,
+            data,
+            follows=config.max_length is None and not self.is_earlier,
+            is_fixed=devices.has_static_shapes,
+            tell=devices.say if attempt == 0 else str,
+        )
         recorded = self.recorded(config) | model_settings(model)
         width = model.backbone.config.hidden_size
         config = config.settled(self.task, len(data["train"]), width)
@@ -352,6 +361,7 @@ class _Training:
             with stop.at_once():
                 result = finish_run(
                     *(loop, data, self.encoder, self.output, self.command, failed),
+                    lengths=lengths,
                     slices=self.slices,
                 )
             if isinstance(run, RunFolder):
@@ -455,9 +465,15 @@ def evaluate(
     task = predictor.model.task
     rows = labelled_rows(task, data, columns=columns, header=header, slices=slices)
     task.targets(rows)  # before the model runs
+    truncation = Truncation()
     answers = predictor.answers(
-        rows, batch_size=batch_size, max_batch_tokens=max_batch_tokens
+        rows,
+        batch_size=batch_size,
+        max_batch_tokens=max_batch_tokens,
+        truncation=truncation,
     )
+    if truncation.cut:
+        say(predictor.truncated(truncation))
     more = task.further_scores(predictor.model, rows, batch_size)
     parts = slices_of(task, rows, answers, names=slices) if slices else {}
     return {**task.score(rows, answers), **more, **_by_slice(parts)}

@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
-import tensorflow as tf
 
 from bert_keras.data.table import Columns, without_slices
 from bert_keras.errors import ConfigError
@@ -35,13 +33,14 @@ from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import SETTINGS, RunFolder, digest_of, what_differs
 from bert_keras.settings import RESUME, check_choice
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.task_model import TaskModel, as_tensors
+from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.tokenizer_files import vocabulary_hash
 from bert_keras.training import config as training_config
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import Divergence
 from bert_keras.training.epochs import FineTuningLoop
 from bert_keras.training.findings import explained_mistakes, findings_of
+from bert_keras.training.lengths import TextLengths
 from bert_keras.training.updates import new_optimizer
 
 FINISHED = ".finished.json"  # suffix of the notes about finished runs
@@ -215,13 +214,14 @@ def finish_run(
     command: str,
     failed: Divergence | None,
     *,
+    lengths: Mapping[str, TextLengths],
     slices: Sequence[str] = (),
 ) -> TrainResult:
     """Score the best epoch of a run, and write its model folder and report.
 
     All workers score, so that all return the same; the chief writes. `data` are the
-    rows by name: `train`, `dev` and the tests; `failed` is the divergence of the run,
-    certain or possible, if any.
+    rows by name: `train`, `dev` and the tests, `lengths` those of their texts; `failed`
+    is the divergence of the run, certain or possible, if any.
 
     Raises:
         CheckpointError: the folder of the best epoch is broken, or writing fails.
@@ -232,8 +232,8 @@ def finish_run(
     scores: dict[str, dict[str, Any]] = {}
     scored: dict[str, tuple[Columns, Any, Any]] = {}
     answers: Any = {}
-    facts: dict[str, Any] = {name: _facts(model, rows) for name, rows in data.items()}
-    lengths = {name: found.pop("lengths") for name, found in facts.items()}
+    facts: dict[str, Any]
+    facts = {name: _facts(model, rows, lengths[name]) for name, rows in data.items()}
     facts["train"]["real_token_share"] = loop.progress.real_share
     if "dev" in data:
         scores["dev"], answers = loop.best.scores or {}, loop.best.answers or {}
@@ -242,13 +242,13 @@ def finish_run(
             model.task = task = tuned
             answers = loop.answers(predictor, "dev", data["dev"])
             scores["dev"] = task.score(data["dev"], answers)
-        scored["dev"] = (data["dev"], answers, lengths["dev"])
+        scored["dev"] = (data["dev"], answers, lengths["dev"].whole)
     else:
         facts["dev"] = "no dev rows: the model is that of the last epoch"
     for name in tests_of(data):
         answers = loop.answers(predictor, name, data[name])
         scores[name] = task.score(data[name], answers)
-        scored[name] = (data[name], answers, lengths[name])
+        scored[name] = (data[name], answers, lengths[name].whole)
     of_data = dict(scores)
     if failed and failed.is_certain:
         loss = failed.loss if math.isfinite(failed.loss) else None
@@ -344,20 +344,16 @@ def write_results(folder: Path, output: Path, report: dict[str, Any]) -> None:
     write_readme(output, folder, name=output.name, card=card, report=report)
 
 
-def _facts(model: TaskModel, columns: Columns) -> dict[str, Any]:
-    """Return the report's facts on a data set, and `lengths`, tokens of each row."""
-    preprocessor, sizes, cut = model.preprocessor, [], 0
-    texts = model.task.texts(columns, use="score")
-    for start in range(0, len(texts[0]), 1024):
-        parts = as_tensors([part[start : start + 1024] for part in texts])
-        lengths, was_cut = model.task.lengths(preprocessor, parts)
-        sizes.append(lengths.numpy())
-        cut += int(tf.reduce_sum(tf.cast(was_cut, tf.int32)))
-    lengths = np.concatenate(sizes)
-    return {
+def _facts(model: TaskModel, columns: Columns, lengths: TextLengths) -> dict[str, Any]:
+    """Return the report's facts on a data set."""
+    truncation = lengths.truncation()
+    facts = {
         **model.task.describe(columns),
-        "mean_tokens": round(float(lengths.mean()), 1),
-        "longest_tokens": int(lengths.max()),
-        "truncated": cut,
-        "lengths": lengths,
+        "mean_tokens": round(float(lengths.whole.mean()), 1),
+        "longest_tokens": int(lengths.whole.max()),
+        "truncated": truncation.cut,
     }
+    if truncation.cut:
+        share = truncation.lost / int(lengths.whole.sum())
+        facts["share_of_tokens_not_read"] = round(share, 4)
+    return facts

@@ -89,13 +89,14 @@ def test_batches_are_limited_by_texts_and_tokens() -> None:
     assert list(_cuts(lengths[:0], 2, 12)) == []
 
 
-def test_one_batch_needs_no_lengths(predictor: Predictor) -> None:
+def test_short_texts_need_no_lengths(predictor: Predictor) -> None:
     lengths = dict(predictor._lengths)
     predictor._lengths.clear()
     try:
-        assert len(predictor.predict(TEXTS)) == len(TEXTS)
-        with pytest.raises(KeyError):
-            predictor.predict(TEXTS, batch_size=2)
+        assert len(predictor.predict(["free cash", "see you"])) == 2
+        for texts, size in ((["a", "b"], 1), (["one of " * 4], 32)):
+            with pytest.raises(KeyError):
+                predictor.predict(texts, batch_size=size)
     finally:
         predictor._lengths.update(lengths)
 

@@ -198,13 +198,14 @@ class QuestionAnswering(Confidence, Task):
         return batch, tf.stack([own, *marks], axis=-1), None
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
-        """Return tokens of question and context, and whether the question is cut.
+        """Return tokens of question and context, and the question's that are truncated.
 
         Special tokens are included, as if one row could hold all.
         """
         asked, size = (sizes_of(preprocessor.tokenizer(text)) for text in texts)
         room = (preprocessor.max_length - 3) // 2
-        return asked + size + 3, asked > min(self.max_question_tokens, room)
+        lost = tf.maximum(asked - min(self.max_question_tokens, room), 0)
+        return asked + size + 3 - lost, lost
 
     def _windows(self, preprocessor: Preprocessor, texts: Any) -> AskedWindows:
         question, context = texts

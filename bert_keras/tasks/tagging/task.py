@@ -205,7 +205,7 @@ class TaggingTask(Confidence, Task):
         """Return each sentence's tokens, int32 [B]; none is cut."""
         pieces = _pieces(preprocessor, tf.convert_to_tensor(texts))
         sizes = tf.cast(pieces.ids.row_lengths(), tf.int32) + 2
-        return sizes, tf.zeros_like(sizes, tf.bool)
+        return sizes, tf.zeros_like(sizes)
 
     # The loss, answers and scores.
 

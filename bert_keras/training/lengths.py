@@ -1,0 +1,151 @@
+"""The lengths of a run's texts in tokens, and its longest input, which follows them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.config import BertConfig
+from bert_keras.data.table import Columns
+from bert_keras.tasks.task_model import TaskModel, as_tensors
+from bert_keras.text.truncation import Truncation, percent
+
+_AT_ONCE = 1024  # texts
+_STEP = 16  # tokens to which a chosen length is rounded up
+_MOST_COST = 8.0  # times the computation of the task's default length
+_FIXED_SHARE = 0.99  # of the texts that a length holds if all rows are padded to it
+
+
+@dataclasses.dataclass(frozen=True)
+class TextLengths:
+    """The tokens of texts that are read, and those that are not, int32 [N] each."""
+
+    read: np.ndarray
+    lost: np.ndarray
+
+    @property
+    def whole(self) -> np.ndarray:
+        """All tokens of each text, special tokens included, int32 [N]."""
+        return self.read + self.lost
+
+    def at(self, max_length: int) -> TextLengths:
+        """Return the lengths with another maximum length."""
+        read = np.minimum(self.whole, max_length)
+        return TextLengths(read, self.whole - read)
+
+    def truncation(self) -> Truncation:
+        found = Truncation()
+        found.add(self.read, self.lost)
+        return found
+
+
+def measure_lengths(
+    model: TaskModel,
+    data: Mapping[str, Columns],
+    *,
+    follows: bool,
+    is_fixed: bool = False,
+    tell: Callable[[str], object],
+) -> dict[str, TextLengths]:
+    """Set a model's maximum length, and return the lengths of each data set's texts.
+
+    Args:
+        model: with the task's default length, or the user's.
+        data: the rows by name: `train`, `dev` and the tests.
+        follows: whether the length follows the training and dev texts, see
+            `chosen_length`. A task that reads windows keeps its length.
+        is_fixed: whether all rows are padded to the length, as on a TPU.
+        tell: gets a line about the length, and one for each data set with texts that
+            are truncated.
+    """
+    cuts = model.task.rows_per_text is not None  # a task with windows does not
+    limit = model.backbone.config.max_position_embeddings
+    found = _lengths(model, data, max_length=limit if cuts else None)
+    if follows and cuts:
+        sizes = [found[name].whole for name in ("train", "dev") if name in found]
+        default = model.preprocessor.max_length
+        chosen, line = chosen_length(
+            np.concatenate(sizes), default, model.backbone.config, is_fixed=is_fixed
+        )
+        model.preprocessor = model.preprocessor.replace(max_length=chosen)
+        tell(line)
+    length = model.preprocessor.max_length
+    if cuts:
+        found = {name: each.at(length) for name, each in found.items()}
+    for name, each in found.items():
+        truncation = each.truncation()
+        if truncation.cut:
+            tell(truncation.line(of=f"{name} texts", length=length if cuts else None))
+    return found
+
+
+def chosen_length(
+    sizes: np.ndarray, default: int, config: BertConfig, *, is_fixed: bool = False
+) -> tuple[int, str]:
+    """Return the maximum length that holds texts of these tokens, and a line about it.
+
+    It is at least the default and at most the number of the encoder's positions, and
+    costs at most eight times the computation of the default. If all rows are padded to
+    it (`is_fixed`), it need hold only 99% of the texts.
+    """
+    wanted = float(np.quantile(sizes, _FIXED_SHARE if is_fixed else 1.0))
+    most = max(default, _STEP * math.ceil(wanted / _STEP))
+    chosen = most = min(most, config.max_position_embeddings)
+
+    def cost(length: int) -> float:
+        rows = np.full_like(sizes, length) if is_fixed else np.minimum(sizes, length)
+        return _computation(rows, config)
+
+    while chosen > default and cost(chosen) > _MOST_COST * cost(default):
+        chosen = max(default, chosen - _STEP)
+    held = percent(int((sizes <= chosen).sum()), len(sizes))
+    line = f"max length: {chosen:,} tokens, which hold {held} of {len(sizes):,} texts"
+    if chosen > default:
+        before = percent(int((sizes <= default).sum()), len(sizes))
+        line += (
+            f" ({default:,}: {before}), for {cost(chosen) / cost(default):.1f} times "
+            "the computation"
+        )
+    if chosen < most:
+        line += f"; {most:,} would need more than {_MOST_COST:g} times"
+    return chosen, f"{line} (--max-length sets another)"
+
+
+def _computation(sizes: np.ndarray, config: BertConfig) -> float:
+    """Return the multiplications of a block for texts of these tokens, up to a factor.
+
+    For T tokens, the dense layers need T (4 H^2 + 2 H I) and attention 2 T^2 H.
+    """
+    tokens = sizes.astype("float64")
+    dense = 2 * config.hidden_size + config.intermediate_size
+    return float((tokens * dense + tokens**2).sum())
+
+
+def _lengths(
+    model: TaskModel, data: Mapping[str, Columns], *, max_length: int | None
+) -> dict[str, TextLengths]:
+    """Return the lengths of each data set's texts, as they are scored."""
+    task, preprocessor = model.task, model.preprocessor
+    if max_length is not None:
+        preprocessor = preprocessor.replace(max_length=max_length)
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def lengths(parts: Any) -> Any:
+        read, lost = task.lengths(preprocessor, parts)
+        return read, tf.cast(lost, tf.int32)
+
+    found = {}
+    for name, columns in data.items():
+        texts = task.texts(columns, use="score")
+        pairs = [
+            lengths(as_tensors([part[start : start + _AT_ONCE] for part in texts]))
+            for start in range(0, len(texts[0]), _AT_ONCE)
+        ]
+        read, lost = (np.concatenate(each) for each in zip(*pairs, strict=True))
+        found[name] = TextLengths(read, lost)
+    return found

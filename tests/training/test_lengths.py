@@ -1,0 +1,111 @@
+"""The longest input of a run follows its texts; what is truncated is told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROWS
+
+from bert_keras.cli.main import main
+from bert_keras.config import BertConfig
+from bert_keras.inference.predictor import load
+from bert_keras.training.lengths import chosen_length
+
+CONFIG = BertConfig(
+    vocab_size=100,
+    hidden_size=384,
+    num_hidden_layers=1,
+    num_attention_heads=12,
+    intermediate_size=1536,
+    max_position_embeddings=512,
+)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "length", "words"),
+    [
+        ([20, 30, 128], 128, ["max length: 128 tokens, which hold 100% of 3 texts ("]),
+        # 200 is rounded up; 3 x (130 x 2304 + 130^2) against 128 each.
+        ([130, 130, 200], 208, ["100% of 3 texts (128: 0%)", "1.2 times"]),
+        # 512 x (2304 + 512) against 128 x (2304 + 128).
+        (
+            [900] * 10,
+            512,
+            ["which hold 0% of 10 texts", "for 4.6 times the computation"],
+        ),
+    ],
+)
+def test_the_length_follows_the_texts(
+    sizes: list[int], length: int, words: list[str]
+) -> None:
+    found, line = chosen_length(np.array(sizes), 128, CONFIG)
+    assert found == length
+    for each in [*words, "(--max-length sets another)"]:
+        assert each in line
+
+
+def test_the_length_has_a_bound_by_its_cost() -> None:
+    long = BertConfig(**{**CONFIG.to_dict(), "max_position_embeddings": 4096})
+    sizes = np.array([4000] * 10)
+    length, line = chosen_length(sizes, 128, long)
+    # 800 x (2304 + 800) is under 8 times 128 x (2304 + 128), 816 x (2304 + 816) above.
+    assert length == 800
+    assert "8.0 times" in line and "4,000 would need more than 8 times" in line
+    # Where each row is padded to it, the longest texts do not count.
+    sizes = np.array([100] * 995 + [512] * 5)
+    assert chosen_length(sizes, 128, CONFIG)[0] == 512
+    assert chosen_length(sizes, 128, CONFIG, is_fixed=True)[0] == 128
+
+
+def test_truncated_texts_are_told_by_each_verb(
+    train_spam: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A text of 24 tokens and one of 100 have looked the same."""
+    long = [(f"{text} " * 40, label) for text, label in ROWS]
+    texts, labels = (list(column) for column in zip(*long, strict=True))
+    table = {"text": texts, "label": labels}
+    short = {"text": [text for text, _ in ROWS], "label": labels}
+    run = train_spam(tmp_path / "model", train=table, dev=short, test=table, epochs=1)
+    err = capsys.readouterr().err
+    line = "12 of 12 train texts (100%) are truncated to 24 tokens: "
+    assert line in err and line.replace("train", "test") in err
+    assert "dev texts" not in err and "max length:" not in err  # as it is given
+    facts = run.report["data"]
+    assert facts["train"]["truncated"] == 12 and facts["train"]["mean_tokens"] > 100
+    assert facts["train"]["share_of_tokens_not_read"] > 0.8
+    assert "share_of_tokens_not_read" not in facts["dev"]
+    chosen = train_spam(
+        tmp_path / "free", train=table, dev=short, max_length=None, epochs=1
+    )
+    assert chosen.model.preprocessor.max_length == 40  # the encoder's positions
+    err = capsys.readouterr().err
+    assert "max length: 40 tokens, which hold 50% of 24 texts" in err
+    assert "12 of 12 train texts (100%) are truncated to 40 tokens" in err
+
+    file, model = tmp_path / "long.tsv", str(run.folder)
+    rows = "".join(f"{text}\t{label}\n" for text, label in long)
+    file.write_text(f"text\tlabel\n{rows}", "utf-8")
+    for words in (["evaluate", model, file], ["predict", model, "--input", file]):
+        assert main([os.fspath(word) for word in [*words, "--batch-size", "4"]]) == 0
+        err = capsys.readouterr().err
+        assert err.count("12 of 12 texts (100%) are truncated to 24 tokens: ") == 1
+    predictor = load(model)
+    for texts_given, told in ((["ham"], 0), (texts[:2], 1), (texts, 0)):
+        predictor.predict(texts_given)
+        assert capsys.readouterr().err.count("are truncated to 24 tokens") == told
+
+
+def test_windows_are_not_truncation(
+    make_model: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bert_keras.inference.predictor import Predictor
+    from bert_keras.tasks.tagging.task import TokenClassification
+
+    model = make_model(TokenClassification(("O", "B-x", "I-x")))
+    capsys.readouterr()
+    Predictor(model).predict(["word " * 60])
+    assert capsys.readouterr().err == ""

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from bert_keras.data.annotations import plain_rows
 from bert_keras.data.class_names import are_positions, listed, numbers_of
 from bert_keras.data.json_rows import json_cell, json_rows, one_object
 from bert_keras.data.memory import (
     MemoryRows,
+    Row,
     is_column,
     rows_in_memory,
     rows_of_file,
@@ -218,8 +220,9 @@ def _fault(cell: Any, *, is_chosen: bool) -> str:
 
 def _of_file(path: str, columns: Mapping[str, str | int], header: str) -> Columns:
     """Return selected columns of a file of any format; by default all."""
+    from bert_keras.data.conll import ENDINGS
     from bert_keras.data.squad import squad_columns
-    from bert_keras.data.tagged import ENDINGS, read_tagged
+    from bert_keras.data.tagged import read_tagged
 
     text = read_text(path)
     content = one_object(text) if format_of(path, text) == "jsonl" else None
@@ -341,13 +344,17 @@ def read_columns(
     )
     place = source_of(path)
     if isinstance(place, MemoryRows):
-        return _select_keys(place.path, place.rows(), chosen)
+        return _select_objects(place.path, place.rows(), chosen)
     text = read_text(place)
-    kind = format_of(place, text)
-    if kind == "jsonl":
-        return _select_keys(place, json_rows(place, text), chosen)
+    if format_of(place, text) == "jsonl":
+        return _select_objects(place, json_rows(place, text), chosen)
     dialect = _dialect(place, text, chosen)
     return _select_cells(place, list(table_rows(place, text, dialect)), chosen, dialect)
+
+
+def _select_objects(path: str, rows: list[Row], chosen: Selection) -> Columns:
+    """Return the columns of all rows of JSON or of a table in memory."""
+    return _select_keys(path, plain_rows(path, rows, chosen.columns.values()), chosen)
 
 
 def _dialect(path: str, text: str, chosen: Selection) -> tuple[str, str]:
@@ -377,6 +384,9 @@ def stream_columns(
     lines = stream_lines(place)
     first = next(lines)
     kind = format_of(place, first)
+    if kind == "jsonl" and not first.rstrip().endswith("}"):  # an array
+        yield read_columns(place, columns, header=header)
+        return
     lines = itertools.chain([first], lines)
     if kind == "jsonl":
         number = 1

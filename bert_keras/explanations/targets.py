@@ -25,7 +25,7 @@ import tensorflow as tf
 from bert_keras.errors import ConfigError, received
 from bert_keras.explanations.items import LOG_ODDS, Item, Rows, Target, joined_words
 from bert_keras.explanations.words import NO_WORD, words_in_row
-from bert_keras.scoring.entities import entities_of, parse_tag
+from bert_keras.scoring.entities import parse_tag
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.classifier import SingleLabel
 from bert_keras.tasks.embedding import Embedding
@@ -294,7 +294,9 @@ def _(task: TaggingTask, item: Item) -> list[Target]:
         entities = _entities_of_text(item)
     else:
         pieces = item.words.add_words("text", text)
-        entities = [(e.type, e.start, e.end) for e in entities_of(item.answer["tags"])]
+        entities = [
+            (e.type, e.start, e.end) for e in task.entities_in(item.answer["tags"])
+        ]
     rows = item.rows(features, _window_words(features, pieces))
     tags = [parse_tag(tag)[1] for tag in task.classes]
     kinds = [kind for kind in dict.fromkeys(tags) if kind]

@@ -1,8 +1,9 @@
 """Entities of tagged sentences, and their precision, recall and F1; no TensorFlow.
 
-A tag is `O` or a prefix and a type, such as `B-person`. Entities are found leniently,
-as CoNLL's own script and `seqeval` in its default mode do: `I-` begins an entity
-if none of its type is open. So BIO, IOB1 and BIOES are all read correctly.
+A tag is `O` or a prefix and a type, such as `B-person` or `B_person`. Entities are
+found leniently, as CoNLL's own script and `seqeval` in its default mode do: `I-` begins
+an entity if none of its type is open. So BIO, IOB1, BIOES, BILOU and BMES are all read
+correctly. Plain tags, such as parts of speech, belong to one word each.
 
 Source: Tjong Kim Sang and De Meulder 2003 (CoNLL-2003 shared task), section 2.3: an
 entity is right if its type and its words are.
@@ -27,8 +28,8 @@ from bert_keras.scoring.calibration import (
 )
 from bert_keras.scoring.classification import rates
 
-# Prefixes of BILOU and their equivalents in BIOES.
-_SAME = {"L": "E", "U": "S"}
+# Prefixes of BILOU and BMES and their equivalents in BIOES.
+_SAME = {"L": "E", "U": "S", "M": "I"}
 PREFIXES = ("B", "I", "E", "S", *_SAME)
 
 
@@ -47,10 +48,39 @@ def parse_tag(tag: str) -> tuple[str, str]:
     """
     if tag == "O":
         return "O", ""
-    prefix, dash, kind = tag.partition("-")
-    if not dash or not kind or prefix not in PREFIXES:
+    prefix, kind = tag[:1], tag[2:]
+    if tag[1:2] not in ("-", "_") or not kind or prefix not in PREFIXES:
         return "I", tag
     return _SAME.get(prefix, prefix), kind
+
+
+def scheme_of(tags: Iterable[str]) -> str:
+    """Return the meaning of all tags of some sentences.
+
+    `entities`: they have prefixes; `types`: types without a prefix and `O`; `words`:
+    plain tags, each of one word; `numbers`: their names are missing.
+
+    Example:
+        >>> scheme_of(["B-x", "O"]), scheme_of(["NOUN"]), scheme_of(["x", "O"])
+        ('entities', 'words', 'types')
+    """
+    found = set(tags)
+    if found and all(tag.isdecimal() for tag in found):
+        return "numbers"
+    if any(parse_tag(tag)[1] != tag for tag in found - {"O"}):
+        return "entities"
+    return "types" if "O" in found or not found else "words"
+
+
+def parse_classes(classes: Sequence[str]) -> list[tuple[str, str]]:
+    """Return prefix and type of each tag that a model knows; plain ones have `S`."""
+    is_plain = scheme_of(classes) == "words"
+    return [("S", tag) if is_plain else parse_tag(tag) for tag in classes]
+
+
+def of_one_word(tags: Iterable[str]) -> list[str]:
+    """Return plain tags as entities of one word each."""
+    return [f"S-{tag}" for tag in tags]
 
 
 def entities_of(tags: Iterable[str]) -> list[Entity]:
@@ -167,6 +197,24 @@ def entity_scores(
         "word_accuracy": hits / max(sum(sizes), 1),
         "per_class": per_class,
     }
+
+
+def word_scores(
+    labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
+) -> dict[str, Any]:
+    """Return the scores of plain tags: `entity_scores` of entities of one word.
+
+    Their precision, recall and F1 of all words together are the accuracy.
+
+    Example:
+        >>> word_scores([["DET", "NOUN"]], [["DET", "VERB"]])["word_accuracy"]
+        0.5
+    """
+    found = entity_scores(
+        [of_one_word(tags) for tags in labels],
+        [of_one_word(tags) for tags in predictions],
+    )
+    return {k: v for k, v in found.items() if k not in ("precision", "recall", "f1")}
 
 
 def _scores(right: int, claimed: int, real: int) -> dict[str, float]:

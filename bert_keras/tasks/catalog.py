@@ -396,8 +396,9 @@ TASKS = {
     "token-classification": TaskHelp(
         place="bert_keras.tasks.tagging.task:TokenClassification",
         summary="a tag for each word: names of persons, places, products … in a text",
-        data="CoNLL files: a word and its tag on each line; or JSONL with text and "
-        "spans in characters",
+        data="CoNLL files: a word and its tag on each line; JSON with tokens and "
+        "ner_tags, or with text and spans in characters, also of doccano, Label Studio "
+        "and Prodigy; CoNLL-U; CSV tables of words",
         file="train.jsonl",
         rows='{"text": "Anna lives in Vienna.", '
         '"spans": [{"start": 0, "end": 4, "label": "person"}]}',

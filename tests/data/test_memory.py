@@ -261,7 +261,7 @@ def test_tags_of_words() -> None:
     found = rows_of("token-classification", [{"text": "Ann met", "spans": spans}])
     assert found["label"] == [["B-PER", "O"]]
     wrong = {"text": words, "label": [["B-PER", "O"], [1]]}
-    refused(lambda: rows_of("token-classification", wrong), ":2:", "`label`", "[1]")
+    refused(lambda: rows_of("token-classification", wrong), ":2:", "tag", "'1'")
     refused(lambda: rows_of("token-classification", wanted, text="x"), "`x`")
 
 

@@ -20,8 +20,11 @@ from conftest import SHARED, refused
 from bert_keras.data.class_names import label_names
 from bert_keras.data.duplicates import shared_rows
 from bert_keras.data.table import as_columns, read_columns
+from bert_keras.data.tagged import read_tagged, read_words
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.tagging.task import TokenClassification
+from bert_keras.tasks.tagging.words import Pieces, find_entities
 
 CASES = SHARED / "cases" / "data"
 Told = Callable[[], str]
@@ -260,6 +263,292 @@ def test_a_column_for_each_class(tmp_path: Path, form: str) -> None:
     refused(lambda: MultiLabel.read(source, columns=chosen), "`comment` must be 0 or 1")
 
 
+WORDS = [["Ann", "Li", "ran"], ["Bo"]]
+TAGS = [["B-PER", "I-PER", "O"], ["B-PER"]]
+OBJECTS = [
+    {"tokens": words, "ner_tags": tags} for words, tags in zip(WORDS, TAGS, strict=True)
+]
+
+
+def jsonl(path: Path, rows: list[Any]) -> Path:
+    return write(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.jsonl", "\n".join(map(json.dumps, OBJECTS))),
+        ("a.json", json.dumps(OBJECTS)),
+        ("a.json", json.dumps({"data": OBJECTS})),
+        ("a.csv", "text,label\nAnn Li ran,B-PER I-PER O\nBo,B-PER\n"),
+        (
+            "a.csv",
+            "tokens,ner_tags\n"
+            "\"['Ann', 'Li', 'ran']\",['B-PER' 'I-PER' 'O']\n['Bo'],['B-PER']\n",
+        ),
+        (
+            "a.csv",
+            "Sentence #,Word,POS,Tag\nSentence: 1,Ann,X,B-PER\n,Li,X,I-PER\n"
+            ",ran,X,O\nSentence: 2,Bo,X,B-PER\n",
+        ),
+        (
+            "a.csv",
+            "sentence_id;words;labels\n0;Ann;B-PER\n0;Li;I-PER\n0;ran;O\n1;Bo;B-PER\n",
+        ),
+        (
+            "a.tsv",
+            "sent_id\tword\ttag\n0\tAnn\tB-PER\n0\tLi\tI-PER\n0\tran\tO\n"
+            "1\tBo\tB-PER\n",
+        ),
+        ("a.bmes", "Ann B-PER\nLi E-PER\nran O\n\nBo S-PER\n"),
+        ("a.txt", "Ann B_PER\nLi I_PER\nran O\n\nBo B_PER\n"),
+        (
+            "a.conll",
+            "-DOCSTART- -X- O\nAnn -X- _ B-PER\nLi -X- _ I-PER\nran -X- _ O\n"
+            "\nBo -X- _ B-PER\n",
+        ),
+        (
+            "a.conll",
+            "# id 1\tdomain=en\nAnn _ _ B-PER\nLi _ _ I-PER\nran _ _ O\n\n"
+            "# id 2 domain=en\nBo _ _ B-PER\n".replace("\t", " "),
+        ),
+        ("a.txt", "Ann PER\nLi PER\nran O\n\nBo PER\n"),
+    ],
+)
+def test_sentences_of_files(tmp_path: Path, name: str, text: str) -> None:
+    columns = read_tagged(write(tmp_path / name, text))
+    assert (columns["text"], columns["label"]) == (WORDS, TAGS)
+    words = read_words(tmp_path / name)
+    if "text,label" not in text:
+        assert words is not None and words["text"] == WORDS
+
+
+def test_a_broken_table_of_words_names_its_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "sentence_id,word,tag\n0,Ann,B-PER\n0,,O\n")
+    refused(lambda: read_tagged(path), "a.csv:3: the word is empty")
+    columns = read_tagged(
+        write(tmp_path / "b.csv", "sentence,word,pos,tag\n0,Ann,N,B-PER\n"),
+        columns={"label": "pos"},
+    )
+    assert columns["label"] == [["N"]]
+
+
+NUMBERS = [{"tokens": r["tokens"], "ner_tags": t} for r, t in zip(
+    OBJECTS, [[1, 2, 0], [1]], strict=True)]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["memory", "jsonl"])
+def test_numbers_of_tags(tmp_path: Path, told: Told, form: str) -> None:
+    source: Any = NUMBERS
+    if form == "jsonl":
+        source = jsonl(tmp_path / "a.jsonl", NUMBERS)
+    columns = TokenClassification.read(source)
+    refused(lambda: TokenClassification.from_columns(columns), "set `classes` to their")
+    classes = ["O", "B-PER", "I-PER"]
+    task = TokenClassification.from_columns(columns, classes=classes)
+    assert task.targets(columns).tolist() == [[1, 2, 0], [1, -1, -1]]
+    assert "numbers of tags: 0 O, 1 B-PER, 2 I-PER" in told()
+    assert task.describe(columns)["classes"] == {"PER": 2}
+
+
+def test_plain_tags(tmp_path: Path, told: Told) -> None:
+    path = write(tmp_path / "a.conll", "The DET\ndog NOUN\ncat NOUN\n\nruns VERB\n")
+    columns = TokenClassification.read(path)
+    assert "each is the tag of one word" in told()
+    task = TokenClassification.from_columns(columns)
+    assert task.classes == ("DET", "NOUN", "VERB")
+    assert task.best_score == "word_accuracy"
+    assert task.targets(columns).tolist() == [[0, 1, 1], [2, -1, -1]]
+    assert task.describe(columns)["classes"] == {"DET": 1, "NOUN": 2, "VERB": 1}
+    p = np.eye(3)[[[0, 1, 2], [2, 0, 0]]]
+    tags = np.array([[b"DET", b"NOUN", b"VERB"], [b"VERB", b"", b""]], object)
+    answers = {"tags": tags, "scores": p.max(-1), "probabilities": p}
+    scores = task.score(columns, answers)
+    assert scores["word_accuracy"] == 0.75 and "f1" not in scores
+    assert scores["per_class"]["NOUN"]["recall"] == 0.5
+    (mistake,) = task.mistakes(columns, answers)
+    assert (mistake["label"], mistake["prediction"]) == ("cat (NOUN)", "cat (VERB)")
+
+
+def test_words_with_plain_tags_are_answers_of_their_own() -> None:
+    pieces = Pieces(None, None, tf.constant([[True] * 3]), [[0, 2, 4]], [[1, 3, 5]])
+    found = find_entities(
+        ("N", "V"), [[0, 0, 1]], tf.ones([1, 3]), pieces, tf.constant(["a b c"])
+    )
+    assert found["entities"].numpy().tolist() == [[b"a", b"b", b"c"]]
+
+
+CONLLU = """# sent_id = 1
+# text = Let's go .
+1-2\tLet's\t_\t_\t_\t_\t_\t_\t_\t_
+1\tLet\tlet\tVERB\tVB\t_\t0\troot\t_\t_
+2\t's\twe\tPRON\tPRP\t_\t1\tobj\t_\t_
+2.1\tto\tto\tPART\tTO\t_\t_\t_\t_\t_
+3\tgo\tgo\tVERB\tVB\t_\t1\txcomp\t_\t_
+4\t.\t.\tPUNCT\t.\t_\t1\tpunct\t_\t_
+"""
+
+
+@pytest.mark.parametrize("name", ["a.conllu", "a.conll", "a.txt"])
+def test_conllu(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, CONLLU)
+    columns = read_tagged(path)
+    assert columns["text"] == [["Let", "'s", "go", "."]]
+    assert columns["label"] == [["VERB", "PRON", "VERB", "PUNCT"]]
+    assert columns["word_lines"] == [[4, 5, 7, 8]]
+    for label in (4, "xpos"):
+        found = read_tagged(path, columns={"label": label})
+        assert found["label"] == [["VB", "PRP", "VB", "."]]
+    refused(lambda: read_tagged(path, columns={"label": "tag"}), "id, form, lemma")
+
+
+SENTENCE = "Ann Li lives in Rome"
+WANTED = ["B-PER", "I-PER", "O", "O", "B-LOC"]
+
+
+def spans_of(start: str, end: str, label: str, **more: Any) -> list[dict[str, Any]]:
+    found = ((0, 6, "PER", "Ann Li"), (16, 20, "LOC", "Rome"))
+    keys = (start, end, label, "text")
+    return [{**dict(zip(keys, each, strict=True)), **more} for each in found]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"text": SENTENCE, "label": [[0, 6, "PER"], [16, 20, "LOC"]]},
+        {"data": SENTENCE, "labels": [[0, 6, "PER"], [16, 20, "LOC"]]},
+        {
+            "text": SENTENCE,
+            "entities": spans_of("start_offset", "end_offset", "label", id=3),
+            "relations": [],
+            "Comments": [],
+        },
+        {
+            "text": SENTENCE,
+            "tokens": [{"text": "Ann", "id": 0}],
+            "spans": spans_of("start", "end", "label", token_start=0, token_end=1),
+            "answer": "accept",
+        },
+        {
+            "text": SENTENCE,
+            "annotator": 1,
+            "label": [
+                {**each, "labels": [each["label"]], "label": each["label"]}
+                for each in spans_of("start", "end", "label")
+            ],
+        },
+        {
+            "id": 1,
+            "data": {"title": SENTENCE},
+            "annotations": [
+                {"was_cancelled": True, "result": []},
+                {
+                    "result": [
+                        {
+                            "type": "labels",
+                            "value": {**each, "labels": [each.pop("label")]},
+                        }
+                        for each in spans_of("start", "end", "label")
+                    ]
+                },
+            ],
+        },
+    ],
+    ids=["doccano", "doccano data", "entities", "prodigy", "min", "label studio"],
+)
+@pytest.mark.parametrize("form", ["memory", "jsonl", "json"])
+def test_spans_of_tools(tmp_path: Path, row: Any, form: str) -> None:
+    source: Any = [row]
+    if form != "memory":
+        source = tmp_path / f"a.{form}"
+        write(source, json.dumps(row if form == "jsonl" else [row], indent=None))
+    columns = TokenClassification.read(source)
+    assert (columns["text"], columns["label"]) == ([SENTENCE.split()], [WANTED])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"text": "a", "label": ["x"]}, {"text": "b", "label": ["y"]}],
+        [{"data": "a", "label": ["x"]}, {"data": "b", "label": ["y"]}],
+        [{"text": "a", "labels": ["x"]}, {"text": "b", "labels": ["y"]}],
+        [
+            {"text": text, "accept": [name], "answer": "accept", "options": []}
+            for text, name in ("ax", "by")
+        ],
+        [
+            {
+                "data": {"text": text},
+                "annotations": [{"result": [{"value": {"choices": [name]}}]}],
+            }
+            for text, name in ("ax", "by")
+        ],
+    ],
+)
+@pytest.mark.parametrize("task", [Classification, MultiLabel])
+def test_classes_of_tools(tmp_path: Path, rows: list[Any], task: Any) -> None:
+    for source in (rows, jsonl(tmp_path / "a.jsonl", rows)):
+        columns = task.read(source)
+        assert columns["text"] == ["a", "b"]
+        assert task.from_columns(columns).classes == ("x", "y")
+
+
+def test_a_class_is_one_name(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", [{"text": "a", "label": ["x", "y"]}])
+    refused(lambda: Classification.read(path), ":1: `label`", "must be one text")
+
+
+def test_answers_of_prodigy(tmp_path: Path, told: Told) -> None:
+    rows = [
+        {"text": each, "label": "x", "answer": each}
+        for each in ("accept", "reject", "ignore", "reject")
+    ]
+    path = jsonl(tmp_path / "a.jsonl", rows)
+    assert Classification.read(path)["text"] == ["accept"]
+    line = "left out 3 of 4 rows: `answer` is not accept: 2 reject, 1 ignore"
+    assert line in told()
+    chosen = Classification.read(path, columns={"label": "answer"})
+    assert len(chosen) == 4 and not told()
+    refused(lambda: Classification.read(jsonl(path, rows[1:])), "holds no row to read")
+
+
+PARTY = "🎉 win with Anna 🎉 in Rome"
+
+
+@pytest.mark.parametrize(
+    ("count", "unit"),
+    [
+        (lambda text: len(text), ""),
+        (lambda text: len(text.encode("utf-16-le")) // 2, "UTF-16 units"),
+        (lambda text: len(text.encode()), "UTF-8 bytes"),
+    ],
+)
+def test_offsets_in_other_units(
+    tmp_path: Path, told: Told, count: Callable[[str], int], unit: str
+) -> None:
+    spans = []
+    for name, label in (("Anna", "PER"), ("Rome", "LOC"), ("🎉", "X")):
+        place = PARTY.rindex(name)
+        start, end = count(PARTY[:place]), count(PARTY[: place + len(name)])
+        spans.append({"start": start, "end": end, "label": label, "text": name})
+    rows = [{"text": PARTY, "spans": spans}, {"text": "🎉a🎉 b", "spans": []}]
+    path = jsonl(tmp_path / "a.jsonl", rows)
+    tags = "O O O B-PER B-X O B-LOC".split()
+    assert read_tagged(path)["label"][0] == tags
+    assert told().count(unit or "converted") == bool(unit)
+    for span in spans:
+        span["text"] = span["text"].lower()
+    jsonl(path, rows)
+    refused(lambda: read_tagged(path), "a.jsonl:1:", "must be 'anna', its own text")
+
+
+def test_spaces_at_the_ends_of_spans(tmp_path: Path, told: Told) -> None:
+    spans = [{"start": 0, "end": 4, "label": "PER"}]
+    path = jsonl(tmp_path / "a.jsonl", [{"text": "Ann ran", "spans": spans}])
+    assert read_tagged(path)["label"] == [["B-PER", "O"]]
+    assert "end with spaces, which are dropped: 1: 1" in told()
+
+
 # The files of the cases.
 
 
@@ -300,3 +589,52 @@ def test_tables_of_cases(told: Told) -> None:
     )
     task = MultiLabel.from_columns(flags)
     assert task.targets(flags).sum(0).tolist() == [2, 1, 3]
+
+
+PERSONS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"),
+    [
+        ("26-bmes/train.char.bmes", ("O", "B-LOC", "I-LOC", "B-NAME", "I-NAME")),
+        ("26-bmes/train.txt", ("O", "B-LOC", "I-LOC", "B-NAME", "I-NAME")),
+        ("26-bmes/underscore.txt", ("O", "B-LOC", "I-LOC", "B-NAME", "I-NAME")),
+        ("27-pos/train.conll", ("DET", "NOUN", "PRON", "PUNCT", "VERB")),
+        ("27-pos/ud.conllu", ("DET", "NOUN", "PUNCT", "VERB")),
+        (
+            "28-label-studio-conll/plain.conll",
+            ("O", "B-Job", "I-Job", "B-Person", "I-Person"),
+        ),
+        (
+            "28-label-studio-conll/spaces.conll",
+            ("O", "B-Job Title", "I-Job Title", "B-Person", "I-Person"),
+        ),
+        ("29-doccano/entities.jsonl", PERSONS),
+        ("29-doccano/labels.jsonl", PERSONS),
+        ("30-tokens-jsonl/train.jsonl", PERSONS),
+        ("31-span-edges/spaces.jsonl", PERSONS),
+        ("32-utf16-offsets/en.jsonl", PERSONS),
+        ("32-utf16-offsets/zh.jsonl", PERSONS),
+        ("35-prodigy/ner.jsonl", ("O", "B-PER", "I-PER")),
+        ("52-kaggle-ner/ner_dataset.csv", ("O", "B-geo", "I-geo", "B-per", "I-per")),
+    ],
+)
+def test_tags_of_cases(name: str, classes: tuple[str, ...]) -> None:
+    columns = TokenClassification.read(case(name))
+    assert TokenClassification.from_columns(columns).classes == classes
+
+
+def test_words_of_cases() -> None:
+    columns = TokenClassification.read(case("32-utf16-offsets/zh.jsonl"))
+    assert columns["label"][0][1:4] == ["B-PER", "I-PER", "I-PER"]
+    assert len(TokenClassification.read(case("35-prodigy/ner.jsonl"))) == 1
+    columns = TokenClassification.read(case("52-kaggle-ner/ner_dataset.csv"))
+    assert [len(words) for words in columns["text"]] == [7, 4] * 3
+    rows = Classification.read(case("29-doccano/doccano_classes.jsonl"))
+    assert Classification.from_columns(rows).classes == ("bad", "good")
+    columns = TokenClassification.read(case("30-tokens-jsonl/ids.jsonl"))
+    task = TokenClassification.from_columns(
+        columns, classes=["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+    )
+    assert task.targets(columns)[0].tolist() == [1, 2, 0, 0, 3, 0]

@@ -38,7 +38,7 @@ def folder(model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words_of(text: str) -> list[str]:
-    from bert_keras.data.tagged import split_words
+    from bert_keras.data.spans import split_words
 
     return [text[start:end] for start, end in split_words(text)]
 
@@ -133,9 +133,9 @@ def test_classes_are_those_of_the_data() -> None:
     task = TokenClassification.from_columns(columns)
     assert task.classes == ("O", "B-a-b", "I-a-b", "B-x", "I-x")
     assert task.targets(columns).tolist() == [[3, 4, 0], [1, -1, -1]]
-    plain = as_columns(text=["a b"], label=["O NOUN"])
+    mixed = as_columns(text=["a b"], label=["B-x NOUN"])
     refused(
-        lambda: TokenClassification.from_columns(plain), "the tag must be O", "'NOUN'"
+        lambda: TokenClassification.from_columns(mixed), "the tag must be O", "'NOUN'"
     )
     nothing = Columns("a.conll", {"text": [["a"]], "label": [["O"]]}, [3])
     refused(lambda: TokenClassification.from_columns(nothing), "a.conll:3:", "not O")

@@ -19,27 +19,40 @@ import numpy as np
 import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
-from bert_keras.data.class_names import check_names, class_entries, class_names
+from bert_keras.data.class_names import (
+    are_positions,
+    check_names,
+    class_entries,
+    class_names,
+    with_clean_names,
+)
+from bert_keras.data.conll import WORD_LINES
+from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.holdout import Strata, classes_of
 from bert_keras.data.rows import ColumnNames, refuse_lines
 from bert_keras.data.table import Columns
 from bert_keras.data.tagged import (
-    WORD_LINES,
     read_tagged,
     read_words,
     tag_problem,
     to_bio,
+    with_one_scheme,
 )
 from bert_keras.errors import ConfigError, DataError, received, shown
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.model.recurrent_head import FEATURES, RecurrentHead
+from bert_keras.runs.progress import say_once
 from bert_keras.scoring.entities import (
+    Entity,
     FoundEntities,
     entities_of,
     entity_scores,
+    of_one_word,
     parse_tag,
+    scheme_of,
     tags_of,
+    word_scores,
 )
 from bert_keras.settings import check_choice, check_whole_number
 from bert_keras.tasks.base import Answers, Batch, Run, Task, plain_values
@@ -63,7 +76,6 @@ class TaggingTask(Confidence, Task):
     """
 
     columns = {"text": "text", "label": "label"}
-    best_score = "f1"
     pooler = False
     rows_per_text = None
 
@@ -78,6 +90,15 @@ class TaggingTask(Confidence, Task):
                 "`abstain_below` and `answered_accuracy` need `O` among the classes; "
                 f"received {', '.join(self.classes)}"
             )
+
+    @property
+    def has_plain_tags(self) -> bool:
+        """Whether each tag, such as a part of speech, belongs to one word alone."""
+        return scheme_of(self.classes) == "words"
+
+    @property
+    def best_score(self) -> str:  # type: ignore[override]
+        return "word_accuracy" if self.has_plain_tags else "f1"
 
     # Data.
 
@@ -100,24 +121,27 @@ class TaggingTask(Confidence, Task):
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:
-        """Return the task with `O`, and the tags of BIO of each type, sorted.
+        """Return the task with `O`, and the tags of BIO of each type, sorted; or with
+        the plain tags of the data, sorted.
 
         Raises:
-            DataError: a tag is invalid, or all are `O`.
+            DataError: a tag is invalid, all are `O`, or they are numbers without
+                `classes` that names them.
         """
-        labels = split_cells(columns, "label")
-        columns.refuse(
-            [
-                (row, reason)
-                for row, sentence in enumerate(labels)
-                for reason in map(tag_problem, sentence)
-                if reason
-            ]
-        )
-        kinds = sorted(classes_of(cls.strata(columns)))
+        cells = {**columns.cells, "label": split_cells(columns, "label")}
+        found = with_one_scheme(Columns(columns.path, cells, columns.lines))
+        if "classes" in settings:
+            return cls(**with_clean_names(settings))
+        scheme = scheme_of(tag for tags in found["label"] for tag in tags)
+        kinds = sorted(classes_of(cls.strata(found)))
+        if scheme == "numbers":
+            message = "`label` holds numbers of tags: set `classes` to their names"
+            columns.refuse([(0, message)])
         if not kinds:
             message = "`label` must hold a tag that is not O, in some sentence"
             columns.refuse([(0, message)])
+        if scheme == "words":
+            return cls(**{"classes": tuple(kinds), **settings})
         classes = ("O", *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI"))
         return cls(**{"classes": classes, **settings})
 
@@ -140,6 +164,32 @@ class TaggingTask(Confidence, Task):
                 )
         return ([list(item) for item in items],)
 
+    def labels(self, columns: Columns) -> list[list[str]]:
+        """Return the tags of each sentence; numbers by their places in `classes`."""
+        labels = split_cells(columns, "label")
+        if not are_positions((tag for tags in labels for tag in tags), self.classes):
+            return labels
+        meant = ", ".join(f"{number} {tag}" for number, tag in enumerate(self.classes))
+        say_once(f"{columns.path}: `label` holds the numbers of tags: {meant}")
+        return [[self.classes[int(tag)] for tag in tags] for tags in labels]
+
+    def entities_in(self, tags: Sequence[str]) -> list[Entity]:
+        """Return the entities of a sentence; of plain tags, each word."""
+        return entities_of(of_one_word(tags) if self.has_plain_tags else tags)
+
+    def notes(self, columns: Columns) -> list[str]:
+        """Return warnings about types that are almost equal, and contradictions."""
+        labels = self.labels(columns)
+        kinds = (parse_tag(tag)[1] for tags in labels for tag in tags)
+        return [
+            *near_names((kind for kind in kinds if kind), columns.path),
+            *contradicting_labels(
+                [split_cells(columns, "text")],
+                [tuple(tags) for tags in labels],
+                columns,
+            ),
+        ]
+
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the tag of each word, int32 [N, W], filled with -1.
 
@@ -153,7 +203,7 @@ class TaggingTask(Confidence, Task):
         index = {parse_tag(tag): number for number, tag in enumerate(self.classes)}
         prefixes = "".join(sorted(prefix for prefix, _ in index))
         kinds = {kind for _, kind in index} - {""}
-        sentences, labels = (split_cells(columns, role) for role in ("text", "label"))
+        sentences, labels = split_cells(columns, "text"), self.labels(columns)
         problems: list[tuple[int, str]] = []
         for row, (sentence, tags) in enumerate(zip(sentences, labels, strict=True)):
             problems += _problems(columns, row, sentence, tags, kinds)
@@ -272,13 +322,16 @@ class TaggingTask(Confidence, Task):
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return entity scores, and the calibration of all entities found.
 
-        Tags are compared in BIO, whatever the schemes of the rows and the classes are.
+        Tags are compared in BIO, whatever the schemes of the rows and the classes are;
+        plain tags word by word.
         """
         scores = self._found(columns, answers).scores(
             temperature=self.temperature, abstain_below=self.abstain_below
         )
-        labels = [to_bio(tags) for tags in split_cells(columns, "label")]
-        found = [to_bio(tags) for tags in self._predicted(columns, answers)]
+        labels, found = self.labels(columns), self._predicted(columns, answers)
+        if self.has_plain_tags:
+            return {**word_scores(labels, found), **scores}
+        labels, found = ([to_bio(tags) for tags in each] for each in (labels, found))
         return {**entity_scores(labels, found), **scores}
 
     def tune(self, columns: Columns, answers: Answers) -> Self:
@@ -291,8 +344,11 @@ class TaggingTask(Confidence, Task):
         return task.with_threshold(found.confidence(factor), found.right)
 
     def _found(self, columns: Columns, answers: Answers) -> FoundEntities:
-        labels = split_cells(columns, "label")
-        return FoundEntities(labels, self.classes, answers["probabilities"])
+        labels, classes = self.labels(columns), self.classes
+        if self.has_plain_tags:
+            labels = [of_one_word(tags) for tags in labels]
+            classes = tuple(of_one_word(classes))
+        return FoundEntities(labels, classes, answers["probabilities"])
 
     def _predicted(self, columns: Columns, answers: Answers) -> list[list[str]]:
         sizes = map(len, split_cells(columns, "label"))
@@ -302,35 +358,36 @@ class TaggingTask(Confidence, Task):
     def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         """Return the sentences with wrong entities, most confident first."""
         found = []
-        sentences, labels = (split_cells(columns, role) for role in ("text", "label"))
+        sentences, labels = split_cells(columns, "text"), self.labels(columns)
         pairs = zip(labels, self._predicted(columns, answers), strict=True)
         for row, (label, prediction) in enumerate(pairs):
-            if entities_of(label) == entities_of(prediction):
+            right, given = self.entities_in(label), self.entities_in(prediction)
+            if right == given:
                 continue
-            tags = zip(to_bio(label), to_bio(prediction), strict=True)
+            if self.has_plain_tags:  # the wrong words alone
+                right, given = _without_equal(right, given)
+            tags = zip(*(tags_of(e, len(label)) for e in (right, given)), strict=True)
             wrong = [place for place, (a, b) in enumerate(tags) if a != b]
             found.append(
                 {
                     "line": columns.lines[row],
                     "text": " ".join(sentences[row]),
-                    "label": _shown(sentences[row], label),
-                    "prediction": _shown(sentences[row], prediction),
+                    "label": _shown(sentences[row], right),
+                    "prediction": _shown(sentences[row], given),
                     "probability": float(answers["scores"][row, wrong].max()),
                 }
             )
         return sorted(found, key=lambda mistake: -mistake["probability"])
 
     def describe(self, columns: Columns) -> dict[str, Any]:
-        labels = split_cells(columns, "label")
+        labels = self.labels(columns)
         counts = collections.Counter(
-            entity.type for tags in labels for entity in entities_of(tags)
+            entity.type for tags in labels for entity in self.entities_in(tags)
         )
-        return {
-            "rows": len(columns),
-            "words": sum(map(len, labels)),
-            "entities": sum(counts.values()),
-            "classes": dict(sorted(counts.items())),
-        }
+        facts: dict[str, Any] = {"rows": len(columns), "words": sum(map(len, labels))}
+        if not self.has_plain_tags:
+            facts["entities"] = sum(counts.values())
+        return {**facts, "classes": dict(sorted(counts.items()))}
 
     # What is saved.
 
@@ -374,11 +431,21 @@ def _problems(
     return problems
 
 
-def _shown(sentence: list[str], tags: list[str]) -> str:
+def _shown(sentence: list[str], entities: Sequence[Entity]) -> str:
     """Return the entities of a sentence as readable text."""
     return "; ".join(
-        f"{' '.join(sentence[start:end])} ({kind})"
-        for kind, start, end in entities_of(tags)
+        f"{' '.join(sentence[start:end])} ({kind})" for kind, start, end in entities
+    )
+
+
+def _without_equal(
+    right: list[Entity], given: list[Entity]
+) -> tuple[list[Entity], list[Entity]]:
+    """Return the entities that are in one of two lists alone."""
+    same = set(right) & set(given)
+    return (
+        [each for each in right if each not in same],
+        [each for each in given if each not in same],
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.scoring.entities import parse_tag
+from bert_keras.scoring.entities import parse_classes
 from bert_keras.text import characters
 from bert_keras.text.packing import join
 from bert_keras.text.preprocessor import Preprocessor
@@ -209,7 +209,7 @@ class _Runs(NamedTuple):
 
 
 def _runs(classes: Sequence[str], tags: Any, mask: Any) -> _Runs:
-    parsed = [parse_tag(tag) for tag in classes]
+    parsed = parse_classes(classes)
     kinds = sorted({kind for _, kind in parsed})
     prefix = tf.gather(tf.constant([ord(prefix) for prefix, _ in parsed]), tags)
     prefix = tf.where(mask, prefix, ord("O"))

@@ -1,0 +1,91 @@
+"""Places in texts, whatever a tool counts: characters, UTF-16 units or bytes.
+
+A character is a Unicode code point. JavaScript, Java and C# count UTF-16 units, of
+which a character such as an emoji has two. The text that a span or an answer repeats
+tells which of them it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """A span of a text, with its own text if it repeats it."""
+
+    context: str
+    start: int
+    end: int
+    text: str | None = None
+
+
+Convert = Callable[[str, int], int]  # of an offset in a context to characters
+
+
+def characters(context: str, offset: int) -> int:
+    """Return an offset in characters unchanged."""
+    return offset
+
+
+def utf16_units(context: str, offset: int) -> int:
+    """Return an offset in UTF-16 units in characters; -1 if it is within one.
+
+    Example:
+        >>> utf16_units("🎉 win", 3), utf16_units("🎉 win", 1)
+        (2, -1)
+    """
+    return _converted(context, offset, "utf-16-le", 2)
+
+
+def utf8_bytes(context: str, offset: int) -> int:
+    """Return an offset in UTF-8 bytes in characters; -1 if it is within one."""
+    return _converted(context, offset, "utf-8", 1)
+
+
+def _converted(context: str, offset: int, encoding: str, size: int) -> int:
+    # A character has one unit or more, so that the others need not be read.
+    head = context[:offset].encode(encoding, "surrogatepass")[: offset * size]
+    if len(head) < offset * size:  # behind the end of the context
+        return -1
+    try:
+        text = head.decode(encoding, "surrogatepass")
+    except UnicodeDecodeError:
+        return -1
+    return -1 if encoding == "utf-16-le" and _ends_within(text) else len(text)
+
+
+def _ends_within(text: str) -> bool:
+    return "\ud800" <= text[-1:] <= "\udbff"
+
+
+UNITS: dict[str, Convert] = {
+    "characters": characters,
+    "UTF-16 units": utf16_units,
+    "UTF-8 bytes": utf8_bytes,
+}
+
+
+def unit_of(places: Iterable[Place]) -> str:
+    """Return the first of `UNITS` in which all places have the text that they repeat.
+
+    `characters` if there is none, or no place repeats its text.
+
+    Example:
+        >>> unit_of([Place("🎉 win with Anna", 12, 16, "Anna")])
+        'UTF-16 units'
+    """
+    told: Sequence[Place] = [place for place in places if place.text]
+    for unit, convert in UNITS.items():
+        if all(is_right(place, convert) for place in told):
+            return unit
+    return "characters"
+
+
+def is_right(place: Place, convert: Convert = characters) -> bool:
+    """Return whether a place has the text that it repeats, if it does."""
+    if place.text is None:
+        return True
+    context, start, end, text = place
+    first, last = convert(context, start), convert(context, end)
+    return 0 <= first <= last and context[first:last] == text

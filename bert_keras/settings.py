@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import sys
 import textwrap
 import types
@@ -87,6 +88,8 @@ class Option:
         least, most: the smallest and the largest number allowed; whole numbers are at
             most `INT32` by default.
         above, below: exclusive limits of a number.
+        pattern: regular expression of an option with its own notation, which `form`
+            describes; a whole number is read as its digits.
         unset: description of the value that replaces `None`.
         name, kind, may_be_none, is_list: set by `options_of` from the field; `kind` is
             `int`, `float`, `str` or `bool`; for a list, the type of its items.
@@ -100,6 +103,8 @@ class Option:
     most: float | None = None
     above: float | None = None
     below: float | None = None
+    pattern: str = ""
+    form: str = ""
     unset: str = ""
     name: str = ""
     kind: type = str
@@ -123,6 +128,8 @@ class Option:
             return "true or false"
         if self.words:
             return f"one of {', '.join(self.words)}"
+        if self.pattern:
+            return self.form
         if self.kind is str:
             return "a string that is not empty"
         is_int = self.kind is int
@@ -151,6 +158,9 @@ class Option:
         """Return whether a single value other than `None` is allowed."""
         if self.kind is bool or isinstance(value, bool):
             return self.kind is bool and isinstance(value, bool)
+        if self.pattern:
+            is_text = isinstance(value, str | int)
+            return is_text and re.fullmatch(self.pattern, str(value)) is not None
         if self.kind is str:
             is_text = isinstance(value, str) and bool(value)
             return is_text and (not self.words or value in self.words)
@@ -331,11 +341,21 @@ REMATERIALIZE = Option(
     "gradient checkpointing: recompute the blocks in the backward pass; saves memory, "
     "takes longer",
 )
+CHECKPOINT_EVERY = Option(
+    "300s",
+    "interval of the checkpoints, from which a killed run resumes: seconds such as "
+    "300s, updates such as 500, or epoch; a run that is stopped or that fails writes "
+    "one in any case",
+    unit="interval",
+    pattern="[1-9][0-9]{0,8}s?|epoch",
+    form="seconds such as 300s, a number of updates such as 500, or epoch",
+)
 SAVE_EVERY = Option(
-    500,
-    "updates between checkpoints; one is also written at the end",
+    None,
+    "updates between checkpoints; the same as --checkpoint-every with a number",
     unit="updates",
     least=1,
+    unset="the interval of --checkpoint-every",
 )
 KEEP = Option(2, "number of newest checkpoints to keep", unit="checkpoints", least=1)
 ON_NONFINITE = Option(

@@ -172,7 +172,7 @@ def _value(declared: Option, checked: bool, text: str) -> Any:
         checked: whether the limits of numbers are checked here, or by the config.
         text: the value as typed.
     """
-    if declared.kind is str and not declared.words:
+    if declared.kind is str and not (declared.words or declared.pattern):
         return path(text)
     if text == "auto" and declared.may_be_none and not declared.words:
         return None

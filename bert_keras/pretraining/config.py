@@ -197,7 +197,13 @@ class PretrainConfig:
     precision: str = settings.PRECISION.field()
     strategy: str = settings.STRATEGY.field()
     rematerialize: bool = settings.REMATERIALIZE.field()
-    save_every: int = settings.SAVE_EVERY.field(default=1_000)
+    checkpoint_every: str | int = settings.CHECKPOINT_EVERY.field(
+        help="interval of the checkpoints, from which a killed run resumes: seconds such "
+        "as 300s, or updates such as 500; one is also written at the end",
+        pattern="[1-9][0-9]{0,8}s?",
+        form="seconds such as 300s, or a number of updates such as 500",
+    )
+    save_every: int | None = settings.SAVE_EVERY.field()
     keep: int = settings.KEEP.field()
     evaluate_every: int = option(
         1_000,

@@ -275,6 +275,10 @@ class PretrainingLoop(TrainingLoop):
         is_due = step == self.steps or step % self.plan.config.evaluate_every == 0
         return self.held_out is not None and is_due
 
+    def saves_at(self, step: int) -> bool:
+        # The folder of a completed run holds its last state.
+        return step == self.steps or super().saves_at(step)
+
     def place_of(self, step: int) -> PretrainingPlace:
         return PretrainingPlace(self.plan, step)
 

@@ -25,7 +25,7 @@ from bert_keras.text.tokenizer_files import vocabulary_hash
 
 # Settings that may change when a run resumes: the weights do not depend on them.
 _FREE = (
-    *("save_every", "keep", "evaluate_every", "held_out_examples"),
+    *("checkpoint_every", "save_every", "keep", "evaluate_every", "held_out_examples"),
     *("strategy", "on_nonfinite"),
 )
 _PAIR_HEAD = "cls/seq_relationship/"

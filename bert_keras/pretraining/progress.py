@@ -119,13 +119,19 @@ class PretrainingProgress(UpdateProgress):
         self.step += 1
         self._updates.append((made.sums, made.totals, made.is_made, made.tokens))
         self._waited += made.waited
-        row = self.end_row() if self.step % self.row_every == 0 else None
+        row = self._end_row() if self.step % self.row_every == 0 else None
         self._bar.add(
             1, lambda: _fields(row or self._row()), ends=self.step == self.steps
         )
         return row
 
-    def end_row(self) -> dict[str, float] | None:
+    def pause(self) -> dict[str, float] | None:
+        # The values of a row are not saved. Also, saved weights have had a finite loss.
+        row = self._end_row()
+        self.close()
+        return row
+
+    def _end_row(self) -> dict[str, float] | None:
         if not self._updates:
             return None
         row = self._row()

@@ -106,27 +106,28 @@ class RunFolder:
         """Return the folder of a step's checkpoint."""
         return self.path / CHECKPOINTS / f"step-{step:09d}"
 
-    def save(self, step: int, write: Callable[[Path], object], *, keep: int) -> None:
+    def save(
+        self,
+        step: int,
+        write: Callable[[Path], object],
+        *,
+        keep: int,
+        before: Mapping[str, Callable[[Path], object]] | None = None,
+    ) -> None:
         """Write a checkpoint in the background, after waiting for an earlier one.
 
         Args:
             step: names the checkpoint; an existing one is kept.
             write: fills the folder that it receives.
             keep: number of the newest checkpoints to keep.
+            before: other folders inside the run's by name, such as a model, which are
+                written first; each replaces an existing one once it is complete.
 
         Raises:
             CheckpointError: writing failed, now or for the previous checkpoint.
         """
         self.wait()
-        self._writing = self._writer.submit(self._save, step, write, keep)
-
-    def put(self, name: str, write: Callable[[Path], object]) -> None:
-        """Write a model folder inside the run's in the background, like `save`.
-
-        An existing folder is replaced once the new one is complete.
-        """
-        self.wait()
-        self._writing = self._writer.submit(self._put, self.path / name, write)
+        self._writing = self._writer.submit(self._save, step, write, keep, before or {})
 
     def wait(self) -> None:
         """Wait until the checkpoint that is being written is complete."""
@@ -173,9 +174,17 @@ class RunFolder:
                 temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return rows
 
-    def _save(self, step: int, write: Callable[[Path], object], keep: int) -> None:
+    def _save(
+        self,
+        step: int,
+        write: Callable[[Path], object],
+        keep: int,
+        before: Mapping[str, Callable[[Path], object]],
+    ) -> None:
         target = self.checkpoint(step)
         with self._writes():
+            for name, write_other in before.items():
+                self._put(self.path / name, write_other)
             if not target.exists():
                 target.parent.mkdir(exist_ok=True)
                 new = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
@@ -339,7 +348,7 @@ class SilentRun:
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing."""
 
-    put = wait = add_row = add_note = save
+    wait = add_row = add_note = save
 
     def rows(self, *args: Any) -> list[dict[str, Any]]:
         """Return no rows."""

@@ -122,7 +122,8 @@ class TrainConfig:
         unit="rank",
         least=0,
     )
-    save_every: int = settings.SAVE_EVERY.field()
+    checkpoint_every: str | int = settings.CHECKPOINT_EVERY.field()
+    save_every: int | None = settings.SAVE_EVERY.field()
     keep: int = settings.KEEP.field()
     on_nonfinite: str = settings.ON_NONFINITE.field()
     restarts: int = option(

@@ -5,6 +5,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -43,6 +44,7 @@ from bert_keras.training.updates import (
 )
 
 BEST = "best"  # the model folder of the best epoch, inside the run folder
+_EPOCH = "epoch.json"  # in that folder
 _PROGRESS = "progress.json"
 # The dev loss must fall by this share of the first epoch's loss to count as improved.
 _LEAST_FALL = 0.01
@@ -61,6 +63,7 @@ class BestEpoch:
     # `None` if another process computed them.
     scores: dict[str, Any] | None = None
     answers: dict[str, np.ndarray] | None = None
+    weights: dict[str, np.ndarray] | None = None  # plain ones, by path
 
     @property
     def rank(self) -> tuple[float, float]:
@@ -115,7 +118,9 @@ class DevCurve:
 
 
 class FineTuningLoop(TrainingLoop):
-    """Trains a task's model; saves and scores it after each epoch, and keeps the best.
+    """Trains a task's model; scores it after each epoch, and keeps the best one.
+
+    The best model is kept in memory, and written with the checkpoints.
 
     With several workers, only the chief scores.
 
@@ -171,6 +176,7 @@ class FineTuningLoop(TrainingLoop):
         self._scored = _plain_copy(model) if fixed else model
         self._predictor = Predictor(self._scored, freeze=False)
         self._held_out_loss: HeldOutLoss | None = None
+        self._is_best_written = False
         self.ending = ""
         self.trackers = trackers
         self.progress: TrainingProgress = TrainingProgress(
@@ -213,6 +219,8 @@ class FineTuningLoop(TrainingLoop):
             metrics=self._metrics,
         ):
             if not update.is_made:
+                if self.config.on_nonfinite == "stop":
+                    self.save()  # the values are those before the update
                 self.skip_or_stop(self.step + 1, update.loss)
             yield self.progress.add(update)
 
@@ -222,9 +230,30 @@ class FineTuningLoop(TrainingLoop):
     def scores_at(self, step: int) -> bool:
         return step % self.rows.steps_per_epoch == 0
 
-    def saves_at(self, step: int) -> bool:
-        # Before an epoch is scored, so that scoring can be repeated.
-        return self.scores_at(step) or super().saves_at(step)
+    def write(self, checkpoint: WriteCheckpoint) -> None:
+        best, before = self.best, {}
+        if best.weights is not None and not self._is_best_written:
+
+            def write_best(folder: Path) -> None:
+                write_model(self.model, folder, best.weights)
+                note = json.dumps({"epoch": best.epoch})
+                (folder / _EPOCH).write_text(note, encoding="utf-8")
+
+            before[BEST] = write_best
+            self._is_best_written = True
+        self.run.save(self.step, checkpoint, keep=self.config.keep, before=before)
+
+    @contextlib.contextmanager
+    def saved_on_failure(self) -> Iterator[None]:
+        """Write the state of this moment if a block fails, which may change it."""
+        is_saved = not self.devices.is_chief or self.step in self.run.steps
+        checkpoint = None if is_saved else self.checkpoint()
+        try:
+            yield
+        except BaseException:
+            if checkpoint is not None:
+                self.write(checkpoint)
+            raise
 
     def checkpoint(self) -> WriteCheckpoint:
         write_state = self._state.checkpoint()
@@ -256,7 +285,7 @@ class FineTuningLoop(TrainingLoop):
         if self.devices.name != "single" or has_lora(model.backbone):
             model, is_last = _plain_copy(model), False
         if self.devices.is_chief and not is_last:
-            assign(model, read_checkpoint(self.run.path / BEST))
+            self._assign_best(model)
         if self.devices.workers > 1:
             take_from_first(self.devices.strategy, model.weights, 0)
         if self.best.scores is None and self.dev is not None:
@@ -264,6 +293,23 @@ class FineTuningLoop(TrainingLoop):
             self.best.answers = answers
             self.best.scores = model.task.score(self.dev, answers)
         return model
+
+    def _assign_best(self, model: TaskModel) -> None:
+        """Set the weights of the best epoch, of this process or of the run folder."""
+        folder, weights = self.run.path / BEST, self.best.weights
+        if weights is not None:
+            for weight in model.weights:
+                weight.assign(weights[weight.path])
+            return
+        note = folder / _EPOCH
+        if note.exists():  # earlier versions write none
+            epoch = json.loads(note.read_text(encoding="utf-8"))["epoch"]
+            if epoch != self.best.epoch:
+                raise CheckpointError(
+                    f"{folder}: must hold epoch {self.best.epoch}, the best one; holds "
+                    f"epoch {epoch}: `--resume never` starts over"
+                )
+        assign(model, read_checkpoint(folder))
 
     def answers(
         self, predictor: Predictor, name: str, rows: Columns
@@ -309,8 +355,8 @@ class FineTuningLoop(TrainingLoop):
         """Add an epoch to the curve, and keep its model if it is the best so far."""
         if self._curve.add(self.epoch, value, loss, *scored):
             weights = plain_weights(self.model, self.model.backbone)
-            weights = {name: np.array(value) for name, value in weights.items()}
-            self.run.put(BEST, lambda folder: write_model(self.model, folder, weights))
+            self.best.weights = {k: np.array(value) for k, value in weights.items()}
+            self._is_best_written = False
 
     def _dev_loss(self, dev: Columns, scores: dict[str, Any]) -> float:
         """Return the mean loss on dev: among the scores, or computed for it."""

@@ -191,8 +191,9 @@ def train(
 
     The folder is written at the end; an old model stays there until then. During the
     run, a hidden folder next to it, `.NAME.run`, holds the checkpoints and, in `best`,
-    the model of the best epoch. The same call resumes an interrupted run and ends with
-    the same weights.
+    the model of the best epoch so far. They are written at the interval of
+    `config.checkpoint_every`, and when the run is stopped or fails. The same call
+    resumes an interrupted run and ends with the same weights.
 
     On several replicas (`config.strategy`) the result is that of one device, except for
     rounding and the dropout masks. With several processes, each makes this call with
@@ -358,7 +359,7 @@ class _Training:
                 stop.leave()
                 devices.say(f"restarting with seed {seed + RESTART}")
                 return None
-            with stop.at_once():
+            with loop.saved_on_failure(), stop.at_once():
                 result = finish_run(
                     *(loop, data, self.encoder, self.output, self.command, failed),
                     lengths=lengths,

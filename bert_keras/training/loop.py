@@ -2,6 +2,8 @@
 
 A checkpoint is written before the model is scored. A run that is interrupted while it
 scores repeats the scoring when it resumes; everything else is in checkpoint and curves.
+Between checkpoints everything is in memory, so that a short run writes none: the values
+are also written when a run is stopped, and when its data is broken.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,10 +23,10 @@ from safetensors.numpy import save
 from bert_keras.checkpoints.safetensors_file import opened
 from bert_keras.distribution.replicas import take_from_first
 from bert_keras.distribution.strategy import Devices
-from bert_keras.errors import CheckpointError, TrainingError
+from bert_keras.errors import CheckpointError, DataError, TrainingError
 from bert_keras.runs.progress import Progress, say
 from bert_keras.runs.run_folder import NONFINITE, RunFolder, SilentRun
-from bert_keras.runs.stop_signal import StopSignal
+from bert_keras.runs.stop_signal import RunStopped, StopSignal
 
 FILE = "training_state.safetensors"
 Row = dict[str, Any]
@@ -35,9 +38,10 @@ class UpdateProgress(abc.ABC):
 
     _bar: Progress
 
-    @abc.abstractmethod
-    def end_row(self) -> Row | None:
-        """Return the row of the updates since the last row, if any was made."""
+    def pause(self) -> Row | None:
+        """Stop the clock; return the row that must end before values are saved."""
+        self.close()
+        return None
 
     def close(self) -> None:
         """Stop the clock of training and remove its progress bar."""
@@ -118,6 +122,34 @@ def _numbered(scope: str, variables: Sequence[Any]) -> dict[str, Any]:
     return {f"{scope}/{n:05d}": variable for n, variable in enumerate(variables)}
 
 
+class CheckpointClock:
+    """Says when a checkpoint is due.
+
+    `every` is the interval: seconds such as `300s`, a number of updates, or `epoch`.
+    """
+
+    def __init__(self, every: str | int) -> None:
+        every = str(every)
+        self._seconds = float(every[:-1]) if every.endswith("s") else math.inf
+        self._updates = int(every) if every.isdecimal() else 0
+        self._is_by_epoch = every == "epoch"
+        self.restart()
+
+    def restart(self) -> None:
+        """Count the seconds from now on."""
+        self._started = time.monotonic()
+
+    def is_late(self) -> bool:
+        """Return whether the interval is one of time, and over."""
+        return time.monotonic() - self._started >= self._seconds
+
+    def is_due(self, step: int, *, ends_epoch: bool) -> bool:
+        """Return whether a checkpoint is due after a number of updates."""
+        if self._updates:
+            return step % self._updates == 0
+        return ends_epoch if self._is_by_epoch else self.is_late()
+
+
 class TrainingLoop(abc.ABC):
     """Makes the updates of a run, starting at its last checkpoint; saves and scores.
 
@@ -129,7 +161,7 @@ class TrainingLoop(abc.ABC):
         model: created in the scope of the strategy.
         optimizer: built.
         run: the run folder; a `SilentRun` for a worker that does not write.
-        config: has `save_every`, `keep` and `on_nonfinite`.
+        config: has `checkpoint_every`, `save_every`, `keep` and `on_nonfinite`.
         steps: number of updates of the whole run.
         devices: where to compute.
         stop: signals that the run must end.
@@ -160,6 +192,7 @@ class TrainingLoop(abc.ABC):
         self.steps = steps
         self.devices = devices
         self.stop = stop
+        self._clock = CheckpointClock(config.save_every or config.checkpoint_every)
         self.step = devices.agree(run.steps[-1] if run.steps else 0)
         self.history: list[Row] = []
         self.skipped: list[str] = []
@@ -184,7 +217,9 @@ class TrainingLoop(abc.ABC):
 
     def saves_at(self, step: int) -> bool:
         """Return whether a checkpoint is written after this number of updates."""
-        return step == self.steps or step % self.config.save_every == 0
+        # The chief writes, and its clock decides.
+        ends_epoch = self.scores_at(step)
+        return self.devices.is_chief and self._clock.is_due(step, ends_epoch=ends_epoch)
 
     @abc.abstractmethod
     def checkpoint(self) -> WriteCheckpoint:
@@ -205,17 +240,32 @@ class TrainingLoop(abc.ABC):
             CheckpointError: writing fails.
             RunStopped: a stop was requested; the run is saved.
         """
+        self._clock.restart()
         with contextlib.closing(self.progress):
             is_over = self.step > 0 and self.scores_at(self.step) and self.score()
             if not is_over and self.step < self.steps:
                 self.progress.resume()
-                for row in self.updates():
-                    self.step += 1
-                    self.add_row(row)
-                    if is_over := self._save_and_score():
-                        break
+                try:
+                    for row in self.updates():
+                        self.step += 1
+                        self.add_row(row)
+                        if is_over := self._save_and_score():
+                            break
+                except DataError:  # found between two updates
+                    self.save()
+                    raise
             self.run.wait()
         return is_over
+
+    def save(self) -> None:
+        """Write a checkpoint in the background, on the chief."""
+        if self.devices.is_chief:
+            self.write(self.checkpoint())
+        self._clock.restart()
+
+    def write(self, checkpoint: WriteCheckpoint) -> None:
+        """Write the checkpoint of the current step in the background."""
+        self.run.save(self.step, checkpoint, keep=self.config.keep)
 
     def restore(self) -> None:
         """Resume from the last checkpoint; the other workers get the chief's values.
@@ -285,13 +335,18 @@ class TrainingLoop(abc.ABC):
         saves = stops or self.saves_at(self.step)
         if not saves and not scores:
             return False
-        # A row ends here, so that the curves of a resumed run are those of an
-        # uninterrupted one, and so that saved weights have had a finite loss.
-        self.add_row(self.progress.end_row())
-        self.progress.close()
-        if saves and self.devices.is_chief:
-            self.run.save(self.step, self.checkpoint(), keep=self.config.keep)
+        self.add_row(self.progress.pause())
+        if saves:
+            self.save()
         self.stop.leave(self._wait_for_chief)
-        is_over = scores and self.score()
+        is_over = scores and self._score_or_save()
         self.progress.resume()
         return is_over
+
+    def _score_or_save(self) -> bool:
+        """Call `score`, which changes no values; save them if it is interrupted."""
+        try:
+            return self.score()
+        except RunStopped:
+            self.save()
+            raise

@@ -79,18 +79,28 @@ class TrainingProgress(UpdateProgress):
         self._learning_rate = learning_rate
         self._begin_epoch()
 
-    def state(self) -> dict[str, float]:
-        """Return what a checkpoint keeps: seconds of training and scoring, tokens."""
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps: seconds, tokens, and the row in progress."""
         return {
             "seconds": self._seconds + time.perf_counter() - self._clock,
             "real_tokens": self.real_tokens,
             "places": self.places,
+            "losses": list(self._losses),
+            "metrics": [
+                [keras.ops.convert_to_numpy(v).tolist() for v in metric.variables]
+                for metric in self.metrics
+            ],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from what a checkpoint kept."""
         self._seconds = float(state["seconds"])
         self.real_tokens, self.places = int(state["real_tokens"]), int(state["places"])
+        # Earlier versions ended a row before each checkpoint.
+        self._losses = [float(loss) for loss in state.get("losses", ())]
+        for metric, values in zip(self.metrics, state.get("metrics", ()), strict=False):
+            for variable, value in zip(metric.variables, values, strict=True):
+                variable.assign(value)
 
     @property
     def real_share(self) -> float:
@@ -113,9 +123,9 @@ class TrainingProgress(UpdateProgress):
         batch = (self.step - 1) % steps + 1
         self._bar.add(1, self._fields, ends=batch == steps)
         every = max(1, steps // _ROWS_AN_EPOCH)
-        return self.end_row() if batch % every == 0 or batch == steps else None
+        return self._end_row() if batch % every == 0 or batch == steps else None
 
-    def end_row(self) -> dict[str, Any] | None:
+    def _end_row(self) -> dict[str, Any] | None:
         found = {metric.name: float(metric.result()) for metric in self.metrics}
         for metric in self.metrics:
             metric.reset_state()

@@ -49,7 +49,7 @@ FINISHED = ".finished.json"  # suffix of the notes about finished runs
 _DEFAULTS, DEFAULTS = "defaults", 2
 # Settings that may differ when a run resumes: the weights do not depend on them.
 _FREE = (
-    *("save_every", "keep", "on_nonfinite", "restarts", "strategy"),
+    *("checkpoint_every", "save_every", "keep", "on_nonfinite", "restarts", "strategy"),
     *("tensorboard", "track", "card", "explain_mistakes"),
 )
 

@@ -644,6 +644,8 @@ def test_more_parts_than_rows_of_a_batch() -> None:
         ("freeze_layers", -1),
         ("lora_rank", 1.5),
         ("save_every", 0),
+        ("checkpoint_every", 0),
+        ("checkpoint_every", "5 minutes"),
         ("keep", 0),
         ("on_nonfinite", "ignore"),
         ("restarts", -1),

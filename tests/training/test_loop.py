@@ -27,6 +27,7 @@ from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.regression import ScaledSquaredError
 from bert_keras.training import epochs as finetuning_loop
 from bert_keras.training import finetune as training
+from bert_keras.training import loop as training_loop
 from bert_keras.training.divergence import Divergence, constant_loss, divergence
 from bert_keras.training.finetune import TrainResult
 from bert_keras.training.progress import TrainingProgress
@@ -103,7 +104,7 @@ def test_a_stopped_run_resumes_and_ends_with_the_same_result(
             run(output)
     kept = tmp_path / ".model.run"
     names = sorted(path.name for path in (kept / "checkpoints").iterdir())
-    assert names == ["step-000000015", "step-000000020"]
+    assert names == ["step-000000020"]  # nothing is due in the first 300 seconds
     assert load_model(kept / "best").task == whole.model.task
     assert files_of(output) == stood
     with monkeypatch.context() as patch:  # while the last epoch is scored
@@ -114,8 +115,9 @@ def test_a_stopped_run_resumes_and_ends_with_the_same_result(
 
         patch.setattr(finetuning_loop.Predictor, "answers", scored)
         with pytest.raises(RunStopped):
-            run(output)
-    assert (kept / "checkpoints" / "step-000000030").is_dir()
+            run(output, checkpoint_every=12, keep=9)
+    names = sorted(path.name for path in (kept / "checkpoints").iterdir())
+    assert names == ["step-000000020", "step-000000024", "step-000000030"]
     assert files_of(output) == stood
     capsys.readouterr()
     found = run(output)
@@ -125,6 +127,55 @@ def test_a_stopped_run_resumes_and_ends_with_the_same_result(
     dev = [row for row in found.history if "dev_loss" in row]
     assert dev == [row for row in whole.history if "dev_loss" in row]
     assert found.report["data"] == whole.report["data"]
+
+
+@pytest.mark.slow
+def test_a_short_run_writes_its_result_alone_unless_it_fails(
+    run: Run, whole: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def written() -> int:
+        return int(Path("/proc/self/io").read_text().split("wchar: ")[1].split()[0])
+
+    def fails(*_: Any, **__: Any) -> Any:
+        loop.append(_[0])
+        raise OSError("no space left")
+
+    before, loop = written(), []
+    result = run(tmp_path / "model")
+    size = sum(len(data) for data in files_of(result.folder).values())
+    assert written() - before < 1.5 * size
+    with monkeypatch.context() as patch:  # after training
+        patch.setattr(training, "finish_run", fails)
+        with pytest.raises(OSError, match="no space left"):
+            run(tmp_path / "failing")
+    kept = tmp_path / ".failing.run"
+    assert [path.name for path in (kept / "checkpoints").iterdir()] == [
+        "step-000000030"
+    ]
+    assert_same_model(run(tmp_path / "failing"), whole)
+    # The folder of the best model is checked.
+    loop[0].best.weights = None
+    note = kept / "best" / "epoch.json"
+    note.parent.mkdir(parents=True)
+    note.write_text('{"epoch": 7}')
+    refused(lambda: loop[0]._assign_best(loop[0].model), "must hold epoch", "epoch 7")
+
+
+def test_when_a_checkpoint_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(training_loop.time, "monotonic", lambda: now[0])
+
+    def due(clock: Any) -> list[int]:
+        ends = {3, 6}
+        return [n for n in range(1, 7) if clock.is_due(n, ends_epoch=n in ends)]
+
+    clocks = [training_loop.CheckpointClock(every) for every in (2, "4", "epoch", "9s")]
+    now[0] = 8.9
+    assert [due(clock) for clock in clocks] == [[2, 4, 6], [4], [3, 6], []]
+    now[0] = 9.0
+    assert due(clocks[3]) == [1, 2, 3, 4, 5, 6]
+    clocks[3].restart()
+    assert due(clocks[3]) == []
 
 
 @pytest.mark.slow

@@ -198,8 +198,8 @@ class PretrainConfig:
     strategy: str = settings.STRATEGY.field()
     rematerialize: bool = settings.REMATERIALIZE.field()
     checkpoint_every: str | int = settings.CHECKPOINT_EVERY.field(
-        help="interval of the checkpoints, from which a killed run resumes: seconds such "
-        "as 300s, or updates such as 500; one is also written at the end",
+        help="interval of the checkpoints, from which a killed run resumes: seconds "
+        "such as 300s, or updates such as 500; one is also written at the end",
         pattern="[1-9][0-9]{0,8}s?",
         form="seconds such as 300s, or a number of updates such as 500",
     )

@@ -18,6 +18,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_keras.checkpoints.checkpoint import Checkpoint, listed
+from bert_keras.checkpoints.unread_files import (
+    ADAPTER,
+    hub_owner,
+    unread_file,
+    unread_weights,
+)
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.atomic import check_path
@@ -69,12 +75,22 @@ def read_checkpoint(path: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
         found = each.find(place)
         if found is not None:
             checkpoint: Checkpoint = getattr(_module(each.module), each.reader)(found)
+            _check_names(checkpoint)
             return checkpoint
     raise CheckpointError(
         f"{folder}: holds no checkpoint: neither {_CONFIG} with {_SAFETENSORS[0]} nor "
         f"bert_config.json with bert_model.ckpt.index nor {_PRESET[0]} nor {_GRAPH} of "
-        f"a BERT{_hint(folder)}"
+        f"a BERT{unread_weights(folder) or _hint(folder)}"
     )
+
+
+def _check_names(checkpoint: Checkpoint) -> None:
+    """Raise if no weight of a checkpoint has a name that is known."""
+    if not checkpoint.shapes:
+        found = listed(list(checkpoint.unrecognized)) or "nothing"
+        raise CheckpointError(
+            f"{checkpoint.path}: holds no weights with the names of a BERT: {found}"
+        )
 
 
 def _module(name: str) -> Any:
@@ -213,6 +229,7 @@ HUB_FILES = (
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
     "*/config.json",
+    ADAPTER,
     # Of KerasHub.
     "bert_keras.json",
     "metadata.json",
@@ -230,6 +247,7 @@ HUB_FILES = (
 # Fetched only if there are no others: repositories that have both usually hold each
 # weight twice.
 HUB_PICKLES = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
+HUB_H5 = ("tf_model*.h5", "tf_model.h5.index.json")
 _HUB = "hf://"
 _REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -262,11 +280,20 @@ def resolve(path: str | os.PathLike[str]) -> Path:
     if os.path.exists(text):
         raise CheckpointError(
             f"{text}: must be a folder or the prefix of a checkpoint; is a file"
+            f"{unread_file(Path(text))}"
         )
-    hint = f"; on the Hugging Face hub it would be {_HUB}{text}"
-    raise CheckpointError(
-        f"{one_line(text)}: no such folder{hint if _HUB_NAME.fullmatch(text) else ''}"
-    )
+    raise CheckpointError(f"{one_line(text)}: no such folder{_hub_hint(text)}")
+
+
+def _hub_hint(text: str) -> str:
+    """Return a hint at the hub's name of a model, or an empty string."""
+    name, at, revision = text.partition("@")
+    owner = hub_owner(name)
+    if owner is not None:
+        text = f"{owner}/{name}{at}{revision}"
+    if not _HUB_NAME.fullmatch(text):
+        return ""
+    return f"; on the Hugging Face hub it would be {_HUB}{text}"
 
 
 def given_prefix(text: str) -> Path | None:
@@ -291,19 +318,25 @@ def _fetched(name: str) -> Path:
     if named is None or ".." in name:
         raise CheckpointError(
             f"a hub name must be {_HUB}owner/name or {_HUB}owner/name@revision; "
-            f"received {one_line(name)}"
+            f"received {one_line(name)}{_hub_hint(name.removeprefix(_HUB))}"
         )
     repository, revision = named.groups()
     folder = _snapshot(name, repository, revision, HUB_FILES)
     if _holds(folder, *_SAFETENSORS, *_PRESET, _GRAPH):
         return folder
-    from bert_keras.checkpoints.pickled_file import check_torch
+    from bert_keras.checkpoints.pickled_file import check_torch, is_readable
 
-    check_torch(f"{name}: has no weights except perhaps pytorch_model.bin, which")
     # The hub's cache names a snapshot after its commit: take the weights of that one.
     if _COMMIT.fullmatch(folder.name):
         revision = folder.name
-    return _snapshot(name, repository, revision, (*HUB_FILES, *HUB_PICKLES))
+    if is_readable():
+        found = _snapshot(name, repository, revision, (*HUB_FILES, *HUB_PICKLES))
+        if any(found.glob("pytorch_model*")):
+            return found
+    found = _snapshot(name, repository, revision, (*HUB_FILES, *HUB_H5))
+    if not any(found.glob("tf_model*")):
+        check_torch(f"{name}: has no weights except perhaps pytorch_model.bin, which")
+    return found
 
 
 def _snapshot(

@@ -23,6 +23,7 @@ from bert_keras.checkpoints.checkpoint import (
     as_checkpoint_error,
 )
 from bert_keras.errors import CheckpointError, one_line
+from bert_keras.files.lfs import check_no_pointer
 
 _MOST_GROUPS = 100_000  # BERT-large has about 1,000
 _DEEPEST = 12
@@ -97,6 +98,7 @@ def _opened(path: Path) -> Iterator[Any]:
     """Open an HDF5 file; a broken one raises a CheckpointError."""
     import h5py
 
+    check_no_pointer(path)
     with (
         as_checkpoint_error(f"{path}: broken or truncated", *_BROKEN),
         h5py.File(path, "r", locking=False) as file,

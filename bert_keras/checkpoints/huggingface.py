@@ -1,13 +1,15 @@
 """Hugging Face folders: `config.json` and `model.safetensors`, read and written.
 
-Source: Hugging Face transformers, `configuration_bert.py` and `modeling_bert.py`.
-`pytorch_model.bin` is read as data only (`pickled_file`).
+Source: Hugging Face transformers, `configuration_bert.py` and `modeling_bert.py`; of
+release 4, `modeling_tf_bert.py` and `modeling_tf_utils.py`. `pytorch_model.bin` is read
+as data only (`pickled_file`), `tf_model.h5` by `h5_file`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from bert_keras.checkpoints.safetensors_file import (
     stored_tensors,
     write_tensors,
 )
+from bert_keras.checkpoints.unread_files import check_no_adapter, unread_weights
 from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.atomic import replaced_file
 from bert_keras.files.json_file import read_json
@@ -41,25 +44,40 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLE = "pytorch_model.bin"
 PICKLE_INDEX = "pytorch_model.bin.index.json"
+H5 = "tf_model.h5"
+H5_INDEX = "tf_model.h5.index.json"
 _BERT_KEYS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+
+
+# Before the name of a class in TensorFlow and Flax.
+_OTHER_CODE = re.compile("^(?:TF|Flax)(?=Bert|EncoderDecoder)")
 
 
 def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
     """Open a Hugging Face folder; weights are read on demand.
 
     Args:
-        folder: holds `config.json`, and `model.safetensors` or the shards that
-            `model.safetensors.index.json` names; or `pytorch_model.bin`, where torch
-            is installed. float16, bfloat16 and float64 become float32.
+        folder: holds `config.json` and `model.safetensors`; or `pytorch_model.bin`,
+            where torch is installed; or `tf_model.h5`; or the shards that an index such
+            as `model.safetensors.index.json` names. float16, bfloat16 and float64
+            become float32. Names may have one prefix, such as `module.`.
 
     Raises errors as `read_checkpoint` does.
     """
     folder = Path(folder)
+    check_no_adapter(folder)
     raw = read_json(folder / CONFIG)
+    if isinstance(raw.get("architectures"), list):  # torch's classes of the same models
+        raw["architectures"] = [
+            _OTHER_CODE.sub("", name) if isinstance(name, str) else name
+            for name in raw["architectures"]
+        ]
     check_is_bert(raw, place=str(folder / CONFIG))
     sizes = raw["encoder"] if is_encoder_decoder(raw) else raw
     config = bert_config(sizes, path=folder / CONFIG)
-    chosen, unrecognized, notes = _sorted_out(_tensors(folder), raw)
+    tensors, told = _tensors(folder)
+    chosen, unrecognized, notes = _sorted_out(tensors, raw, place=folder)
+    notes[:0] = told
     types = sorted({tensor.dtype for tensor in chosen.values()} - {"F32"})
     if types:
         notes.append(f"weights stored as {', '.join(types)} are read as float32")
@@ -174,33 +192,72 @@ def _check_is_bert(
             raise CheckpointError(f"{place}: `{key}` is not supported")
 
 
-def _tensors(folder: Path) -> dict[str, StoredTensor]:
-    """Return every tensor of a folder by its name in the file."""
+def _tensors(folder: Path) -> tuple[dict[str, StoredTensor], list[str]]:
+    """Return every tensor of a folder by its name in the file, and notes.
+
+    Where both a pickle and `tf_model.h5` are there, the pickle is read if torch is
+    installed, as transformers does.
+    """
     if os.path.isfile(folder / WEIGHTS):
-        return stored_tensors(folder / WEIGHTS)
+        return stored_tensors(folder / WEIGHTS), []
     if os.path.isfile(folder / INDEX):
-        return _sharded(folder / INDEX, stored_tensors)
+        return _sharded(folder / INDEX, stored_tensors), []
     from bert_keras.checkpoints import pickled_file
 
-    if os.path.isfile(folder / PICKLE):
-        return pickled_file.stored_tensors(folder / PICKLE)
-    if os.path.isfile(folder / PICKLE_INDEX):
-        return _sharded(folder / PICKLE_INDEX, pickled_file.stored_tensors)
-    raise CheckpointError(f"{folder}: holds no {WEIGHTS}")
+    pickle = _first_file(folder, PICKLE, PICKLE_INDEX)
+    h5 = _first_file(folder, H5, H5_INDEX)
+    reader: _Reader = pickled_file.stored_tensors
+    path, other = pickle, h5
+    if h5 is not None and (pickle is None or not pickled_file.is_readable()):
+        path, other, reader = h5, pickle, _h5_tensors
+    if path is None:
+        raise CheckpointError(f"{folder}: holds no {WEIGHTS}{unread_weights(folder)}")
+    tensors = _sharded(path, reader) if path.suffix == ".json" else reader(path)
+    return tensors, [f"{other.name} is not read: {path.name} is"] if other else []
 
 
-def _sharded(
-    path: Path, stored: Callable[[Path], dict[str, StoredTensor]]
-) -> dict[str, StoredTensor]:
+def _first_file(folder: Path, *files: str) -> Path | None:
+    return next((folder / name for name in files if (folder / name).is_file()), None)
+
+
+_Reader = Callable[[Path], dict[str, StoredTensor]]
+
+
+def _h5_tensors(path: Path) -> dict[str, StoredTensor]:
+    """Return the tensors of a `tf_model.h5` by the names of their variables.
+
+    Keras stores a variable below each layer that uses it, whose name precedes the
+    variable's. A shard has the variables alone, without the model's scope.
+    """
+    from bert_keras.checkpoints import h5_file
+
+    arrays = h5_file.stored_arrays(path)
+    is_shard = path.name != H5
+    tensors: dict[str, StoredTensor] = {}
+    for place, array in arrays.items():
+        name = place if is_shard else place.partition("/")[2]
+        kept = tensors.setdefault(name, array)
+        if kept is not array and not kept.equals(array):
+            raise CheckpointError(
+                f"{path}: {one_line(name)} has other values in {one_line(kept.name)} "
+                f"and {one_line(place)}"
+            )
+    return tensors
+
+
+def _sharded(path: Path, stored: _Reader) -> dict[str, StoredTensor]:
     """Return every tensor of the shards that an index names."""
     index = read_json(path).get("weight_map")
     if not isinstance(index, dict) or not all(
         isinstance(shard, str) for shard in index.values()
     ):
         raise CheckpointError(f"{path}: `weight_map` must map names to file names")
+    # TensorFlow's index has the scope of the model before each name, its shards not.
+    index = {_without_scope(name): shard for name, shard in index.items()}
     tensors: dict[str, StoredTensor] = {}
     for shard in sorted(set(index.values())):
         for name, tensor in stored(_shard(path, shard)).items():
+            name = _without_scope(name)
             if index.get(name) != shard:
                 raise CheckpointError(
                     f"{path}: {one_line(shard)} holds {one_line(name)}, "
@@ -213,6 +270,13 @@ def _sharded(
             f"{path}: not in the file that the index names: {listed(missing)}"
         )
     return tensors
+
+
+def _without_scope(name: str) -> str:
+    """Return a TensorFlow variable's name without the scope of a TFBert class."""
+    scope, _, rest = name.partition("/")
+    is_scope = names.is_tensorflow(name) and names.is_model_scope(f"{scope}/")
+    return rest if is_scope else name
 
 
 def _shard(index: Path, name: str) -> Path:
@@ -242,7 +306,7 @@ def _shard(index: Path, name: str) -> Path:
 
 
 def _sorted_out(
-    tensors: Mapping[str, StoredTensor], raw: Mapping[str, Any]
+    tensors: Mapping[str, StoredTensor], raw: Mapping[str, Any], *, place: Path
 ) -> tuple[dict[str, StoredTensor], list[str], list[str]]:
     """Return canonical name to tensor; unrecognized names; notes."""
     chosen: dict[str, StoredTensor] = {}
@@ -252,20 +316,74 @@ def _sorted_out(
         canonical, tied = names.from_encoder_decoder, _tied_of_decoder(raw)
         if _has_own_output(raw):  # transformers stores it and does not compute with it
             unread = "decoder.cls.predictions.bias"
+    tensors, notes = _without_prefix(tensors, canonical, place=place)
     for name, tensor in tensors.items():
         if names.is_buffer(name) or name in tied or name == unread:
             continue
         renamed = canonical(name)
         if renamed is None:
-            unrecognized.append(name)
+            unrecognized.append(tensor.name)
         else:
             choose(chosen, renamed.name, tensor, transpose=renamed.transpose)
-    notes = []
     for name in _untied(tensors, chosen, tied):
         unrecognized.append(name)
         kept = chosen[tied[name]].name
         notes.append(f"{name} is not tied to {kept}: its values are left out")
     return chosen, unrecognized, notes
+
+
+def _without_prefix(
+    tensors: Mapping[str, StoredTensor],
+    canonical: Callable[[str], names.Renamed | None],
+    *,
+    place: Path,
+) -> tuple[Mapping[str, StoredTensor], list[str]]:
+    """Return the tensors by names without the prefix of the encoder's, and notes.
+
+    Wrappers put one in front of all names: `module.` (DataParallel), `_orig_mod.`
+    (torch.compile), or an attribute such as `model.` (Lightning).
+    """
+    prefixes = {names.encoder_prefix(name, canonical) for name in tensors} - {None}
+    if not prefixes or "" in prefixes:
+        return tensors, []
+    spelled = listed([f"`{prefix}`" for prefix in sorted(map(str, prefixes))])
+    if len(prefixes) > 1:
+        raise CheckpointError(
+            f"{place}: must hold one BERT; holds weights of several, whose names begin "
+            f"with {spelled}: keep one of them, without this prefix"
+        )
+    prefix = str(prefixes.pop())
+    _check_prefix(prefix, place=place)
+    plain: dict[str, StoredTensor] = {}
+    for name, tensor in tensors.items():
+        short = name.removeprefix(prefix)
+        if short in plain:
+            raise CheckpointError(
+                f"{place}: {one_line(plain[short].name)} and {one_line(tensor.name)} "
+                f"are one name without {spelled}"
+            )
+        plain[short] = tensor
+    if names.is_model_scope(prefix):
+        return plain, []
+    return plain, [f"the names of the weights begin with {spelled}, which is ignored"]
+
+
+# What stands before the names of other models that have BERT's, but compute otherwise.
+_OTHER_MODELS = frozenset(
+    "albert camembert data2vec_text deberta distilbert electra ernie esm layoutlm "
+    "longformer megatron_bert mpnet mra nezha rembert roberta roformer splinter "
+    "xlm_roberta xmod yoso".split()
+)
+
+
+def _check_prefix(prefix: str, *, place: Path) -> None:
+    """Raise if a prefix is that of another kind of model."""
+    for part in re.split("[./]", prefix):
+        if part.removeprefix("tf_") in _OTHER_MODELS:
+            raise CheckpointError(
+                f"{place}: must be a BERT; the names of the weights begin with "
+                f"`{one_line(prefix)}`, of another model"
+            )
 
 
 def _has_own_output(raw: Mapping[str, Any]) -> bool:

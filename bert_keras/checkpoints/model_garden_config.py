@@ -19,6 +19,7 @@ from bert_keras.checkpoints.tensorflow_checkpoint import BrokenError, fields
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.json_file import parse_json
+from bert_keras.files.lfs import check_no_pointer
 
 PARAMS = "params.yaml"
 METADATA = "keras_metadata.pb"
@@ -148,6 +149,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping in a YAML file; Python type tags are rejected."""
     import yaml  # only for files of train.py
 
+    check_no_pointer(path)
     broken = (OSError, ValueError, RecursionError, yaml.YAMLError)
     with as_checkpoint_error(f"{path}: not a YAML file", *broken):
         if path.stat().st_size > _MOST_YAML_BYTES:
@@ -166,6 +168,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 def _layer(path: Path) -> dict[str, Any] | None:
     """Return the settings of the BertEncoder among the objects that Keras saved."""
     others = []
+    check_no_pointer(path)
     # Text that is not JSON, or not the JSON that Keras writes, is also broken.
     with as_checkpoint_error(f"{path}: broken", BrokenError, OSError, *_NOT_KERAS):
         if path.stat().st_size > _MOST_BYTES:

@@ -180,6 +180,7 @@ _COUNTERS = {"global_step", "beta1_power", "beta2_power", "good_steps", "loss_sc
 # No leading zero: two spellings of one layer would break the round trip.
 _NUMBER = "(?:0|[1-9][0-9]{0,3})"
 _OUR_NUMBER = re.compile(rf"(?<=^bert/encoder/layer_){_NUMBER}(?=/)")
+_MOST_STEPS = 12  # of a name; no weight has more
 _OWN = re.compile(r"[A-Za-z0-9_.\-]{1,99}(/[A-Za-z0-9_.\-]{1,99}){1,9}")
 
 
@@ -230,6 +231,29 @@ class _Spelling:
         return theirs.replace("#", number.group()) if number else theirs
 
 
+# TensorFlow's names in transformers up to release 4: `tf_model.h5`, and safetensors of
+# the format `tf`. Embeddings are named for the variable of their layer.
+_TENSORFLOW_SUFFIX = ":0"
+_MODEL_SCOPE = re.compile(r"tf_bert\w*/")
+_TABLE_VARIABLE = re.compile(r"(?<=_embeddings)/(?:embeddings|weight)$")
+_MAIN_LAYERS = re.compile(r"(?<![^/])(?:mlm|nsp)___cls(?=/)")
+
+
+def _plain_tensorflow(name: str) -> str:
+    return _TABLE_VARIABLE.sub("", _MAIN_LAYERS.sub("cls", name))
+
+
+def _of_tensorflow(name: str) -> str:
+    name = name.replace("/layer_#", "/layer_._#")
+    return name.replace("/output_bias", "/bias")
+
+
+_TENSORFLOW = _Spelling(
+    {name: _of_tensorflow(name) for name in TABLE},
+    r"^bert/encoder/layer_\._",
+    lacks="transformers' TFBert classes have no weight",
+    plain=_plain_tensorflow,
+)
 _HUGGINGFACE = _Spelling(
     TABLE, r"^bert\.encoder\.layer\.", lacks="no weight of BERT or of a head is"
 )
@@ -255,20 +279,64 @@ def from_huggingface(name: str) -> Renamed | None:
     """Return the canonical name of a Hugging Face weight, or `None` if it has none.
 
     With or without the prefix `bert.`; LayerNorm as `weight`, `bias` or, in older
-    files, `gamma`, `beta`. A name with a slash is a canonical name that Hugging Face
-    has no name for (see `to_huggingface`).
+    files, `gamma`, `beta`. Names of the TensorFlow and Flax classes of transformers 4
+    are read too. Another name with a slash is a canonical name that Hugging Face has no
+    name for (see `to_huggingface`).
     """
+    if is_tensorflow(name):
+        name = name.removesuffix(_TENSORFLOW_SUFFIX)
+        if name.startswith(("embeddings/", "encoder/", "pooler/")):
+            name = f"bert/{name}"
+        ours = _TENSORFLOW.canonical(name)
+        return None if ours is None else Renamed(ours, False)
     if "/" in name:
         known = name.startswith(("bert/", "cls/")) or name in TABLE
         return None if known or not _OWN.fullmatch(name) else Renamed(name, False)
     if name.startswith(("embeddings.", "encoder.", "pooler.")):
         name = f"bert.{name}"
-    if name.endswith(".LayerNorm.gamma"):
-        name = name.removesuffix("gamma") + "weight"
-    elif name.endswith(".LayerNorm.beta"):
-        name = name.removesuffix("beta") + "bias"
-    ours = _HUGGINGFACE.canonical(name)
-    return None if ours is None else Renamed(ours, ours.endswith("/kernel"))
+    scope, _, part = name.rpartition(".")
+    kind = next((k for k in _OTHER_PARTS if scope.endswith(k)), "")
+    ours = _HUGGINGFACE.canonical(f"{scope}.{_OTHER_PARTS[kind].get(part, part)}")
+    if ours is None:
+        return None
+    return Renamed(ours, ours.endswith("/kernel") and part != "kernel")
+
+
+# The end of a scope: other names of its parts, of older files and of Flax.
+_OTHER_PARTS = {
+    ".LayerNorm": {"gamma": "weight", "beta": "bias", "scale": "weight"},
+    "_embeddings": {"embedding": "weight"},
+    "": {"kernel": "weight"},
+}
+
+
+def is_tensorflow(name: str) -> bool:
+    """Return whether a name in a Hugging Face file is a TensorFlow variable's."""
+    return name.endswith(_TENSORFLOW_SUFFIX)
+
+
+def is_model_scope(prefix: str) -> bool:
+    """Return whether a prefix is the scope that a TFBert class gives its variables."""
+    return bool(_MODEL_SCOPE.fullmatch(prefix))
+
+
+def encoder_prefix(name: str, canonical: Callable[[str], Renamed | None]) -> str | None:
+    """Return what stands before the name of an encoder's weight; `None` if it is none.
+
+    Example:
+        >>> encoder_prefix("module.bert.pooler.dense.bias", from_huggingface)
+        'module.'
+    """
+    step = "/" if is_tensorflow(name) else "."
+    start = 0
+    for _ in range(_MOST_STEPS):
+        found = canonical(name[start:])
+        if found is not None and found.name.startswith("bert/"):
+            return name[:start]
+        start = name.find(step, start) + 1
+        if not start:
+            return None
+    return None
 
 
 def to_huggingface(name: str, *, prefix: bool = True) -> Renamed:
@@ -455,7 +523,6 @@ _HUB_SPELLINGS = [
     _Spelling(_SAME | names, f"{layers}/layer_", lacks="TF-Hub's BERT has no weight")
     for names, layers in ((_HUB, "transformer"), (_OLD_HUB, "encoder"), ({}, "encoder"))
 ]
-_MOST_STEPS = 12  # of a name; no weight has more
 to_hub = _HUB_SPELLINGS[0].spelled
 
 

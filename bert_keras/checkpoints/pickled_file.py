@@ -17,6 +17,7 @@ import numpy as np
 
 from bert_keras.checkpoints.checkpoint import Block, StoredTensor, as_checkpoint_error
 from bert_keras.errors import CheckpointError, one_line
+from bert_keras.files.lfs import check_no_pointer
 
 _SAFE_SINCE = (2, 6)
 # torch's names of types, and those of safetensors.
@@ -43,6 +44,7 @@ class PickledTensor(StoredTensor):
 
 def stored_tensors(path: Path) -> dict[str, StoredTensor]:
     """Return the tensors of one file by name; torch maps them where it can."""
+    check_no_pointer(path)
     torch = check_torch(f"{path}:")
     _check_packing(path)
     try:
@@ -110,6 +112,15 @@ def check_torch(what: str) -> Any:
     if found is None or tuple(map(int, found.groups())) < _SAFE_SINCE:
         raise CheckpointError(f"{why}; found {torch.__version__}")
     return torch
+
+
+def is_readable() -> bool:
+    """Return whether torch is installed in a release that is trusted with a pickle."""
+    try:
+        check_torch("")
+    except CheckpointError:
+        return False
+    return True
 
 
 def _is_plain(torch: Any, tensor: Any) -> bool:

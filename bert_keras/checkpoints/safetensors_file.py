@@ -19,6 +19,7 @@ from safetensors.numpy import save_file
 
 from bert_keras.checkpoints.checkpoint import Block, StoredTensor, as_checkpoint_error
 from bert_keras.errors import CheckpointError
+from bert_keras.files.lfs import check_no_pointer
 
 _WRITTEN = ("float32", "float16")
 _BROKEN = (OSError, SafetensorError, UnicodeDecodeError)
@@ -53,6 +54,7 @@ def opened(path: Path) -> Iterator[Any]:
 
     The length of the header is checked first, so that a false one costs no memory.
     """
+    check_no_pointer(path)
     with as_checkpoint_error(f"{path}: broken or truncated", *_BROKEN):
         with open(path, "rb") as raw:
             start = raw.read(8)

@@ -25,6 +25,7 @@ import numpy as np
 
 from bert_keras.checkpoints.checkpoint import Block, Shape, StoredTensor
 from bert_keras.errors import CheckpointError, one_line, reason_of
+from bert_keras.files.lfs import check_no_pointer
 
 
 class BrokenError(Exception):
@@ -125,6 +126,7 @@ class Variable(StoredTensor):
             raise CheckpointError(f"{self.file.parent}: holds no {self.file.name}")
         wanted = math.prod(self.shape) * np.dtype(_STORED[self.dtype]).itemsize
         if self.size != wanted or self.offset + wanted > self.file.stat().st_size:
+            check_no_pointer(self.file)
             raise CheckpointError(
                 f"{self.file}: broken or truncated: {self.name} of shape "
                 f"{list(self.shape)} is missing"
@@ -181,6 +183,7 @@ class Variable(StoredTensor):
     def _data(self) -> bytes:
         with open(self.file, "rb") as file:
             if self.offset + self.size > os.fstat(file.fileno()).st_size:
+                check_no_pointer(self.file)
                 raise BrokenError(f"{self.name} is truncated")
             file.seek(self.offset)
             return _read_exactly(file, self.size)
@@ -220,6 +223,7 @@ def read_index(prefix: Path) -> dict[str, Variable]:
     path = Path(f"{prefix}.index")
     if not os.path.isfile(path):
         raise CheckpointError(f"{prefix}: holds no {path.name}")
+    check_no_pointer(path)
     with refused(f"{path}: broken or not a TensorFlow checkpoint"):
         if path.stat().st_size > _MOST_INDEX_BYTES:
             raise BrokenError(f"more than {_MOST_INDEX_BYTES:,} bytes")

@@ -3,7 +3,7 @@
 Python's own `json` spends memory and time on input that no model needs: numbers of any
 length, nesting until the stack is full, NaN, lone surrogates, which no file can store
 as text, and duplicate keys, of which it drops one value. Here each of these is an
-error. Of this package only the errors are imported.
+error.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from bert_keras.errors import BertKerasError, CheckpointError, one_line
+from bert_keras.files.lfs import POINTER, REMEDY
 
 _MOST_BYTES = 32 << 20  # a tokenizer.json of 250,000 tokens has 9 MB
 _MOST_DIGITS = 40  # Hugging Face writes 1e30 as an integer
@@ -74,6 +75,8 @@ def read_json(
     try:
         with open(path, "rb") as file:
             data = file.read(_MOST_BYTES + 1)
+        if data.startswith(POINTER):
+            raise error(f"{place}: is {REMEDY}")
         if len(data) > _MOST_BYTES:
             raise error(f"{place}: must hold at most {_MOST_BYTES:,} bytes")
         value = parse_json(data.decode("utf-8"))

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, cast
 
 from bert_keras.errors import DataError, reason_of
 from bert_keras.files.filesystems import guarded, opened
+from bert_keras.files.lfs import POINTER, REMEDY
 from bert_keras.settings import check_choice
 
 ERRORS = ("strict", "replace")
@@ -100,6 +101,7 @@ _NO_TEXT = {
     b"\xd0\xcf\x11\xe0": f"an Excel workbook: {_AS_CSV}",
     b"SQLite": f"an SQLite database: {_AS_CSV}",
     b"%PDF-": "a PDF document: save its text",
+    POINTER: REMEDY,
 }
 _ARCHIVES = {
     "xl/workbook.xml": f"an Excel workbook: {_AS_CSV}",
@@ -110,7 +112,7 @@ _ARCHIVES = {
 
 
 def _unpacked(path: str, file: io.BufferedReader) -> BinaryIO:
-    start = file.peek(6)
+    start = file.peek(len(POINTER))
     if start.startswith(b"\x1f\x8b"):
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
     if start.startswith(b"PK\x03\x04"):

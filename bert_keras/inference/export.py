@@ -27,6 +27,7 @@ from bert_keras.errors import (
 )
 from bert_keras.files.atomic import check_path, new_folder, replaced_folder
 from bert_keras.files.json_file import json_text
+from bert_keras.files.lfs import check_no_pointer
 from bert_keras.inference.frozen_model import FrozenModel, gains_by_freezing
 from bert_keras.inference.saved_model_folder import ANSWERS, EXTRA, GRAPH, versions
 from bert_keras.inference.warmup import (
@@ -267,6 +268,7 @@ def meta_graphs(folder: Path) -> list[Any]:
     Raises:
         CheckpointError: it is missing or broken.
     """
+    check_no_pointer(folder / GRAPH)
     try:
         read = (folder / GRAPH).read_bytes()
         found = list(saved_model_pb2.SavedModel.FromString(read).meta_graphs)

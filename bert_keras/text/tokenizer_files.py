@@ -17,6 +17,7 @@ from typing import Any
 from bert_keras.errors import CheckpointError, ConfigError, received, shown
 from bert_keras.files.atomic import replaced_file
 from bert_keras.files.json_file import read_json
+from bert_keras.files.lfs import check_no_pointer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 REQUIRED_TOKENS = SPECIAL_TOKENS[:4]
@@ -74,6 +75,7 @@ def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
 
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return the text of a file."""
+    check_no_pointer(path)
     try:
         with open(path, "rb") as file:
             return file.read().decode("utf-8")

@@ -829,7 +829,8 @@ def test_pickles_are_fetched_if_there_is_nothing_else(
             CheckpointError, match="^hf://o/n@main: has no weights except"
         ):
             resolve("hf://o/n@main")
-        assert asked == [list(formats.HUB_FILES)]
+        wanted = [*formats.HUB_FILES, *formats.HUB_H5]
+        assert asked == [list(formats.HUB_FILES), wanted]
         return
     assert resolve("hf://o/n@main") == tmp_path
     assert (tmp_path / "pytorch_model.bin").is_file()
@@ -850,6 +851,8 @@ def test_a_pickle_is_of_the_revision_of_the_other_files(
 
     def download(name: str, *, revision: Any, allow_patterns: list[str]) -> str:
         asked.append(revision)
+        if "pytorch_model*.bin" in allow_patterns:
+            (snapshot / "pytorch_model.bin").write_bytes(b"a pickle")
         return str(snapshot)
 
     fake_hub(monkeypatch, download)

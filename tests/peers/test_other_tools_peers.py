@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from bert_keras.inference.embedder import embed
+from bert_keras.inference.model_folder import load_model
 from tests.conftest import SHARED
 
 torch = pytest.importorskip("torch")
@@ -54,3 +55,16 @@ def test_an_encoder_gives_the_same_vectors(cases: Path) -> None:
     mask = mask[..., None]
     wanted = (outputs.last_hidden_state * mask).sum(1) / mask.sum(1)
     np.testing.assert_allclose(embed(folder, texts), wanted, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "kind", ["09-prefix/model", "09-prefix/orig_mod", "11-tf-safetensors/model"]
+)
+def test_renamed_weights_give_the_same_logits(cases: Path, kind: str) -> None:
+    """The weights are the same in each folder; transformers reads them under its names."""
+    texts = [text for pair in PAIRS for text in pair]
+    plain = cases / "06-upper-case-entry/model"
+    outputs, _ = theirs("AutoModelForSequenceClassification", plain, texts)
+    model = load_model(cases / kind)
+    found = model(model.preprocessor(texts))
+    np.testing.assert_allclose(found, outputs.logits, atol=1e-5, rtol=0)

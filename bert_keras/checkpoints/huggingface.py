@@ -325,11 +325,32 @@ def _sorted_out(
             unrecognized.append(tensor.name)
         else:
             choose(chosen, renamed.name, tensor, transpose=renamed.transpose)
+    notes += _turned_kernels(chosen)
     for name in _untied(tensors, chosen, tied):
         unrecognized.append(name)
         kept = chosen[tied[name]].name
         notes.append(f"{name} is not tied to {kept}: its values are left out")
     return chosen, unrecognized, notes
+
+
+_WORDS = "bert/embeddings/word_embeddings"
+_INNER = "bert/encoder/layer_0/intermediate/dense/kernel"
+
+
+def _turned_kernels(chosen: Mapping[str, StoredTensor]) -> list[str]:
+    """Transpose kernels that have TensorFlow's names and torch's layout; return notes.
+
+    Converters that only rename leave kernels as [out, in]. The intermediate layer shows
+    it, unless it is as wide as the hidden states.
+    """
+    table, inner = (chosen.get(name) for name in (_WORDS, _INNER))
+    if table is None or inner is None or inner.transposed or len(inner.shape) != 2:
+        return []
+    if table.shape[-1] == inner.shape[0] or table.shape[-1] != inner.shape[1]:
+        return []
+    for name, tensor in chosen.items():
+        tensor.transposed = name.endswith("/kernel")
+    return ["kernels are stored as torch stores them, under names of TensorFlow"]
 
 
 def _without_prefix(

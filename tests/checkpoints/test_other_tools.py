@@ -71,6 +71,23 @@ def test_variables_of_two_layers_must_agree(tmp_path: Path) -> None:
     refused(lambda: read_checkpoint(folder), "tf_model.h5", place, "has other values")
 
 
+def test_kernels_that_were_only_renamed(spam_folder: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(spam_folder, tmp_path / "a"))
+    known = {"weight": "kernel"}
+    tensors = {}
+    for name, value in load_file(folder / "model.safetensors").items():
+        scope, _, part = name.replace("layer.", "layer_._").rpartition(".")
+        norm = scope.endswith("LayerNorm")
+        part = {"weight": "gamma", "bias": "beta"}[part] if norm else part
+        part = part if scope.endswith("_embeddings") else known.get(part, part)
+        scope = scope.replace(".", "/").replace("layer_/_", "layer_._")
+        tensors[f"{scope}/{part}:0"] = value
+    save_file(tensors, folder / "model.safetensors")
+    checkpoint = read_checkpoint(folder)
+    same(checkpoint.arrays, read_checkpoint(spam_folder).arrays)
+    assert "under names of TensorFlow" in checkpoint.notes[0]
+
+
 def test_a_pickle_is_read_before_h5_if_torch_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

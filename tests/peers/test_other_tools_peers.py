@@ -61,7 +61,7 @@ def test_an_encoder_gives_the_same_vectors(cases: Path) -> None:
     "kind", ["09-prefix/model", "09-prefix/orig_mod", "11-tf-safetensors/model"]
 )
 def test_renamed_weights_give_the_same_logits(cases: Path, kind: str) -> None:
-    """The weights are the same in each folder; transformers reads them under its names."""
+    """All have the same weights; transformers reads them under its own names."""
     texts = [text for pair in PAIRS for text in pair]
     plain = cases / "06-upper-case-entry/model"
     outputs, _ = theirs("AutoModelForSequenceClassification", plain, texts)

@@ -14,6 +14,7 @@ from typing import Any
 
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.files.json_file import json_text, read_json
+from bert_keras.report.changed_answers import changed_answers, noted_mistakes
 from bert_keras.report.curves import compared_curves
 from bert_keras.report.page import (
     plain_scores,
@@ -22,11 +23,16 @@ from bert_keras.report.page import (
     words,
     write_file,
 )
-from bert_keras.report.tables import Table, interval_bar, interval_of, union
+from bert_keras.report.report import data_sets, importance
+from bert_keras.report.tables import Part, Table, interval_bar, interval_of, union
 
 RUN = "comparison.json"
 _UNKNOWN = "–"
 _NOT_COMPARED = ("best_epoch_dev_loss", "training_seconds")  # differ by chance
+_MOST_CLASSES = 15  # whose scores differ most; all follow, folded
+# Not in notes of earlier versions.
+_OPTIONAL = {"best_score": "", "command": ""}
+_OPTIONAL_OBJECTS = ("digests", "per_class", "mistakes")
 
 
 def write_run(folder: str | os.PathLike[str], report: Mapping[str, Any]) -> None:
@@ -36,20 +42,21 @@ def write_run(folder: str | os.PathLike[str], report: Mapping[str, Any]) -> None
         folder: of the report.
         report: the arguments of `write_report`.
     """
-    scores = {
-        split: plain_scores(values)
-        for split, values in report["scores"].items()
-        if split not in ("runs", "diverged")
-    }
+    names = data_sets(report["scores"])
+    scores = {split: plain_scores(report["scores"][split]) for split in names}
+    mistakes = noted_mistakes(report.get("mistakes", ()))
     best = report.get("best_score", "")
     slices: Mapping[str, Any] = report.get("slices") or {}
     note = {
         "settings": report["settings"],
-        "rows": {
-            split: facts["rows"]
-            for split, facts in report["data"].items()
-            if isinstance(facts, Mapping) and "rows" in facts
+        "rows": _facts(report, "rows"),
+        "digests": _facts(report, "digest"),
+        "per_class": {
+            split: report["scores"][split]["per_class"]
+            for split in names
+            if "per_class" in report["scores"][split]
         },
+        "mistakes": {} if mistakes is None or not names else {names[-1]: mistakes},
         "history": report["history"],
         "scores": scores,
         "best_score": best,
@@ -64,6 +71,15 @@ def write_run(folder: str | os.PathLike[str], report: Mapping[str, Any]) -> None
     (Path(folder) / RUN).write_text(text + "\n", encoding="utf-8")
 
 
+def _facts(report: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return a fact about each data set of a report that has it."""
+    return {
+        split: facts[key]
+        for split, facts in report["data"].items()
+        if isinstance(facts, Mapping) and key in facts
+    }
+
+
 def compare_runs(
     runs: Sequence[str | os.PathLike[str]],
     *,
@@ -72,8 +88,9 @@ def compare_runs(
 ) -> Path:
     """Write a page that compares runs and return its path.
 
-    It has the scores with their intervals, the curves over each other, and the settings
-    that differ.
+    It has the scores with their intervals, the rows whose answer differs from the first
+    run's, the F1 of each class, the curves over each other, and the settings that
+    differ.
 
     Args:
         runs: two or more folders that `train` or `pretrain` wrote.
@@ -99,6 +116,9 @@ def compare_runs(
         "comparison.html",
         title=title,
         scores=_scores(found),
+        notes=_other_rows(found),
+        classes=_classes(found),
+        answers=_answers(found),
         charts=compared_curves({name: run["history"] for name, run in found.items()}),
         settings=_differing({name: _settings(run) for name, run in found.items()}),
         versions=_differing({name: run["environment"] for name, run in found.items()}),
@@ -128,12 +148,14 @@ def _read(folder: Path) -> dict[str, Any]:
             f"must be the folder of a finished run; holds no {RUN}", path=folder
         )
     found: dict[str, Any] = read_json(path, error=DataError)
-    for key in ("settings", "rows", "scores", "intervals", "environment"):
+    found = {**_OPTIONAL, **dict.fromkeys(_OPTIONAL_OBJECTS, {}), **found}
+    required = ("settings", "rows", "scores", "intervals", "environment")
+    for key in (*required, *_OPTIONAL_OBJECTS):
         if not isinstance(found.get(key), dict):
             raise DataError(f"`{key}` must be an object", path=os.fspath(path))
     if not isinstance(found.get("history"), list):
         raise DataError("`history` must be a list", path=os.fspath(path))
-    return {"best_score": "", "command": "", **found}
+    return found
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
@@ -148,7 +170,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
 def _scores(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Table]:
     """Return a table of the runs' scores for each data set, the best score first."""
     tables = {}
-    for split in union([run["scores"] for run in runs.values()]):
+    for split in _by_importance(runs, "scores"):
         scores = {
             name: run["scores"][split]
             for name, run in runs.items()
@@ -174,9 +196,89 @@ def _scores(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Table]:
     return tables
 
 
+def _other_rows(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return a note for each data set whose rows may differ between runs."""
+    notes = {}
+    for split in union([run["scores"] for run in runs.values()]):
+        scored = [run for run in runs.values() if split in run["scores"]]
+        counts = {run["rows"].get(split) for run in scored}
+        digests = {run["digests"].get(split) for run in scored}
+        if len(counts) > 1 or len(digests - {None}) > 1:
+            notes[split] = (
+                f"The rows of {split} are not the same in all runs, and the scores "
+                "differ by the rows, too."
+            )
+        elif None in digests and len(scored) > 1:
+            notes[split] = (
+                f"It is not known whether the rows of {split} are the same: a run was "
+                "written by an earlier version."
+            )
+    return notes
+
+
+def _classes(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Part]]:
+    """Return tables of the F1 of each class in each run, largest difference first."""
+    found = {}
+    for split in _by_importance(runs, "per_class"):
+        tables = {
+            name: run["per_class"][split]
+            for name, run in runs.items()
+            if split in run["per_class"]
+        }
+        rows = []
+        for name in union(tables.values()):
+            values = [_f1(table.get(name, {})) for table in tables.values()]
+            known = [value for value in values if value is not None]
+            spread = max(known) - min(known) if len(known) > 1 else None
+            rows.append((name, [*values, spread]))
+        rows.sort(key=lambda row: -(row[1][-1] or 0.0))
+        columns = [*(f"F1 in {name}" for name in tables), "Difference"]
+        if len(tables) > 1 and any(row[-1] is not None for _, row in rows):
+            parts = [Part("table", Table("Class", columns, rows[:_MOST_CLASSES]))]
+            if len(rows) > _MOST_CLASSES:
+                every, note = (
+                    Table("Class", columns, rows),
+                    f"All {len(rows):,} classes",
+                )
+                parts.append(Part("table", every, note, is_folded=True))
+            found[split] = parts
+    return found
+
+
+def _f1(row: Mapping[str, Any]) -> float | None:
+    """Return the F1 of a class; `None` if it has no rows."""
+    value = row.get("f1")
+    return value if row.get("support") and isinstance(value, float) else None
+
+
+def _answers(runs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Part]]:
+    """Return the rows whose answer differs between the first run and each other."""
+    (one, first), *others = runs.items()
+    found = []
+    for two, other in others:
+        for split, mistakes in first["mistakes"].items():
+            digest = first["digests"].get(split)
+            if (
+                digest
+                and split in other["mistakes"]
+                and (other["digests"].get(split) == digest)
+            ):
+                theirs = other["mistakes"][split]
+                found += changed_answers((one, two), mistakes, theirs)
+    return found
+
+
+def _by_importance(runs: Mapping[str, Mapping[str, Any]], key: str) -> list[str]:
+    """Return the data sets that a note has, tests before dev."""
+    return sorted(union([run[key] for run in runs.values()]), key=importance)
+
+
 def _settings(run: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a run, and the number of rows of its data sets."""
-    rows = {f"rows of {split}": count for split, count in run["rows"].items()}
+    rows = {
+        f"rows of {split}": f"{count:,} ({run['digests'].get(split, 'unknown')})"
+        for split, count in run["rows"].items()
+    }
     settings = {k: v for k, v in run["settings"].items() if k not in _NOT_COMPARED}
     return {**settings, **rows}
 
@@ -187,5 +289,5 @@ def _differing(values: Mapping[str, Mapping[str, Any]]) -> Table | None:
     for key in union(values.values()):
         cells = [found.get(key, _UNKNOWN) for found in values.values()]
         if any(cell != cells[0] for cell in cells):
-            rows.append((key, [str(cell) for cell in cells]))
+            rows.append((key, [_UNKNOWN if x is None else str(x) for x in cells]))
     return Table("", list(values), rows) if rows else None

@@ -87,9 +87,13 @@ def cut(value: object, most: int) -> str:
 
 
 def words(key: object) -> str:
-    """Return a key such as `macro_f1` as words: "Macro F1"; "MRR", "Accuracy@1"."""
-    text = re.sub(r"_at_(\d+)$", r"@\1", str(key))
-    shown = " ".join(_WORDS.get(word, word) for word in text.split("_"))
+    """Return a key such as `macro_f1` as words: "Macro F1"; "MRR", "Accuracy@1".
+
+    What has spaces is already words, which may hold a name of a user.
+    """
+    shown = re.sub(r"_at_(\d+)$", r"@\1", str(key))
+    if " " not in shown:
+        shown = " ".join(_WORDS.get(word, word) for word in shown.split("_"))
     return shown if shown.startswith("chrF") else shown[:1].upper() + shown[1:]
 
 

@@ -110,8 +110,8 @@ def write_report(
     """
     slices = slices or {}
     # The last data set is the one with the mistakes.
-    last = [*(split for split in scores if split not in _NO_SPLITS)][-1:]
-    scores = {split: scores[split] for split in sorted(scores, key=_importance)}
+    last = data_sets(scores)[-1:]
+    scores = {split: scores[split] for split in sorted(scores, key=importance)}
     plain = {split: plain_scores(values) for split, values in scores.items()}
     plain = {split: found for split, found in plain.items() if found}
     splits = {
@@ -120,7 +120,7 @@ def write_report(
             *_curves((curves or {}).get(split, {})),
             *_parts(scores.get(split, {}), mistakes if split in last else ()),
         ]
-        for split in sorted(union([scores, curves or {}, slices]), key=_importance)
+        for split in sorted(union([scores, curves or {}, slices]), key=importance)
     }
     content = render(
         "report.html",
@@ -132,7 +132,7 @@ def write_report(
         learning_curve=_learning_curve(learning_curve, best_score),
         splits=splits,
         is_alone=not any(
-            parts for split, parts in splits.items() if _importance(split) == 1
+            parts for split, parts in splits.items() if importance(split) == 1
         ),
         mistakes=_mistakes(mistakes, *last),
         explanations=explanations,
@@ -146,7 +146,12 @@ def write_report(
     return write_file(path, content)
 
 
-def _importance(split: str) -> int:
+def data_sets(scores: Mapping[str, Any]) -> list[str]:
+    """Return the names among the scores of a run that are data sets."""
+    return [split for split in scores if split not in _NO_SPLITS]
+
+
+def importance(split: str) -> int:
     """Return the place of a split: several runs, then the tests, then dev."""
     return 0 if split == "runs" else 2 if split in ("dev", "diverged") else 1
 

@@ -169,7 +169,7 @@ def _matrix(counts: np.ndarray, names: Sequence[str]) -> Part:
             }
             cells.append(cell if counts[i, j] else None)
         rows.append((names[i], cells))
-    shown = {"names": [names[i] for i in order], "rows": rows, "dense": is_large}
+    shown = {"names": [name for name, _ in rows], "rows": rows, "dense": is_large}
     return Part("matrix", shown, note, is_folded=is_large)
 
 
@@ -183,20 +183,19 @@ def _grouped(counts: np.ndarray) -> np.ndarray:
     np.fill_diagonal(weights, 0.0)
     left, parts = set(range(len(weights))), []
     while left:
-        part, new = set(), {min(left)}
+        part, new = set[int](), {min(left)}
         while new:
             part |= new
             new = {*np.flatnonzero(weights[list(new)].any(axis=0)).tolist()} - part
         left -= part
-        parts.append(np.array(sorted(part)))
-    found = []
-    for part in sorted(parts, key=len, reverse=True):
-        inside = weights[np.ix_(part, part)]
-        if len(part) > 2:
-            _, vectors = np.linalg.eigh(np.diag(inside.sum(axis=0)) - inside)
-            part = part[np.argsort(vectors[:, 1], kind="stable")]
-        found.append(part)
-    return np.concatenate(found)
+        parts.append(sorted(part))
+    found: list[int] = []
+    for classes in sorted(parts, key=len, reverse=True):
+        inside = weights[classes][:, classes]
+        _, vectors = np.linalg.eigh(np.diag(inside.sum(axis=0)) - inside)
+        second = vectors[:, min(1, len(classes) - 1)]
+        found += [classes[place] for place in np.argsort(second, kind="stable")]
+    return np.array(found)
 
 
 def is_square(value: object) -> bool:

@@ -179,7 +179,7 @@ def _settings_of(path: Path) -> dict[str, Any] | None:
 
 
 def _digest(columns: Columns) -> str:
-    """Return a digest of rows that does not depend on their file."""
+    """Return the number of rows and a digest that does not depend on their file."""
     found = hashlib.blake2b(digest_size=8)
     for role in without_slices(columns):
         cells = json.dumps([role, columns[role]], ensure_ascii=True, default=str)
@@ -352,6 +352,7 @@ def _facts(model: TaskModel, columns: Columns, lengths: TextLengths) -> dict[str
         "mean_tokens": round(float(lengths.whole.mean()), 1),
         "longest_tokens": int(lengths.whole.max()),
         "truncated": truncation.cut,
+        "digest": _digest(columns).rpartition(" ")[2],
     }
     if truncation.cut:
         share = truncation.lost / int(lengths.whole.sum())

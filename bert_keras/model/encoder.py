@@ -9,6 +9,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +110,7 @@ def check_not_quantized(model: keras.Model, what: str) -> None:
 REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 # Additional inputs of packed rows: see `packing.pack_rows`.
 PACKED_INPUTS = ("position_ids", "sequence_ids", "cls_positions")
+INPUTS = (*REQUIRED_INPUTS, *PACKED_INPUTS)
 
 
 def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
@@ -117,7 +119,7 @@ def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
     Without `cls_positions` for models that do not read them: Keras 3.12 rejects models
     with an unused input.
     """
-    found = _inputs()
+    found = _inputs(INPUTS)
     if not cls_positions:
         del found["cls_positions"]
     return found
@@ -131,10 +133,10 @@ def choice_inputs() -> dict[str, Any]:
     `position_ids` and `sequence_ids`, are [R, 1, T], and `cls_positions` [B, C] holds
     the start of each choice, -1 if there is none.
     """
-    return _inputs(None)
+    return _inputs(INPUTS, None)
 
 
-def _inputs(*axes: None) -> dict[str, Any]:
+def _inputs(names: Iterable[str], *axes: None) -> dict[str, Any]:
     """Return Keras inputs of a batch dict, with axes before that of the tokens."""
     return {
         name: keras.Input(
@@ -143,7 +145,7 @@ def _inputs(*axes: None) -> dict[str, Any]:
             name=name,
             optional=is_optional(name),
         )
-        for name in (*REQUIRED_INPUTS, *PACKED_INPUTS)
+        for name in names
     }
 
 
@@ -157,13 +159,18 @@ def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     Raises:
         ConfigError: an input that every model needs is left out.
     """
+    check_required(inputs)
+    return with_optional(inputs, names)
+
+
+def check_required(inputs: dict[str, Any]) -> None:
+    """Raise ConfigError if a batch dict lacks an input that every model needs."""
     left_out = [name for name in REQUIRED_INPUTS if name not in inputs]
     if left_out:
         raise ConfigError(
             f"a batch must hold {_listed(REQUIRED_INPUTS)}; without "
             f"{_listed(left_out)}, received {_listed(list(inputs)) or 'no entries'}"
         )
-    return with_optional(inputs, names)
 
 
 def with_optional(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -197,6 +204,29 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
+def encode(
+    embeddings: Any, attention_bias: Any, blocks: Iterable[Any], inputs: dict[str, Any]
+) -> tuple[list[Any], list[Any], Any]:
+    """Run the layers of an encoder on a batch dict.
+
+    Returns:
+        the hidden states from the embeddings on, each [B, T, H]; the attention
+        probabilities of each block, [B, N, T, T]; the attention bias.
+    """
+    bias = attention_bias(inputs["padding_mask"], inputs.get("sequence_ids"))
+    x = embeddings(
+        inputs["token_ids"], inputs["segment_ids"], inputs.get("position_ids")
+    )
+    hidden_states, attentions = [x], []
+    # The first call builds a block, and this scope gives its weights Google's names.
+    with keras.name_scope("encoder"):
+        for block in blocks:
+            x, probabilities = block(x, bias)
+            hidden_states.append(x)
+            attentions.append(probabilities)
+    return hidden_states, attentions, bias
+
+
 def seed_behind(config: BertConfig, seed: int) -> int:
     """Return the first seed that no block and no embedding of an encoder uses.
 
@@ -205,20 +235,29 @@ def seed_behind(config: BertConfig, seed: int) -> int:
     return seed + 8 * (config.num_hidden_layers + 1)
 
 
+# Encoders and their poolers as two layers, see `BertEncoder._apart`. Not attributes of
+# the encoders, which would count and save these weights twice.
+_APART: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
-class BertEncoder(BatchModel, keras.Model):
+class BertEncoder(FromConfig, keras.Model):
     """The BERT encoder as a functional model.
 
     Inputs are a dict of int32 [B, T]: `token_ids`, `segment_ids`, `padding_mask`
-    (1 = real). Rows that hold several texts add `position_ids` and `sequence_ids`
-    [B, T] (which text of the row a token belongs to, from 1; attention never crosses
-    texts) and `cls_positions` [S], where each of the S texts starts, counted through
-    the rows laid end to end.
+    (1 = real), as in KerasHub's `BertBackbone`. A call also accepts rows that hold
+    several texts, with `position_ids` and `sequence_ids` [B, T] (which text of the row
+    a token belongs to, from 1; attention never crosses texts) and `cls_positions` [S],
+    where each of the S texts starts, counted through the rows laid end to end.
 
     Outputs are a dict: `sequence_output` [B, T, H]; `pooled_output`, the pooler's
     vector of each text, [B, H] or [S, H]; if requested, `hidden_states`, a list of L +
     1 [B, T, H] from the embeddings to the last block, and `attentions`, a list of L
     [B, N, T, T].
+
+    Build an own model on `encoder.input` and `encoder.output`, or on the outputs of
+    `encoder(inputs)`. A functional model that does not read `pooled_output` has no
+    pooler; in other models, set `pooler=False`.
 
     Args:
         config: sizes and rates; `config.is_decoder` makes attention causal.
@@ -264,7 +303,7 @@ class BertEncoder(BatchModel, keras.Model):
                 "received 'fused'"
             )
         dtype = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        inputs = batch_inputs(cls_positions=pooler)
+        inputs = _inputs(REQUIRED_INPUTS)
         # Layers are built inside these scopes, which gives weights Google's names.
         with keras.name_scope("bert"):
             embeddings = layers.Embeddings.of(
@@ -273,30 +312,25 @@ class BertEncoder(BatchModel, keras.Model):
             attention_bias = layers.AttentionBias(
                 causal=config.is_decoder, dtype=dtype, name="attention_bias"
             )
-            bias = attention_bias(inputs["padding_mask"], inputs["sequence_ids"])
-            x = embeddings(
-                inputs["token_ids"], inputs["segment_ids"], inputs["position_ids"]
+            blocks = [
+                Block.of(
+                    config,
+                    rematerialize=rematerialize,
+                    attention=attention,
+                    # Eight apart: a block derives several seeds from its own.
+                    seed=moved(seed, 8 * (index + 1)),
+                    dtype=dtype,
+                    name=f"layer_{index}",
+                )
+                for index in range(config.num_hidden_layers)
+            ]
+            hidden_states, attentions, _ = encode(
+                embeddings, attention_bias, blocks, inputs
             )
-            hidden_states, attentions, blocks = [x], [], []
-            with keras.name_scope("encoder"):
-                for index in range(config.num_hidden_layers):
-                    block = Block.of(
-                        config,
-                        rematerialize=rematerialize,
-                        attention=attention,
-                        # Eight apart: a block derives several seeds from its own.
-                        seed=moved(seed, 8 * (index + 1)),
-                        dtype=dtype,
-                        name=f"layer_{index}",
-                    )
-                    blocks.append(block)
-                    x, probabilities = block(x, bias)
-                    hidden_states.append(x)
-                    attentions.append(probabilities)
-            results = {"sequence_output": x}
+            results = {"sequence_output": hidden_states[-1]}
             if pooler:
                 first = layers.FirstTokens(name="first_tokens", dtype=dtype)(
-                    x, inputs["cls_positions"]
+                    hidden_states[-1]
                 )
                 pool = layers.Pooler.of(
                     config,
@@ -329,6 +363,68 @@ class BertEncoder(BatchModel, keras.Model):
             "dtype": keras.dtype_policies.serialize(dtype),
         }
 
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(inputs, dict):
+            return super().__call__(inputs, *args, **kwargs)
+        check_required(inputs)
+        batch = {name: inputs[name] for name in INPUTS if inputs.get(name) is not None}
+        results = super().__call__(batch, *args, **kwargs)
+        if self.pooler is None or not keras.utils.is_keras_tensor(batch["token_ids"]):
+            return results
+        # In a functional model the pooler is a layer beside the encoder, so that only
+        # models that read it train it. `.keras` files of earlier versions, in which the
+        # encoder contains its pooler, need the node of the call above.
+        encoder, pooler = self._apart()
+        results = encoder(batch, *args, **kwargs)
+        pooled = pooler(results["sequence_output"], batch.get("cls_positions"))
+        return {**results, "pooled_output": pooled}
+
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        if not isinstance(inputs, dict) or set(inputs) <= set(REQUIRED_INPUTS):
+            return super().call(inputs, training=training, mask=mask)
+        inputs = {name: ops.convert_to_tensor(x, "int32") for name, x in inputs.items()}
+        hidden_states, attentions, _ = self._encode(inputs, self.blocks)
+        results = {"sequence_output": hidden_states[-1]}
+        if self.pooler is not None:
+            starts = inputs.get("cls_positions")
+            first = layers.first_tokens(hidden_states[-1], starts)
+            results["pooled_output"] = self.pooler(first)
+        extra = {"hidden_states": hidden_states, "attentions": attentions}
+        return results | {name: extra[name] for name in self._settings["outputs"]}
+
+    def compute_output_spec(
+        self, inputs: Any, training: bool | None = None, mask: Any = None
+    ) -> Any:
+        if not isinstance(inputs, dict):
+            return super().compute_output_spec(inputs)
+        # Only the number of pooled texts depends on how rows are packed.
+        padded = {name: inputs[name] for name in REQUIRED_INPUTS}
+        results = super().compute_output_spec(padded)
+        if self.pooler is not None and "cls_positions" in inputs:
+            (texts,), pooled = inputs["cls_positions"].shape, results["pooled_output"]
+            results["pooled_output"] = keras.KerasTensor(
+                (texts, *pooled.shape[1:]), dtype=pooled.dtype
+            )
+        return results
+
+    def _apart(self) -> tuple[BertEncoder, layers.PooledTexts]:
+        """Return an encoder of the same layers but the pooler, and the pooler."""
+        found = _APART.get(self)
+        if found is None:
+            results = dict(self.output)
+            del results["pooled_output"]
+            encoder = BertEncoder.__new__(BertEncoder, self.config)
+            super(BertEncoder, encoder).__init__(self.input, results, name=self.name)
+            for name in ("config", "embeddings", "attention_bias", "blocks", "source"):
+                setattr(encoder, name, getattr(self, name))
+            encoder.pooler = None
+            encoder._settings = {**self._settings, "pooler": False}
+            pooler = layers.PooledTexts(
+                self.pooler, dtype=self.pooler.dtype_policy, name=f"{self.name}_pooler"
+            )
+            found = _APART[self] = encoder, pooler
+        return found
+
     def pool(self, inputs: dict[str, Any]) -> Any:
         """Return only the `pooled_output` of a batch dict, [B, H] or [S, H].
 
@@ -337,7 +433,7 @@ class BertEncoder(BatchModel, keras.Model):
         """
         if self.pooler is None:
             raise ConfigError("`pooler` must be True for a pooled output")
-        inputs = complete(inputs, self._inputs_struct)
+        check_required(inputs)
         x, bias = self._below_last(inputs)
         return self.pooler(self._first_tokens(x, bias, inputs))
 
@@ -348,7 +444,7 @@ class BertEncoder(BatchModel, keras.Model):
         read as 0) and, of an encoder with the pooler, `pooled_output`: equal to the
         outputs of these names there, with less work in the last block.
         """
-        inputs = complete(inputs, self._inputs_struct)
+        check_required(inputs)
         x, bias = self._below_last(inputs)
         chosen, _ = self.blocks[-1](x, bias, columns=columns)
         if self.pooler is None:
@@ -357,18 +453,19 @@ class BertEncoder(BatchModel, keras.Model):
         return {"sequence_output": chosen, "pooled_output": pooled}
 
     def _below_last(self, inputs: dict[str, Any]) -> tuple[Any, Any]:
-        """Return what the last block reads of a complete batch dict."""
-        bias = self.attention_bias(inputs["padding_mask"], inputs["sequence_ids"])
-        x = self.embeddings(
-            inputs["token_ids"], inputs["segment_ids"], inputs["position_ids"]
-        )
-        for block in self.blocks[:-1]:
-            x, _ = block(x, bias)
-        return x, bias
+        """Return what the last block reads of a batch dict."""
+        hidden_states, _, bias = self._encode(inputs, self.blocks[:-1])
+        return hidden_states[-1], bias
+
+    def _encode(
+        self, inputs: dict[str, Any], blocks: Iterable[Any]
+    ) -> tuple[list[Any], list[Any], Any]:
+        return encode(self.embeddings, self.attention_bias, blocks, inputs)
 
     def _first_tokens(self, x: Any, bias: Any, inputs: dict[str, Any]) -> Any:
         """Return the last block's output at each text's first token, [B or S, H]."""
-        first, _ = self.blocks[-1](x, bias, inputs["cls_positions"], first_only=True)
+        starts = inputs.get("cls_positions")
+        first, _ = self.blocks[-1](x, bias, starts, first_only=True)
         return first
 
     def token_table(self, inputs: dict[str, Any]) -> Any:

@@ -339,7 +339,7 @@ class TokenEmbedding(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class FirstTokens(keras.layers.Layer):
+class FirstTokens(Configured, keras.layers.Layer):
     """The hidden state of each text's first token, `[CLS]`.
 
     Call: `x` [B, T, H] and, for packed rows, `cls_positions` int32 [S] into the B*T
@@ -386,6 +386,38 @@ class Pooler(Configured, keras.layers.Layer):
 
     def call(self, x: Any) -> Any:
         return self.dense(x)
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class PooledTexts(keras.layers.Layer):
+    """An encoder's pooler as a layer beside the encoder.
+
+    Args:
+        pooler: the encoder's.
+
+    Call: `x` [B, T, H] and, for packed rows, `cls_positions` int32 [S], as of
+    `FirstTokens`. Returns [B, H], or [S, H].
+    """
+
+    def __init__(self, pooler: Pooler, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pooler = pooler
+
+    def build(self, *_: Any) -> None:
+        if not self.pooler.built:
+            self.pooler.build()
+
+    def call(self, x: Any, cls_positions: Any = None) -> Any:
+        return self.pooler(first_tokens(x, cls_positions))
+
+    def get_config(self) -> dict[str, Any]:
+        pooler = keras.saving.serialize_keras_object(self.pooler)
+        return {**super().get_config(), "pooler": pooler}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> PooledTexts:
+        pooler = keras.saving.deserialize_keras_object(config["pooler"])
+        return cls(**{**config, "pooler": pooler})
 
 
 class EveryToken:

@@ -1,8 +1,11 @@
 """`BertEncoder`: names, counts, invariances, outputs, dtypes, round trips, errors."""
 
 import random
+import warnings
+from pathlib import Path
 
 import keras
+import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -720,3 +723,83 @@ def test_loading_only_draws_weights_that_a_checkpoint_lacks(tmp_path, monkeypatc
     assert after[0] == after[1]
     tiny()
     assert len(drawn) > 2  # and afterwards all is as before
+
+
+# Own models.
+
+
+def own_model(encoder, key, way):
+    """Return a model with a head of its own upon an encoder, in a way of Keras's."""
+    if way == "on its outputs":  # KerasHub's idiom
+        inputs, outputs = encoder.input, encoder.output
+    else:
+        names = ("token_ids", "segment_ids", "padding_mask")
+        inputs = {n: keras.Input((None,), dtype="int32", name=n) for n in names}
+        outputs = encoder(inputs)
+    x = outputs[key]
+    if key == "sequence_output":
+        x = keras.layers.GlobalAveragePooling1D()(x)
+    model = keras.Model(inputs, keras.layers.Dense(2)(x))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.05), loss)
+    return model
+
+
+def backbone():
+    return keras_hub.models.BertBackbone(
+        vocabulary_size=30,
+        num_layers=2,
+        num_heads=2,
+        hidden_dim=8,
+        intermediate_dim=16,
+        dropout=0.0,
+        max_sequence_length=16,
+    )
+
+
+@pytest.mark.parametrize("make", [tiny, backbone])
+@pytest.mark.parametrize("way", ["on its outputs", "of a call"])
+@pytest.mark.parametrize("key", ["pooled_output", "sequence_output"])
+def test_own_model_as_with_keras_hub(tmp_path, make, way, key):
+    encoder = make()
+    assert set(encoder.input) == {"token_ids", "segment_ids", "padding_mask"}
+    model, batch = own_model(encoder, key, way), padded()
+    with warnings.catch_warnings():
+        if make is backbone:  # trains a pooler that the model does not read
+            warnings.simplefilter("ignore")
+        model.fit(batch, np.array([0, 1, 1, 0]), verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    expected = model.predict(batch, verbose=0)
+    np.testing.assert_array_equal(again.predict(batch, verbose=0), expected)
+    if make is tiny:
+        is_trained = any("pooler" in w.path for w in model.trainable_weights)
+        assert is_trained == (key == "pooled_output")
+
+
+def test_two_encoders_in_a_model():
+    names = ("query", "document")
+    inputs, vectors = {}, []
+    for name in names:
+        own = {
+            n: keras.Input((None,), dtype="int32", name=f"{name}_{n}")
+            for n in ("token_ids", "segment_ids", "padding_mask")
+        }
+        batch = {n.name.removeprefix(f"{name}_"): n for n in own.values()}
+        vectors.append(tiny(name=name)(batch)["pooled_output"])
+        inputs |= {n.name: n for n in own.values()}
+    model = keras.Model(inputs, keras.layers.Dot(1)(vectors))
+    assert len(model.trainable_weights) == 2 * len(tiny().trainable_weights)
+
+
+def test_own_model_of_an_earlier_version():
+    # Written at commit 4404ea9, where encoders had the inputs of packed rows and
+    # contained their poolers: Dense(1) on `encoder(inputs)["pooled_output"]`.
+    path = Path(__file__).parents[1] / "goldens" / "own_model.keras"
+    batch = {
+        "token_ids": np.array([[2, 5, 6, 3], [2, 7, 3, 0]]),
+        "segment_ids": np.zeros((2, 4), int),
+        "padding_mask": np.array([[1, 1, 1, 1], [1, 1, 1, 0]]),
+    }
+    answers = keras.saving.load_model(path)(batch)
+    np.testing.assert_allclose(answers, [[-0.018475682], [-0.018477833]], rtol=1e-5)

@@ -288,3 +288,63 @@ def test_fit(backend, results):
     assert np.isfinite(kept).all()
     assert kept[-1] < kept[0] / 2, kept
     np.testing.assert_allclose(again, kept, rtol=1e-3)
+
+
+# KerasHub's idiom: the same lines upon its backbone and upon ours.
+OWN_MODEL = """
+    import sys
+    import keras, keras_hub, numpy as np
+    from bert_keras import BertConfig, BertEncoder
+
+    def trained(encoder):
+        outputs = keras.layers.Dense(2)(encoder.output["pooled_output"])
+        model = keras.Model(encoder.input, outputs)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.Adam(0.05), loss)
+        batch = {
+            "token_ids": np.array([[2, 7, 8, 3], [2, 9, 3, 0]]),
+            "segment_ids": np.zeros((2, 4), "int32"),
+            "padding_mask": np.array([[1, 1, 1, 1], [1, 1, 1, 0]]),
+        }
+        model.fit(batch, np.array([0, 1]), epochs=20, verbose=0)
+        model.save(sys.argv[1])
+        again = keras.saving.load_model(sys.argv[1])
+        for each in (model, again):
+            assert each.predict(batch, verbose=0).argmax(-1).tolist() == [0, 1]
+
+    keras.utils.set_random_seed(0)
+    trained(
+        keras_hub.models.BertBackbone(
+            vocabulary_size=20,
+            num_layers=1,
+            num_heads=2,
+            hidden_dim=8,
+            intermediate_dim=16,
+            dropout=0.0,
+            max_sequence_length=8,
+        )
+    )
+    config = BertConfig(
+        vocab_size=20,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        hidden_size=8,
+        intermediate_size=16,
+        hidden_dropout_prob=0.0,
+        max_position_embeddings=8,
+    )
+    trained(BertEncoder(config, seed=0))
+    print(keras.config.backend())
+"""
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_own_model_as_with_keras_hub(backend, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(OWN_MODEL), tmp_path / "model.keras"],
+        env={**os.environ, "KERAS_BACKEND": backend},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.stdout.split() == [backend], done.stderr[-4000:]

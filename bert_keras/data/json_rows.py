@@ -63,7 +63,7 @@ def _array_rows(
 ) -> list[tuple[int, dict[str, Any]]]:
     """Return the line and the object of each item of an array, or of an object's `key`.
 
-    In an object all items have the line of the array: only their numbers differ.
+    Items that share a line, or are in an object, are numbered from 1 instead.
     """
     decoder, rows = _decoder(), []
     if key:
@@ -78,6 +78,8 @@ def _array_rows(
         found = list(enumerate(items, 1))
     else:
         found = list(_array_items(path, text, decoder))
+        if len({line for line, _ in found}) < len(found):  # several on a line
+            found = [(number, item) for number, (_, item) in enumerate(found, 1)]
     for line, item in found:
         if not isinstance(item, dict):
             raise DataError("must be one JSON object, {…}", path=path, line=line)

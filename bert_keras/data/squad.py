@@ -1,5 +1,8 @@
 """Questions and answers in the format of SQuAD 1.1 and 2.0: `read_squad`.
 
+A file is SQuAD's JSON, a list of its paragraphs, or has one question per row, as
+`datasets` writes them: JSON, Parquet or CSV with `question`, `context` and `answers`.
+
 Sources: Rajpurkar et al. 2016 (arXiv:1606.05250); Rajpurkar et al. 2018
 (arXiv:1806.03822), which adds `is_impossible` and `plausible_answers`; the latter are
 ignored.
@@ -7,29 +10,36 @@ ignored.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_keras.data.memory import MemoryRows, is_path, source_of
-from bert_keras.data.rows import ColumnNames, read_text
+from bert_keras.data.json_rows import one_object
+from bert_keras.data.memory import MemoryRows, Row, is_path, source_of
+from bert_keras.data.objects import objects_of
+from bert_keras.data.offsets import UNITS, Convert
+from bert_keras.data.rows import ColumnNames, format_of, read_text
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
 from bert_keras.files.parquet import is_parquet
+from bert_keras.runs.progress import say_once
 
 NO_ANSWER, UNKNOWN = -1, -2  # of `place_of`: no answer, or not in the context
 _ROLES = ("id", "question", "context", "answers")
+_KEYS = {"paragraphs", "qas"}  # of SQuAD's articles and paragraphs
 
 
 def read_squad(path: Any, *, columns: ColumnNames | None = None) -> Columns:
     """Return the questions of a SQuAD file, one per row, in their order.
 
     Args:
-        path: the file, possibly gzipped. Or a table in memory, as `as_columns` takes
-            it, with one question per row; its `answers` are those of a file,
-            `(text, start)` pairs, or lists of texts and starts, as in `datasets`.
-        columns: of a table: role (`id`, `question`, `context`, `answers`) to column.
+        path: the file, or a table in memory, as `as_columns` takes it. In rows,
+            `answers` are those of SQuAD's files, `(text, start)` pairs, or lists of
+            texts and starts; or there are columns of a text (`answer_text`, `answer`)
+            and of `answer_start`.
+        columns: of rows: role (`id`, `question`, `context`, `answers`) to column.
 
     Returns:
         Columns of `id`, `question`, `context` and `answers`: a list of (text, start in
@@ -40,20 +50,20 @@ def read_squad(path: Any, *, columns: ColumnNames | None = None) -> Columns:
         DataError: the file is missing, is not SQuAD, or has invalid questions; the
             error has their count and the first ten ids.
     """
-    source = source_of(path)
-    if isinstance(source, MemoryRows):
-        return _columns(source.path, _questions_of_rows(source, columns or {}))
-    if columns:
+    chosen = {role: str(columns[role] or role) for role in columns or {}}
+    place, rows = _articles(source_of(path), list(chosen.values()))
+    if columns and _are_nested(rows):
         raise ConfigError(
             "`columns` must be left out: SQuAD's JSON has its own names; "
             f"received {dict(columns)}"
         )
-    return squad_columns(source, _load(source))
+    return _in_characters(_columns(place, _questions(place, rows, chosen)))
 
 
-def squad_columns(path: str, content: Any) -> Columns:
-    """Return the columns of `read_squad` from the JSON of a file."""
-    return _columns(path, _questions(path, content))
+def is_squad(content: Any) -> bool:
+    """Return whether the JSON of a file has SQuAD's articles or paragraphs."""
+    items = content.get("data") if isinstance(content, dict) else content
+    return isinstance(items, list) and _are_nested(list(enumerate(items)))
 
 
 def read_questions(path: Any) -> Columns | None:
@@ -61,10 +71,14 @@ def read_questions(path: Any) -> Columns | None:
     if not is_path(path) or is_parquet(os.fspath(path)):
         return None
     source = os.fspath(path)
-    content = _load(source)
-    if not isinstance(content, dict) or "data" not in content:
+    text = read_text(source)
+    is_json = text.lstrip().startswith(("{", "["))
+    if not is_json or not any(key in text for key in _KEYS):
         return None
-    return _columns(source, _questions(source, content), with_answers=False)
+    place, rows = _articles(source)
+    if not _are_nested(rows):
+        return None
+    return _columns(place, _questions(place, rows, {}), with_answers=False)
 
 
 def _columns(
@@ -91,7 +105,7 @@ def _columns(
         cells["question"].append(question["question"])
         cells["context"].append(context)
         if with_answers:
-            given = [] if question.get("is_impossible") else question["answers"]
+            given = [] if _is_impossible(question) else question["answers"]
             pairs = [(answer["text"], answer["answer_start"]) for answer in given]
             cells["answers"].append(pairs)
     if problems:
@@ -128,48 +142,113 @@ def place_of(context: str, answers: Sequence[Any]) -> tuple[int, int]:
     return code, code
 
 
-def _load(path: str) -> Any:
-    """Return the JSON of a file, or `None` if it does not hold exactly one value."""
-    text = read_text(path)
-    if not text.lstrip().startswith("{"):
-        return None
+def _in_characters(columns: Columns) -> Columns:
+    """Return questions whose starts are in characters, from the unit that is right."""
+    asked = list(zip(columns["context"], columns["answers"], strict=True))
+
+    def are_right(convert: Convert) -> bool:
+        return all(
+            stands_at(context, text, convert(context, start))
+            for context, answers in asked
+            for text, start in answers
+        )
+
+    unit = next((name for name, convert in UNITS.items() if are_right(convert)), None)
+    if unit in (None, "characters"):
+        return columns
+    say_once(
+        f"{columns.path}: `answer_start` counts {unit}, as the texts of the answers "
+        "show: converted to characters"
+    )
+    convert = UNITS[str(unit)]
+    answers = [
+        [(text, convert(context, start)) for text, start in given]
+        for context, given in asked
+    ]
+    return dataclasses.replace(columns, cells={**columns.cells, "answers": answers})
+
+
+def _articles(
+    source: str | MemoryRows, selected: Sequence[str] = ()
+) -> tuple[str, list[Row]]:
+    """Return the name of a source and its articles, paragraphs or questions."""
+    text = read_text(source) if isinstance(source, str) else ""
+    if not isinstance(source, str) or format_of(source, text) != "jsonl":
+        return objects_of(source, selected)
+    content = one_object(text)
+    if content is None:
+        if text.startswith("{") and not text.partition("\n")[0].rstrip().endswith("}"):
+            _refuse_broken(source, text)
+        return objects_of(source, selected)
+    items = content.get("data")
+    if not isinstance(items, list):
+        message = "must be SQuAD's JSON: an object with a list `data`"
+        raise DataError(message, path=source)
+    for number, item in enumerate(items, 1):
+        if not isinstance(item, dict):
+            message = f"article {number} must hold a list `paragraphs`"
+            raise DataError(message, path=source)
+    return source, list(enumerate(items, 1))
+
+
+def _refuse_broken(path: str, text: str) -> None:
+    """Raise the error of an object over several lines that cannot be parsed."""
     try:
-        return json.loads(text)
+        json.loads(text)
     except json.JSONDecodeError as error:
-        if error.msg == "Extra data":  # JSONL
-            return None
         message = f"is not JSON: {error.msg}"
         raise DataError(message, path=path, line=error.lineno) from None
     except (ValueError, RecursionError) as error:
         raise DataError(f"is not JSON: {error}", path=path) from None
 
 
-def _questions(path: str, content: Any) -> Iterator[tuple[str, dict[str, Any], Any]]:
+def _are_nested(rows: list[Row]) -> bool:
+    """Return whether items are articles or paragraphs, not questions."""
+    return any(isinstance(row, dict) and _KEYS & row.keys() for _, row in rows)
+
+
+def _questions(
+    path: str, rows: list[Row], columns: Mapping[str, str]
+) -> Iterator[tuple[str, dict[str, Any], Any]]:
     """Yield the id, the object and the context of each question."""
-    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
-        raise DataError("must be SQuAD's JSON: an object with a list `data`", path=path)
-    for number, article in enumerate(content["data"], 1):
-        for paragraph in _list(path, article, "paragraphs", f"article {number}"):
+    if not _are_nested(rows):
+        yield from _questions_of_rows(rows, columns)
+        return
+    for number, article in rows:
+        paragraphs = [article]
+        if not isinstance(article, dict) or "qas" not in article:
+            paragraphs = _list(path, article, "paragraphs", f"article {number}")
+        for paragraph in paragraphs:
             where = f"a paragraph of article {number}"
             for question in _list(path, paragraph, "qas", where):
                 name = question.get("id") if isinstance(question, dict) else None
                 if not isinstance(name, str | int) or isinstance(name, bool):
                     message = f"a question of article {number} has no `id`"
                     raise DataError(message, path=path)
-                yield str(name), question, paragraph.get("context")
+                answers = _answer_dicts(question.get("answers"))
+                asked = {**question, "answers": answers}
+                yield str(name), asked, paragraph.get("context")
 
 
 def _questions_of_rows(
-    table: MemoryRows, columns: ColumnNames
+    rows: list[Row], columns: Mapping[str, str]
 ) -> Iterator[tuple[str, dict[str, Any], Any]]:
-    """Yield the same as `_questions`, from the rows of a table; `id` may be missing."""
-    keys = {role: str(columns.get(role) or role) for role in _ROLES}
-    for number, row in table.rows():
+    """Yield the same as `_questions`, from rows; `id` may be missing."""
+    keys = {role: columns.get(role, role) for role in _ROLES}
+    for number, (_, row) in enumerate(rows, 1):
         question = {role: row.get(key) for role, key in keys.items()}
         name = question["id"]
-        question["is_impossible"] = row.get("is_impossible") == "true"
+        question["is_impossible"] = row.get("is_impossible")
+        if question["answers"] is None and "answer_start" in row:
+            texts = (row.get(key) for key in ("answer_text", "answer", "text"))
+            text = next((each for each in texts if each is not None), None)
+            question["answers"] = [(text, row["answer_start"])]
         question["answers"] = _answer_dicts(question["answers"])
         yield str(number if name is None else name), question, question["context"]
+
+
+def _is_impossible(question: Mapping[str, Any]) -> bool:
+    return str(question.get("is_impossible")).lower() in ("true", "1", "1.0")
 
 
 def _answer_dicts(answers: Any) -> Any:
@@ -182,12 +261,17 @@ def _answer_dicts(answers: Any) -> Any:
                 return None
     if not isinstance(answers, list):
         return None
-    return [
-        {"text": answer[0], "answer_start": answer[1]}
-        if isinstance(answer, list | tuple) and len(answer) == 2
-        else answer
-        for answer in answers
-    ]
+    return [_answer_dict(answer) for answer in answers]
+
+
+def _answer_dict(answer: Any) -> Any:
+    """Return an answer as in SQuAD's files; numbers of JSONL are strings."""
+    if isinstance(answer, list | tuple) and len(answer) == 2:
+        answer = {"text": answer[0], "answer_start": answer[1]}
+    start = answer.get("answer_start") if isinstance(answer, dict) else None
+    if isinstance(start, str) and start.isdecimal():
+        return {**answer, "answer_start": int(start)}
+    return answer
 
 
 def _list(path: str, parent: Any, key: str, name: str) -> list[Any]:
@@ -208,12 +292,12 @@ def _problem(question: dict[str, Any], context: Any, with_answers: bool) -> str:
         return ""
     answers = question.get("answers")
     if not isinstance(answers, list):
-        return "has no list `answers`" if not question.get("is_impossible") else ""
+        return "has no list `answers`" if not _is_impossible(question) else ""
     for answer in answers:
         text = answer.get("text") if isinstance(answer, dict) else None
         start = answer.get("answer_start") if isinstance(answer, dict) else None
         if not isinstance(text, str) or type(start) is not int:
             return "must have `text` and a whole number `answer_start` in each answer"
-    if answers and question.get("is_impossible"):
+    if answers and _is_impossible(question):
         return "is marked as impossible and has answers"
     return ""

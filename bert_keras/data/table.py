@@ -221,13 +221,13 @@ def _fault(cell: Any, *, is_chosen: bool) -> str:
 def _of_file(path: str, columns: Mapping[str, str | int], header: str) -> Columns:
     """Return selected columns of a file of any format; by default all."""
     from bert_keras.data.conll import ENDINGS
-    from bert_keras.data.squad import squad_columns
+    from bert_keras.data.squad import is_squad, read_squad
     from bert_keras.data.tagged import read_tagged
 
     text = read_text(path)
     content = one_object(text) if format_of(path, text) == "jsonl" else None
-    if content is not None:
-        found = squad_columns(path, content)
+    if is_squad(content):
+        found = read_squad(path)
         return found.select(columns) if columns else found
     if ending_of(path) in ENDINGS:
         return read_tagged(path, columns=columns, header=header)
@@ -241,8 +241,9 @@ def column_names(path: str, text: str) -> list[str]:
     """Return the names of a table's columns: its first row, or its first object's."""
     kind = format_of(path, text)
     if kind == "jsonl":
-        first = text if text.startswith("[") else text.partition("\n")[0]
-        return list(json_rows(path, first)[0][1])
+        first = text.partition("\n")[0]
+        is_whole = text.startswith("[") or one_object(text) is not None
+        return list(json_rows(path, text if is_whole else first)[0][1])
     rows = table_rows(path, text, dialect_of(path, text))
     return [name.strip() for name in next(rows)[1]]
 

@@ -17,7 +17,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from bert_keras.data.annotations import plain_rows
 from bert_keras.data.class_names import cleaned
 from bert_keras.data.conll import (
     ENDINGS,
@@ -26,8 +25,8 @@ from bert_keras.data.conll import (
     read_conll,
     read_word_table,
 )
-from bert_keras.data.json_rows import json_rows, list_in
 from bert_keras.data.memory import MemoryRows, Row, source_of
+from bert_keras.data.objects import objects_of
 from bert_keras.data.rows import (
     ColumnNames,
     dialect_of,
@@ -101,7 +100,7 @@ def read_words(
         has_lists = ending_of(source) == ".csv" and "['" in text
         if format_of(source, text) != "jsonl" and not has_lists:
             return read_conll(source, text, chosen, header) if is_conll else None
-    place, rows = _objects(source, chosen)
+    place, rows = objects_of(source, list(chosen.values()))
     keys = _WORD_KEYS if chosen["text"] is None else (str(chosen["text"]),)
     key = _first(rows, keys, _is_words)
     texts = _first(rows, _TEXT_KEYS, lambda cell: isinstance(cell, str))
@@ -176,7 +175,7 @@ def _read(source: str | MemoryRows, chosen: ColumnNames, header: str) -> Columns
             return read_word_table(source, *table, chosen)
         if format_of(source, text) != "jsonl" and ending_of(source) != ".csv":
             return read_conll(source, text, chosen, header)
-    place, rows = _objects(source, chosen)
+    place, rows = objects_of(source, list(chosen.values()))
     for role in chosen:
         if role not in ("text", "label"):
             raise ConfigError(
@@ -200,34 +199,6 @@ def _word_table(
     if not is_word_table(header):
         return None
     return header, list(table_rows(path, text, dialect))[1:]
-
-
-def _objects(source: str | MemoryRows, chosen: ColumnNames) -> tuple[str, list[Row]]:
-    """Return the rows of JSON, of a table in memory, or of CSV, as objects."""
-    selected = list(chosen.values())
-    if isinstance(source, MemoryRows):
-        return source.path, plain_rows(source.path, source.rows(), selected)
-    text = read_text(source)
-    if format_of(source, text) == "jsonl":
-        return source, plain_rows(source, json_rows(source, text), selected)
-    lines = table_rows(source, text, dialect_of(source, text))
-    header = [cell.strip() for cell in next(lines)[1]]
-    rows: list[Row] = []
-    for number, cells in lines:
-        if len(cells) != len(header):
-            message = f"has {len(cells)} columns where the header has {len(header)}"
-            raise DataError(message, path=source, line=number)
-        values = [_cell(cell) for cell in cells]
-        rows.append((number, dict(zip(header, values, strict=True))))
-    if not rows:
-        raise DataError("holds a header but no rows", path=source)
-    return source, plain_rows(source, rows, selected)
-
-
-def _cell(cell: str) -> Any:
-    """Return the list that a cell of CSV spells, or its text; `None` if it is empty."""
-    items = list_in(cell)
-    return items if items is not None else cell if cell.strip() else None
 
 
 def _keys(rows: list[Row], chosen: ColumnNames) -> tuple[str, str, bool]:

@@ -322,8 +322,8 @@ TASKS = {
     "question-answering": TaskHelp(
         place="bert_keras.tasks.question_answering.task:QuestionAnswering",
         summary="the span of a text that answers a question (SQuAD 1.1 and 2.0)",
-        data="JSON files of SQuAD 1.1 or 2.0; to predict also the columns question "
-        "and context",
+        data="JSON files of SQuAD 1.1 or 2.0, or rows of question, context and "
+        "answers; to predict only question and context",
         file="train.json",
         rows='{"data": [{"paragraphs": [{"context": "The tower was built in 1889.", '
         '"qas": [{"id": "1", "question": "When was it built?", '

@@ -279,7 +279,7 @@ def test_questions() -> None:
         assert found["id"] == ["1", "2"]
     table = {**asked, "answers": dicts, "key": ["a", "b"]}
     assert rows_of(name, table, id="key")["id"] == ["a", "b"]
-    wrong = {**asked, "answers": [[("six", "11")], None]}
+    wrong = {**asked, "answers": [[("six", "x1")], None]}
     impossible = {**table, "is_impossible": [True, np.True_]}
     refused(lambda: rows_of(name, impossible), "question '1' is marked as impossible")
     refused(lambda: rows_of(name, wrong), "question '1'", "question '2'", "answers")

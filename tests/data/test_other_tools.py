@@ -23,6 +23,7 @@ from bert_keras.data.table import as_columns, read_columns
 from bert_keras.data.tagged import read_tagged, read_words
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.question_answering.task import QuestionAnswering
 from bert_keras.tasks.tagging.task import TokenClassification
 from bert_keras.tasks.tagging.words import Pieces, find_entities
 
@@ -549,6 +550,82 @@ def test_spaces_at_the_ends_of_spans(tmp_path: Path, told: Told) -> None:
     assert "end with spaces, which are dropped: 1: 1" in told()
 
 
+CONTEXT = "🎉 Ann lived in Rome."
+ASKED = [
+    {"question": "Where?", "context": CONTEXT, "answers": [("Rome", 15)]},
+    {"question": "When?", "context": CONTEXT, "answers": []},
+]
+
+
+def flat(start: Any = 15) -> list[dict[str, Any]]:
+    answers = [
+        {"text": ["Rome"], "answer_start": [start]},
+        {"text": [], "answer_start": []},
+    ]
+    return [{**row, "answers": a} for row, a in zip(ASKED, answers, strict=True)]
+
+
+PARAGRAPH = {
+    "context": CONTEXT,
+    "qas": [
+        {
+            "id": str(number),
+            "question": row["question"],
+            "answers": [{"text": t, "answer_start": n} for t, n in row["answers"]],
+            "is_impossible": not row["answers"],
+        }
+        for number, row in enumerate(ASKED, 1)
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.jsonl", "\n".join(map(json.dumps, flat()))),
+        ("a.json", json.dumps(flat())),
+        ("a.json", json.dumps({"version": "1", "data": flat()})),
+        ("a.json", json.dumps([PARAGRAPH])),
+        ("a.json", json.dumps({"data": [PARAGRAPH]})),
+        ("a.jsonl", json.dumps({"title": "t", "paragraphs": [PARAGRAPH]})),
+        ("a.json", json.dumps([{"paragraphs": [PARAGRAPH]}])),
+        (
+            "a.csv",
+            f"question,context,answers\nWhere?,{CONTEXT},"
+            "\"{'text': ['Rome'], 'answer_start': [15]}\"\n"
+            f"When?,{CONTEXT},\"{{'text': [], 'answer_start': []}}\"\n",
+        ),
+        ("a.jsonl", "\n".join(map(json.dumps, flat(16)))),  # in UTF-16 units
+    ],
+)
+def test_questions_of_files(tmp_path: Path, told: Told, name: str, text: str) -> None:
+    path = write(tmp_path / name, text)
+    columns = QuestionAnswering.read(path)
+    for role in ("question", "context", "answers"):
+        assert columns[role] == [row[role] for row in ASKED]
+    assert columns["id"] == ["1", "2"]
+    assert told().count("`answer_start` counts UTF-16 units") == ("16" in text)
+    asked = QuestionAnswering.read(path, roles=["question", "context"])
+    assert asked["question"] == ["Where?", "When?"]
+
+
+def test_columns_of_questions(tmp_path: Path) -> None:
+    rows = [
+        {"q": "Where?", "context": CONTEXT, "answer_text": "Rome", "answer_start": 15}
+    ]
+    columns = QuestionAnswering.read(
+        jsonl(tmp_path / "a.jsonl", rows), columns={"question": "q"}
+    )
+    assert columns["answers"] == [[("Rome", 15)]]
+    path = write(tmp_path / "b.json", json.dumps([PARAGRAPH]))
+    refused(
+        lambda: QuestionAnswering.read(path, columns={"question": "q"}),
+        "`columns` must be left out",
+    )
+    path = jsonl(tmp_path / "c.jsonl", [{"question": "a", "context": "b"}])
+    refused(lambda: QuestionAnswering.read(path), "'1' has no list `answers`")
+
+
 # The files of the cases.
 
 
@@ -638,3 +715,13 @@ def test_words_of_cases() -> None:
         columns, classes=["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
     )
     assert task.targets(columns)[0].tolist() == [1, 2, 0, 0, 3, 0]
+
+
+@pytest.mark.parametrize("name", ["flat.json", "flat.jsonl", "good.json", "list.json"])
+def test_questions_of_cases(name: str) -> None:
+    columns = QuestionAnswering.read(case(f"36-qa-shapes/{name}"))
+    assert columns["answers"] == [[("1889", 23)], [("330 metres", 56)]]
+    asked = QuestionAnswering.read(
+        case(f"36-qa-shapes/{name}"), roles=["question", "context"]
+    )
+    assert asked["question"] == ["When was it built?", "How high is it?"]

@@ -72,6 +72,8 @@ def test_a_table_is_not_squad(tmp_path: Path) -> None:
         rows.write_text(text)
         assert read_questions(rows) is None
     assert read_questions([{"question": "a", "context": "b"}]) is None
+    refused(lambda: read_squad(rows), "rows.json", "is not JSON")
+    rows.write_text('{\n"x": 1\n}')
     refused(lambda: read_squad(rows), "rows.json", "an object with a list `data`")
 
 

@@ -1,0 +1,67 @@
+"""The rows of any source as objects: JSON, Parquet, rows in memory, CSV and TSV."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Collection
+from typing import Any
+
+from bert_keras.data.annotations import plain_rows
+from bert_keras.data.json_rows import json_rows, list_in
+from bert_keras.data.memory import MemoryRows, Row
+from bert_keras.data.rows import dialect_of, format_of, read_text, table_rows
+from bert_keras.errors import DataError, NoRowsError
+
+
+def objects_of(
+    source: str | MemoryRows, selected: Collection[Any] = ()
+) -> tuple[str, list[Row]]:
+    """Return the name of a source and its rows, a line and a dict each.
+
+    Cells of a table with a header are texts, or the lists and dicts that they spell;
+    empty ones are `None`.
+
+    Args:
+        source: what `source_of` returns.
+        selected: the columns that the user chose, see `plain_rows`.
+
+    Raises:
+        DataError: the file cannot be read, or a row has another width.
+    """
+    if isinstance(source, MemoryRows):
+        return source.path, plain_rows(source.path, source.rows(), selected)
+    text = read_text(source)
+    if format_of(source, text) == "jsonl":
+        return source, plain_rows(source, json_rows(source, text), selected)
+    lines = table_rows(source, text, dialect_of(source, text))
+    header = [cell.strip() for cell in next(lines)[1]]
+    rows: list[Row] = []
+    for number, cells in lines:
+        if len(cells) != len(header):
+            message = f"has {len(cells)} columns where the header has {len(header)}"
+            raise DataError(message, path=source, line=number)
+        values = [_value(cell) for cell in cells]
+        rows.append((number, dict(zip(header, values, strict=True))))
+    if not rows:
+        raise NoRowsError("holds a header but no rows", path=source)
+    return source, plain_rows(source, rows, selected)
+
+
+def _value(cell: str) -> Any:
+    """Return the list or dict that a cell spells, or its text; `None` for none."""
+    found: Any = list_in(cell)
+    if found is None and cell.strip()[:1] == "{":
+        found = _dict_in(cell)
+    return found if found is not None else cell if cell.strip() else None
+
+
+def _dict_in(cell: str) -> dict[str, Any] | None:
+    for read in (json.loads, ast.literal_eval):
+        try:
+            found = read(cell)
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            continue
+        if isinstance(found, dict):
+            return found
+    return None

@@ -50,7 +50,7 @@ def read_squad(path: Any, *, columns: ColumnNames | None = None) -> Columns:
         DataError: the file is missing, is not SQuAD, or has invalid questions; the
             error has their count and the first ten ids.
     """
-    chosen = {role: str(columns[role] or role) for role in columns or {}}
+    chosen = {role: str(name or role) for role, name in (columns or {}).items()}
     place, rows = _articles(source_of(path), list(chosen.values()))
     if columns and _are_nested(rows):
         raise ConfigError(

@@ -75,8 +75,18 @@ def new_model(
             seed=config.seed,
             dtype=config.precision,
         )
-        for line in task.start(model, checkpoint) or ():
+        notes = task.start(model, checkpoint)
+        for line in notes or ():
             tell(line)
+    loaded = {
+        scope
+        for scope in task.pretrained_scopes
+        if any(name.startswith(scope) for name in checkpoint.shapes)
+    }
+    heads = {f"{name}/" for name in head_names(model, model.backbone)}
+    lacks_pooler = task.pooler and not has_pooler(checkpoint)
+    is_loaded = heads <= loaded if notes is None else not notes
+    model.has_pretrained_head = is_loaded and not lacks_pooler
     return model
 
 

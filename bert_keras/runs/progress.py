@@ -7,9 +7,11 @@ random weights, are still printed.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -18,6 +20,7 @@ Fields = Callable[[], Sequence[str]]
 _SECONDS_BETWEEN_LINES = 5.0
 _SECONDS_BETWEEN_DRAWS = 0.2  # of a bar
 _BAR_WIDTH = 20  # characters
+_RECENT = 50  # calls of `add` from which the time left is estimated
 
 _is_quiet = False
 
@@ -68,7 +71,7 @@ class Progress:
         done: units that an earlier run completed.
         is_shown: whether anything is printed.
         later: seconds of other work that belongs to the job, such as scoring; included
-            in the time left.
+            in the time left. NaN if unknown: then no time left is shown.
         may_end_early: whether the time left is an upper bound.
         seconds_between_draws: of the bar; longer if its fields are costly.
 
@@ -106,6 +109,9 @@ class Progress:
         self._clock: float | None = time.perf_counter()  # `None` in a pause
         self._last_shown = time.perf_counter()
         self._bar: Any = None
+        self._added_at = 0.0  # seconds of work before the last `add`
+        # Seconds per unit and units of the last calls of `add`.
+        self._paces: deque[tuple[float, int]] = deque(maxlen=_RECENT)
 
     def __enter__(self) -> Progress:
         return self
@@ -121,16 +127,31 @@ class Progress:
 
     @property
     def unit_seconds(self) -> float:
-        """Seconds per unit; 0 before one is completed."""
+        """Mean seconds per unit; 0 before one is completed."""
         made = self.done - self._before
         return self.seconds / made if made else 0.0
+
+    @property
+    def typical_seconds(self) -> float:
+        """Seconds per unit without outliers; NaN if unknown.
+
+        The mean of the last calls of `add` without the slowest tenth of them, at least
+        one: the first one often traces graphs, which may take as long as a hundred
+        others.
+        """
+        paces = sorted(self._paces)
+        paces = paces[: len(paces) - max(1, len(paces) // 10)]
+        units = sum(count for _, count in paces)
+        return sum(pace * count for pace, count in paces) / units if units else math.nan
 
     @property
     def seconds_left(self) -> float | None:
         """Estimated seconds until the job is done, `None` if unknown."""
         if self.total is None:
             return None
-        return max(self.total - self.done, 0) * self.unit_seconds + self._later()
+        missing = max(self.total - self.done, 0)
+        left = (missing * self.typical_seconds if missing else 0.0) + self._later()
+        return None if math.isnan(left) else left
 
     def resume(self) -> None:
         """Start the clock again."""
@@ -150,6 +171,9 @@ class Progress:
         `fields` returns further text; it is called only when progress is shown.
         """
         self.done += count
+        if count > 0:
+            self._paces.append(((self.seconds - self._added_at) / count, count))
+            self._added_at = self.seconds
         if not self.is_shown or _is_quiet:
             return
         waited = time.perf_counter() - self._last_shown

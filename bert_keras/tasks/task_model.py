@@ -80,6 +80,10 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
         seed: seed of the head's initializer and dropout; may equal the encoder's seed,
             which leads to different numbers.
 
+    Attributes:
+        has_pretrained_head: whether `train` made the model, and all of its weights are
+            pretrained, also because it has no head.
+
     Example:
         >>> model = TaskModel.from_pretrained(
         ...     "models/bert", "classification", classes=("ham", "spam")
@@ -125,6 +129,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
         )
         self.task = task
         self.seed = seed
+        self.has_pretrained_head = False
         for line in new_heads(self, encoder):
             say(line)
 

@@ -28,6 +28,7 @@ from bert_keras.model.lora import has_lora, plain_weights
 from bert_keras.runs.progress import report, say
 from bert_keras.runs.run_folder import RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
+from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.loop import Row, TrainingLoop, TrainingState, WriteCheckpoint
@@ -48,6 +49,9 @@ _EPOCH = "epoch.json"  # in that folder
 _PROGRESS = "progress.json"
 # The dev loss must fall by this share of the first epoch's loss to count as improved.
 _LEAST_FALL = 0.01
+# A large dev set is scored before training if this takes at most a tenth of the run,
+# where an update of a row costs as much as scoring three.
+_SMALL_DEV, _MOST_START, _UPDATE_COST = 1000, 0.1, 3
 
 
 @dataclasses.dataclass
@@ -57,7 +61,7 @@ class BestEpoch:
     If the losses are also equal, the later epoch is better.
     """
 
-    epoch: int = 0  # from 1; 0 before the first epoch is scored
+    epoch: int = 0  # from 1; 0 before training
     value: float = -math.inf  # the task's best score; NaN is below any number
     loss: float = math.inf  # the mean on dev; NaN is above any number
     # `None` if another process computed them.
@@ -88,6 +92,7 @@ class DevCurve:
     def __init__(self) -> None:
         self.best = BestEpoch()
         self.stalled = 0
+        self._is_empty = True
         self._lowest, self._least_fall = math.inf, 0.0
 
     def add(
@@ -100,7 +105,8 @@ class DevCurve:
     ) -> bool:
         """Add an epoch, as in `BestEpoch`; return whether it is the best so far."""
         found = BestEpoch(epoch, value, loss, scores, answers)
-        is_higher = self.best.epoch == 0 or found.rank[0] > self.best.rank[0]
+        is_higher = self._is_empty or found.rank[0] > self.best.rank[0]
+        self._is_empty = False
         if falls := loss < self._lowest - self._least_fall:
             self._lowest = loss
             self._least_fall = self._least_fall or _LEAST_FALL * abs(loss)
@@ -132,7 +138,7 @@ class FineTuningLoop(TrainingLoop):
         trackers: get the curves.
 
     Attributes:
-        best: the best epoch so far.
+        best: the best epoch so far; 0 for the model before training.
         ending: a one-line message about the end of training, or empty.
 
     Raises:
@@ -194,7 +200,8 @@ class FineTuningLoop(TrainingLoop):
         self._curve = DevCurve()
         self.trackers.resume(self.history)
         for row in self.history:
-            self._curve.add_row(row, model.task.best_score)
+            if row["epoch"] or model.has_pretrained_head:
+                self._curve.add_row(row, model.task.best_score)
 
     @property
     def best(self) -> BestEpoch:
@@ -206,6 +213,8 @@ class FineTuningLoop(TrainingLoop):
         return -(-self.step // self.rows.steps_per_epoch)
 
     def train(self) -> bool:
+        if self.step == 0 and self.dev is not None and self.devices.is_chief:
+            self._score_start(self.dev)
         is_early = super().train()
         self._end(is_early)
         return is_early
@@ -329,6 +338,22 @@ class FineTuningLoop(TrainingLoop):
         stalled = self._curve.stalled >= self.config.patience  # the chief decides
         return bool(self.devices.agree(int(may_end and stalled)))
 
+    def _score_start(self, dev: Columns) -> None:
+        """Score dev before the first update, unless this would take too long.
+
+        The model that a run starts with is kept as the best one only if its head was
+        pretrained, or if it has none.
+        """
+        task, rows = self.model.task, len(self.rows.columns)
+        run = self.rows.epochs * (_UPDATE_COST * rows + len(dev))
+        if type(task).infer is not Task.infer and not self.model.has_pretrained_head:
+            say("dev is not scored before training: the model cannot write yet")
+        elif len(dev) > max(_MOST_START * run, _SMALL_DEV):
+            say("dev is not scored before training: it has too many rows for that")
+        else:
+            with self.stop.at_once():
+                self._score_dev()
+
     def _score_dev(self) -> None:
         """Score dev, if there is one, and keep the model if it is the best so far."""
         task = self.model.task
@@ -353,6 +378,8 @@ class FineTuningLoop(TrainingLoop):
 
     def _keep_if_best(self, value: float, loss: float, *scored: Any) -> None:
         """Add an epoch to the curve, and keep its model if it is the best so far."""
+        if self.epoch == 0 and not self.model.has_pretrained_head:
+            return  # its answers are random
         if self._curve.add(self.epoch, value, loss, *scored):
             weights = plain_weights(self.model, self.model.backbone)
             self.best.weights = {k: np.array(value) for k, value in weights.items()}
@@ -371,7 +398,15 @@ class FineTuningLoop(TrainingLoop):
         self.progress.end_training()
         if not self.devices.is_chief:
             return
-        if is_early:
+        key = f"dev_{self.model.task.best_score}"
+        values = [row[key] for row in self.history if key in row and row["epoch"]]
+        if self.dev is not None and self.best.epoch == 0 and values:
+            self.ending = (
+                f"training did not help: {key} was {self.best.value:.4f} before the "
+                f"first update, and at most {max(values):.4f} after an epoch; the "
+                "model before training is kept"
+            )
+        elif is_early:
             self.ending = (
                 f"ended after epoch {self.epoch} of {self.rows.epochs}: dev has not "
                 f"improved for {self._curve.stalled} epochs"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -58,7 +59,7 @@ class TrainingProgress(UpdateProgress):
         self._may_end_early = may_end_early
         self._final_rows = final_rows  # whose scoring has not started
         self._scored: Progress | None = None  # the last that was scored
-        self._row_seconds = 0.0  # of what was scored before that
+        self._row_seconds = math.nan  # of what was scored before that
         self._seconds = 0.0  # of the run before this process
         self.real_tokens = self.places = 0  # of this epoch's rows
         self._losses: list[float] = []  # since the last row
@@ -148,7 +149,8 @@ class TrainingProgress(UpdateProgress):
         epoch = self.step // self.rows.steps_per_epoch
         shown = "  ".join(f"{key} {value:.4f}" for key, value in scores.items())
         if shown:
-            report(f"epoch {epoch}/{self.rows.epochs}  {shown}")
+            place = f"epoch {epoch}/{self.rows.epochs}" if epoch else "before training"
+            report(f"{place}  {shown}")
         row = {"epoch": epoch, "step": self.step, **scores}
         self._draw(row)
         self._begin_epoch()
@@ -159,8 +161,8 @@ class TrainingProgress(UpdateProgress):
         self.close()
         if name != "dev":
             self._final_rows -= rows
-        if self._scored is not None:
-            self._row_seconds = self._scored.unit_seconds
+        if self._scored is not None and not math.isnan(self._scored.typical_seconds):
+            self._row_seconds = self._scored.typical_seconds
         epochs = self.step // self.rows.steps_per_epoch
         self._scored = Progress(
             f"scoring {name}",
@@ -182,17 +184,18 @@ class TrainingProgress(UpdateProgress):
         return self._bar.done == self._bar.total
 
     def _training_seconds(self) -> float:
-        """Return the estimated seconds of the remaining updates."""
-        return ((self._bar.total or 0) - self._bar.done) * self._bar.unit_seconds
+        """Return the estimated seconds of the remaining updates, NaN if unknown."""
+        steps = (self._bar.total or 0) - self._bar.done
+        return steps * self._bar.typical_seconds if steps else 0.0
 
     def _scoring_seconds(self, epochs: int) -> float:
-        """Return the estimated seconds of the remaining scoring."""
-        row = self._row_seconds
-        if self._scored is not None:
-            row = self._scored.unit_seconds or row
-        row = row or self._bar.unit_seconds / self.rows.batch_size * _SCORING_COST
+        """Return the estimated seconds of the remaining scoring, NaN if unknown."""
         epochs = 0 if self._is_over else self.rows.epochs - epochs
-        return (epochs * self.dev_rows + self._final_rows) * row
+        rows = epochs * self.dev_rows + self._final_rows
+        update = self._bar.typical_seconds / self.rows.batch_size * _SCORING_COST
+        scored = math.nan if self._scored is None else self._scored.typical_seconds
+        known = (each for each in (scored, self._row_seconds, update) if each == each)
+        return rows * next(known, math.nan) if rows else 0.0
 
     def _begin_epoch(self) -> None:
         self._epoch_losses: list[float] = []

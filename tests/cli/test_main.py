@@ -711,6 +711,28 @@ def test_scores_of_any_task_are_aligned() -> None:
     assert len(lines) == 42
 
 
+def test_the_worst_classes_are_shown_first() -> None:
+    """Of 77 classes, the first letters of the alphabet were shown, and 37 not."""
+    from bert_keras.report.terminal import score_table
+
+    columns = ("precision", "recall", "f1", "support")
+    rows = [(f"class {i:02}", (0.5, 0.5, (i * 37 % 77) / 77, 9)) for i in range(76)]
+    rows.append(("absent", (0.0, 0.0, 0.0, 0)))
+    table = {name: dict(zip(columns, row, strict=True)) for name, row in rows}
+    lines = score_table({"per_class": table}).splitlines()
+    assert lines[0].split() == ["per_class,", "worst", "first", *columns]
+    assert [line.split()[1] for line in lines[1:4]] == ["00", "25", "50"]
+    assert lines[1].split()[2:] == ["0.5000", "0.5000", "0.0000", "9"]
+    assert lines[-1] == "  and 57 classes that are better or have no rows"
+    assert len(lines) == 22
+    few = {"a": table["class 01"], "absent": table["absent"], "b": table["class 00"]}
+    names = [line.split()[0] for line in score_table({"per_class": few}).splitlines()]
+    assert names == ["per_class,", "b", "a", "absent"]
+    assert score_table({"per_class": few}).endswith(
+        "-          -          -          0"
+    )
+
+
 @pytest.fixture(scope="module")
 def help_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [("id", "what"), *((str(i), text) for i, (text, _) in enumerate(ROWS))]

@@ -15,6 +15,7 @@ from conftest import ROWS, refused
 from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import Predictor, _cuts, joined, load
 from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.embedding import Embedding
 
 TEXTS = ["free cash prize", "", "lunch at six", "é 日本 🎉", "sale " * 40]
 
@@ -220,6 +221,16 @@ def test_a_task_may_be_scored_on_other_texts(
     found = predictor.answers(columns)["label"].tolist()
     assert found == [b"spam", b"spam"]
     assert [row["label"] for row in predictor.predict(columns)] == ["ham", "ham"]
+
+
+def test_rows_of_several_texts_are_counted_once(make_model: Callable[..., Any]) -> None:
+    """Of 140 pairs, 224 were scored."""
+    predictor, seen = Predictor(make_model(Embedding())), []
+    columns = as_columns(text=list("abcde"), text_pair=list("fghij"))
+    for size in (3, 32):
+        seen.clear()
+        predictor.answers(columns, batch_size=size, seen=seen.append)
+        assert sum(seen) == 5 and min(seen) >= 0
 
 
 def test_answers_that_are_not_finite_are_reported(

@@ -50,14 +50,35 @@ def test_earlier_runs_and_pauses_do_not_count_in_the_rate(
     clock: Clock,
 ) -> None:
     shown = Progress("reading", unit="texts", total=30, done=10, is_shown=False)
-    clock.now += 4.0
-    shown.add(2)
+    for _ in range(2):
+        clock.now += 2.0
+        shown.add(1)
     shown.skip(8)
     shown.close()
     clock.now += 100.0
     shown.resume()
     assert (shown.done, shown.unit_seconds, shown.seconds_left) == (20, 2.0, 20.0)
     assert shown.line() == "reading: 20 of 30 texts  0.5 texts/s  20 s left"
+
+
+def test_a_slow_first_step_does_not_count_in_the_time_left(clock: Clock) -> None:
+    """With 230 s of work to do, 6,646 s were told."""
+    shown = Progress("training", unit="steps", total=230, is_shown=False)
+    clock.now += 29.0  # traces graphs
+    shown.add(1)
+    assert shown.seconds_left is None and "left" not in shown.line()
+    for _ in range(9):
+        clock.now += 1.0
+        shown.add(1)
+    assert shown.seconds_left == pytest.approx(220.0)
+    clock.now += 20.0  # traces another shape
+    shown.add(1)
+    for _ in range(9):
+        clock.now += 1.0
+        shown.add(1)
+    assert shown.seconds_left == pytest.approx(210.0)
+    unknown = Progress("a", unit="b", total=1, done=1, later=lambda: float("nan"))
+    assert unknown.seconds_left is None
 
 
 def test_quiet_leaves_notes_alone(

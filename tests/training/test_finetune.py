@@ -8,6 +8,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.tagging.task import FeatureTagging
+from bert_keras.training import epochs
 from bert_keras.training import finetune as training
 from bert_keras.training import run as finetuning_result
 from bert_keras.training.config import TrainConfig
@@ -47,8 +49,12 @@ def run(train_spam: Callable[..., Any], tmp_path: Path) -> Callable[..., TrainRe
 def crafted_dev(
     monkeypatch: pytest.MonkeyPatch, accuracies: list[float], dev_losses: list[float]
 ) -> None:
-    """Let dev score what is given, one after the other; then break the run."""
-    score, found = Classification.score, iter(zip(accuracies, dev_losses, strict=True))
+    """Let dev score what is given, one after the other; then break the run.
+
+    Before training, all answers are wrong.
+    """
+    score = Classification.score
+    found = iter([(0.0, 9.0), *zip(accuracies, dev_losses, strict=True)])
 
     def crafted(self: Classification, *args: Any) -> dict[str, Any]:
         if (values := next(found, None)) is None:
@@ -134,7 +140,7 @@ def test_among_tied_epochs_the_one_with_the_lowest_loss_is_kept(
     score, answers = Classification.score, Predictor.answers
 
     def crafted(self: Classification, *args: Any) -> dict[str, Any]:
-        loss = losses[len(seen) - 1]
+        loss = (9.0, *losses)[len(seen) - 1]  # 9 before training
         return {**score(self, *args), "accuracy": 0.9, "loss": loss}
 
     def watched(self: Predictor, *args: Any, **kwargs: Any) -> Any:
@@ -144,7 +150,7 @@ def test_among_tied_epochs_the_one_with_the_lowest_loss_is_kept(
     monkeypatch.setattr(Classification, "score", crafted)
     monkeypatch.setattr(Predictor, "answers", watched)
     result = run(train=as_columns(text=TEXTS, label=LABELS))
-    first, second = (model[0] for model in seen)
+    first, second = (model[0] for model in seen[1:])
     assert np.abs(first - second).max() > 0
     settings = result.report["settings"]
     assert settings["best_epoch"] == best + 1
@@ -156,8 +162,51 @@ def test_among_tied_epochs_the_one_with_the_lowest_loss_is_kept(
     line = "dev was still improving in the last epoch, 2: more --epochs may"
     assert (line in said) == (line in settings.get("training", "")) == bool(best)
     for model in (result.model, load(result.folder).model):
-        for kept, wanted in zip(model.get_weights(), seen[best], strict=True):
+        for kept, wanted in zip(model.get_weights(), seen[1 + best], strict=True):
             np.testing.assert_array_equal(kept, wanted)
+
+
+@pytest.mark.parametrize(("task", "best"), [(Embedding, 0), (Classification, 1)])
+def test_dev_is_scored_before_training(
+    run: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    task: Any,
+    best: int,
+) -> None:
+    """An embedding's MRR fell from 0.858 to 0.850, and nobody saw it.
+
+    A head that was initialized randomly is not kept, whatever it scored.
+    """
+    score, key = task.score, "mrr" if task is Embedding else "accuracy"
+    values = iter([0.9, 0.8, 0.7])
+
+    def crafted(self: Any, *args: Any) -> dict[str, Any]:
+        return {**score(self, *args), key: next(values)}
+
+    monkeypatch.setattr(task, "score", crafted)
+    pairs = as_columns(text=TEXTS, text_pair=[f"{text} now" for text in TEXTS])
+    given = {"train": pairs, "dev": pairs} if task is Embedding else {"train": FEW}
+    result = run(task=task, **given)
+    err = capsys.readouterr().err
+    start = result.history[0]
+    assert (start["epoch"], start["step"], start[f"dev_{key}"]) == (0, 0, 0.9)
+    assert re.search(rf"before training  .*dev_{key} 0\.9000", err)
+    assert result.report["settings"]["best_epoch"] == best
+    told = (
+        "training did not help: dev_mrr was 0.9000 before the first update, and at "
+        "most 0.8000 after an epoch; the model before training is kept"
+    )
+    assert (told in err) == (best == 0)
+
+
+def test_a_large_dev_set_is_not_scored_before_training(
+    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(epochs, "_SMALL_DEV", 11)  # 12 rows need a third of an epoch
+    result = run(train=FEW, epochs=1)
+    assert "not scored before training: it has too many" in capsys.readouterr().err
+    assert [row["epoch"] for row in result.history if "dev_loss" in row] == [1]
 
 
 @pytest.mark.parametrize(

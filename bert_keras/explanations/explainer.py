@@ -22,7 +22,7 @@ from bert_keras.explanations.graphs import graphs_of
 from bert_keras.explanations.items import Item, Target
 from bert_keras.explanations.pages import words_in_colour
 from bert_keras.explanations.targets import targets_of
-from bert_keras.explanations.words import Word
+from bert_keras.explanations.words import Word, whole_words
 from bert_keras.files.json_file import json_text
 from bert_keras.inference.predictor import Predictor, load, parts_of
 from bert_keras.report.page import write_file
@@ -71,10 +71,15 @@ class Explanation:
     answer: Mapping[str, Any]
 
     def top(self, count: int = 5, *, target: int = 0) -> list[tuple[str, float]]:
-        """Return the words with the largest absolute attributions, and these."""
-        values = self.attributions[target]
-        order = np.argsort(-np.abs(values), kind="stable")[:count]
-        return [(self.words[place].text, float(values[place])) for place in order]
+        """Return the words with the largest absolute attributions, and these.
+
+        Words are `whole_words`, which have the sum of their parts.
+        """
+        found = [
+            (name, float(self.attributions[target, parts].sum()))
+            for name, parts in whole_words(self.words)
+        ]
+        return sorted(found, key=lambda word: -abs(word[1]))[:count]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as JSON values."""

@@ -7,6 +7,7 @@ The WordPiece pieces of a word share one attribution.
 
 from __future__ import annotations
 
+import collections
 import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,6 +16,8 @@ import numpy as np
 
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
+_JOINERS = "'’‘-‐_@&/."  # join what stands on both sides, as in "don't" and "e-mail"
+_JOIN_DIGITS = ",:"  # as in "1,000" and "12:30"
 NO_WORD = -1  # of `[CLS]`, `[SEP]`, `[MASK]` and padding
 
 
@@ -91,6 +94,67 @@ class WordList:
             start, end = first + int(start), _over_marks(text, first + int(end))
             self.words.append(Word(text[start:end], start, end, role))
         return numbers.astype(np.int32)
+
+
+def whole_words(words: Sequence[Word]) -> list[tuple[str, list[int]]]:
+    """Return words as people read them, each with the places of its parts in `words`.
+
+    Punctuation only counts inside a word, as in "don't", "e-mail" or "1,000". The name
+    of a word that occurs more than once tells which one it is: "good (2nd)".
+
+    Example:
+        >>> whole_words([Word("e", 0, 1, "text"), Word("-", 1, 2, "text"),
+        ...              Word("mail", 2, 6, "text"), Word("!", 6, 7, "text")])
+        [('e-mail', [0, 1, 2])]
+    """
+    groups: list[list[int]] = []
+    for place, word in enumerate(words):
+        if groups and place < len(words) - 1 and _joins(words[place - 1 : place + 2]):
+            groups[-1].append(place)
+        elif groups and len(groups[-1]) > 1 and _joins(words[place - 2 : place + 1]):
+            groups[-1].append(place)
+        elif any(not _is_punctuation(letter) for letter in word.text):
+            groups.append([place])
+    return list(zip(_names(words, groups), groups, strict=True))
+
+
+def _joins(three: Sequence[Word]) -> bool:
+    """Return whether the second of three words is punctuation that joins the others."""
+    if len(three) < 3 or len({word.role for word in three}) > 1:
+        return False
+    before, mark, after = three
+    if (before.end, mark.end) != (mark.start, after.start):
+        return False
+    sides = before.text[-1] + after.text[0]
+    return (mark.text in _JOINERS and sides.isalnum()) or (
+        mark.text in _JOIN_DIGITS and sides.isdigit()
+    )
+
+
+def _is_punctuation(letter: str) -> bool:
+    return unicodedata.category(letter)[0] == "P" or letter in "`´^"
+
+
+def _names(words: Sequence[Word], groups: Sequence[Sequence[int]]) -> list[str]:
+    """Return the text of each group, with its place among equal ones in brackets."""
+    texts = ["".join(words[place].text for place in group) for group in groups]
+    roles = [words[group[0]].role for group in groups]
+    keys = [text.casefold() for text in texts]
+    total = collections.Counter(zip(keys, roles, strict=True))
+    in_roles = collections.Counter(key for key, _ in total)
+    seen: collections.Counter[tuple[str, str]] = collections.Counter()
+    names = []
+    for text, key, role in zip(texts, keys, roles, strict=True):
+        seen[key, role] += 1
+        which = [_ordinal(seen[key, role])] if total[key, role] > 1 else []
+        which += [role.replace("_", " ")] if in_roles[key] > 1 else []
+        names.append(f"{text} ({', '.join(which)})" if which else text)
+    return names
+
+
+def _ordinal(number: int) -> str:
+    last = 0 if 10 < number % 100 < 20 else number % 10
+    return f"{number}{({1: 'st', 2: 'nd', 3: 'rd'}).get(last, 'th')}"
 
 
 def _over_marks(text: str, end: int) -> int:

@@ -107,6 +107,12 @@ def test_words_have_colours(show: Callable[..., Any], width: int) -> None:
     found = Explanations([made], method="integrated-gradients", baseline="pad")
     page = show(found.page(), width)
     assert page.locator(".text span.for").inner_text() == "win"
+    assert page.locator(".bars th").all_inner_texts() == ["win", "extraordinarily"]
+    note = page.locator(".head .note").inner_text()
+    assert note.startswith(
+        "log-odds 2.0000, without the words 1.0000; the words add up"
+    )
+    assert page.locator("details p").is_hidden()
     assert page.locator(".text span.against").get_attribute("title") == "-0.5000"
     background = "(each) => getComputedStyle(each).backgroundColor"
     assert "38, 132, 84" in page.locator(".text span.for").evaluate(background)

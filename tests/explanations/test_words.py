@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
-from bert_keras.explanations.words import WordList, words_in_row
+from bert_keras.explanations.words import Word, WordList, whole_words, words_in_row
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 
@@ -57,3 +59,36 @@ def test_an_empty_text_has_no_words(made: WordList) -> None:
 def test_tokens_beside_the_parts_of_a_row_have_no_word() -> None:
     assert words_in_row(4, (1, np.array([0, 0]))).tolist() == [-1, 0, 0, -1]
     assert words_in_row(4).tolist() == [-1] * 4
+
+
+def parts_of(text: str, role: str = "text") -> list[Word]:
+    """Split a text as the tokenizer does, at spaces and around punctuation."""
+    found = re.finditer(r"[^\W_]+|_|[^\w\s]", text)
+    return [Word(each[0], each.start(), each.end(), role) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Good, good - GOOD!", ["Good (1st)", "good (2nd)", "GOOD (3rd)"]),
+        ("don't e-mail me@x.org", ["don't", "e-mail", "me@x.org"]),
+        ("pay $1,000 by 12:30.", ["pay", "$", "1,000", "by", "12:30"]),
+        ("now,or never... 'so' it is", ["now", "or", "never", "so", "it", "is"]),
+        ("a_b_c - d-", ["a_b_c", "d"]),
+        ("-- !? …", []),
+    ],
+)
+def test_words_as_people_read_them(text: str, names: list[str]) -> None:
+    words = parts_of(text)
+    found = whole_words(words)
+    assert [name for name, _ in found] == names
+    for name, places in found:
+        inside = "".join(words[place].text for place in places)
+        assert name.partition(" (")[0] == inside
+
+
+def test_a_word_of_two_texts_names_its_text() -> None:
+    words = [*parts_of("old city city"), *parts_of("new city", "text_pair")]
+    assert [name for name, _ in whole_words(words)] == [
+        "old", "city (1st, text)", "city (2nd, text)", "new", "city (text pair)"
+    ]  # fmt: skip

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bert_keras.inference.predictor import joined
 from bert_keras.serving.errors import RequestError
-from bert_keras.serving.signatures import Answers, Parts, Row, Signature
+from bert_keras.serving.signatures import TRUNCATED, Answers, Parts, Row, Signature
 
 _THREADS = 2  # one prepares its next batch while the other computes
 _BYTES_AT_ONCE = 256 * 1024  # of texts tokenized in one call
@@ -215,7 +215,8 @@ class Batcher:
         self._seen(rows, tokens)
         for job, indices in by_job.items():
             numbers = [places[index].number for index in indices]
-            job.add(numbers, {k: v[indices] for k, v in answers.items()})
+            lost = [rows[index].lost for index in indices]
+            job.add(numbers, {k: v[indices] for k, v in answers.items()}, lost)
 
 
 def _retry(
@@ -242,11 +243,17 @@ class _Job:
         self._lock = threading.Lock()
         self._numbers: list[int] = []
         self._answers: list[Answers] = []
+        self._lost: list[int] = []
 
-    def add(self, numbers: list[int], answers: Answers) -> None:
-        """Store the answers of some rows; the last ones finish the request."""
+    def add(self, numbers: list[int], answers: Answers, lost: list[int]) -> None:
+        """Store the answers of some rows, and the tokens that were not read.
+
+        The last ones finish the request. If a text is truncated, its answers have the
+        entry `TRUNCATED`.
+        """
         with self._lock:
             self._numbers += numbers
+            self._lost += lost
             self._answers.append(answers)
             if len(self._numbers) < self.count:
                 return
@@ -256,6 +263,8 @@ class _Job:
             whole = {name: values[order] for name, values in whole.items()}
             _check_finite(whole)
             found = self.signature.trimmed(whole, self.parts)
+            if any(self._lost) and TRUNCATED not in found:
+                found = {**found, TRUNCATED: np.array(self._lost, np.int32)[order]}
         except Exception as error:
             self.fail(error)
             return

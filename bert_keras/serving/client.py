@@ -33,6 +33,7 @@ from bert_keras.errors import (
     shown,
 )
 from bert_keras.files.json_file import refuse_constant
+from bert_keras.runs.progress import say
 from bert_keras.settings import check_number, check_whole_number
 from bert_keras.tasks.answer_rows import row_of
 
@@ -129,6 +130,7 @@ class _Client:
         check_number("timeout", self.timeout, least=0.001)
         self._place = self.url.rstrip("/") + self._path()
         self._signatures: list[_Signature] = []
+        self._told = False  # whether truncated texts were mentioned
         httpx = _httpx()
         try:
             httpx.URL(self._place)
@@ -203,7 +205,16 @@ class _Client:
             ServerError: the reply does not match the signature.
         """
         try:
-            return signature.rows(reply["outputs"], len(items))
+            rows = signature.rows(reply["outputs"], len(items))
+            lost = [int(count) for count in reply.get("truncated_tokens", ())]
+            if any(lost) and not self._told:  # once, as `Predictor` does
+                self._told = True
+                count = sum(map(bool, lost))
+                say(
+                    f"{count:,} of {len(items):,} texts are truncated: {sum(lost):,} "
+                    f"tokens are not read by {self._place}"
+                )
+            return rows
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ServerError(
                 f"{self._place}: the answer does not match `{signature.name}`: "

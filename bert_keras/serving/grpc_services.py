@@ -22,7 +22,13 @@ from tensorflow_serving.apis import (
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.logs import log_error
 from bert_keras.serving.service import RequestRecord, Service
-from bert_keras.serving.signatures import DTYPES, Parts, Signature, TensorInfo
+from bert_keras.serving.signatures import (
+    DTYPES,
+    TRUNCATED,
+    Parts,
+    Signature,
+    TensorInfo,
+)
 
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -108,6 +114,9 @@ class _Services(
                 size=request.ByteSize(),
                 outputs=list(request.output_filter),
             )
+            if answered.truncated:  # the message has no place for it
+                told = ",".join(map(str, answered.truncated))
+                context.set_trailing_metadata(((TRUNCATED.replace("_", "-"), told),))
             response = predict_pb2.PredictResponse()
             _fill(response.model_spec, record.model, answered.version)
             response.model_spec.signature_name = answered.signature.name

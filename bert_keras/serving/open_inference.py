@@ -17,7 +17,13 @@ from bert_keras.errors import shown
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.rest import asked, json_response, read_body
 from bert_keras.serving.service import Service
-from bert_keras.serving.signatures import DTYPES, Parts, Signature, TensorInfo
+from bert_keras.serving.signatures import (
+    DTYPES,
+    TRUNCATED,
+    Parts,
+    Signature,
+    TensorInfo,
+)
 from bert_keras.serving.tensors import parse_json
 from bert_keras.serving.version import DEFAULT
 from bert_keras.tasks.base import plain_values
@@ -117,6 +123,10 @@ class OpenInference:
         found["model_version"] = str(answered.version)
         if identity is not None:
             found["id"] = identity
+        if answered.truncated:
+            # A parameter is a string, a number or a boolean.
+            lost = ",".join(map(str, answered.truncated))
+            found["parameters"] = {TRUNCATED: lost}
         size = sum(values.nbytes for values in answered.answers.values())
         return await service.work(
             size,

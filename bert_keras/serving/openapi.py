@@ -9,6 +9,7 @@ from typing import Any
 
 from bert_keras.serving.rest import model_list
 from bert_keras.serving.service import Service
+from bert_keras.serving.signatures import TRUNCATED
 from bert_keras.version import __version__
 
 _KINDS = {"string": "string", "bool": "boolean", "int32": "integer", "int64": "integer"}
@@ -88,7 +89,11 @@ def _predict(model: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
     }
     answers = {
         "type": "object",
-        "properties": {"predictions": _list(answer), "outputs": {}},
+        "properties": {
+            "predictions": _list(answer),
+            "outputs": {},
+            TRUNCATED: _list({"type": "integer", "minimum": 0}),
+        },
     }
     return _post(model, body, answers)
 

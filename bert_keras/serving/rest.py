@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 from bert_keras.errors import shown
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.service import RequestRecord, Service
-from bert_keras.serving.signatures import TensorInfo
+from bert_keras.serving.signatures import TRUNCATED, TensorInfo
 from bert_keras.serving.tensors import column_form, dump_json, parse_json, row_form
 from bert_keras.serving.version import DEFAULT, Version
 
@@ -58,7 +58,11 @@ class Rest:
         return found
 
     async def predict(self, request: Request) -> Response:
-        """Answer `instances` with `predictions`, and `inputs` with `outputs`."""
+        """Answer `instances` with `predictions`, and `inputs` with `outputs`.
+
+        If a text is longer than the model reads, the answer has `truncated_tokens`, the
+        tokens of each text that were not read, which TF Serving does not tell.
+        """
         service = self._service
         record: RequestRecord = request.state.record
         name, version = asked(request)
@@ -91,7 +95,10 @@ class Rest:
         answers = answered.answers
         size = sum(array.nbytes for array in answers.values())
         form, key = (row_form, "predictions") if in_rows else (column_form, "outputs")
-        return await service.work(size, lambda: json_response({key: form(answers)}))
+        more = {TRUNCATED: answered.truncated} if answered.truncated else {}
+        return await service.work(
+            size, lambda: json_response({key: form(answers), **more})
+        )
 
     async def status(self, request: Request) -> Response:
         """Return the state of the versions of a model."""

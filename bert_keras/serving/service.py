@@ -19,7 +19,7 @@ from bert_keras.serving.errors import RequestError
 from bert_keras.serving.logs import log
 from bert_keras.serving.metrics import Metrics
 from bert_keras.serving.models import Models
-from bert_keras.serving.signatures import Answers, Signature
+from bert_keras.serving.signatures import TRUNCATED, Answers, Signature
 from bert_keras.serving.tensors import Decode, Decoder
 
 _T = TypeVar("_T")
@@ -47,11 +47,16 @@ class RequestRecord:
 
 @dataclasses.dataclass(frozen=True)
 class Answered:
-    """The answers to a request, and the version and signature that gave them."""
+    """The answers to a request, and the version and signature that gave them.
+
+    `truncated` are the tokens of each text that the model did not read; empty if it
+    read all.
+    """
 
     version: int
     signature: Signature
     answers: Answers
+    truncated: list[int]
 
 
 class Service:
@@ -142,9 +147,12 @@ class Service:
                     f"the request took longer than {self.config.request_timeout:g} s",
                     status=504,
                 ) from None
+            truncated: list[int] = []
+            if TRUNCATED in answers and TRUNCATED not in names:
+                truncated = answers.pop(TRUNCATED).tolist()
             if outputs:
                 answers = {name: answers[name] for name in outputs}
-            return Answered(leased.number, found, answers)
+            return Answered(leased.number, found, answers, truncated)
 
     async def work(self, size: int, function: Callable[[], _T]) -> _T:
         """Return the result of a function; for many bytes it runs in a thread."""

@@ -45,6 +45,8 @@ _LONGEST_IDS = 512  # tokens of a row of ids, or the model's `max_length`
 # oneDNN prepares, and keeps, each operation for each shape, so these are rounded up.
 _TEXTS_STEP = 8  # texts of a batch
 _TOKENS_STEP = 4  # tokens of a row
+# Name of the tokens of each text that the model does not read, where there are any.
+TRUNCATED = "truncated_tokens"
 Answers = dict[str, np.ndarray]  # [B, …] each, by name
 Parts = Sequence[Sequence[Any]]  # N values for each input
 
@@ -84,11 +86,13 @@ class Row:
         length: tokens that are computed for it.
         values: the input of `compute`.
         group: rows of another group are not computed together with it.
+        lost: tokens that the model does not read, since the text is too long.
     """
 
     length: int
     values: Any
     group: Hashable = None
+    lost: int = 0
 
 
 class Signature:
@@ -157,7 +161,8 @@ class TextSignature(Signature):
     """Texts that the graph tokenizes; they are also tokenized earlier, for lengths.
 
     Args:
-        lengths: returns the tokens of each text, int32 [B].
+        lengths: returns the tokens of each text, and those that are truncated, int32
+            [B] each.
         packs: whether the graph packs several texts into a row.
     """
 
@@ -170,10 +175,11 @@ class TextSignature(Signature):
         self._listed = ranks.index(2) if 2 in ranks else None
 
     def rows_of(self, parts: Parts) -> list[Row]:
-        lengths = self._lengths(*_tensors(parts)).numpy().tolist()
+        measured = self._lengths(*_tensors(parts))
+        lengths, lost = (each.numpy().tolist() for each in measured)
         rows = [
-            Row(size, values)
-            for size, values in zip(lengths, zip(*parts, strict=True), strict=True)
+            Row(size, values, lost=missing)
+            for size, missing, *values in zip(lengths, lost, *parts, strict=True)
         ]
         if self._listed is not None and len(parts) > 1:
             for row in rows:  # each choice is computed with its context
@@ -207,8 +213,8 @@ class TokenSignature(Signature):
     """Texts that are tokenized once; batches are packed rows of their ids.
 
     Args:
-        tokenize: returns ids and segments of all texts, int32 [N], and the length of
-            each text, int [B].
+        tokenize: returns ids and segments of all texts, int32 [N], and the tokens of
+            each text, and those that are truncated, int [B] each.
         packed: returns the answers to a batch dict of packed rows.
         pad_id: fills the rows.
         multiple: row lengths are rounded up to a multiple of it.
@@ -231,11 +237,16 @@ class TokenSignature(Signature):
         self._multiple = multiple
 
     def rows_of(self, parts: Parts) -> list[Row]:
-        ids, segments, lengths = (t.numpy() for t in self._tokenize(*_tensors(parts)))
+        found = (tensor.numpy() for tensor in self._tokenize(*_tensors(parts)))
+        ids, segments, lengths, lost = found
         ends = np.cumsum(lengths)
-        return [
-            Row(int(size), (ids[end - size : end], segments[end - size : end]))
+        values = [
+            (ids[end - size : end], segments[end - size : end])
             for size, end in zip(lengths, ends, strict=True)
+        ]
+        return [
+            Row(int(size), each, lost=int(missing))
+            for size, each, missing in zip(lengths, values, lost, strict=True)
         ]
 
     def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
@@ -381,13 +392,15 @@ def _of_saved(function: Any) -> _Function:
     return _Function(inputs, lambda: function.structured_outputs, function)
 
 
-def _tokenized(preprocessor: Preprocessor, *texts: Any) -> tuple[Any, Any, Any]:
-    ids, segments = preprocessor.join(one_or_all(texts))
-    return ids.values, segments.values, ids.row_lengths()
+def _tokenized(preprocessor: Preprocessor, *texts: Any) -> tuple[Any, ...]:
+    pieces = preprocessor.pieces(one_or_all(texts))
+    ids, segments = preprocessor.join_pieces(*pieces)
+    return ids.values, segments.values, *preprocessor.lengths_of(*pieces)
 
 
-def _measured(task: Task, preprocessor: Preprocessor, *texts: Any) -> Any:
-    return task.lengths(preprocessor, one_or_all(texts))[0]
+def _measured(task: Task, preprocessor: Preprocessor, *texts: Any) -> tuple[Any, Any]:
+    read, lost = task.lengths(preprocessor, one_or_all(texts))
+    return read, tf.cast(lost, tf.int32)
 
 
 def _packed(model: TaskModel) -> Callable[[dict[str, Any]], Any]:

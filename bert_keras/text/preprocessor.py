@@ -81,7 +81,7 @@ class Preprocessor:
 
     def join(self, texts: Any) -> tuple[Any, Any]:
         """Return the joined, truncated tokens and segments, ragged int32 [B, None]."""
-        return self.join_pieces(*self._pieces(texts))
+        return self.join_pieces(*self.pieces(texts))
 
     def join_pieces(self, a: Any, b: Any = None) -> tuple[Any, Any]:
         """Do the same as `join` for tokenized texts, ragged int32 [B, None]."""
@@ -96,12 +96,19 @@ class Preprocessor:
 
         int32 [B] each, special tokens included.
         """
-        a, b = self._pieces(texts)
+        return self.lengths_of(*self.pieces(texts))
+
+    def lengths_of(self, a: Any, b: Any = None) -> tuple[Any, Any]:
+        """Do the same as `lengths` for tokenized texts, ragged int32 [B, None]."""
         whole = sizes_of(a) + 2 if b is None else sizes_of(a) + sizes_of(b) + 3
         kept = tf.minimum(whole, self.max_length)
         return kept, whole - kept
 
-    def _pieces(self, texts: Any) -> tuple[Any, Any]:
+    def pieces(self, texts: Any) -> tuple[Any, Any]:
+        """Return the pieces of the texts, and of the second ones or `None`.
+
+        Ragged int32 [B, None] each, without special tokens, not truncated.
+        """
         several = isinstance(texts, tuple | list)
         if not several or all(isinstance(text, str | bytes) for text in texts):
             # A list of strings is not a pair, and one string is not a batch.

@@ -143,3 +143,10 @@ def test_metadata_and_status(prediction: Any, channel: Any, client: Client) -> N
     with pytest.raises(grpc.RpcError) as caught:
         models.GetModelStatus(request, timeout=30)
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+def test_tokens_that_are_not_read_are_in_the_metadata(prediction: Any) -> None:
+    _, call = prediction.Predict.with_call(asked("spam", text=["a", "free " * 40]))
+    assert dict(call.trailing_metadata())["truncated-tokens"] == "0,18"
+    _, call = prediction.Predict.with_call(asked("spam", text=["a"]))
+    assert "truncated-tokens" not in dict(call.trailing_metadata())

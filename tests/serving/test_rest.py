@@ -264,3 +264,26 @@ def test_each_request_gets_its_own_answers(client: Client, predict: Predict) -> 
     for (status, answer), right in zip(found, wanted, strict=True):
         assert status == 200
         assert near(answer["predictions"][0]["score"], right["score"])
+
+
+@pytest.mark.parametrize("model", ["spam", "exported"])
+def test_tokens_that_are_not_read_are_told(
+    client: Client, server: Any, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bert_keras.serving.client import Client as OwnClient
+
+    texts = ["see you", "free " * 40]  # of 42 tokens, 24 are read
+    path = f"/v1/models/{model}:predict"
+    assert client.post(path, {"inputs": texts})[1]["truncated_tokens"] == [0, 18]
+    found = client.post(path, {"instances": texts})[1]
+    assert found["truncated_tokens"] == [0, 18] and len(found["predictions"]) == 2
+    assert set(found["predictions"][1]) == set(found["predictions"][0])
+    assert "truncated_tokens" not in client.post(path, {"instances": texts[:1]})[1]
+    tensor = {"name": "text", "shape": [2], "datatype": "BYTES", "data": texts}
+    infer = client.post(f"/v2/models/{model}/infer", {"inputs": [tensor]})[1]
+    assert infer["parameters"] == {"truncated_tokens": "0,18"}
+    capsys.readouterr()
+    with OwnClient(server.url, model=model) as own:
+        assert len(own.predict(texts)) == len(own.predict(texts)) == 2
+    err = capsys.readouterr().err
+    assert err.count("1 of 2 texts are truncated: 18 tokens are not read") == 1

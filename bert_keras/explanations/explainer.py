@@ -56,6 +56,8 @@ class Explanation:
         gaps, steps: float32 and int32 [K], see `attribution.Result`; NaN for no gap.
         unit: of the values: `log-odds`, `cosine`, `score` or `value`.
         answer: what `predict` returns for the text.
+        read_to: role to the offset in characters where reading ended, of the texts that
+            are truncated.
     """
 
     texts: Mapping[str, str]
@@ -69,6 +71,7 @@ class Explanation:
     steps: np.ndarray
     unit: str
     answer: Mapping[str, Any]
+    read_to: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def top(self, count: int = 5, *, target: int = 0) -> list[tuple[str, float]]:
         """Return the words with the largest absolute attributions, and these.
@@ -87,6 +90,7 @@ class Explanation:
             "texts": dict(self.texts),
             "answer": dict(self.answer),
             "unit": self.unit,
+            "read_to": dict(self.read_to),
             "targets": [
                 {
                     "target": self.targets[row],
@@ -348,7 +352,19 @@ class Explainer:
             steps=np.array([each.steps for each in results], "int32"),
             unit=targets[0].unit if targets else "",
             answer=item.answer,
+            read_to=self._read_to(item, targets),
         )
+
+    def _read_to(self, item: Item, targets: Sequence[Target]) -> dict[str, int]:
+        """Return where reading ended, by role; a task with windows reads all."""
+        if not targets or self._model.task.rows_per_text is None:
+            return {}
+        read = {word for target in targets for word in target.rows.words.flat}
+        ends: dict[str, int] = {}
+        for number, word in enumerate(item.words.words):
+            if number not in read:
+                ends.setdefault(word.role, word.start)
+        return ends
 
     def path(self, target: Target, count: int) -> attribution.Path:
         """Return the path from the baseline to a text of `count` words."""

@@ -111,6 +111,8 @@ def _pieces(
             continue
         if word.start > last:
             found.append({"text": text[last : word.start]})
+        if word.start == explanation.read_to.get(role):
+            found.append({"text": "", "ends": True})
         value = float(explanation.attributions[row, place])
         share = abs(value) / strongest if strongest else 0.0
         found.append(

@@ -263,3 +263,18 @@ def test_pages_and_json_hold_the_words(spam_model: Any, tmp_path: Path) -> None:
 
 def test_the_public_name_is_a_function() -> None:
     assert bert_keras.explain is explain
+
+
+def test_where_reading_ends_is_marked(spam_model: Any, tmp_path: Path) -> None:
+    long = " ".join(f"see you at {name}" for name in "abcdefghij")
+    short, found = explain(spam_model, [TEXT, long], method="gradient-input")
+    assert short.read_to == {}
+    # 24 tokens are [CLS], 22 words of 40, and [SEP].
+    assert long[: found.read_to["text"]].split() == long.split()[:22]
+    bert_keras.explain(spam_model, [long], method="gradient-input").write(
+        tmp_path / "page.html"
+    )
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert page.count("⟨ reading ended here ⟩") == 1
+    assert "at f see you at g" in page.split("⟨ reading ended here ⟩")[1]
+    assert found.to_dict()["read_to"] == dict(found.read_to)

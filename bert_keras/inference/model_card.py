@@ -18,9 +18,10 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jinja2
+if TYPE_CHECKING:
+    import jinja2
 
 from bert_keras.checkpoints.checkpoint import KEY
 from bert_keras.config import BertConfig
@@ -176,6 +177,8 @@ def model_card(
 
 @functools.cache
 def _template() -> jinja2.Template:
+    import jinja2  # not for a model that is only read
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("bert_keras.inference"),
         autoescape=False,  # noqa: S701  # Markdown: `plain` and `code` escape

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import keras_hub
 import numpy as np
 import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
@@ -38,6 +37,7 @@ from bert_keras.runs.progress import say
 from bert_keras.settings import check_share, check_type
 from bert_keras.tasks.base import Batch, Task
 from bert_keras.tasks.classifier import label_errors
+from bert_keras.tasks.keras_hub_task import Task as KerasHubTask
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -63,7 +63,7 @@ class Answering:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class TaskModel(Answering, ReplicatedFit, BatchModel, keras_hub.models.Task):
+class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
     """A task's head on an encoder; `fit`, `evaluate` and `predict` take raw strings.
 
     A functional Keras model from a batch dict (see `BertEncoder`) to logits. Strings,

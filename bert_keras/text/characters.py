@@ -172,8 +172,7 @@ def normalized(code: int, *, lowercase: bool, strip_accents: bool) -> tuple[int,
     """Return the code points that replace one code point, up to three."""
     text = chr(code)
     if strip_accents:
-        if text not in _NOT_DECOMPOSED:
-            text = unicodedata.normalize("NFD", text)
+        text = _decompositions().get(text, text)
         text = "".join(c for c in text if c not in _MARKS)
     if lowercase:
         # One character at a time: the reference has no rule for a final sigma.
@@ -182,28 +181,54 @@ def normalized(code: int, *, lowercase: bool, strip_accents: bool) -> tuple[int,
 
 
 @functools.cache
+def _decompositions() -> dict[str, str]:
+    """Return the characters that decompose, and into what."""
+    found = {}
+    for first, last in _CASED_OR_COMPOSED:
+        for text in map(chr, range(first, last + 1)):
+            parts = unicodedata.normalize("NFD", text)
+            if parts != text and text not in _NOT_DECOMPOSED:
+                found[text] = parts
+    return found
+
+
+def _changed_codes(*, lowercase: bool, strip_accents: bool) -> list[int]:
+    """Return the code points that may not stay as they are, ascending."""
+    found: set[str] = set()
+    if strip_accents:
+        found |= _decompositions().keys() | _MARKS | _KEPT_MARKS
+    if lowercase:
+        found |= _LOWER_ADDED.keys()
+        for first, last in _CASED_OR_COMPOSED:
+            found |= {c for c in map(chr, range(first, last + 1)) if c.lower() != c}
+    codes = np.array(sorted(map(ord, found)), np.int32)
+    cased = [(first <= codes) & (codes <= last) for first, last in _CASED_OR_COMPOSED]
+    kept: list[int] = codes[np.any(cased, axis=0)].tolist() if found else []
+    return kept
+
+
+@functools.cache
 def character_table(
     *, lowercase: bool, strip_accents: bool, tokenize_chinese_chars: bool
 ) -> CharacterTable:
-    """Return the table of one kind of model; built once for each, in about 0.1 s."""
+    """Return the table of one kind of model; built once for each."""
     kinds = _kinds(DELETED)
     if strip_accents:
         kinds[[ord(character) for character in _KEPT_MARKS]] = MARK
     entries = kinds.copy()
     expansions: list[list[int]] = []
-    for first, last in _CASED_OR_COMPOSED if lowercase or strip_accents else ():
-        for code in range(first, last + 1):
-            if kinds[code] in (SPACE, GONE):
-                continue
-            outputs = normalized(code, lowercase=lowercase, strip_accents=strip_accents)
-            if len(outputs) == 1 and kinds[outputs[0]] != MARK:
-                entries[code] = (outputs[0] - code) << KIND_BITS | kinds[outputs[0]]
-            elif outputs:
-                cells = [output << KIND_BITS | kinds[output] for output in outputs]
-                entries[code] = len(expansions) << KIND_BITS | SEVERAL
-                expansions.append(cells + [-1] * (MOST_OUTPUTS - len(cells)))
-            else:
-                entries[code] = GONE
+    for code in _changed_codes(lowercase=lowercase, strip_accents=strip_accents):
+        if kinds[code] in (SPACE, GONE):
+            continue
+        outputs = normalized(code, lowercase=lowercase, strip_accents=strip_accents)
+        if len(outputs) == 1 and kinds[outputs[0]] != MARK:
+            entries[code] = (outputs[0] - code) << KIND_BITS | kinds[outputs[0]]
+        elif outputs:
+            cells = [output << KIND_BITS | kinds[output] for output in outputs]
+            entries[code] = len(expansions) << KIND_BITS | SEVERAL
+            expansions.append(cells + [-1] * (MOST_OUTPUTS - len(cells)))
+        else:
+            entries[code] = GONE
     if tokenize_chinese_chars:  # the kind of the original character, not of the output
         for first, last in CJK:
             entries[first : last + 1] &= -1 << KIND_BITS
@@ -220,26 +245,23 @@ def character_table(
 
 @functools.cache
 def mark_table(*, lowercase: bool) -> MarkTable:
-    """Return the table that canonical order needs; built once, in about 0.1 s."""
+    """Return the table that canonical order needs; built once for each."""
     kinds = _kinds(MARKS)
     codes, cells, classes = [], [], []
-    for first, last in _CASED_OR_COMPOSED:
-        for code in range(first, last + 1):
-            text = chr(code)
-            if text not in _NOT_DECOMPOSED:
-                text = unicodedata.normalize("NFD", text)
-            orders = [_combining(part) for part in text]
-            if not any(orders) and not _MARKS.intersection(text):
-                continue
-            parts = []
-            for part in text:
-                if lowercase and part not in _MARKS:
-                    part = _LOWER_ADDED.get(part) or part.lower()
-                parts.append(ord(part) << KIND_BITS | int(kinds[ord(part)]))
-            none = MOST_DECOMPOSED - len(parts)
-            codes.append(code)
-            cells.append(parts + [-1] * none)
-            classes.append(orders + [0] * none)
+    for code in _changed_codes(lowercase=False, strip_accents=True):
+        text = _decompositions().get(chr(code), chr(code))
+        orders = [_combining(part) for part in text]
+        if not any(orders) and _MARKS.isdisjoint(text):
+            continue
+        parts = []
+        for part in text:
+            if lowercase and part not in _MARKS:
+                part = _LOWER_ADDED.get(part) or part.lower()
+            parts.append(ord(part) << KIND_BITS | int(kinds[ord(part)]))
+        none = MOST_DECOMPOSED - len(parts)
+        codes.append(code)
+        cells.append(parts + [-1] * none)
+        classes.append(orders + [0] * none)
     return MarkTable(*(np.array(a, np.int32) for a in (codes, cells, classes)))
 
 

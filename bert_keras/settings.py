@@ -51,7 +51,9 @@ ATTRIBUTIONS = ("integrated-gradients", "gradient-input", "occlusion", "shapley"
 BASELINES = ("pad", "mask")
 VIEWS = ("words", "attention", "map")
 PROJECTIONS = ("pca", "tsne", "umap")
-POOLINGS = ("mean", "cls", "max")
+# Of sentence-transformers; `mean_sqrt_len_tokens` divides the sum by the root of the
+# number of tokens, `weightedmean` weights them by their position.
+POOLINGS = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 COMBINATIONS = ("sum", "concat", "weighted")
 # 0 is the embedding layer, L the last block. Negative numbers count from the end.
 NAMED_LAYERS: dict[str, tuple[int, ...]] = {

@@ -170,6 +170,7 @@ class Checkpoint:
         arrays: canonical name to float32 array, read on demand.
         notes: lines to tell the user, such as which activation was chosen.
         unrecognized: names in the file, as spelled there, that have no canonical name.
+        unread: their shapes, where they are known.
         tokenizer: arguments of `WordPieceTokenizer` that are stored among the weights,
             for settings that no tokenizer file gives.
 
@@ -184,6 +185,7 @@ class Checkpoint:
     arrays: LazyArrays
     notes: tuple[str, ...] = ()
     unrecognized: tuple[str, ...] = ()
+    unread: Mapping[str, Shape] = dataclasses.field(default_factory=dict)
     tokenizer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:

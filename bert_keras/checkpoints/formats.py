@@ -230,6 +230,8 @@ HUB_FILES = (
     "config_sentence_transformers.json",
     "*/config.json",
     ADAPTER,
+    "*_Dense/model.safetensors",
+    "*_Dense/pytorch_model.bin",
     # Of KerasHub.
     "bert_keras.json",
     "metadata.json",

@@ -89,6 +89,11 @@ def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
         arrays=LazyArrays.of(chosen, place=str(folder)),
         notes=tuple(notes),
         unrecognized=tuple(unrecognized),
+        unread={
+            each.name: tuple(each.shape)
+            for each in tensors.values()
+            if each.name in unrecognized
+        },
     )
 
 

@@ -133,6 +133,7 @@ def check_encoder(checkpoint: Checkpoint) -> None:
 
     Raises errors as `match` does, and a `CheckpointError` for another number of layers.
     """
+    check_merged(checkpoint)
     layers = checkpoint.config.num_hidden_layers
     found = {name.split("/")[2] for name in checkpoint.shapes if "/layer_" in name}
     if layers > len(found):  # a message needs no list of that many names
@@ -143,6 +144,23 @@ def check_encoder(checkpoint: Checkpoint) -> None:
     shapes = {n: s for n, s in checkpoint.shapes.items() if n.startswith(_ENCODER)}
     wanted = encoder_shapes(checkpoint.config)
     match(wanted, shapes, optional=(_POOLER,), place=checkpoint.path)
+
+
+_ADAPTERS = ("lora_", ".base_layer.", "adapter", "ia3_")
+
+
+def check_merged(checkpoint: Checkpoint) -> None:
+    """Raise if there are weights of adapters, such as LoRA's, beside the encoder's."""
+    found = [
+        name
+        for name in checkpoint.unrecognized
+        if any(part in name for part in _ADAPTERS)
+    ]
+    if found:
+        raise CheckpointError(
+            f"{checkpoint.path}: holds adapters that are not merged into the weights: "
+            f"{listed(found)}: merge them first, such as by peft's `merge_and_unload`"
+        )
 
 
 def encoder_shapes(config: BertConfig) -> dict[str, Shape]:

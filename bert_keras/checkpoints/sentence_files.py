@@ -1,42 +1,109 @@
 """The small files that make an encoder's folder a sentence-transformers model.
 
 `modules.json` lists the steps after the encoder: `1_Pooling/config.json` describes how
-tokens become one vector, `2_Normalize` scales it to length 1;
-`sentence_bert_config.json` holds the maximum text length. Read and written as by
+tokens become one vector, a folder `2_Dense` holds a layer on it, `2_Normalize` scales
+it to length 1; `sentence_bert_config.json` holds the maximum text length, and
+`config_sentence_transformers.json` the prompts. A cross-encoder has an entry in its
+`config.json`, or a `modules.json` with the encoder alone. Read and written as by
 sentence-transformers 2 to 6.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from bert_keras.checkpoints.checkpoint import KEY, StoredTensor, choose
+from bert_keras.checkpoints.safetensors_file import stored_tensors, write_tensors
 from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.json_file import read_json
+from bert_keras.settings import POOLINGS
 
 MODULES = "modules.json"
 SETTINGS = "sentence_bert_config.json"
 MODEL_SETTINGS = "config_sentence_transformers.json"
 POOLING = "1_Pooling"
-NORMALIZE = "2_Normalize"
-# sentence-transformers' names of the poolings that this package supports.
+DENSE_SCOPE = "dense_"  # of the canonical names of `Dense`, such as `dense_0/kernel`
+# sentence-transformers' older names of poolings.
 _OLD_KEYS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
 }
-_MODES = tuple(_OLD_KEYS.values())
-_STEPS = ("Transformer", "Pooling", "Normalize")
+_ACTIVATIONS = {
+    "torch.nn.modules.linear.Identity": "linear",
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.activation.ReLU": "relu",
+    "torch.nn.modules.activation.GELU": "gelu",
+    "torch.nn.modules.activation.SiLU": "silu",
+}
+_TORCH = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}
+_PAIR_ACTIVATIONS = ("linear", "sigmoid")
 _NO_LIMIT = 1 << 20  # tokenizers without one say 1e30
 _LENGTHS = ((SETTINGS, "max_seq_length"), ("tokenizer_config.json", "model_max_length"))
 
 
-def read_sentence_files(folder: Path) -> dict[str, Any]:
-    """Return `pooling`, `normalize` and, if given, `max_length`; or an empty dict.
+def pair_activation(folder: Path, config: Mapping[str, Any]) -> str | None:
+    """Return what a cross-encoder applies to its outputs; `None` for other folders.
 
-    Empty if there is no `modules.json`: the folder holds only an encoder.
+    It is `sigmoid` or `linear`; without a name, `sigmoid` for a single output.
+
+    Args:
+        folder: may hold the files of sentence-transformers 5 and later.
+        config: its parsed `config.json`.
+
+    Raises:
+        CheckpointError: it applies another function.
+    """
+    entry, files = config.get("sentence_transformers"), _settings(folder)
+    places = (
+        (files, "activation_fn") if files.get("model_type") == "CrossEncoder" else None,
+        (entry, "activation_fn") if isinstance(entry, dict) else None,
+        (config, "sbert_ce_default_activation_function"),
+    )
+    held = [place for place in places if place is not None]
+    found = [str(values[key]) for values, key in held if values.get(key) is not None]
+    if found:
+        return _activation(folder, found[0], _PAIR_ACTIVATIONS)
+    if len(held) == 1:
+        return None
+    names = config.get("id2label")
+    return "sigmoid" if isinstance(names, dict) and len(names) == 1 else "linear"
+
+
+def pair_scores(config: Mapping[str, Any]) -> str | None:
+    """Return what `pair_activation` found, from a config with our entry."""
+    found: str | None = (config.get(KEY) or {}).get("cross_encoder")
+    return found
+
+
+def sentence_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `read_sentence_files` found, from a config with our entry."""
+    found: dict[str, Any] = (config.get(KEY) or {}).get("sentence") or {}
+    return found
+
+
+def pair_entry(activation: str) -> dict[str, Any]:
+    """Return the entry of `config.json` from which `CrossEncoder` reads it."""
+    return {"sentence_transformers": {"activation_fn": _TORCH[activation]}}
+
+
+def read_sentence_files(folder: Path) -> dict[str, Any]:
+    """Return what a folder's files say of the vector of a text.
+
+    Returns:
+        `pooling`, modes with `+` between; `normalize`; and if given `max_length`,
+        `dense` (for each layer `units`, `activation` and `use_bias`), `prompts` by name
+        and `default_prompt`. Empty if the folder holds only an encoder, without
+        `modules.json` or with that of a cross-encoder.
 
     Raises:
         CheckpointError: a file is broken, or requires a step that is not supported.
@@ -45,10 +112,13 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
         return {}
     steps = _steps(folder / MODULES)
     kinds = [kind for kind, _ in steps]
-    if tuple(kinds) not in (_STEPS, _STEPS[:2]):
+    if _settings(folder).get("model_type") == "CrossEncoder":
+        return {}
+    dense = kinds[2:-1] if kinds[-1:] == ["Normalize"] else kinds[2:]
+    if kinds[:2] != ["Transformer", "Pooling"] or set(dense) - {"Dense"}:
         raise CheckpointError(
-            f"{folder / MODULES}: must name the steps {', '.join(_STEPS[:2])} and "
-            f"perhaps {_STEPS[2]}; names {one_line(', '.join(kinds)) or 'none'}"
+            f"{folder / MODULES}: must name the steps Transformer, Pooling and perhaps "
+            f"Dense and Normalize; names {one_line(', '.join(kinds)) or 'none'}"
         )
     if steps[0][1]:
         raise CheckpointError(
@@ -57,38 +127,179 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
         )
     found: dict[str, Any] = {
         "pooling": _pooling(folder / steps[1][1] / "config.json"),
-        "normalize": len(kinds) == len(_STEPS),
+        "normalize": kinds[-1] == "Normalize",
     }
     _check_texts_are_unchanged(folder)
+    layers = tuple(_dense(folder / steps[2 + i][1]) for i in range(len(dense)))
+    found |= {"dense": layers} if layers else {}
+    found |= _prompts(folder, folder / steps[1][1] / "config.json")
+    length = text_length(folder)
+    return found if length is None else {**found, "max_length": length}
+
+
+def text_length(folder: Path) -> int | None:
+    """Return the longest text of a folder of sentence-transformers, in tokens."""
+    if not (folder / MODULES).is_file():
+        return None
     for name, key in _LENGTHS:
         length = _entry(folder / name, key)
         if type(length) is int and 3 <= length < _NO_LIMIT:
-            return {**found, "max_length": length}
-    return found
+            return length
+    return None
+
+
+def dense_tensors(folder: Path) -> dict[str, StoredTensor]:
+    """Return the weights of a folder's `Dense` layers under canonical names."""
+    chosen: dict[str, StoredTensor] = {}
+    places = [place for kind, place in _steps(folder / MODULES) if kind == "Dense"]
+    for number, place in enumerate(places):
+        for name, tensor in _stored(folder / place).items():
+            ours = {"linear.weight": "kernel", "linear.bias": "bias"}.get(name)
+            if ours is None:
+                raise CheckpointError(
+                    f"{folder / place}: must hold linear.weight and linear.bias; "
+                    f"holds {one_line(name)}"
+                )
+            scope = f"{DENSE_SCOPE}{number}/{ours}"
+            choose(chosen, scope, tensor, transpose=ours == "kernel")
+    return chosen
+
+
+def _stored(folder: Path) -> dict[str, StoredTensor]:
+    if (folder / "model.safetensors").is_file():
+        return stored_tensors(folder / "model.safetensors")
+    if (folder / "pytorch_model.bin").is_file():
+        from bert_keras.checkpoints import pickled_file  # needs torch
+
+        return pickled_file.stored_tensors(folder / "pytorch_model.bin")
+    raise CheckpointError(f"{folder}: holds no model.safetensors")
 
 
 def write_sentence_files(
-    folder: Path, *, hidden_size: int, pooling: str, normalize: bool, max_length: int
+    folder: Path,
+    *,
+    hidden_size: int,
+    pooling: str,
+    normalize: bool,
+    max_length: int,
+    dense: Sequence[Mapping[str, Any]] = (),
+    prompts: Mapping[str, str] | None = None,
+    default_prompt: str = "",
 ) -> None:
-    """Write the files next to an encoder, so that sentence-transformers can open it."""
-    places = ["", POOLING] + ([NORMALIZE] if normalize else [])
+    """Write the files next to an encoder, so that sentence-transformers can open it.
+
+    The arguments are what `read_sentence_files` returns.
+    """
+    count = len(dense)
+    kinds = ["Transformer", "Pooling", *["Dense"] * count, "Normalize"]
+    kinds = kinds if normalize else kinds[:-1]
     modules = [
         {
             "idx": index,
             "name": str(index),
-            "path": place,
+            "path": f"{index}_{kind}" if index else "",
             "type": f"sentence_transformers.models.{kind}",
         }
-        for index, (place, kind) in enumerate(zip(places, _STEPS, strict=False))
+        for index, kind in enumerate(kinds)
     ]
+    modes = pooling.split("+")
     pooled: dict[str, Any] = {"word_embedding_dimension": hidden_size}
-    pooled |= {key: mode == pooling for key, mode in _OLD_KEYS.items()}
+    pooled |= {key: mode in modes for key, mode in _OLD_KEYS.items()}
+    if modes != [mode for mode in _OLD_KEYS.values() if mode in modes]:
+        pooled = {"word_embedding_dimension": hidden_size, "pooling_mode": modes}
     settings = {"max_seq_length": max_length, "do_lower_case": False}
     _write(folder / MODULES, modules)
     _write(folder / SETTINGS, settings)
-    _write(folder / MODEL_SETTINGS, {"prompts": {}, "similarity_fn_name": "cosine"})
-    (folder / POOLING).mkdir(exist_ok=True)
+    prompting: dict[str, Any] = {"prompts": dict(prompts or {})}
+    prompting |= {"default_prompt_name": default_prompt} if default_prompt else {}
+    _write(folder / MODEL_SETTINGS, {**prompting, "similarity_fn_name": "cosine"})
     _write(folder / POOLING / "config.json", pooled)
+    width = hidden_size * len(modes)
+    for number, layer in enumerate(dense):
+        values = {
+            "in_features": width,
+            "out_features": layer["units"],
+            "bias": layer["use_bias"],
+            "activation_function": _TORCH[layer["activation"]],
+        }
+        width = layer["units"]
+        _write(folder / _dense_place(number) / "config.json", values)
+
+
+def write_dense(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write the weights of `Dense` layers, by canonical name, beside their configs."""
+    for number in range(len({name.split("/")[0] for name in arrays})):
+        scope, place = f"{DENSE_SCOPE}{number}/", folder / _dense_place(number)
+        values = {"linear.weight": np.ascontiguousarray(arrays[f"{scope}kernel"].T)}
+        if f"{scope}bias" in arrays:
+            values["linear.bias"] = arrays[f"{scope}bias"]
+        write_tensors(place / "model.safetensors", values)
+
+
+def _dense_place(number: int) -> str:
+    return f"{number + 2}_Dense"
+
+
+def _dense(folder: Path) -> dict[str, Any]:
+    """Return the settings of a `Dense` layer."""
+    path = folder / "config.json"
+    config = read_json(path)
+    units, has_bias = config.get("out_features"), config.get("bias", True)
+    if type(units) is not int or not 0 < units < 1 << 16 or type(has_bias) is not bool:
+        raise CheckpointError(f"{path}: must hold `out_features` and `bias`")
+    names = [config.get(key) for key in ("module_input_name", "module_output_name")]
+    if config.get("use_residual") or set(names) - {None, "sentence_embedding"}:
+        raise CheckpointError(f"{path}: must be a plain layer on the text's vector")
+    name = config.get("activation_function", _TORCH["tanh"])
+    return {
+        "units": units,
+        "activation": _activation(path, str(name), tuple(_TORCH)),
+        "use_bias": has_bias,
+    }
+
+
+def _activation(place: Path, name: str, allowed: Sequence[str]) -> str:
+    """Return our name of an activation of torch."""
+    names = {theirs.rpartition(".")[2]: ours for theirs, ours in _ACTIVATIONS.items()}
+    ours = names.get(name.rpartition(".")[2]) if name.startswith("torch.") else None
+    if ours is None or ours not in allowed:
+        known = ", ".join(_TORCH[each].rpartition(".")[2] for each in allowed)
+        raise CheckpointError(
+            f"{place}: the activation must be {known} of torch.nn; received "
+            f"{one_line(name)}"
+        )
+    return ours
+
+
+def _prompts(folder: Path, pooling: Path) -> dict[str, Any]:
+    """Return `prompts` and `default_prompt`, where a folder has some."""
+    settings, path = _settings(folder), folder / MODEL_SETTINGS
+    prompts, default = (
+        settings.get("prompts") or {},
+        settings.get("default_prompt_name"),
+    )
+    if not isinstance(prompts, dict) or not all(
+        text is None or isinstance(text, str) for text in prompts.values()
+    ):
+        raise CheckpointError(f"{path}: `prompts` must map names to texts")
+    used = {name: text for name, text in prompts.items() if text}
+    if default is not None and default not in prompts:
+        raise CheckpointError(
+            f"{path}: `default_prompt_name` must be one of `prompts`, "
+            f"{one_line(', '.join(prompts)) or 'none'}; received {one_line(default)}"
+        )
+    if used and _entry(pooling, "include_prompt") is False:
+        raise CheckpointError(
+            f"{pooling}: `include_prompt` must be true where texts get a prompt, since "
+            "all tokens are pooled here; received false"
+        )
+    found: dict[str, Any] = {"prompts": used} if used else {}
+    return {**found, "default_prompt": default} if default in used else found
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    path = folder / MODEL_SETTINGS
+    return read_json(path) if path.is_file() else {}
 
 
 def _steps(path: Path) -> list[tuple[str, str]]:
@@ -113,30 +324,28 @@ def _steps(path: Path) -> list[tuple[str, str]]:
 
 
 def _pooling(path: Path) -> str:
-    """Return the only pooling that a config enables."""
+    """Return the pooling that a config enables; several have `+` between."""
     config = read_json(path)
     modes = config.get("pooling_mode")
     if modes is None:
-        old = {key for key in config if key.startswith("pooling_mode_") and config[key]}
-        modes = [_OLD_KEYS.get(key, key) for key in sorted(old)] or ["mean"]
+        old = [key for key in config if key.startswith("pooling_mode_") and config[key]]
+        known = [mode for key, mode in _OLD_KEYS.items() if key in old]
+        modes = known + [key for key in old if key not in _OLD_KEYS] or ["mean"]
     modes = [modes] if isinstance(modes, str) else modes
-    if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in _MODES:
+    if (
+        not isinstance(modes, list | tuple)
+        or not all(isinstance(mode, str) and mode in POOLINGS for mode in modes)
+        or not modes
+    ):
         raise CheckpointError(
-            f"{path}: the pooling must be one of {', '.join(_MODES)}; "
+            f"{path}: the pooling must be of {', '.join(POOLINGS)}; "
             f"received {one_line(modes)}"
         )
-    return modes[0]
+    return "+".join(modes)
 
 
 def _check_texts_are_unchanged(folder: Path) -> None:
-    """Raise if texts get a prompt, or are lower-cased though their tokenizer is not."""
-    path = folder / MODEL_SETTINGS
-    prompt = _entry(path, "default_prompt_name")
-    if prompt is not None:
-        raise CheckpointError(
-            f"{path}: `default_prompt_name` must be null, since no prompt is put "
-            f"before a text here; received {one_line(prompt)}"
-        )
+    """Raise if texts are lower-cased though their tokenizer is not."""
     path = folder / SETTINGS
     cased = _entry(folder / "tokenizer_config.json", "do_lower_case") is False
     if cased and _entry(path, "do_lower_case"):
@@ -152,4 +361,5 @@ def _entry(path: Path, key: str) -> Any:
 
 
 def _write(path: Path, values: Mapping[str, Any] | list[Any]) -> None:
+    path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

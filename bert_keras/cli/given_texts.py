@@ -23,6 +23,7 @@ from bert_keras.runs.progress import say
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
 
+PAIRS = "pairs"  # a signature, see `PooledTask`
 _BYTES_AT_ONCE = 1 << 16  # what a pipe holds
 
 
@@ -58,6 +59,7 @@ def given_texts(
         except NoRowsError as error:
             say(f"{error}: nothing to answer")
             return
+        task.refuse_unread(rows)
         parts = task.texts(rows)
         items = zip(*parts, strict=True) if len(parts) > 1 else parts[0]
         names = rows["id"] if "id" in rows else names
@@ -69,7 +71,7 @@ def given_texts(
 def _row_words(texts: list[str], task: Task) -> list[Any]:
     """Return the rows of the texts on the command line."""
     count, has_list = len(task.roles), _ends_in_list(task)
-    if count > 1 and all("\t" in text for text in texts):
+    if (count > 1 or _may_be_pairs(task)) and all("\t" in text for text in texts):
         return list(_rows(texts, task, "TEXT"))
     if has_list:
         row = _row(texts, task)
@@ -84,6 +86,11 @@ def _row_words(texts: list[str], task: Task) -> list[Any]:
         f"{f'at least {count}' if has_list else number} texts, or each row as one "
         f"text separated by tabs; received {len(texts)}"
     )
+
+
+def _may_be_pairs(task: Task) -> bool:
+    """Return whether a task reads single texts and pairs."""
+    return PAIRS in task.signatures()
 
 
 def _ends_in_list(task: Task) -> bool:
@@ -165,9 +172,11 @@ class Lines:
 def _rows(texts: Iterable[str], task: Task, place: str) -> Iterator[Any]:
     """Yield one row per line; its texts are separated by tabs."""
     count = len(task.roles)
+    either = _may_be_pairs(task)
     for number, text in enumerate(texts, 1):
         if count == 1:
-            yield text
+            first, tab, second = text.partition("\t")
+            yield (first, second) if either and tab and "\t" not in second else text
             continue
         parts = text.split("\t")
         row = _row(parts, task)

@@ -70,9 +70,12 @@ def run_predict(options: argparse.Namespace) -> None:
                 truncation=truncation,
             )
             for (name, item), answer in zip(batch, answers, strict=True):
-                texts = (item,) if len(names) == 1 else item
+                is_single = isinstance(item, str) or len(names) == len(task.roles) == 1
+                is_pair = isinstance(item, tuple) and len(names) == 1
+                texts = (item,) if is_single and not is_pair else item
                 # A text that is answered by a `text` has the name of its role.
                 shown = task.roles if set(names) & set(answer) else names
+                shown = ("text_a", "text_b") if is_pair else shown
                 asked: dict[str, Any] = dict(zip(shown, texts, strict=True))
                 if name is not None:  # the file's id of the row replaces its texts
                     asked = {"id": name}

@@ -260,7 +260,14 @@ class PairedTexts(Embedding):
 
 def reading_task(task: Task) -> Task:
     """Return the task that reads what is explained: pairs for embeddings."""
-    return PairedTexts(**task.settings()) if isinstance(task, Embedding) else task
+    if not isinstance(task, Embedding):
+        return task
+    if task.prompt():
+        raise ConfigError(
+            "`default_prompt` must be empty to explain the words of texts; received "
+            f"{task.default_prompt}: --set default_prompt= leaves it out"
+        )
+    return PairedTexts(**task.settings())
 
 
 def items_of(predictor: Predictor, texts: Any) -> list[tuple[Any, ...]]:

@@ -105,7 +105,8 @@ class Item:
     def joined(self) -> Rows:
         """Return the row of a text or of a pair."""
         features = self.features()
-        parts = zip(self.model.task.roles, self.parts, strict=True)
+        roles = next(f for f in self.model.task.forms if len(f) == len(self.parts))
+        parts = zip(roles, self.parts, strict=True)
         pieces = [self.words.add(role, text) for role, text in parts]
         return self.rows(features, joined_words(features, [pieces]))
 

@@ -165,6 +165,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
 
 CONFIG = "config.json"  # required for a folder to be a model
 # The files of a model folder; a folder with any other file is never replaced.
+_OF_A_LAYER = (CONFIG, "model.safetensors")
 FILES = frozenset(
     (
         CONFIG,
@@ -179,6 +180,7 @@ FILES = frozenset(
         "target_vocab.txt",  # of a decoder, where it has its own
         # For sentence-transformers.
         "1_Pooling/config.json",
+        *(f"{n}_Dense/{name}" for n in range(2, 6) for name in _OF_A_LAYER),
         "config_sentence_transformers.json",
         "modules.json",
         "sentence_bert_config.json",

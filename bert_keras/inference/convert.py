@@ -19,30 +19,30 @@ from typing import Any, NamedTuple
 import keras_hub
 
 from bert_keras.checkpoints import (
-    Checkpoint,
+    LazyArrays,
     check_encoder,
     google,
-    head_config,
     model_garden,
-    read_checkpoint,
     write_google,
     write_huggingface,
     write_model_garden,
 )
-from bert_keras.checkpoints.checkpoint import as_checkpoint_error
+from bert_keras.checkpoints.checkpoint import KEY, as_checkpoint_error
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.checkpoints.keras_hub import FILES as KERAS_HUB_FILES
 from bert_keras.checkpoints.keras_hub import TASK, write_keras_hub
 from bert_keras.checkpoints.sentence_files import (
-    read_sentence_files,
+    dense_tensors,
+    write_dense,
     write_sentence_files,
 )
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.files.atomic import CONFIG, FILES, check_output_place, replaced_folder
 from bert_keras.files.json_file import read_json
 from bert_keras.inference import tf_hub
+from bert_keras.inference.folder import Folder
 from bert_keras.inference.model_card import Source, write_readme
-from bert_keras.inference.model_folder import config_of, load_model, tokenizer_of
+from bert_keras.inference.model_folder import config_of, load_model
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.settings import check_choice
 from bert_keras.tasks.task_model import TaskModel
@@ -53,6 +53,8 @@ _KEPT = (
     "label2id",
     "num_labels",
     "problem_type",
+    "sentence_transformers",
+    "sbert_ce_default_activation_function",
     "pad_token_id",
     "bert_keras",
 )
@@ -124,18 +126,19 @@ def convert(
     """
     check_choice("to", to, FORMATS)
     check_output_place("target", target, {"source": source})
-    checkpoint = read_checkpoint(source)
+    opened = Folder.open(source)
+    checkpoint = opened.checkpoint
     if checkpoint.unrecognized:
         raise CheckpointError(
             f"{checkpoint.path}: holds weights that are not part of BERT: "
             f"{', '.join(checkpoint.unrecognized[:4])}"
         )
     check_encoder(checkpoint)
-    tokenizer = tokenizer_of(checkpoint)
+    tokenizer = opened.tokenizer
     raw = checkpoint.raw_config
     place = f"{checkpoint.path}: config.json"
-    with as_checkpoint_error(place, ConfigError):
-        head = head_config(raw, checkpoint.shapes)
+    head = {k: v for k, v in opened.config.items() if k != KEY and raw.get(k) != v}
+    head["architectures"] = opened.config["architectures"]
     notes = [*checkpoint.notes, *tokenizer.notes]
     said = head["architectures"][0]
     is_encoder = all(name.startswith("bert/") for name in checkpoint.shapes)
@@ -163,7 +166,7 @@ def convert(
         else:
             notes += form.write(*given) or ()
             tokenizer.save(folder, max_length=config.get("max_position_embeddings"))
-        notes += _convert_pooling(checkpoint, folder if to == "huggingface" else None)
+        notes += _convert_pooling(opened, folder if to == "huggingface" else None)
         if to == "huggingface":
             found = Source(os.fspath(source), checkpoint.origin)
             with as_checkpoint_error(place, ConfigError):
@@ -173,31 +176,32 @@ def convert(
     return notes
 
 
-def _convert_pooling(checkpoint: Checkpoint, folder: Path | None) -> list[str]:
+def _convert_pooling(opened: Folder, folder: Path | None) -> list[str]:
     """Write how tokens are pooled into a text's vector, if the source specifies it.
 
     An encoder whose later steps are not supported here is converted without them.
 
     Args:
-        checkpoint: the source.
+        opened: the source.
         folder: gets the files of sentence-transformers; `None` for formats that have
             no such files.
 
     Returns:
         Notes on what is left out.
     """
-    try:
-        settings = read_sentence_files(checkpoint.path)
-    except CheckpointError as error:
-        return [f"left out: the files of sentence-transformers: {error}"]
+    settings = opened.sentence
+    if "error" in settings:
+        return [f"left out: the files of sentence-transformers: {settings['error']}"]
     if not settings:
         return []
     if folder is None:
         how = f"{settings['pooling']}{', of length 1' if settings['normalize'] else ''}"
         return [f"left out: how tokens are pooled into a text's vector ({how})"]
-    sizes = checkpoint.config
+    sizes = opened.checkpoint.config
     settings = {"max_length": sizes.max_position_embeddings, **settings}
     write_sentence_files(folder, hidden_size=sizes.hidden_size, **settings)
+    tensors = dense_tensors(opened.path)
+    write_dense(folder, LazyArrays.of(tensors, place=str(opened.path)))
     return []
 
 

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints import Checkpoint, read_checkpoint
+from bert_keras.checkpoints import Checkpoint
 from bert_keras.data.items import as_strings
 from bert_keras.errors import ConfigError
-from bert_keras.inference.model_folder import check_max_length, load_model, task_of
+from bert_keras.inference.folder import Folder, check_max_length
+from bert_keras.inference.model_folder import load_model
 from bert_keras.inference.predictor import Predictor
 from bert_keras.settings import PRECISIONS, check_choice
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.task_model import Answering
 from bert_keras.text.truncation import Truncation
 
 Source = str | os.PathLike[str] | Predictor
@@ -26,6 +28,7 @@ def load_embedder(
     max_length: int | None = None,
     precision: str = "float32",
     kind: type[Embedding] = Embedding,
+    prompt: str | None = None,
     **changes: Any,
 ) -> Predictor:
     """Return a predictor of text vectors.
@@ -41,6 +44,9 @@ def load_embedder(
         max_length: in tokens; longer texts are truncated.
         precision: as in `load`.
         kind: the class of the task, `Embedding` or a subclass with other answers.
+        prompt: the name of the folder's prompt that is put before each text, such as
+            `query`; as there, `document` may be named `passage` or `corpus`. By
+            default the folder's default prompt, if it has one.
         **changes: `layers`, `combine`, `pooling`, `normalize`, as in `Embedding`.
 
     Raises:
@@ -49,7 +55,7 @@ def load_embedder(
     """
     given = {name: value for name, value in changes.items() if value is not None}
     if isinstance(source, Predictor):
-        if given or max_length or not isinstance(source.model.task, kind):
+        if given or max_length or prompt or not isinstance(source.model.task, kind):
             raise ConfigError(
                 "`source` must be a folder if settings are given, or a predictor of "
                 f"the task {kind.name}; received a predictor of "
@@ -60,10 +66,14 @@ def load_embedder(
     if unknown:
         raise ConfigError(f"no setting of features is named {sorted(unknown)[0]!r}")
     check_choice("precision", precision, PRECISIONS)
-    checkpoint = read_checkpoint(source)
-    task = kind(**{**_settings_of(checkpoint), **given})
+    folder = Folder.open(source)
+    held = folder.held(Embedding) or Embedding.from_model_config({})
+    task = kind(**{**held.settings(), **given})
+    if prompt is not None:
+        task = task.with_prompt(prompt)
+    checkpoint = folder.checkpoint
     _check_learned(task, checkpoint, os.fspath(source))
-    model = load_model(checkpoint, task=task, dtype=precision)
+    model = load_model(folder, task=task, dtype=precision)
     if max_length is not None:
         check_max_length(max_length, checkpoint.config)
         model.preprocessor = model.preprocessor.replace(max_length=max_length)
@@ -89,6 +99,33 @@ def embed(
     return vectors_of(load_embedder(source, **settings), strings, batch_size)
 
 
+class PromptedModel(Answering):
+    """An embedding model with another prompt before each text, on the same weights.
+
+    Args:
+        model: a model of the task `embedding`.
+        prompt: the name of the prompt, see `load_embedder`.
+    """
+
+    def __init__(self, model: Any, prompt: str) -> None:
+        self._model = model
+        self.task = model.task.with_prompt(prompt)
+        self.preprocessor = model.preprocessor
+        self.outputs = model.outputs
+
+    def infer(self, batch: dict[str, Any]) -> Any:
+        """Return what the task's `answer` reads of a batch dict, in graph."""
+        return self._model.infer(batch)
+
+
+def with_prompt(predictor: Predictor, prompt: str) -> Predictor:
+    """Return a predictor that puts a prompt of its folder before each text."""
+    task: Any = predictor.model.task
+    if task.with_prompt(prompt) == task:
+        return predictor
+    return Predictor(PromptedModel(predictor.model, prompt))  # type: ignore[arg-type]
+
+
 def vectors_of(
     predictor: Predictor, texts: Sequence[str], batch_size: int
 ) -> np.ndarray:
@@ -102,14 +139,6 @@ def vectors_of(
     found = np.concatenate([empty, *(answer["embedding"] for answer in answers)])
     predictor.tell_truncated(counts)
     return found
-
-
-def _settings_of(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the settings that a folder holds; for other tasks the defaults."""
-    ours = checkpoint.own_entry
-    if ours and ours.get("task") != Embedding.name:
-        return Embedding.from_model_config({}).settings()
-    return task_of(checkpoint, Embedding).settings()
 
 
 def _check_learned(task: Embedding, checkpoint: Checkpoint, place: str) -> None:

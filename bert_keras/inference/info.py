@@ -39,6 +39,9 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    load_tensorflow()
+    from bert_keras.inference.folder import Folder
+
     checkpoint = read_checkpoint(path)
     raw, shapes = checkpoint.raw_config, checkpoint.shapes
     heads = sorted({n.split("/")[0] for n in shapes if not n.startswith("bert/")})
@@ -54,23 +57,16 @@ def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         "pooler": has_pooler(checkpoint),
         "heads": ", ".join(heads) or "none",
     }
-    ours = checkpoint.own_entry
-    if ours:
-        if checkpoint.origin == "huggingface":
-            facts["kind"] = "model folder"
-        if "task" in ours:
-            facts["task"] = ours["task"]
-        stored = ours.get("settings", {}) | ours.get("preprocessing", {})
-        for key, value in stored.items():
-            if isinstance(value, dict):  # such as a vocabulary
-                value = one_line(value, longest=80)
-            facts[one_line(key)] = (
-                ", ".join(map(str, value)) if isinstance(value, list) else value
-            )
+    if checkpoint.own_entry and checkpoint.origin == "huggingface":
+        facts["kind"] = "model folder"
+    for key, value in Folder.open(checkpoint).facts().items():
+        if isinstance(value, dict):  # such as a vocabulary
+            value = one_line(value, longest=80)
+        if isinstance(value, list | tuple):
+            value = ", ".join(map(str, value))
+        facts[one_line(key)] = value
     if checkpoint.unrecognized:
         facts["unrecognized"] = ", ".join(checkpoint.unrecognized)
-    for number, note in enumerate(checkpoint.notes, 1):
-        facts[f"note {number}"] = note
     return facts
 
 

@@ -20,26 +20,23 @@ from bert_keras.checkpoints import (
     assign,
     check_encoder,
     check_head,
-    head_config,
-    read_checkpoint,
     write_huggingface,
 )
 from bert_keras.checkpoints.checkpoint import FORMAT, KEY, as_checkpoint_error
 from bert_keras.checkpoints.names import TIED
-from bert_keras.checkpoints.sentence_files import read_sentence_files
-from bert_keras.config import BertConfig
-from bert_keras.errors import CheckpointError, ConfigError, one_line, shown
+from bert_keras.checkpoints.sentence_files import DENSE_SCOPE, write_dense
+from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.files.atomic import replaced_folder
+from bert_keras.inference.folder import Folder, check_max_length
 from bert_keras.inference.model_card import write_readme
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.layers import undrawn
 from bert_keras.model.lora import plain_weights
-from bert_keras.settings import check_type, check_whole_number
-from bert_keras.tasks import TASKS, find_task, name_of, named_or_given
+from bert_keras.settings import check_type
+from bert_keras.tasks import name_of
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
-from bert_keras.text.tokenizer import WordPieceTokenizer
 
 
 def save_model(
@@ -76,10 +73,14 @@ def write_model(
     task, preprocessor = model.task, model.preprocessor
     if arrays is None:
         arrays = plain_weights(model, model.backbone)
-    write_huggingface(folder, arrays, config_of(model))
+    dense = {name: arrays[name] for name in arrays if name.startswith(DENSE_SCOPE)}
+    rest = {name: arrays[name] for name in arrays if name not in dense}
+    write_huggingface(folder, rest, config_of(model))
     preprocessor.tokenizer.save(folder, max_length=preprocessor.max_length)
     hidden_size = model.backbone.config.hidden_size
     task.write_files(folder, hidden_size=hidden_size, preprocessor=preprocessor)
+    if dense:
+        write_dense(folder, dense)
 
 
 def config_of(model: TaskModel) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def config_of(model: TaskModel) -> dict[str, Any]:
 
 
 def load_model(
-    folder: str | os.PathLike[str] | Checkpoint,
+    folder: str | os.PathLike[str] | Checkpoint | Folder,
     *,
     task: str | type[Task] | Task | None = None,
     dtype: Any = None,
@@ -114,12 +115,12 @@ def load_model(
     Raises:
         CheckpointError: the folder holds no such model, or is broken.
     """
-    checkpoint = read_checkpoint(folder)
-    found = task_of(checkpoint, task)
+    opened = folder if isinstance(folder, Folder) else Folder.open(folder)
+    found = opened.task(task)
+    checkpoint = opened.weights_for(found)
     place = f"{checkpoint.path}: config.json"
     with as_checkpoint_error(place, TypeError, ConfigError):
-        tokenizer = tokenizer_of(checkpoint)
-        preprocessor = Preprocessor(tokenizer, **preprocessing_of(checkpoint))
+        preprocessor = Preprocessor(opened.tokenizer, **opened.preprocessing)
         check_max_length(preprocessor.max_length, checkpoint.config)
     check_encoder(checkpoint)
     _check_widths(found, checkpoint)
@@ -135,11 +136,15 @@ def load_model(
     check_tied(model, checkpoint)
     passed = _passed_scopes(found) + (() if found.pooler else ("bert/pooler/",))
     scopes = {weight.path.split("/")[0] for weight in model.weights}
-    if scopes == {"bert"}:  # a task without a head ignores other heads
+    if all(scope.startswith(("bert", DENSE_SCOPE)) for scope in scopes):
+        # A task without a head ignores the heads.
         heads = {name.split("/")[0] for name in checkpoint.shapes} - scopes
         passed += tuple(f"{scope}/" for scope in sorted(heads))
+    else:
+        opened.check_head()
     assign(model, checkpoint, optional=passed)
     encoder.source = str(checkpoint.path)
+    opened.tell()
     return model
 
 
@@ -148,67 +153,6 @@ def _passed_scopes(task: Task) -> tuple[str, ...]:
     heads = ("cls/predictions/", "cls/seq_relationship/")
     taken = task.pretrained_scopes
     return tuple(head for head in heads if taken and head not in taken)
-
-
-def task_of(
-    checkpoint: Checkpoint, task: str | type[Task] | Task | None = None
-) -> Task:
-    """Return the task of a folder with its settings; `task` as in `load_model`.
-
-    Raises:
-        CheckpointError: the folder holds no such task.
-    """
-    if isinstance(task, Task):
-        return task
-    ours = checkpoint.own_entry
-    task_class: Any = None if task is None else named_or_given(task)
-    place = f"{checkpoint.path}: config.json"
-    with as_checkpoint_error(place, TypeError, ConfigError):
-        config = _whole_config(checkpoint)
-        if task_class is None:
-            task_class = _class_of(checkpoint, config)
-        if "settings" in ours:
-            check_same_task(checkpoint.path, str(ours.get("task")), task_class)
-            found = task_class.from_config(ours["settings"])
-        else:
-            found = task_class.from_model_config(config)
-    return found
-
-
-def held_task(checkpoint: Checkpoint, task_class: type[Task]) -> Task | None:
-    """Return the task of a folder if it is of a class; `None` if it is of another.
-
-    Raises:
-        CheckpointError: the folder's task or its settings are broken.
-    """
-    ours = checkpoint.own_entry
-    if "settings" in ours:
-        stored, given = str(ours.get("task")), name_of(task_class)
-        is_same = stored == given or not {stored, given} & set(TASKS)  # or has moved
-    else:
-        with as_checkpoint_error(f"{checkpoint.path}: config.json", ConfigError):
-            is_same = task_class.reads(_whole_config(checkpoint))
-    return task_of(checkpoint, task_class) if is_same else None
-
-
-def check_same_task(place: Path, held: str, task_class: type[Task]) -> None:
-    """Raise unless a model's task is of a class; a custom task may have moved."""
-    given = name_of(task_class)
-    if held != given and (held in TASKS or given in TASKS):
-        raise CheckpointError(
-            f"{place}: holds a model of the task {one_line(held)}; "
-            f"received `task` {given}"
-        )
-
-
-def named_task(place: Path, name: str) -> type[Task]:
-    """Return the class of a task of ours that a file names; no other is imported."""
-    if name not in TASKS:
-        raise CheckpointError(
-            f"{place}: made by the task {shown(name)}, which is not one of ours: pass "
-            "it as `task`, if you trust that code"
-        )
-    return find_task(name)
 
 
 def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:
@@ -252,68 +196,3 @@ def check_tied(model: TaskModel, checkpoint: Checkpoint) -> None:
             f"{checkpoint.path}: {', '.join(sorted(untied))} must equal the weight it "
             "is tied to; the two differ"
         )
-
-
-def tokenizer_of(checkpoint: Checkpoint) -> WordPieceTokenizer:
-    """Return the tokenizer of a checkpoint.
-
-    Raises:
-        CheckpointError: the vocabulary is larger than the embedding table. A smaller
-            one is accepted, since tables are often padded for speed.
-    """
-    tokenizer = WordPieceTokenizer.from_folder(checkpoint.path, **checkpoint.tokenizer)
-    rows = checkpoint.config.vocab_size
-    if tokenizer.vocab_size > rows:
-        raise CheckpointError(
-            f"{checkpoint.path}: the vocabulary must have at most `vocab_size` tokens; "
-            f"received {tokenizer.vocab_size:,} and {rows:,}"
-        )
-    return tokenizer
-
-
-def check_max_length(max_length: int, config: BertConfig) -> None:
-    """Raise unless the encoder has a position for each token of the longest text."""
-    check_whole_number("max_length", max_length, least=3)
-    longest = config.max_position_embeddings
-    if max_length > longest:
-        raise ConfigError(
-            f"`max_length` must be at most the encoder's {longest}; "
-            f"received {max_length}"
-        )
-
-
-def _whole_config(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return config.json, completed with head sizes from the weights and sentence
-    embedding settings from the files next to it.
-    """
-    stored = read_sentence_files(checkpoint.path)
-    return {
-        **checkpoint.raw_config,
-        **head_config(checkpoint.raw_config, checkpoint.shapes),
-        **({"sentence_transformers": stored} if stored else {}),
-    }
-
-
-def preprocessing_of(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the preprocessor's settings: ours, or the maximum length that fits."""
-    stored = checkpoint.own_entry.get("preprocessing")
-    if stored:
-        return stored
-    longest = checkpoint.config.max_position_embeddings
-    length = read_sentence_files(checkpoint.path).get("max_length", longest)
-    return {"max_length": min(length, longest)}
-
-
-def _class_of(checkpoint: Checkpoint, config: Mapping[str, Any]) -> type[Task]:
-    """Return the task that a folder names, or that its architecture implies."""
-    name = checkpoint.own_entry.get("task")
-    if name is not None:
-        return named_task(checkpoint.path, name)
-    for name in TASKS:
-        task_class = find_task(name)
-        if task_class.reads(config):
-            return task_class
-    raise CheckpointError(
-        f"{checkpoint.path}: holds no task head (architecture "
-        f"{one_line(config['architectures'][0])}): train one on it first"
-    )

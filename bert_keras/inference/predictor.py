@@ -375,7 +375,7 @@ def parts_of(task: Task, texts: Any) -> tuple[list[Any], ...]:
         DataError: a text is missing or not a string.
     """
     signatures = task.signatures().values()
-    forms = [task.roles, *([spec.name for spec in each] for each in signatures)]
+    forms = [*task.forms, *([spec.name for spec in each] for each in signatures)]
     return task.parts(as_items(texts, forms))
 
 

@@ -10,18 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import keras
 
-from bert_keras.checkpoints import Checkpoint, has_pooler, read_checkpoint
+from bert_keras.checkpoints import Checkpoint, has_pooler
+from bert_keras.checkpoints.sentence_files import DENSE_SCOPE
 from bert_keras.data.class_names import with_clean_names
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import ConfigError
-from bert_keras.inference.model_folder import (
-    assign_scope,
-    check_max_length,
-    held_task,
-    preprocessing_of,
-    task_of,
-    tokenizer_of,
-)
+from bert_keras.inference.folder import Folder, check_max_length
+from bert_keras.inference.model_folder import assign_scope
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import head_names
 from bert_keras.runs.progress import say
@@ -30,7 +25,6 @@ from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
-from bert_keras.text.tokenizer import WordPieceTokenizer
 
 if TYPE_CHECKING:
     from bert_keras.training.config import TrainConfig
@@ -56,10 +50,11 @@ def new_model(
         ConfigError: `max_length` is above the encoder's limit.
     """
     keras.utils.set_random_seed(config.seed)
-    checkpoint = read_checkpoint(encoder)
-    tokenizer = _tokenizer(checkpoint, tell)
+    folder = Folder.open(encoder)
+    checkpoint = folder.weights_for(task)
+    folder.tell(tell, facts=True)
     preprocessor = Preprocessor(
-        tokenizer,
+        folder.tokenizer,
         max_length=_max_length(task, checkpoint, config.max_length),
         truncation=config.truncation,
         layout=config.layout,
@@ -113,15 +108,16 @@ def pretrained_model(
         say(f"{path}: {line}")
 
     check_choice("precision", encoder["dtype"], (None, *PRECISIONS))
-    checkpoint = read_checkpoint(path)
-    held = _held(checkpoint, task)
+    folder = Folder.open(path)
+    held = _held(folder, task)
     found = _settled(task, held, settings)
-    is_held = held is not None and held.model_config() == found.model_config()
-    tokenizer = _tokenizer(checkpoint, tell)
-    given = preprocessing_of(checkpoint) if is_held else {}
+    checkpoint = folder.weights_for(found)
+    is_held = held is not None and _same_head(held, found)
+    folder.tell(facts=True)
+    given = folder.preprocessing if is_held else {}
     given = {**given, **preprocessing}
     given["max_length"] = _max_length(found, checkpoint, given.get("max_length"))
-    preprocessor = Preprocessor(tokenizer, **given)
+    preprocessor = Preprocessor(folder.tokenizer, **given)
     model = _on_encoder(kind, checkpoint, found, preprocessor, tell, **encoder)
     notes = None if is_held else found.start(model, checkpoint)
     for line in notes or ():
@@ -130,6 +126,8 @@ def pretrained_model(
         if notes is not None or f"{name}/" in found.pretrained_scopes:
             continue  # set by `start` or `_on_encoder`
         if is_held and assign_scope(model, checkpoint, f"{name}/"):
+            if not name.startswith(DENSE_SCOPE):
+                folder.check_head()
             continue
         reason = f"the checkpoint has no {name}"
         if held is not None and not is_held:
@@ -139,12 +137,31 @@ def pretrained_model(
     return model
 
 
-def _held(checkpoint: Checkpoint, task: str | type[Task] | Task | None) -> Task | None:
-    """Return the task whose head a checkpoint holds, if it is the requested one."""
-    if task is None:
-        return task_of(checkpoint)
+def inherited_settings(
+    task: str | type[Task] | Task, encoder: str | os.PathLike[str]
+) -> dict[str, Any]:
+    """Return the settings that a task by name takes from the folder of its encoder."""
     kind = named_or_given(task)
-    return held_task(checkpoint, kind if isinstance(kind, type) else type(kind))
+    if not isinstance(kind, type) or kind.inherited.__func__ is Task.inherited.__func__:  # type: ignore[attr-defined]
+        return {}
+    return kind.inherited(Folder.open(encoder).held(kind))
+
+
+def _held(folder: Folder, task: str | type[Task] | Task | None) -> Task | None:
+    """Return the task whose head a folder holds, if it is the requested one."""
+    if task is None:
+        return folder.task()
+    kind = named_or_given(task)
+    return folder.held(kind if isinstance(kind, type) else type(kind))
+
+
+def _same_head(held: Task, found: Task) -> bool:
+    """Return whether a task has the outputs of a folder's; generic names may change."""
+    names = getattr(held, "classes", ())
+    generic = tuple(f"LABEL_{number}" for number in range(len(names)))
+    if names and names == generic and len(getattr(found, "classes", ())) == len(names):
+        held = held.replaced(classes=found.classes)  # type: ignore[attr-defined]
+    return held.model_config() == found.model_config()
 
 
 def _settled(
@@ -171,16 +188,6 @@ def _settled(
         if field.name not in settings and defaults == (dataclasses.MISSING,) * 2:
             raise ConfigError(f"`{field.name}` must be given for the task {kind.name}")
     return kind(**settings)
-
-
-def _tokenizer(
-    checkpoint: Checkpoint, tell: Callable[[str], object]
-) -> WordPieceTokenizer:
-    """Return the tokenizer of a checkpoint; report the notes of both."""
-    tokenizer = tokenizer_of(checkpoint)
-    for note in (*checkpoint.notes, *tokenizer.notes):
-        tell(note)
-    return tokenizer
 
 
 def _max_length(task: Task, checkpoint: Checkpoint, given: int | None) -> int:

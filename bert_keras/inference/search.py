@@ -20,7 +20,12 @@ import numpy as np
 from bert_keras.data.items import as_strings
 from bert_keras.errors import DataError, needs, reason_of
 from bert_keras.files.atomic import check_output_place, replaced_file
-from bert_keras.inference.embedder import Source, load_embedder, vectors_of
+from bert_keras.inference.embedder import (
+    Source,
+    load_embedder,
+    vectors_of,
+    with_prompt,
+)
 from bert_keras.inference.predictor import Predictor
 from bert_keras.runs.progress import say
 from bert_keras.scoring.embeddings import unit_rows
@@ -37,7 +42,8 @@ class Search:
     """Finds the texts nearest to a query by the cosine of their vectors.
 
     Args:
-        predictor: from `load_embedder`.
+        predictor: from `load_embedder`; queries get the folder's prompt `query`, and
+            texts its prompt `document`, if it has prompts.
         texts: N strings, see `data.items.as_items`.
         vectors: their vectors, float [N, D]; of any norm except 0.
         lines: their line numbers in the file; 1, 2 … by default.
@@ -66,7 +72,7 @@ class Search:
         graph: Any = None,
     ) -> None:
         _check_engine(engine)
-        self.predictor = predictor
+        self.predictor = with_prompt(predictor, "query")
         self.texts = as_strings(texts)
         count = len(self.texts)
         if not count or count != len(vectors):
@@ -117,8 +123,9 @@ class Search:
         if not texts:
             raise DataError("`texts` must be at least one; received none")
         predictor = load_embedder(source, **settings)
-        stored = None if index is None else _read_index(Path(index), predictor, texts)
-        vectors, packed = stored or (vectors_of(predictor, texts, batch_size), None)
+        reader = with_prompt(predictor, "document")
+        stored = None if index is None else _read_index(Path(index), reader, texts)
+        vectors, packed = stored or (vectors_of(reader, texts, batch_size), None)
         graph = None
         if engine == "faiss" and packed is not None:
             graph = _faiss().deserialize_index(packed)

@@ -25,7 +25,7 @@ from bert_keras.errors import (
 )
 from bert_keras.files.json_file import read_json
 from bert_keras.inference.export import FORMAT, meta_graphs, ops_of, refuse_unknown_ops
-from bert_keras.inference.model_folder import check_same_task, named_task
+from bert_keras.inference.folder import check_same_task, named_task
 from bert_keras.inference.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task

@@ -64,12 +64,16 @@ class TextPooling(Configured, keras.layers.Layer):
     `[CLS]` and `[SEP]` count among the tokens, as in sentence-transformers.
 
     Args:
-        pooling: `mean` or `max` over the tokens, or `cls`, the vector of `[CLS]`.
+        pooling: `mean` or `max` over the tokens; `cls`, the vector of `[CLS]`;
+            `mean_sqrt_len_tokens`, the sum divided by the root of the number of tokens;
+            `weightedmean`, the mean weighted by the tokens' positions from 1;
+            `lasttoken`, the vector of the last token. Several with `+` between, such as
+            `cls+mean`, are concatenated.
         normalize: whether to divide each vector by its L2 norm.
 
     Call: `x` [B, T, D], `padding_mask` int32 [B, T] and, for packed rows,
     `position_ids` int32 [B, T] and `cls_positions` int32 [S]. Returns float32 [B, D],
-    or [S, D].
+    or [S, D]; n * D wide for n poolings.
 
     Example:
         >>> x, mask = np.array([[[1.0], [3.0], [9.0]]]), np.array([[1, 1, 0]])
@@ -85,7 +89,8 @@ class TextPooling(Configured, keras.layers.Layer):
         name: str = "text_pooling",
         **kwargs: Any,
     ) -> None:
-        check_choice("pooling", pooling, POOLINGS)
+        for mode in str(pooling).split("+"):
+            check_choice("pooling", mode, POOLINGS)
         super().__init__(name=name, **kwargs)
         self.pooling = pooling
         self.normalize = normalize
@@ -98,45 +103,87 @@ class TextPooling(Configured, keras.layers.Layer):
         cls_positions: Any = None,
     ) -> Any:
         x = ops.cast(x, "float32")
-        if self.pooling == "cls":
-            pooled = first_tokens(x, cls_positions)
-        elif cls_positions is None:
-            pooled = self._pool_rows(
-                x, ops.expand_dims(ops.cast(padding_mask, "bool"), -1)
-            )
+        if cls_positions is None:
+            real = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)
+            parts = [self._pool_rows(mode, x, real) for mode in self.modes]
         else:
-            pooled = self._pool_segments(x, padding_mask, position_ids, cls_positions)
+            given = (padding_mask, position_ids, cls_positions)
+            parts = [self._pool_segments(mode, x, *given) for mode in self.modes]
+        pooled = parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
         return unit_vectors(pooled) if self.normalize else pooled
 
-    def _pool_rows(self, x: Any, real: Any) -> Any:
-        """Pool rows of one text each."""
-        if self.pooling == "max":
+    @property
+    def modes(self) -> list[str]:
+        """The poolings whose vectors are concatenated."""
+        return self.pooling.split("+")
+
+    def _pool_rows(self, mode: str, x: Any, real: Any) -> Any:
+        """Pool rows of one text each; `real` is bool [B, T, 1]."""
+        if mode == "cls":
+            return x[:, 0]
+        if mode == "max":
             return ops.max(ops.where(real, x, _LOWEST), axis=1)
-        count = ops.sum(ops.cast(real, "float32"), axis=1)
-        return ops.sum(ops.where(real, x, 0.0), axis=1) / ops.maximum(count, 1.0)
+        weights = ops.cast(real, "float32")
+        places = ops.cumsum(weights, axis=1)
+        if mode == "lasttoken":
+            last = ops.max(places, axis=1, keepdims=True)
+            return ops.sum(ops.where(real & (places == last), x, 0.0), axis=1)
+        if mode == "weightedmean":
+            weights = weights * places
+        total = ops.sum(ops.where(real, x, 0.0) * weights, axis=1)
+        return total / _divisor(mode, ops.sum(weights, axis=1))
 
     def _pool_segments(
-        self, x: Any, padding_mask: Any, position_ids: Any, cls_positions: Any
+        self,
+        mode: str,
+        x: Any,
+        padding_mask: Any,
+        position_ids: Any,
+        cls_positions: Any,
     ) -> Any:
         """Pool each text of rows that hold several."""
+        if mode == "cls":
+            return first_tokens(x, cls_positions)
         flat = ops.reshape(x, (-1, x.shape[-1]))
         texts = ops.shape(cls_positions)[0]
-        places = ops.reshape(position_ids, (-1,))
+        places = ops.cast(ops.reshape(position_ids, (-1,)), "int32")
         total = ops.shape(places)[0]
         # A token is `position_ids` after the first of its text.
-        first = ops.arange(total, dtype="int32") - ops.cast(places, "int32")
+        first = ops.arange(total, dtype="int32") - places
         numbers = ops.scatter(
             cls_positions[:, None], ops.arange(texts, dtype="int32"), (total,)
         )
         real = ops.reshape(ops.cast(padding_mask, "bool"), (-1,))
         # Padding counts as an extra text, which is dropped.
         text = ops.where(real, ops.take(numbers, first), texts)
-        if self.pooling == "max":
+        if mode == "max":
             return ops.segment_max(flat, text, num_segments=texts + 1)[:texts]
-        sums = ops.segment_sum(flat, text, num_segments=texts + 1)[:texts]
-        ones = ops.ones_like(flat[:, :1])
-        counts = ops.segment_sum(ones, text, num_segments=texts + 1)[:texts]
-        return sums / ops.maximum(counts, 1.0)
+        if mode == "lasttoken":
+            last = ops.segment_max(places, text, num_segments=texts + 1)[:texts]
+            return ops.take(flat, cls_positions + last, axis=0)
+        weights = ops.ones_like(flat[:, :1])
+        if mode == "weightedmean":
+            weights = ops.cast(places[:, None] + 1, "float32")
+        sums = ops.segment_sum(flat * weights, text, num_segments=texts + 1)[:texts]
+        counts = ops.segment_sum(weights, text, num_segments=texts + 1)[:texts]
+        return sums / _divisor(mode, counts)
+
+
+def _divisor(mode: str, counts: Any) -> Any:
+    """Return what the sum of the tokens' vectors is divided by, float32 [B, 1]."""
+    counts = ops.maximum(counts, 1.0)
+    return ops.sqrt(counts) if mode == "mean_sqrt_len_tokens" else counts
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class UnitVectors(keras.layers.Layer):
+    """Divides vectors, float [B, D], by their L2 norms."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"name": "unit_vectors", "dtype": "float32", **kwargs})
+
+    def call(self, x: Any) -> Any:
+        return unit_vectors(x)
 
 
 def unit_vectors(x: Any) -> Any:

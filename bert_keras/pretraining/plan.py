@@ -14,7 +14,7 @@ from typing import Any
 from bert_keras.checkpoints import Checkpoint, read_checkpoint
 from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
-from bert_keras.inference.model_folder import tokenizer_of
+from bert_keras.inference.folder import Folder
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
 from bert_keras.pretraining.files import PretrainingFiles, find_files
 from bert_keras.pretraining.shards import masking_of
@@ -141,7 +141,7 @@ def _tokenizer(
 ) -> WordPieceTokenizer:
     """Return the tokenizer of a folder, or of the checkpoint to start from."""
     if checkpoint is not None and vocab is None:
-        return tokenizer_of(checkpoint)
+        return Folder.open(checkpoint).tokenizer
     if checkpoint is None and vocab is not None:
         return WordPieceTokenizer.from_folder(vocab)
     raise ConfigError(

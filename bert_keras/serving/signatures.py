@@ -342,7 +342,7 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
         model.preprocessor = padded  # attention costs least with one text per row
         found_here = signature_functions(model)
         functions = {k: _of_graph(each) for k, each in found_here.items()}
-        is_plain = task.answers_ids and type(task).respond is Task.respond
+        is_plain = task.is_plain
         if is_plain and set(task.inputs()) == {*_IDS, *PACKED_INPUTS}:
             packed = _packed(model)
     found: dict[str, Signature] = {}

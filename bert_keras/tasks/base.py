@@ -104,8 +104,25 @@ class TaskData(abc.ABC):
         if own is not None:
             return own
         if roles is not None:
-            wanted = {role: chosen.get(role, cls.columns[role]) for role in roles}
-            return read_columns(source, wanted, empty=cls.empty_roles, header=header)
+            # A second text is read even by a model of single texts, which refuses it.
+            may_be = [r for r in cls.optional_roles if r != "label" and r not in roles]
+            more = [r for r in may_be if r == "text_pair" or r in chosen]
+            unread = [role for role in chosen if role not in (*roles, *more)]
+            if unread:
+                raise ConfigError(
+                    f"`columns` must name columns of {', '.join((*roles, *more))}, "
+                    f"which the model reads; received {unread[0]}"
+                )
+            names = (*roles, *more)
+            wanted = {role: chosen.get(role, cls.columns[role]) for role in names}
+            optional = [role for role in more if role not in chosen]
+            return read_columns(
+                source,
+                wanted,
+                optional=optional,
+                empty=cls.empty_roles,
+                header=header,
+            )
         wanted = {**cls.columns, **chosen}
         # A role that the user names must exist; a default one may be missing.
         optional = [r for r in cls.optional_roles if r in wanted and r not in chosen]
@@ -134,6 +151,14 @@ class TaskData(abc.ABC):
         return columns["text"] if "text_pair" in columns else None
 
     @classmethod
+    def inherited(cls, held: Any) -> dict[str, Any]:
+        """Return settings that a new task takes from the task of its encoder's folder.
+
+        `held` is that task, or `None`.
+        """
+        return {}
+
+    @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:
         """Return the task with settings from the training rows, such as classes."""
         return cls(**settings)
@@ -149,13 +174,24 @@ class TaskData(abc.ABC):
             columns.require(role, reason=f"the model reads {what}")
         return tuple(columns[role] for role in self.roles)
 
+    def refuse_unread(self, columns: Columns) -> None:
+        """Raise a DataError if rows hold a text that the model does not read."""
+        return
+
+    @property
+    def forms(self) -> list[tuple[str, ...]]:
+        """The columns of a table of texts: alternatives, the preferred one first."""
+        return [self.roles]
+
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
         """Return one list per role from the items given to `predict`.
 
         Raises:
             DataError: an item is not a string, or not a tuple of one string per role.
         """
-        count = len(self.roles)
+        return self._parts(items, len(self.roles))
+
+    def _parts(self, items: Sequence[Any], count: int) -> tuple[list[Any], ...]:
         for row, item in enumerate(items):
             parts = [item] if count == 1 else item
             is_list = isinstance(parts, tuple | list) and len(parts) == count
@@ -284,6 +320,12 @@ class TaskModelling(TaskData):
         The `ids` signature of an export then returns the answers, otherwise the logits.
         """
         return type(self).features is TaskModelling.features
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether answers are those to the ids of the texts, one batch for all."""
+        plain = type(self).respond is TaskModelling.respond
+        return self.answers_ids and plain
 
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
@@ -421,10 +463,13 @@ class Task(TaskModelling):
             Transformers has no such head.
         free_settings: settings that may change after training: no weight and no label
             depends on them.
+        later_settings: settings that earlier versions do not know: at their default
+            they are not written, so that folders and runs of both stay equal.
     """
 
     architecture: ClassVar[str] = "BertModel"
     free_settings: ClassVar[tuple[str, ...]] = ()
+    later_settings: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -438,21 +483,51 @@ class Task(TaskModelling):
         Raises:
             ConfigError: a setting may not change after training.
         """
-        for name in settings:
-            if name not in self.free_settings:
+        names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
+        allowed = [name for name in names if self.may_change(name)]
+        for name, value in settings.items():
+            if name not in allowed and value != getattr(self, name, ...):
                 raise ConfigError(
                     f"a trained {self.name} model may change "
-                    f"{', '.join(self.free_settings) or 'no setting'}; received {name}"
+                    f"{', '.join(allowed) or 'no setting'}; received {name}"
                 )
+        if "classes" in settings:
+            settings["classes"] = self.renamed(settings["classes"])
         return self.replaced(**settings)
+
+    def may_change(self, name: str) -> bool:
+        """Return whether a setting may change after training."""
+        return name in self.free_settings
+
+    def renamed(self, classes: Any) -> tuple[str, ...]:
+        """Return new names for the outputs, from a list or from a word with commas.
+
+        Raises:
+            ConfigError: they are not as many as the outputs.
+        """
+        held = getattr(self, "classes", ())
+        found = classes.split(",") if isinstance(classes, str) else list(classes)
+        if len(found) != len(held):
+            raise ConfigError(
+                f"`classes` must name each of the {len(held)} outputs; "
+                f"received {shown(classes)}"
+            )
+        return tuple(map(str, found))
 
     def replaced(self, **settings: Any) -> Self:
         """Return the task with other settings, and what follows from them."""
         return dataclasses.replace(self, **settings)  # type: ignore[type-var]
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings as plain values."""
-        return dataclasses.asdict(self)  # type: ignore[call-overload]
+        """Return the settings as plain values, `later_settings` only if they differ."""
+        values: dict[str, Any] = dataclasses.asdict(self)  # type: ignore[call-overload]
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            default, factory = field.default, field.default_factory
+            if factory is not dataclasses.MISSING:
+                default = factory()
+            if field.name in self.later_settings and values[field.name] == default:
+                del values[field.name]
+        return values
 
     def get_config(self) -> dict[str, Any]:
         return self.settings()

@@ -83,12 +83,12 @@ _CALIBRATION = """
         the dev set
 """
 _CLASSES = """
-    classes: a list of names; default: from the data
-        the class names, in the order of the outputs
+    classes*: a list of names; default: from the data
+        the class names, in the order of the outputs; after training it renames them
 """
 _TAGS = """
-    classes: a list of names; default: from the data
-        the tags, in the order of the outputs
+    classes*: a list of names; default: from the data
+        the tags, in the order of the outputs; after training it renames them
 """
 _PAIRS = """
     pairs: true or false; default: from the data
@@ -193,10 +193,14 @@ TASKS = {
         "recall@k, mean reciprocal rank",
         answers="embedding",
         settings=_settings("""
-            pooling: mean, cls, max; default: mean
-                mean or max over the tokens of a text, or cls, the vector of [CLS]
+            pooling: mean, cls, max, mean_sqrt_len_tokens, weightedmean, lasttoken; \
+default: mean
+                mean or max over the tokens of a text; cls, the vector of [CLS];
+                mean_sqrt_len_tokens, the sum divided by the root of their number;
+                weightedmean, by their positions; lasttoken; cls+mean: both. That of the
+                encoder's folder, if it says one
             normalize: true or false; default: true
-                whether vectors have length 1
+                whether vectors have length 1; as in the encoder's folder, if it says
             layers: a word or numbers; default: last
                 the hidden states used: embeddings, last, second-to-last, last-four,
                 all, or numbers (0: embeddings, -1: the last block). Blocks above the
@@ -209,6 +213,13 @@ TASKS = {
                 learn the order of the labels
             scale: a number; default: 20.0
                 the factor on the cosine similarities in the loss
+            dense: a list of objects; default: that of the encoder, or none
+                layers on the pooled vector, each with units, activation and use_bias
+            prompts*: an object; default: those of the encoder, or none
+                texts by name, put before a text: in pairs query before the first, and
+                document, passage or corpus before the second
+            default_prompt*: a name; default: that of the encoder, or none
+                the prompt before every text that has no other
         """),
     ),
     "feature-tagging": TaskHelp(
@@ -334,7 +345,7 @@ TASKS = {
         "n_best_answers …",
         settings=_settings(
             """
-            no_answer: true or false; default: from the data
+            no_answer*: true or false; default: from the data
                 whether a question can have no answer in its context
             threshold*: a number; default: tuned on dev
                 no answer is given if its score exceeds that of the best span by more
@@ -371,6 +382,11 @@ TASKS = {
                 divides the targets during training
             """,
             _PAIRS,
+            """
+            activation: linear, sigmoid; default: linear
+                sigmoid: the answer is the sigmoid of the output, for targets from 0 to
+                1, as of a CrossEncoder of sentence-transformers
+            """,
         ),
     ),
     "summarization": TaskHelp(

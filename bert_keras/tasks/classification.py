@@ -24,8 +24,13 @@ from bert_keras.data.class_names import (
 )
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, shown
-from bert_keras.settings import check_boolean, check_choice
-from bert_keras.tasks.classifier import Confidence, NamedClasses, SingleLabel
+from bert_keras.settings import check_choice
+from bert_keras.tasks.classifier import (
+    Confidence,
+    NamedClasses,
+    SingleLabel,
+    check_pairs,
+)
 
 CLASS_WEIGHTS = ("none", "balanced")
 
@@ -42,10 +47,10 @@ class Classification(NamedClasses, SingleLabel):
 
     name = "classification"
     problem_type = "single_label_classification"
-    free_settings = (*Confidence.free_settings, "positive_class")
+    free_settings = (*Confidence.free_settings, "classes", "positive_class")
 
     class_weights: str = "none"
-    pairs: bool = False
+    pairs: bool | None = False
     positive_class: str = ""
 
     def __post_init__(self) -> None:
@@ -57,7 +62,7 @@ class Classification(NamedClasses, SingleLabel):
         named = named if number is None else self.classes[number]
         object.__setattr__(self, "positive_class", named)
         check_choice("class_weights", self.class_weights, CLASS_WEIGHTS)
-        check_boolean("pairs", self.pairs)
+        check_pairs(self.pairs)
         if self.positive_class and self.positive_class not in self.classes:
             raise ConfigError(
                 f"`positive_class` must be one of {listed(self.classes)}; "

@@ -25,6 +25,8 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 from typing_extensions import Self  # in typing since Python 3.11
 
+from bert_keras.checkpoints.sentence_files import pair_entry, pair_scores
+from bert_keras.config import BertConfig
 from bert_keras.data.class_names import (
     class_entries,
     class_names,
@@ -46,38 +48,80 @@ from bert_keras.scoring.calibration import (
     uncalibrated_scores,
 )
 from bert_keras.scoring.classification import classification_scores
-from bert_keras.settings import check_choice, check_number, check_share
+from bert_keras.settings import (
+    check_boolean,
+    check_choice,
+    check_number,
+    check_share,
+)
 from bert_keras.tasks.answer_rows import row_of
 from bert_keras.tasks.base import Answers, Batch, Task
+from bert_keras.text.preprocessor import Preprocessor
 
+PAIRS = "pairs"  # the signature of pairs where `serving_default` takes single texts
 CALIBRATIONS = ("none", "temperature")
 # Logits divided by these temperatures stay finite and distinct in float32.
 _COLDEST, _HOTTEST = 1e-3, 1e3
 _SINGLE_LABEL = "single_label_classification"
+_MULTI_LABEL = "multi_label_classification"
 
 
 class PooledTask(Task):
     """A task with one linear layer on the pooled output of a text, or of a pair.
 
     A subclass defines its number of outputs in `units`; one that also reads pairs has a
-    setting `pairs`. `problem_type` is Hugging Face's name of the meaning of the
-    outputs, which distinguishes the tasks of one architecture; empty if there is one.
+    setting `pairs`, which is `None` for a folder that does not say what its model
+    reads: single texts and pairs are both accepted then. `problem_type` is Hugging
+    Face's name of the meaning of the outputs, which distinguishes the tasks of one
+    architecture; empty if there is one.
     """
 
     columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
     optional_roles: ClassVar[tuple[str, ...]] = ("text_pair",)
     architecture = "BertForSequenceClassification"
     problem_type: ClassVar[str] = ""
-    pairs: bool = False
+    pairs: bool | None = False
+    pair_activation: ClassVar[str] = "linear"
 
     @property
     def roles(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("text", "text_pair") if self.pairs else ("text",)
 
     def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
-        names = ("text_a", "text_b") if self.pairs else ("text",)
-        specs = (tf.TensorSpec([None], tf.string, name=name) for name in names)
-        return {"serving_default": tuple(specs)}
+        """Return the signature of texts or pairs; of both if `pairs` is `None`."""
+        single, pair = (
+            tuple(tf.TensorSpec([None], tf.string, name=name) for name in names)
+            for names in (("text",), ("text_a", "text_b"))
+        )
+        found = {"serving_default": pair if self.pairs else single}
+        return found if self.pairs is not None else {**found, PAIRS: pair}
+
+    @property
+    def forms(self) -> list[tuple[str, ...]]:
+        either = [("text", "text_pair"), ("text_a", "text_b")]
+        return [*(either if self.pairs is None else []), self.roles]
+
+    def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
+        if self.pairs is None and "text_pair" in columns:
+            return columns["text"], columns["text_pair"]
+        return super().texts(columns, use=use)
+
+    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
+        is_pair = any(isinstance(item, tuple | list) for item in items)
+        if self.pairs is None and is_pair:
+            return self._parts(items, 2)
+        return super().parts(items)
+
+    def refuse_unread(self, columns: Columns) -> None:
+        if self.pairs is False and "text_pair" in columns:
+            raise DataError(
+                "has a second text, `text_pair`, which this model of single texts "
+                "does not read: leave the column out",
+                path=columns.path,
+            )
+
+    def may_change(self, name: str) -> bool:
+        return (name == "pairs" and self.pairs is None) or super().may_change(name)
 
     @property
     @abc.abstractmethod
@@ -98,8 +142,32 @@ class PooledTask(Task):
         if not super().reads(config) or not cls.problem_type:
             return super().reads(config)
         # The default of `BertForSequenceClassification`.
-        single = "regression" if len(class_names(config)) == 1 else _SINGLE_LABEL
+        count, activation = len(class_names(config)), pair_scores(config)
+        single = "regression" if count == 1 else _SINGLE_LABEL
+        if activation is not None and count == 1:  # `CrossEncoder` ignores the entry
+            return cls.problem_type == single
+        if activation == "sigmoid":
+            single = _MULTI_LABEL
         return cls.problem_type == (config.get("problem_type") or single)
+
+    @classmethod
+    def pairs_of(cls, config: Mapping[str, Any]) -> bool | None:
+        """Return whether a folder's model reads pairs; `None` if it does not say."""
+        return None if pair_scores(config) is None else True
+
+    def folder_config(
+        self, config: BertConfig, preprocessor: Preprocessor
+    ) -> dict[str, Any]:
+        """Return what other tools read, the activation of `CrossEncoder` included."""
+        found = super().folder_config(config, preprocessor)
+        is_scorer = self.pairs and self.architecture == PooledTask.architecture
+        return {**found, **(pair_entry(self.pair_activation) if is_scorer else {})}
+
+
+def check_pairs(pairs: Any) -> None:
+    """Raise a ConfigError unless `pairs` is true, false or, if unknown, `None`."""
+    if pairs is not None:
+        check_boolean("pairs", pairs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +182,7 @@ class NamedClasses(PooledTask):
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> Self:
-        return cls(class_names(config))
+        return cls(class_names(config), pairs=cls.pairs_of(config))  # type: ignore[call-arg]
 
     def model_config(self) -> dict[str, Any]:
         return {**class_entries(self.classes), "problem_type": self.problem_type}

@@ -17,13 +17,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints.sentence_files import write_sentence_files
+from bert_keras.checkpoints import Checkpoint
+from bert_keras.checkpoints.sentence_files import (
+    DENSE_SCOPE,
+    sentence_settings,
+    write_sentence_files,
+)
 from bert_keras.data.holdout import Strata, quantiles
 from bert_keras.data.table import Columns
-from bert_keras.errors import ConfigError, shown
+from bert_keras.errors import CheckpointError, ConfigError, received, shown
 from bert_keras.model.contrastive import RankingLoss, SimilarityOrderLoss
 from bert_keras.model.encoder import BertEncoder, batch_inputs
-from bert_keras.model.pooling import LayerMix, TextPooling
+from bert_keras.model.pooling import LayerMix, TextPooling, UnitVectors
 from bert_keras.scoring.correlation import ranks
 from bert_keras.scoring.embeddings import (
     cosines,
@@ -38,8 +43,9 @@ from bert_keras.settings import (
     check_boolean,
     check_choice,
     check_number,
+    check_whole_number,
 )
-from bert_keras.tasks.base import Answers, Batch, Task
+from bert_keras.tasks.base import Answers, Batch, Run, Task
 from bert_keras.tasks.classifier import label_numbers, numbers
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -66,6 +72,9 @@ def places_of(columns: Columns, vectors: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 OBJECTIVES = ("ranking", "similarity")
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # as `encode_document` looks
+_DENSE_ACTIVATIONS = ("linear", "sigmoid", "tanh", "relu", "gelu", "silu")
+_MOST_DENSE = 4
 _LAST = (-1,)
 _ALL = "all"  # blocks 1 to L, for any L
 Layers = tuple[int, ...] | str
@@ -87,6 +96,8 @@ class Embedding(Task):
     pooler = False
     compares = True
     rows_per_text = 2
+    free_settings = ("prompts", "default_prompt")
+    later_settings = ("dense", "prompts", "default_prompt")
 
     pooling: str = "mean"
     normalize: bool = True
@@ -94,10 +105,16 @@ class Embedding(Task):
     combine: str = "sum"
     objective: str = "ranking"
     scale: float = 20.0
+    dense: tuple[Mapping[str, Any], ...] = ()
+    prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    default_prompt: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", parse_layers(self.layers))
-        check_choice("pooling", self.pooling, POOLINGS)
+        object.__setattr__(self, "dense", _checked_dense(self.dense, self.layers))
+        for mode in str(self.pooling).split("+"):
+            check_choice("pooling", mode, POOLINGS)
+        _check_prompts(self.prompts, self.default_prompt)
         check_choice("combine", self.combine, COMBINATIONS)
         check_choice("objective", self.objective, OBJECTIVES)
         check_boolean("normalize", self.normalize)
@@ -133,7 +150,64 @@ class Embedding(Task):
         if use == "answer":
             return super().texts(columns)
         first, second = pairs_of(columns)
-        return (first, second) if use == "train" else (first + second,)
+        if use == "train":
+            return first, second
+        query, document = self._pair_prompts()
+        return ([query + text for text in first] + [document + t for t in second],)
+
+    def prompt(self, *names: str) -> str:
+        """Return the first of these prompts that there is, or else the default one."""
+        found = [name for name in names if name in self.prompts]
+        name = found[0] if found else self.default_prompt
+        return self.prompts.get(name, "")
+
+    def with_prompt(self, name: str) -> Embedding:
+        """Return the task with a prompt before each text.
+
+        As in sentence-transformers, `query` and `document` may be missing: there is no
+        prompt then, not even the default one. `document` may be named `passage` or
+        `corpus`.
+
+        Raises:
+            ConfigError: the task has prompts, but not this one.
+        """
+        names = (name, *DOCUMENT_PROMPTS) if name == "document" else (name,)
+        found = [each for each in names if each in self.prompts]
+        if not found and name not in ("query", "document"):
+            raise ConfigError(
+                f"`prompt` must be one of {', '.join(self.prompts) or 'no prompts'}; "
+                f"received {shown(name)}"
+            )
+        return dataclasses.replace(self, default_prompt=(*found, "")[0])
+
+    def _pair_prompts(self) -> tuple[str, str]:
+        """Return what is put before the first and the second text of a pair."""
+        if self.objective == "similarity":
+            return (self.prompt(),) * 2  # both are of one kind
+        return self.prompt("query"), self.prompt(*DOCUMENT_PROMPTS)
+
+    def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
+        """Return the batch of texts, each with the default prompt before it."""
+        return preprocessor(_prompted(self.prompt(), texts))
+
+    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+        return preprocessor.lengths(_prompted(self.prompt(), texts))
+
+    @property
+    def answers_ids(self) -> bool:
+        return type(self).features is Embedding.features
+
+    @property
+    def is_plain(self) -> bool:
+        return self.answers_ids and not self.prompt()
+
+    def respond(
+        self, texts: Any, preprocessor: Preprocessor, run: Run, *, scored: bool = False
+    ) -> dict[str, tf.Tensor]:
+        if not scored:
+            return super().respond(texts, preprocessor, run)
+        batch = preprocessor(texts)  # `texts` has put the prompts before them
+        return self.answer(run(batch), batch)
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the targets of the loss.
@@ -156,8 +230,10 @@ class Embedding(Task):
         """Return one batch with both texts of each pair, one after the other."""
         if not isinstance(texts, tuple | list) or len(texts) != 2:
             raise ConfigError("`x` must be a pair of texts to train embeddings")
+        prompts = self._pair_prompts()
+        texts = [_prompted(*each) for each in zip(prompts, texts, strict=True)]
         both = tf.reshape(tf.stack(texts, axis=1), [-1])
-        batch = self.features(preprocessor, both)
+        batch = preprocessor(both)
         return batch, self.encode_targets(targets), weights
 
     def encode_targets(self, targets: Any) -> Any:
@@ -170,13 +246,35 @@ class Embedding(Task):
         return batch_inputs()
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
-        pool = TextPooling(self.pooling, normalize=self.normalize, dtype="float32")
-        return pool(
+        normalize = self.normalize and not self.dense
+        pool = TextPooling(self.pooling, normalize=normalize, dtype="float32")
+        x = pool(
             self.token_vectors(encoder, inputs),
             inputs["padding_mask"],
             inputs["position_ids"],
             inputs["cls_positions"],
         )
+        for number, layer in enumerate(self.dense):
+            first = keras.initializers.GlorotUniform(seed=seed)
+            name = f"{DENSE_SCOPE}{number}"
+            x = keras.layers.Dense(
+                **layer, kernel_initializer=first, name=name, dtype="float32"
+            )(x)
+        return UnitVectors()(x) if self.dense and self.normalize else x
+
+    def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
+        """Set the layers on the text's vector to those of the checkpoint."""
+        notes = []
+        for layer in model.layers:
+            names = {w.path: tuple(w.shape) for w in layer.weights}
+            if not layer.name.startswith((DENSE_SCOPE, "layer_mix")) or not names:
+                continue
+            if all(checkpoint.shapes.get(n) == shape for n, shape in names.items()):
+                for weight in layer.weights:
+                    weight.assign(checkpoint.arrays[weight.path])
+            else:
+                notes.append(f"{layer.name}: initialized randomly")
+        return notes
 
     def token_vectors(self, encoder: BertEncoder, inputs: dict[str, Any]) -> Any:
         """Return the Keras tensor of each token's vector from the selected layers."""
@@ -274,18 +372,24 @@ class Embedding(Task):
 
     @classmethod
     def reads(cls, config: Mapping[str, Any]) -> bool:
-        return "sentence_transformers" in config
+        return bool(sentence_settings(config))
 
     @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> Embedding:
         """Return the task of a folder of sentence-transformers, or of a plain encoder,
         whose vectors are not normalized.
         """
-        stored = config.get("sentence_transformers") or {}
-        return cls(
-            pooling=stored.get("pooling", "mean"),
-            normalize=stored.get("normalize", False),
-        )
+        stored = sentence_settings(config) or {"normalize": False}
+        if "error" in stored:
+            raise CheckpointError(stored["error"])
+        return cls(**{k: v for k, v in stored.items() if k != "max_length"})
+
+    @classmethod
+    def inherited(cls, held: Task | None) -> dict[str, Any]:
+        if not isinstance(held, Embedding):
+            return {}
+        names = ("pooling", "normalize", "layers", "combine", "dense", "prompts")
+        return {name: getattr(held, name) for name in (*names, "default_prompt")}
 
     def write_files(
         self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
@@ -298,7 +402,49 @@ class Embedding(Task):
                 pooling=self.pooling,
                 normalize=self.normalize,
                 max_length=preprocessor.max_length,
+                dense=self.dense,
+                prompts=self.prompts,
+                default_prompt=self.default_prompt,
             )
+
+
+def _prompted(prompt: str, texts: Any) -> Any:
+    """Return texts, tf.string [B], with a prompt before each, in graph."""
+    return tf.strings.join([prompt, texts]) if prompt else texts
+
+
+def _checked_dense(given: Any, layers: Layers) -> tuple[dict[str, Any], ...]:
+    """Return the settings of layers on a text's vector, checked."""
+    keys = {"units", "activation", "use_bias"}
+    whole = isinstance(given, tuple | list)
+    if not whole or not all(isinstance(d, Mapping) and set(d) == keys for d in given):
+        raise ConfigError(
+            f"`dense` must be a list of objects with {', '.join(sorted(keys))}; "
+            f"received {shown(given)}"
+        )
+    if len(given) > _MOST_DENSE or (given and layers != _LAST):
+        raise ConfigError(
+            f"`dense` must be at most {_MOST_DENSE} layers, on the last hidden state; "
+            f"received {len(given)} with `layers` {shown(layers)}"
+        )
+    for layer in given:
+        check_whole_number("units", layer["units"], least=1, most=1 << 16)
+        check_choice("activation", layer["activation"], _DENSE_ACTIVATIONS)
+        check_boolean("use_bias", layer["use_bias"])
+    return tuple(dict(layer) for layer in given)
+
+
+def _check_prompts(prompts: Any, default: Any) -> None:
+    """Raise a ConfigError unless prompts are texts by name, the default one of them."""
+    if not isinstance(prompts, Mapping) or not all(
+        isinstance(part, str) for item in prompts.items() for part in item
+    ):
+        raise ConfigError(f"`prompts` must map names to texts; {received(prompts)}")
+    if default and default not in prompts:
+        raise ConfigError(
+            f"`default_prompt` must be one of {', '.join(prompts) or 'no prompts'}; "
+            f"received {shown(default)}"
+        )
 
 
 def parse_layers(value: str | int | Sequence[int]) -> Layers:

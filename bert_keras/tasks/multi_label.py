@@ -36,9 +36,15 @@ from bert_keras.scoring.calibration import (
     yes_or_no,
 )
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
-from bert_keras.settings import check_boolean, check_choice, check_share
+from bert_keras.settings import check_choice, check_share
 from bert_keras.tasks.base import Answers
-from bert_keras.tasks.classifier import Calibrated, NamedClasses, checked, named_alike
+from bert_keras.tasks.classifier import (
+    Calibrated,
+    NamedClasses,
+    check_pairs,
+    checked,
+    named_alike,
+)
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True}
 THRESHOLD_TUNINGS = ("f1", "none")
@@ -56,13 +62,14 @@ class MultiLabel(NamedClasses, Calibrated):
 
     name = "multi-label"
     problem_type = "multi_label_classification"
-    free_settings = ("temperature", "thresholds")
+    pair_activation = "sigmoid"
+    free_settings = ("temperature", "thresholds", "classes")
     empty_roles = list_roles = ("label",)
 
     separator: str = ","
     thresholds: tuple[float, ...] = ()
     threshold_tuning: str = "f1"
-    pairs: bool = False
+    pairs: bool | None = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,7 +94,7 @@ class MultiLabel(NamedClasses, Calibrated):
         for value in self.thresholds:
             check_share("thresholds", value)
         check_choice("threshold_tuning", self.threshold_tuning, THRESHOLD_TUNINGS)
-        check_boolean("pairs", self.pairs)
+        check_pairs(self.pairs)
 
     @property
     def best_score(self) -> str:  # type: ignore[override]

@@ -15,17 +15,24 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from bert_keras.checkpoints.sentence_files import pair_scores
 from bert_keras.data.class_names import class_entries, class_names
 from bert_keras.data.holdout import Strata, quantiles
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
-from bert_keras.settings import check_boolean, check_choice, check_number
+from bert_keras.settings import check_choice, check_number
 from bert_keras.tasks.base import Answers, Batch
-from bert_keras.tasks.classifier import PooledTask, label_numbers, numbers
+from bert_keras.tasks.classifier import (
+    PooledTask,
+    check_pairs,
+    label_numbers,
+    numbers,
+)
 
 SCALINGS = ("standard", "none")
+ACTIVATIONS = ("linear", "sigmoid")
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -56,20 +63,31 @@ class Regression(PooledTask):
     matter; the answer is output * std + mean. At the end of training, `mean` and `std`
     are folded into the head and become 0 and 1: the output of a saved model is the
     answer, as in Hugging Face's regression models.
+
+    With the activation `sigmoid`, the answer is the sigmoid of the output, and targets,
+    from 0 to 1, are not scaled.
     """
 
     name = "regression"
     problem_type = "regression"
     best_score = "spearman"
+    later_settings = ("activation",)
 
     scaling: str = "standard"
     mean: float = 0.0
     std: float = 1.0
-    pairs: bool = False
+    pairs: bool | None = False
+    activation: str = "linear"
 
     def __post_init__(self) -> None:
         check_choice("scaling", self.scaling, SCALINGS)
-        check_boolean("pairs", self.pairs)
+        check_pairs(self.pairs)
+        check_choice("activation", self.activation, ACTIVATIONS)
+        if self.activation == "sigmoid" and (self.mean, self.std) != (0.0, 1.0):
+            raise ConfigError(
+                "`mean` and `std` must be 0 and 1 with the activation sigmoid; "
+                f"received {self.mean:g} and {self.std:g}"
+            )
         # The range that float32 can represent and divide by.
         check_number("mean", self.mean, least=-3e38, most=3e38)
         check_number("std", self.std, least=1e-37, most=3e38)
@@ -86,7 +104,9 @@ class Regression(PooledTask):
         if (values == values[0]).all():
             message = f"`label` must have two values or more; has {values[0]:g} only"
             columns.refuse([(0, message)])
-        if task.scaling == "none":
+        if task.activation == "sigmoid" and not 0 <= values.min() <= values.max() <= 1:
+            columns.refuse([(0, "`label` must be from 0 to 1 for activation sigmoid")])
+        if task.scaling == "none" or task.activation == "sigmoid":
             return task
         learned = {"mean": float(values.mean()), "std": float(values.std())}
         return dataclasses.replace(task, **{**learned, **settings})
@@ -98,7 +118,12 @@ class Regression(PooledTask):
             raise ConfigError(
                 f"a regression must have one output (`id2label`); received {count}"
             )
-        return cls()
+        pairs = cls.pairs_of(config)
+        return cls(pairs=pairs, activation=pair_scores(config) or "linear")
+
+    @property
+    def pair_activation(self) -> str:  # type: ignore[override]
+        return self.activation
 
     def model_config(self) -> dict[str, Any]:
         return {**class_entries(["score"]), "problem_type": self.problem_type}
@@ -121,16 +146,21 @@ class Regression(PooledTask):
         return head(encoder.pool(inputs))
 
     def loss(self) -> keras.losses.Loss:
+        if self.activation == "sigmoid":
+            return keras.losses.BinaryCrossentropy(from_logits=True)
         return ScaledSquaredError(self.mean, self.std)
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `score` float32 [B], in the units of the training file."""
-        return {"score": tf.cast(outputs, tf.float32)[:, 0] * self.std + self.mean}
+        found = tf.cast(outputs, tf.float32)[:, 0]
+        if self.activation == "sigmoid":
+            return {"score": tf.sigmoid(found)}
+        return {"score": found * self.std + self.mean}
 
     def recipe(self) -> dict[str, Any]:
         return {
             "meaning": "the answer is output * scale + offset",
-            "activation": "none",
+            "activation": {"linear": "none"}.get(self.activation, self.activation),
             "scale": self.std,
             "offset": self.mean,
         }

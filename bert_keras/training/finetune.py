@@ -24,7 +24,7 @@ from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.files.atomic import check_output_place, check_path, check_replaceable
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.pretrained_model import new_model
+from bert_keras.inference.pretrained_model import inherited_settings, new_model
 from bert_keras.model.lora import add_lora, freeze_layers
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import RunFolder, SilentRun
@@ -66,6 +66,7 @@ def task_and_data(
     columns: ColumnNames | None = None,
     header: str = "auto",
     task_settings: Mapping[str, Any] | None = None,
+    encoder: str | os.PathLike[str] | None = None,
     slices: Sequence[str] = (),
     is_earlier: bool = False,
     tell: Callable[[str], object] = say,
@@ -88,6 +89,8 @@ def task_and_data(
             f"received {', '.join(settings)}"
         )
     check_settings(task, settings)
+    if encoder is not None:
+        settings = {**inherited_settings(task, encoder), **settings}
 
     def read(name: str, data: Any) -> Columns:
         is_scored = name != "train" or dev is None
@@ -249,6 +252,7 @@ def train(
         columns=columns,
         header=header,
         task_settings=task_settings,
+        encoder=encoder,
         slices=slices,
         is_earlier=is_earlier,
         tell=devices.say,
@@ -465,6 +469,7 @@ def evaluate(
         )
     task = predictor.model.task
     rows = labelled_rows(task, data, columns=columns, header=header, slices=slices)
+    task.refuse_unread(rows)
     task.targets(rows)  # before the model runs
     truncation = Truncation()
     answers = predictor.answers(

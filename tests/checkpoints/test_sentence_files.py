@@ -75,10 +75,12 @@ def test_no_length_limit_is_none(tmp_path: Path) -> None:
     assert "max_length" not in read_sentence_files(write(tmp_path, files))
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("pooling", ["mean", "lasttoken", "cls+mean", "mean+cls"])
 @pytest.mark.parametrize("normalize", [True, False])
 def test_written_files_read_back(tmp_path: Path, pooling: str, normalize: bool) -> None:
     settings = {"pooling": pooling, "normalize": normalize, "max_length": 99}
+    settings["prompts"] = {"query": "query: ", "document": "passage: "}
+    settings["dense"] = ({"units": 4, "activation": "tanh", "use_bias": True},)
     write_sentence_files(tmp_path, hidden_size=16, **settings)
     assert read_sentence_files(tmp_path) == settings
 
@@ -90,8 +92,8 @@ def test_written_files_read_back(tmp_path: Path, pooling: str, normalize: bool) 
         ({"modules.json": [{"idx": 0}]}, ["modules.json", "type"]),
         ({"modules.json": modules("Transformer")}, ["modules.json", "Pooling"]),
         (
-            {"modules.json": modules("Transformer", "Pooling", "Dense")},
-            ["modules.json", "Dense"],
+            {"modules.json": modules("Transformer", "Pooling", "LSTM")},
+            ["modules.json", "LSTM"],
         ),
         (
             {
@@ -103,12 +105,12 @@ def test_written_files_read_back(tmp_path: Path, pooling: str, normalize: bool) 
             ["modules.json", "../x"],
         ),
         (
-            {"1_Pooling/config.json": {"pooling_mode": ["cls", "mean"]}},
-            ["1_Pooling", "cls", "mean"],
+            {"1_Pooling/config.json": {"pooling_mode": ["cls", "median"]}},
+            ["1_Pooling", "cls", "median"],
         ),
         (
-            {"1_Pooling/config.json": {"pooling_mode_lasttoken": True}},
-            ["1_Pooling", "lasttoken"],
+            {"1_Pooling/config.json": {"pooling_mode_median": True}},
+            ["1_Pooling", "median"],
         ),
         (
             {"config_sentence_transformers.json": {"default_prompt_name": "query"}},

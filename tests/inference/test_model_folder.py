@@ -79,7 +79,7 @@ def test_a_folder_of_hugging_face_opens_without_our_entry(folder: Path) -> None:
     wanted = load_model(folder).answer(TEXTS)
     edit(folder / "config.json", bert_keras=None)
     model = load_model(folder)
-    assert model.task == Classification(("ham", "promo", "spam"))
+    assert model.task == Classification(("ham", "promo", "spam"), pairs=None)
     assert model.preprocessor.max_length == 40
     np.testing.assert_allclose(model.answer(TEXTS)["score"], wanted["score"], atol=1e-6)
 

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from bert_keras.inference.embedder import embed
-from bert_keras.inference.model_folder import load_model
+from bert_keras.inference.model_folder import load_model, save_model
+from bert_keras.inference.predictor import Predictor, load
 from tests.conftest import SHARED
 
 torch = pytest.importorskip("torch")
@@ -68,3 +69,48 @@ def test_renamed_weights_give_the_same_logits(cases: Path, kind: str) -> None:
     model = load_model(cases / kind)
     found = model(model.preprocessor(texts))
     np.testing.assert_allclose(found, outputs.logits, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["identity", "sigmoid"])
+def test_a_cross_encoder_scores_pairs_as_theirs(
+    cases: Path, tmp_path: Path, kind: str
+) -> None:
+    sentences = pytest.importorskip("sentence_transformers")
+    folder = cases / "13-cross-encoder" / kind
+    theirs = sentences.CrossEncoder(str(folder), device="cpu")
+    wanted = theirs.predict(PAIRS)
+    theirs.save_pretrained(str(tmp_path / "theirs"))
+    save_model(load_model(folder), tmp_path / "ours")
+    again = sentences.CrossEncoder(str(tmp_path / "ours"), device="cpu").predict(PAIRS)
+    np.testing.assert_allclose(again, wanted, atol=1e-5, rtol=0)
+    for each in (folder, tmp_path / "theirs", tmp_path / "ours"):
+        found = [row["score"] for row in load(each).predict(PAIRS)]
+        np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=0)
+
+
+def test_a_classifier_of_transformers_reads_texts_and_pairs(cases: Path) -> None:
+    folder = cases / "02-unused-token" / "model"
+    model = load_model(folder)
+    assert model.task.pairs is None
+    for texts in (PAIRS, [text for pair in PAIRS for text in pair]):
+        parts = zip(*texts, strict=True) if isinstance(texts[0], tuple) else [texts]
+        outputs, _ = theirs(
+            "AutoModelForSequenceClassification", folder, *map(list, parts)
+        )
+        wanted = torch.softmax(outputs.logits, -1).numpy()
+        rows = Predictor(model).predict(texts)
+        found = [list(row["probabilities"].values()) for row in rows]
+        np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=0)
+
+
+def test_a_folder_with_prompts_gives_their_vectors(cases: Path) -> None:
+    sentences = pytest.importorskip("sentence_transformers")
+    folder = cases / "14-prompts" / "model"
+    wanted = sentences.SentenceTransformer(str(folder), device="cpu")
+    texts = [text for pair in PAIRS for text in pair]
+    for found, vectors in (
+        (embed(folder, texts), wanted.encode(texts)),
+        (embed(folder, texts, prompt="query"), wanted.encode_query(texts)),
+        (embed(folder, texts, prompt="document"), wanted.encode_document(texts)),
+    ):
+        np.testing.assert_allclose(found, vectors, atol=1e-5, rtol=0)

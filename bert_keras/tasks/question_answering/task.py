@@ -66,6 +66,7 @@ class QuestionAnswering(Confidence, Task):
     max_length = 384
     free_settings = (
         *Confidence.free_settings,
+        "no_answer",
         *("threshold", "stride", "max_answer_tokens", "max_question_tokens", "n_best"),
     )
 

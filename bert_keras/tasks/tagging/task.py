@@ -78,6 +78,7 @@ class TaggingTask(Confidence, Task):
     columns = {"text": "text", "label": "label"}
     pooler = False
     rows_per_text = None
+    free_settings = (*Confidence.free_settings, "classes")
 
     classes: tuple[str, ...]
 

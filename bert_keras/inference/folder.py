@@ -1,0 +1,292 @@
+"""What a folder holds, decided once: `Folder`.
+
+`info` prints it; `load`, `load_model`, `TaskModel.from_pretrained`, `train`, `embed`,
+`export` and `convert` use it. It knows the files of this package, of transformers and
+of sentence-transformers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_keras.checkpoints import Checkpoint, LazyArrays, head_config, read_checkpoint
+from bert_keras.checkpoints.checkpoint import KEY, as_checkpoint_error, listed
+from bert_keras.checkpoints.names import TIED
+from bert_keras.checkpoints.sentence_files import (
+    dense_tensors,
+    pair_activation,
+    read_sentence_files,
+    text_length,
+)
+from bert_keras.config import BertConfig
+from bert_keras.errors import (
+    BertKerasError,
+    CheckpointError,
+    ConfigError,
+    one_line,
+    shown,
+)
+from bert_keras.runs.progress import say_once
+from bert_keras.settings import check_whole_number
+from bert_keras.tasks import TASKS, find_task, name_of, named_or_given
+from bert_keras.tasks.base import Task
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+_CRF = re.compile(r"(^|\.)crf[._]")
+_RECURRENT = ("weight_ih_l", "weight_hh_l")
+_READ = ", read from "  # in a note that repeats what a file says
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Folder:
+    """An opened checkpoint with all that its folder says of the model.
+
+    Args:
+        checkpoint: its weights and its config.
+        config: the whole config: head sizes from the weights are filled in, and our
+            entry holds `sentence`, what `read_sentence_files` returns, or `error`, its
+            error; and `cross_encoder`, what `pair_activation` returns.
+    """
+
+    checkpoint: Checkpoint
+    config: Mapping[str, Any]
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str] | Checkpoint) -> Folder:
+        """Return the description of what `read_checkpoint` reads.
+
+        Raises:
+            CheckpointError: it is no checkpoint, or its config is broken.
+        """
+        checkpoint = read_checkpoint(path)
+        raw, entry = checkpoint.raw_config, dict(checkpoint.own_entry)
+        try:
+            sentence = read_sentence_files(checkpoint.path)
+        except CheckpointError as error:  # only its vectors cannot be computed
+            sentence = {"error": str(error)}
+        if sentence:
+            entry["sentence"] = sentence
+        else:
+            entry["cross_encoder"] = pair_activation(checkpoint.path, raw)
+        with as_checkpoint_error(f"{checkpoint.path}: config.json", ConfigError):
+            head = head_config(raw, checkpoint.shapes)
+        return cls(checkpoint, {**raw, **head, KEY: entry})
+
+    @property
+    def path(self) -> Path:
+        return self.checkpoint.path
+
+    @property
+    def sentence(self) -> dict[str, Any]:
+        """What `read_sentence_files` returns, or its `error`."""
+        found: dict[str, Any] = self.config[KEY].get("sentence", {})
+        return found
+
+    @functools.cached_property
+    def tokenizer(self) -> WordPieceTokenizer:
+        """The tokenizer.
+
+        Raises:
+            CheckpointError: the vocabulary is larger than the embedding table. A
+                smaller one is accepted, since tables are often padded for speed.
+        """
+        found = WordPieceTokenizer.from_folder(self.path, **self.checkpoint.tokenizer)
+        rows = self.checkpoint.config.vocab_size
+        if found.vocab_size > rows:
+            raise CheckpointError(
+                f"{self.path}: the vocabulary must have at most `vocab_size` tokens; "
+                f"received {found.vocab_size:,} and {rows:,}"
+            )
+        return found
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """The preprocessor's settings: ours, or the maximum length that fits."""
+        stored: dict[str, Any] = self.checkpoint.own_entry.get("preprocessing") or {}
+        if stored:
+            return stored
+        longest = self.checkpoint.config.max_position_embeddings
+        return {"max_length": min(text_length(self.path) or longest, longest)}
+
+    # The task.
+
+    def task(self, task: str | type[Task] | Task | None = None) -> Task:
+        """Return the task with the folder's settings; `task` as in `load_model`.
+
+        Raises:
+            CheckpointError: the folder holds no such task.
+        """
+        if isinstance(task, Task):
+            return task
+        ours = self.checkpoint.own_entry
+        task_class: Any = None if task is None else named_or_given(task)
+        place = f"{self.path}: config.json"
+        with as_checkpoint_error(place, TypeError, ConfigError):
+            if task_class is None:
+                task_class = self._task_class()
+            if "settings" in ours:
+                check_same_task(self.path, str(ours.get("task")), task_class)
+                found: Task = task_class.from_config(ours["settings"])
+            else:
+                found = task_class.from_model_config(self.config)
+        return found
+
+    def held(self, task_class: type[Task]) -> Task | None:
+        """Return the folder's task if it is of a class; `None` if it is of another.
+
+        Raises:
+            CheckpointError: the folder's task or its settings are broken.
+        """
+        ours = self.checkpoint.own_entry
+        if "settings" in ours:
+            stored, given = str(ours.get("task")), name_of(task_class)
+            is_same = stored == given or not {stored, given} & set(
+                TASKS
+            )  # or has moved
+        else:
+            with as_checkpoint_error(f"{self.path}: config.json", ConfigError):
+                is_same = task_class.reads(self.config)
+        return self.task(task_class) if is_same else None
+
+    def _task_class(self) -> type[Task]:
+        """Return the task that the folder names, or that its architecture implies."""
+        name = self.checkpoint.own_entry.get("task")
+        if name is not None:
+            return named_task(self.path, name)
+        for name in TASKS:
+            task_class = find_task(name)
+            if task_class.reads(self.config):
+                return task_class
+        raise CheckpointError(
+            f"{self.path}: holds no task head (architecture "
+            f"{one_line(self.config['architectures'][0])}): train one on it first"
+        )
+
+    # The weights.
+
+    def weights_for(self, task: Task) -> Checkpoint:
+        """Return the checkpoint, with the layers on a text's vector of an embedding."""
+        if not getattr(task, "dense", ()) or not self.sentence.get("dense"):
+            return self.checkpoint
+        tensors, arrays = dense_tensors(self.path), self.checkpoint.arrays
+        dense = LazyArrays.of(tensors, place=str(self.path))
+        merged = LazyArrays(
+            {**arrays.shapes, **dense.shapes},
+            lambda name: dense[name] if name in dense else arrays[name],
+            place=str(self.path),
+        )
+        return dataclasses.replace(self.checkpoint, arrays=merged)
+
+    @property
+    def unread(self) -> list[str]:
+        """Names of the weights that have no place in a BERT, as in the file."""
+        return [name for name in self.checkpoint.unrecognized if name not in TIED]
+
+    def check_head(self) -> None:
+        """Raise if the folder's head reads the outputs of a layer that is not known."""
+        hidden, shapes = self.checkpoint.config.hidden_size, self.checkpoint.unread
+        between = [
+            name
+            for name in self.unread
+            if _feeds_head(name, shapes.get(name, ()), hidden)
+        ]
+        if between:
+            raise CheckpointError(
+                f"{self.path}: has weights between the encoder and its head, which is "
+                f"not a head of BERT, so its answers would differ: {listed(between)}: "
+                "train a new head on its encoder with `train --encoder`"
+            )
+
+    # What the user has to know.
+
+    def notes(self) -> list[str]:
+        """Return lines on what was chosen, changed or left out."""
+        found = [*self.checkpoint.notes, *self.tokenizer.notes]
+        crf = [name for name in self.unread if _CRF.search(name)]
+        if crf:
+            found.append(
+                f"the CRF is not used ({listed(crf)}): each word gets its most "
+                "probable tag"
+            )
+        others = [name for name in self.unread if name not in crf]
+        if others:
+            found.append(f"weights that are not used: {listed(others)}")
+        return found
+
+    def tell(
+        self, say: Callable[[str], object] = say_once, *, facts: bool = False
+    ) -> None:
+        """Report the notes, by default once in a process.
+
+        Args:
+            say: takes each line.
+            facts: also those that repeat what a file says.
+        """
+        for note in self.notes():
+            if facts or _READ not in note:
+                say(f"{self.path}: {note}")
+
+    def facts(self) -> dict[str, Any]:
+        """Return task, settings and notes as plain values, for `info`."""
+        facts: dict[str, Any] = {}
+        try:
+            task = self.task()
+            facts = {"task": name_of(type(task)), **task.settings()}
+            self.check_head()
+        except BertKerasError as error:
+            facts["cannot be used"] = str(error)
+        facts |= self.preprocessing
+        try:
+            notes = self.notes()
+        except BertKerasError as error:
+            facts["no tokenizer"] = str(error)
+            notes = list(self.checkpoint.notes)
+        return {**facts, **{f"note {i}": note for i, note in enumerate(notes, 1)}}
+
+
+def _feeds_head(name: str, shape: tuple[int, ...], hidden: int) -> bool:
+    """Return whether a weight can be of a layer between the encoder and its head.
+
+    Such a layer gives vectors of the width that the head reads, as its first axis in
+    torch; a recurrent one is known by its name.
+    """
+    if name.split(".")[-1].startswith(_RECURRENT):
+        return True
+    return bool(shape) and shape[0] == hidden and not _CRF.search(name)
+
+
+def check_same_task(place: Path, held: str, task_class: type[Task]) -> None:
+    """Raise unless a model's task is of a class; a custom task may have moved."""
+    given = name_of(task_class)
+    if held != given and (held in TASKS or given in TASKS):
+        raise CheckpointError(
+            f"{place}: holds a model of the task {one_line(held)}; "
+            f"received `task` {given}"
+        )
+
+
+def named_task(place: Path, name: str) -> type[Task]:
+    """Return the class of a task of ours that a file names; no other is imported."""
+    if name not in TASKS:
+        raise CheckpointError(
+            f"{place}: made by the task {shown(name)}, which is not one of ours: pass "
+            "it as `task`, if you trust that code"
+        )
+    return find_task(name)
+
+
+def check_max_length(max_length: int, config: BertConfig) -> None:
+    """Raise unless the encoder has a position for each token of the longest text."""
+    check_whole_number("max_length", max_length, least=3)
+    longest = config.max_position_embeddings
+    if max_length > longest:
+        raise ConfigError(
+            f"`max_length` must be at most the encoder's {longest}; "
+            f"received {max_length}"
+        )

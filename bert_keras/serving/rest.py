@@ -22,6 +22,7 @@ from bert_keras.serving.tensors import column_form, dump_json, parse_json, row_f
 from bert_keras.serving.version import DEFAULT, Version
 
 _DISCARDED = 8  # times the largest body is read, so that the client reads our answer
+_MOST_CLASSES = 100  # that the listing of models names
 _BODY_SECONDS = 10.0  # for the whole body
 
 
@@ -145,7 +146,11 @@ class Rest:
 
 
 def model_list(service: Service) -> list[dict[str, Any]]:
-    """Return name, version, task and signatures of each model."""
+    """Return what clients need to know of each model.
+
+    That is its name, version, task and signatures, up to 100 of its classes, and the
+    example of its card: the text of each field, if there is one.
+    """
     found = []
     for name in service.models.names:
         with service.models.lease(name) as leased:
@@ -161,6 +166,8 @@ def _described(version: Version) -> dict[str, Any]:
         "version": str(version.number),
         "task": version.task,
         "default_signature": DEFAULT,
+        "classes": version.classes[:_MOST_CLASSES],
+        "example": version.example,
         "signatures": {
             each.name: {
                 "inputs": [described(info) for info in each.inputs],

@@ -11,6 +11,7 @@ from bert_keras.inference.predictor import load
 from bert_keras.serving.batcher import Batcher, Seen
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
+from bert_keras.serving.example import card_example
 from bert_keras.serving.signatures import (
     Answers,
     Parts,
@@ -49,6 +50,8 @@ class Version:
             )
         self.number = number
         self.task = model.task.name
+        self.classes: tuple[str, ...] = tuple(getattr(model.task, "classes", ()))
+        self.example = card_example(path)
         self.signatures: dict[str, Signature] = signatures_of(model)
         self._in_use = 0
         self._changed = threading.Condition()

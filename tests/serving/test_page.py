@@ -146,8 +146,8 @@ def bars(page: Any) -> list[tuple[str, float, bool]]:
         number = bar.query_selector(".value").inner_text()
         value = float(number.rstrip(" %")) / (100 if "%" in number else 1)
         chosen = bar.get_attribute("class") == "chosen"
-        assert chosen == name.endswith(" ✓")
-        found.append((name.removesuffix(" ✓"), value, chosen))
+        assert chosen == name.endswith(" (answer)")
+        found.append((name.removesuffix(" (answer)"), value, chosen))
     return found
 
 
@@ -376,6 +376,35 @@ def test_each_model_has_an_example(
         page.click("#example")
         page.wait_for_selector("#raw:visible, #error:visible")
         assert headline(page), page.inner_text("#error")
+
+
+@pytest.mark.parametrize(
+    ("facts", "wanted"),
+    [
+        ({"example": {"text": "Grüße,\nAnna"}}, "Grüße,\nAnna"),
+        ({"classes": ["ham", "spam"]}, "Congratulations! You have won"),
+        ({"classes": ["negative", "positive"]}, "The soup was cold"),
+        ({"classes": ["0", "sea_birds"]}, "This is about sea birds."),
+        ({"task": "translation"}, "Two children are playing"),
+    ],
+)
+def test_the_example_fits_the_model(
+    site: Site, open_page: Callable[..., Any], facts: dict[str, Any], wanted: str
+) -> None:
+    page = open_page(site.url)
+    signature = {"inputs": [{"name": "text", "dtype": "string", "shape": [-1]}],
+                 "outputs": OWN["signatures"]["both"]["outputs"]}  # fmt: skip
+    model = {**OWN, "task": "classification"} | facts
+    model["signatures"] = {"serving_default": signature}
+    page.route("**/v1/models", lambda route: route.fulfill(json={"models": [model]}))
+    page.route("**/*:predict", lambda route: route.fulfill(json={"predictions": [{}]}))
+    page.reload()
+    page.wait_for_selector("#form", state="visible")
+    assert page.inner_text("#hint").startswith("The answer will appear here: ")
+    page.click("#example")
+    page.wait_for_selector("#raw", state="visible")
+    assert page.input_value("#field-text").startswith(wanted)
+    assert page.is_hidden("#hint")
 
 
 LONG = "Donaudampfschifffahrtsgesellschaft" * 3

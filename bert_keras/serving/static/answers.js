@@ -26,7 +26,7 @@ function bars(items, title) {
     bar.ariaHidden = "true";
     const named = node("span", "name", name);
     named.dir = "auto";
-    if (chosen) named.append(node("span", "check", " ✓"));
+    if (chosen) named.append(node("span", "answer", " (answer)"));
     const shown = node("span", "value", value ?? percent(share));
     list.append(node("li", chosen ? "chosen" : "", named, shown, bar));
   }
@@ -224,6 +224,28 @@ const VIEWS = [
   [["summary", "sentences", "starts", "ends", "scores"], [], summaryView],
   [["text", "texts", "scores"], [], writtenView],
 ];
+
+// What the answer area will show, by task.
+const HINTS = {
+  "classification": "the class, and the probability of each class",
+  "multi-label": "the labels that apply, and the probability of each label",
+  "regression": "a number on its scale",
+  "next-sentence": "whether the second text follows the first",
+  "embedding": "the text nearest to the query, and how similar each text is",
+  "masked-lm": "the most probable words for each [MASK]",
+  "multiple-choice": "the best choice, and the probability of each choice",
+  "token-classification": "the names that were found, marked in the text",
+  "feature-tagging": "the names that were found, marked in the text",
+  "question-answering": "the answer, marked in the context",
+  "summarization": "the most important sentences, marked in the document",
+  "abstractive-summarization": "a summary",
+  "translation": "a translation",
+};
+
+export function hintOf(model) {
+  const what = Object.hasOwn(HINTS, model.task) ? HINTS[model.task] : "what the model says";
+  return `The answer will appear here: ${what}.`;
+}
 
 // Returns `headline` and `nodes` for the answers to the sent rows.
 export function viewOf(model, signature, instances, predictions) {

@@ -38,10 +38,24 @@ const REVIEW =
   "The soup was cold and far too expensive, but our waiter could not have been kinder.";
 const MAIL = "Congratulations! You have won a prize. Claim it today with your card number.";
 
+const INFERENCE = {
+  text_a: "A man is playing a guitar on the street.",
+  text_b: "Nobody is making music.",
+};
+const ORDER = "I ordered two lamps last week, but only one of them has arrived.";
+const SOURCE = "Two children are playing in the snow.";
+
+// By classes of one text; the first pattern that a class matches decides.
+const BY_CLASS = [
+  [/^(spam|ham|not[_ -]?spam|phishing|promotion)$/i, MAIL],
+  [/^(pos|neg|positive|negative|neutral|good|bad|[1-5] ?stars?)$/i, REVIEW],
+  [/card|order|refund|account|payment|deliver|support|transfer/i, ORDER],
+];
+
 // By task; an input name that is not listed uses `text`.
 const EXAMPLES = {
-  "classification": { text: MAIL, ...PAIR },
-  "multi-label": { text: REVIEW, ...PAIR },
+  "classification": PAIR,
+  "multi-label": PAIR,
   "regression": { text: REVIEW, ...PAIR },
   "next-sentence": {
     text_a: "She opened the window.",
@@ -62,7 +76,17 @@ const EXAMPLES = {
   "feature-tagging": { text: NAMES, words: NAMES.replace(/\./, " .") },
   "question-answering": { question: "When was the earthquake?", context: CITY },
   "summarization": { document: CITY },
+  "abstractive-summarization": { text: CITY },
+  "translation": { text: SOURCE },
 };
+
+// Returns a text for a model of classes: one that it may know, or one about a class.
+function textFor(classes) {
+  const found = BY_CLASS.find(([pattern]) => classes.some((name) => pattern.test(name)));
+  if (found) return found[1];
+  const named = classes.find((name) => /\p{L}{3}/u.test(name) && !/^label_?\d+$/i.test(name));
+  return named ? `This is about ${named.replace(/[_-]+/g, " ")}.` : REVIEW;
+}
 
 export function isSearch(signature) {
   return signature.outputs.length === 1 && signature.outputs[0].name === "embedding"
@@ -84,10 +108,15 @@ export function fieldsOf(signature) {
   });
 }
 
-// Returns a text for each field.
-export function exampleOf(task, fields) {
-  const texts = Object.hasOwn(EXAMPLES, task) ? EXAMPLES[task] : {};
-  return fields.map(({ id }) => texts[id] ?? texts.text ?? MAIL);
+// Returns a text for each field: the example of the card, or one by task and classes.
+export function exampleOf(model, fields) {
+  const own = model.example ?? {};
+  if (fields.every(({ id }) => own[id])) return fields.map(({ id }) => own[id]);
+  const texts = Object.hasOwn(EXAMPLES, model.task) ? EXAMPLES[model.task] : {};
+  const pair = model.classes?.some((name) => /entail|contradict/i.test(name))
+    ? INFERENCE : {};
+  const text = texts.text ?? textFor(model.classes ?? []);
+  return fields.map(({ id }) => pair[id] ?? texts[id] ?? text);
 }
 
 // Returns the rows to send, for the texts of the fields by id.

@@ -1,6 +1,6 @@
 // The form: choose a model, query it, show its answer.
 
-import { viewOf } from "./answers.js";
+import { hintOf, viewOf } from "./answers.js";
 import { exampleOf, fieldsOf, instancesOf, takesTexts } from "./fields.js";
 
 const byId = (id) => document.getElementById(id);
@@ -33,10 +33,12 @@ function clear() {
   byId("answer").removeAttribute("aria-busy");
   for (const id of ["error", "headline", "view"]) byId(id).replaceChildren();
   byId("raw").hidden = true;
+  byId("hint").hidden = false;
 }
 
 function fail(error) {
   clear();
+  byId("hint").hidden = true;
   byId("error").textContent = error.message;
 }
 
@@ -93,6 +95,7 @@ function chooseSignature() {
     fail(new Error("This model has no signature that takes text."));
     return;
   }
+  byId("hint").textContent = hintOf(model);
   for (const field of fieldsOf(signature)) {
     const label = document.createElement("label");
     const box = document.createElement(field.rows ? "textarea" : "input");
@@ -117,7 +120,7 @@ function texts() {
 function showExample() {
   const { model, signature } = current();
   const fields = fieldsOf(signature);
-  exampleOf(model.task, fields).forEach((text, at) => {
+  exampleOf(model, fields).forEach((text, at) => {
     byId(`field-${fields[at].id}`).value = text;
   });
   byId("form").requestSubmit();
@@ -137,6 +140,7 @@ async function ask() {
   const request = { signature_name: byId("signature").value, instances };
   const asking = state.asking = new AbortController();
   byId("answer").setAttribute("aria-busy", "true");
+  byId("hint").hidden = true;
   try {
     const path = `v1/models/${encodeURIComponent(model.name)}:predict`;
     const body = await send(path, {
@@ -154,6 +158,7 @@ async function ask() {
 }
 
 function show({ headline, nodes }) {
+  byId("hint").hidden = true;
   byId("headline").textContent = headline;
   byId("view").replaceChildren(...nodes);
   // On a phone the answer is below the form.

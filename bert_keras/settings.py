@@ -25,6 +25,7 @@ _Config = TypeVar("_Config")
 
 # The allowed words of options.
 HEADER = ("auto", "yes", "no")
+BAD_ROWS = ("error", "skip", "keep")
 CORPUS_FORMS = (
     "text",
     "file",

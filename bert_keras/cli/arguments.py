@@ -92,6 +92,16 @@ def add_header(parser: argparse.ArgumentParser) -> None:
     add_word(parser, "header", HEADER, "whether the first row names the columns")
 
 
+def add_bad_rows(parser: argparse.ArgumentParser) -> None:
+    add_word(
+        parser,
+        "bad_rows",
+        ("error", "skip"),
+        "a row with a problem, such as an empty text or a span that cuts a word: error "
+        "names its line, skip leaves it out and counts it",
+    )
+
+
 def add_inference(parser: argparse.ArgumentParser) -> None:
     add_batches(parser)
     add_count(

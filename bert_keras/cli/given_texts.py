@@ -44,6 +44,7 @@ def given_texts(
     """
     names: Iterable[str | None] = itertools.repeat(None)
     items: Iterable[Any]
+    keeps = getattr(options, "on_empty", "error") == "null"  # of `predict` alone
     if options.texts and options.input:
         raise ConfigError("`TEXT` and `--input` cannot both be given")
     if options.texts:
@@ -55,6 +56,7 @@ def given_texts(
                 columns=chosen_columns(options),
                 header=options.header,
                 roles=task.roles,
+                bad_rows="keep" if keeps else "error",
             )
         except NoRowsError as error:
             say(f"{error}: nothing to answer")
@@ -66,6 +68,69 @@ def given_texts(
     else:
         items = _rows(piped, task, "stdin")
     yield from zip(names, items)  # noqa: B905  # endless names, or one per item
+
+
+class BlankTexts:
+    """The rows that have no text to answer.
+
+    Args:
+        task: defines the roles of a row, and which may be empty.
+        on_empty: `null`, or `error` to refuse such a row.
+        place: where the rows come from, for errors.
+    """
+
+    def __init__(self, task: Task, on_empty: str, place: str) -> None:
+        self._place = place
+        self._roles, self._may_be_empty = task.roles, task.empty_roles
+        self._on_empty = on_empty
+        self._seen = self._count = 0
+
+    def roles_of(self, item: Any) -> list[str]:
+        """Return the roles of a row whose text is empty and must not be."""
+        parts = item if isinstance(item, tuple) else (item,)
+        return [
+            role
+            for role, part in zip(self._roles, parts, strict=False)
+            if role not in self._may_be_empty
+            and not (part.strip() if isinstance(part, str) else part)
+        ]
+
+    def reasons(self, items: list[Any]) -> list[str]:
+        """Return why each of the next rows has no answer, empty if it has one.
+
+        Raises:
+            DataError: there is such a row, and it must be an error.
+        """
+        found = []
+        for item in items:
+            self._seen += 1
+            roles = [f"`{role}`" for role in self.roles_of(item)]
+            verb = "is" if len(roles) == 1 else "are"
+            found.append(f"{' and '.join(roles)} {verb} empty" if roles else "")
+            if roles and self._on_empty == "error":
+                raise DataError(found[-1], path=self._place, line=self._seen)
+            self._count += bool(roles)
+        return found
+
+    def filled(self, item: Any) -> Any:
+        """Return a row with any text in empty places: it is answered with null."""
+        empty = self.roles_of(item)
+        if not empty:
+            return item
+        parts = item if isinstance(item, tuple) else (item,)
+        made = [
+            part if role not in empty else "." if isinstance(part, str) else ["."]
+            for role, part in zip(self._roles, parts, strict=False)
+        ]
+        return tuple(made) if isinstance(item, tuple) else made[0]
+
+    def report(self) -> None:
+        """Print the number of rows without a text."""
+        if self._count:
+            say(
+                f"rows with an empty text, answered with null: {self._count:,} of "
+                f"{self._seen:,} (--on-empty error refuses them)"
+            )
 
 
 def _row_words(texts: list[str], task: Task) -> list[Any]:

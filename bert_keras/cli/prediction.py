@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import Any
 
 from bert_keras.cli.arguments import (
@@ -17,7 +18,13 @@ from bert_keras.cli.arguments import (
     predictor_of,
     suggest_bfloat16,
 )
-from bert_keras.cli.given_texts import batches, given_texts, piped_lines, words
+from bert_keras.cli.given_texts import (
+    BlankTexts,
+    batches,
+    given_texts,
+    piped_lines,
+    words,
+)
 from bert_keras.cli.options import add_count, add_path, add_word, path
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
@@ -42,6 +49,13 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         "file to write: .jsonl, or .csv with lists as JSON; default: standard output",
     )
     add_columns(parser, label=False)
+    add_word(
+        parser,
+        "on_empty",
+        ("null", "error"),
+        "a row with an empty text: null answers it with null and a `reason`, error "
+        "ends the command with its line and exit code 2",
+    )
     add_inference(parser)
 
 
@@ -57,19 +71,28 @@ def run_predict(options: argparse.Namespace) -> None:
     task = predictor.model.task
     names = [spec.name for spec in task.signatures()["serving_default"]]
     piped = piped_lines()
-    given = given_texts(options, task, piped)
+    given: Iterable[tuple[str | None, Any]] = given_texts(options, task, piped)
+    if options.input or options.texts:
+        given = list(given)
+    place = options.input or ("TEXT" if options.texts else "stdin")
+    blank = BlankTexts(task, options.on_empty, place)
+    may_be_blank = place == "stdin" or any(blank.roles_of(item) for _, item in given)
+    # The columns of a CSV file are those of its first row.
+    always = may_be_blank and (options.output or "").lower().endswith(".csv")
     wait = bool if options.texts or options.input else piped.wait
     truncation = Truncation()
     with answers_to(options.output) as write:
         for batch in batches(given, 32 * options.batch_size, wait):
             items = [item for _, item in batch]
+            reasons = blank.reasons(items)
             answers = predictor.predict(
-                items,
+                [blank.filled(item) for item in items],
                 batch_size=options.batch_size,
                 max_batch_tokens=options.max_batch_tokens,
                 truncation=truncation,
             )
-            for (name, item), answer in zip(batch, answers, strict=True):
+            rows = zip(batch, answers, reasons, strict=True)
+            for (name, item), answer, reason in rows:
                 is_single = isinstance(item, str) or len(names) == len(task.roles) == 1
                 is_pair = isinstance(item, tuple) and len(names) == 1
                 texts = (item,) if is_single and not is_pair else item
@@ -79,7 +102,12 @@ def run_predict(options: argparse.Namespace) -> None:
                 asked: dict[str, Any] = dict(zip(shown, texts, strict=True))
                 if name is not None:  # the file's id of the row replaces its texts
                     asked = {"id": name}
+                if reason:
+                    answer = dict.fromkeys(answer)
+                if reason or always:
+                    answer["reason"] = reason
                 write({**asked, **answer})
+    blank.report()
     if truncation.cut:
         say(predictor.truncated(truncation))
     if isinstance(predictor.model, TaskModel):

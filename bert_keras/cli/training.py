@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bert_keras.cli.arguments import (
     ASKED,
     ROWS,
+    add_bad_rows,
     add_columns,
     add_inference,
     add_json,
@@ -63,6 +64,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     )
     add_path(parser, "output", "DIR", "the model folder to write", required=True)
     add_columns(parser)
+    add_bad_rows(parser)
     add_slices(parser)
     add_target_file(parser)
     add_path(parser, "dev_target_file", "FILE", "the same for --dev")
@@ -147,6 +149,7 @@ def run_train(options: argparse.Namespace) -> None:
         test=_tests(options),
         columns=chosen_columns(options),
         header=options.header,
+        bad_rows=options.bad_rows,
         output=options.output,
         config=config,
         slices=options.slices,
@@ -241,6 +244,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=path, help=ROWS)
     add_json(parser)
     add_columns(parser)
+    add_bad_rows(parser)
     add_slices(parser)
     add_target_file(parser)
     add_inference(parser)
@@ -256,6 +260,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
         _pairs(options.file, options.target_file),
         columns=chosen_columns(options),
         header=options.header,
+        bad_rows=options.bad_rows,
         slices=options.slices,
         batch_size=options.batch_size,
         max_batch_tokens=options.max_batch_tokens,

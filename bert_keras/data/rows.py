@@ -30,7 +30,7 @@ from typing import Any
 from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
 from bert_keras.files.streams import COMPRESSED, bytes_of, decoded, lines_of
 from bert_keras.runs.progress import say_once
-from bert_keras.settings import HEADER, check_choice
+from bert_keras.settings import BAD_ROWS, HEADER, check_choice
 
 FORMATS = {
     ".tsv": "tsv",
@@ -204,6 +204,34 @@ def csv_rows(
         csv.field_size_limit(limit)
 
 
+def good_rows(
+    path: str,
+    rows: Sequence[tuple[int, Any]],
+    problems: Sequence[tuple[int, str]],
+    *,
+    bad_rows: str,
+) -> list[int]:
+    """Return the rows without a problem, by index from 0; a note counts the others.
+
+    Args:
+        path: the file.
+        rows: lines and what they hold.
+        problems: lines and messages.
+        bad_rows: `skip`; otherwise a problem is an error, see `refuse_lines`.
+    """
+    wrong = {line for line, _ in problems}
+    kept = [row for row, (line, _) in enumerate(rows) if line not in wrong]
+    if bad_rows != "skip" or not kept:
+        refuse_lines(path, problems)
+    if len(kept) < len(rows):
+        line, reason = min(problems)
+        say_once(
+            f"{path}: left out {len(rows) - len(kept):,} of {len(rows):,} rows, which "
+            f"are wrong: line {line} {reason}{' …' if len(wrong) > 1 else ''}"
+        )
+    return kept
+
+
 def refuse_lines(path: str, problems: Sequence[tuple[int, str]]) -> None:
     """Raise one DataError for all bad lines, with their count and the first ten."""
     if not problems:
@@ -238,6 +266,7 @@ class Selection:
     singles: Sequence[str] = ()  # roles whose cells may be a list of one text in JSONL
     nulls: Sequence[str] = ()  # roles whose cells may be null in JSONL
     header: str = "auto"  # or `yes`, `no`
+    bad_rows: str = "error"  # or `skip`, or `keep` those with empty cells
 
     @property
     def names(self) -> list[str]:
@@ -299,6 +328,9 @@ def selection_of(columns: ColumnNames, **options: Any) -> Selection:
     wanted = {role: column for role, column in columns.items() if column is not None}
     found = Selection(wanted, **options)
     check_choice("header", found.header, HEADER)
+    check_choice("bad_rows", found.bad_rows, BAD_ROWS)
+    if found.bad_rows == "keep":
+        found = dataclasses.replace(found, empty=list(wanted), nulls=list(wanted))
     if not set(wanted) - set(found.optional):
         raise ConfigError("`columns` must select a column that is not optional")
     for role, column in wanted.items():

@@ -16,7 +16,7 @@ from bert_keras.data.class_names import cleaned
 from bert_keras.data.json_rows import json_cell
 from bert_keras.data.memory import Row
 from bert_keras.data.offsets import UNITS, Place, is_right, unit_of
-from bert_keras.data.rows import refuse_lines
+from bert_keras.data.rows import good_rows
 from bert_keras.data.table import Columns
 from bert_keras.errors import first_of
 from bert_keras.runs.progress import say_once
@@ -35,9 +35,17 @@ class Span(NamedTuple):
     text: str | None = None
 
 
-def read_spans(path: str, rows: list[Row], text_key: str, span_key: str) -> Columns:
+def read_spans(
+    path: str,
+    rows: list[Row],
+    text_key: str,
+    span_key: str,
+    *,
+    bad_rows: str = "error",
+) -> Columns:
     """Return the words and the BIO tags of each text, a list each.
 
+    With `bad_rows="skip"` texts with a problem are left out, and a note counts them.
     Offsets that are right only in UTF-16 units or bytes are converted, and spaces at
     the ends of spans are dropped; notes count both.
 
@@ -52,10 +60,11 @@ def read_spans(path: str, rows: list[Row], text_key: str, span_key: str) -> Colu
         if reason:
             problems.append((line, f"`text` (key `{text_key}`) {reason}"))
         found, reasons = _spans_in(row.get(span_key), span_key)
-        problems += [(line, each) for each in reasons if not reason]
+        if reason:
+            found, reasons = [], []
+        problems += [(line, each) for each in reasons]
         texts.append(text)
         spans.append(found)
-    refuse_lines(path, problems)
     spans = _in_characters(path, texts, spans)
     lines = [line for line, _ in rows]
     words, tags, trimmed = [], [], []
@@ -65,18 +74,18 @@ def read_spans(path: str, rows: list[Row], text_key: str, span_key: str) -> Colu
         if tight != found:
             trimmed.append(line)
         entities, reasons = _entities(text, bounds, tight, span_key)
-        if not bounds:
+        if not bounds and text:
             reasons.append(f"`text` (key `{text_key}`) holds no words")
         problems += [(line, reason) for reason in reasons]
         words.append([text[start:end] for start, end in bounds])
         tags.append(tags_of(entities, len(bounds)))
-    refuse_lines(path, problems)
+    kept = good_rows(path, rows, problems, bad_rows=bad_rows)
     if trimmed:
         say_once(
             f"{path}: rows whose spans end with spaces, which are dropped: "
             f"{len(trimmed):,}: {first_of(trimmed)}"
         )
-    return Columns(path, {"text": words, "label": tags}, lines)
+    return Columns(path, {"text": words, "label": tags}, lines).take(kept)
 
 
 def are_spans(cell: Any) -> bool:

@@ -31,6 +31,7 @@ from bert_keras.data.rows import (
     ending_of,
     existing,
     format_of,
+    good_rows,
     quote,
     read_text,
     refuse_hidden_header,
@@ -252,7 +253,12 @@ _SLICE = "slice "  # prefix of the roles of columns by which rows are sliced
 
 
 def with_slices(
-    columns: Columns, source: Any, names: Sequence[str], *, header: str = "auto"
+    columns: Columns,
+    source: Any,
+    names: Sequence[str],
+    *,
+    header: str = "auto",
+    bad_rows: str = "error",
 ) -> Columns:
     """Return rows with further columns, which `sliced` reads; cells may be empty.
 
@@ -266,7 +272,13 @@ def with_slices(
     wanted = {f"{_SLICE}{name}": name for name in names}
     roles = list(wanted)
     found = read_columns(
-        source, wanted, empty=roles, lists=roles, nulls=roles, header=header
+        source,
+        wanted,
+        empty=roles,
+        lists=roles,
+        nulls=roles,
+        header=header,
+        bad_rows=bad_rows,
     )
     row_of = {line: row for row, line in enumerate(found.lines)}
     if any(line not in row_of for line in columns.lines):
@@ -297,6 +309,7 @@ def read_columns(
     singles: Sequence[str] = (),
     nulls: Sequence[str] = (),
     header: str = "auto",
+    bad_rows: str = "error",
 ) -> Columns:
     """Return the selected columns of a file of rows as lists of strings.
 
@@ -323,6 +336,8 @@ def read_columns(
             it holds the name of an optional one. If all are numbers it does not, and
             a first row that looks like a header is an error that requests `yes` or `no`
             rather than a guess.
+        bad_rows: `error`; `skip` leaves out the rows with a problem, and a note counts
+            them; `keep` reads empty cells of any role as "".
 
     Returns:
         The cells of each role and the line of each row. Cells are unchanged;
@@ -342,6 +357,7 @@ def read_columns(
         singles=singles,
         nulls=nulls,
         header=header,
+        bad_rows=bad_rows,
     )
     place = source_of(path)
     if isinstance(place, MemoryRows):
@@ -429,6 +445,8 @@ def _select_cells(
     if not data:
         raise NoRowsError("holds a header but no rows", path=path)
     width = len(first)
+    if width == 1:  # a blank line is an empty cell
+        data = [(line, row or [""]) for line, row in data]
     problems = [
         (line, _width_problem(row, width, kind))
         for line, row in data
@@ -443,8 +461,10 @@ def _select_cells(
             if len(row) == width and not row[index].strip()
         ]
     if named and width > 1:
-        problems += _repeated_headers(first, data)
-    refuse_lines(path, problems)
+        refuse_lines(path, _repeated_headers(first, data))
+    if problems:
+        kept = good_rows(path, data, problems, bad_rows=chosen.bad_rows)
+        data = [data[row] for row in kept]
     cells = {role: [row[i] for _, row in data] for role, i in found.items()}
     if header == "auto" and not named:
         refuse_hidden_header(path, cells)
@@ -548,5 +568,7 @@ def _select_keys(
         elif path == MemoryRows.path:
             message = f"have no column {', '.join(missing)}; they have {keys}"
         raise DataError(message, path=path)
-    refuse_lines(path, problems)
-    return Columns(path, cells, [line for line, _ in rows])
+    found = Columns(path, cells, [line for line, _ in rows])
+    if not problems:
+        return found
+    return found.take(good_rows(path, rows, problems, bad_rows=chosen.bad_rows))

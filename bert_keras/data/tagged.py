@@ -33,6 +33,7 @@ from bert_keras.data.rows import (
     ending_of,
     existing,
     format_of,
+    good_rows,
     quote,
     read_text,
     refuse_lines,
@@ -61,6 +62,7 @@ def read_tagged(
     *,
     columns: ColumnNames | None = None,
     header: str = "auto",
+    bad_rows: str = "error",
 ) -> Columns:
     """Return the words and the tags of each sentence, a list each.
 
@@ -69,13 +71,15 @@ def read_tagged(
         columns: `text` and `label` to a name, or to the number, from 0, of a CoNLL
             column.
         header: `yes` skips the first line of a CoNLL file.
+        bad_rows: `skip` leaves out texts whose spans are wrong, such as those that cut
+            a word.
 
     Raises:
         DataError: the file is missing or broken, a tag is invalid, or a span does not
             begin and end at word boundaries.
     """
     chosen = {role: name for role, name in (columns or {}).items() if name is not None}
-    found = _read(source_of(path), chosen, header)
+    found = _read(source_of(path), chosen, header, bad_rows)
     return with_one_scheme(found)
 
 
@@ -166,7 +170,9 @@ def tag_problem(tag: str, scheme: str = "entities") -> str:
     return f"the tag must be O, or a type after one of {prefixes}; {received(tag)}"
 
 
-def _read(source: str | MemoryRows, chosen: ColumnNames, header: str) -> Columns:
+def _read(
+    source: str | MemoryRows, chosen: ColumnNames, header: str, bad_rows: str
+) -> Columns:
     """Return sentences with their tags as they are."""
     if not isinstance(source, MemoryRows):
         text = read_text(source)
@@ -183,8 +189,9 @@ def _read(source: str | MemoryRows, chosen: ColumnNames, header: str) -> Columns
             )
     text_key, label_key, has_spans = _keys(rows, chosen)
     if has_spans:
-        return read_spans(place, rows, text_key, label_key)
-    return _read_word_lists(place, rows, {"text": text_key, "label": label_key})
+        return read_spans(place, rows, text_key, label_key, bad_rows=bad_rows)
+    keys = {"text": text_key, "label": label_key}
+    return _read_word_lists(place, rows, keys, bad_rows=bad_rows)
 
 
 def _word_table(
@@ -241,7 +248,9 @@ def _is_text(cell: Any) -> bool:
     return isinstance(cell, str)
 
 
-def _read_word_lists(path: str, rows: list[Row], keys: dict[str, str]) -> Columns:
+def _read_word_lists(
+    path: str, rows: list[Row], keys: dict[str, str], *, bad_rows: str = "error"
+) -> Columns:
     """Return columns of words and tags, a list of strings per row."""
     found: dict[str, list[Any]] = {}
     problems: list[tuple[int, str]] = []
@@ -262,5 +271,5 @@ def _read_word_lists(path: str, rows: list[Row], keys: dict[str, str]) -> Column
             if not strings or not words:
                 reason = f"`{role}` must be words, or a list of them; {received(words)}"
                 problems.append((line, reason))
-    refuse_lines(path, problems)
-    return Columns(path, found, [line for line, _ in rows])
+    columns = Columns(path, found, [line for line, _ in rows])
+    return columns.take(good_rows(path, rows, problems, bad_rows=bad_rows))

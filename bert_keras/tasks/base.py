@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -70,7 +71,8 @@ class TaskData(abc.ABC):
     ) -> Columns | None:
         """Return the rows of a file of the task's own format; `None`: it is a table.
 
-        `labelled` is whether labels are read; the others are as in `read`.
+        `labelled` is whether labels are read; the others are as in `read`. A task may
+        also take the argument `bad_rows`.
         """
         return None
 
@@ -82,11 +84,12 @@ class TaskData(abc.ABC):
         columns: ColumnNames | None = None,
         header: str = "auto",
         roles: Sequence[str] | None = None,
+        bad_rows: str = "error",
     ) -> Columns:
         """Return the rows of a file, or of a table in memory.
 
         Args:
-            source, header: as in `read_columns`.
+            source, header, bad_rows: as in `read_columns`.
             columns: role to column, overriding the default name.
             roles: the only roles to read, for rows without labels; `None`: all.
 
@@ -100,7 +103,10 @@ class TaskData(abc.ABC):
                     f"a role of `columns` must be one of {', '.join(cls.columns)}; "
                     f"received {role}"
                 )
-        own = cls.read_own(source, chosen, header=header, labelled=roles is None)
+        options: dict[str, Any] = {"header": header, "labelled": roles is None}
+        if "bad_rows" in inspect.signature(cls.read_own).parameters:
+            options["bad_rows"] = bad_rows
+        own = cls.read_own(source, chosen, **options)
         if own is not None:
             return own
         if roles is not None:
@@ -122,6 +128,7 @@ class TaskData(abc.ABC):
                 optional=optional,
                 empty=cls.empty_roles,
                 header=header,
+                bad_rows=bad_rows,
             )
         wanted = {**cls.columns, **chosen}
         # A role that the user names must exist; a default one may be missing.
@@ -134,6 +141,7 @@ class TaskData(abc.ABC):
             lists=cls.list_roles,
             singles=cls.single_roles,
             header=header,
+            bad_rows=bad_rows,
         )
 
     @classmethod

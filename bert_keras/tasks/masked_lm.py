@@ -102,14 +102,25 @@ class MaskedLM(Task):
 
     @classmethod
     def read_own(
-        cls, source: Any, columns: ColumnNames, *, header: str, labelled: bool
+        cls,
+        source: Any,
+        columns: ColumnNames,
+        *,
+        header: str,
+        labelled: bool,
+        bad_rows: str = "error",
     ) -> Columns | None:
-        """Return the lines of a `.txt` file as texts, blank ones skipped."""
+        """Return the lines of a `.txt` file as texts, blank ones skipped or kept."""
         path = os.fspath(source) if is_path(source) else ""
         if columns or ending_of(path) != ".txt":
             return None
         lines = enumerate(read_text(path).split("\n"), 1)
-        texts = [(n, line.removesuffix("\r")) for n, line in lines if line.strip()]
+        keeps = bad_rows == "keep"
+        texts = [
+            (number, line.removesuffix("\r"))
+            for number, line in lines
+            if keeps or line.strip()
+        ]
         return Columns(path, {"text": [t for _, t in texts]}, [n for n, _ in texts])
 
     @classmethod

@@ -126,18 +126,22 @@ class MultiLabel(NamedClasses, Calibrated):
         columns: ColumnNames | None = None,
         header: str = "auto",
         roles: Sequence[str] | None = None,
+        bad_rows: str = "error",
     ) -> Columns:
         """Return the rows of a file; labels may be in one column of 0 and 1 each."""
         chosen = dict(columns or {})
         flags = str(chosen.get("label") or "").split(",")
         if roles is not None or len(flags) < 2:
-            return super().read(source, columns=chosen, header=header, roles=roles)
+            return super().read(
+                source, columns=chosen, header=header, roles=roles, bad_rows=bad_rows
+            )
         texts = {**cls.columns, **chosen, "label": None}
         found = read_columns(
             source,
             {**texts, **{f"label {name}": name.strip() for name in flags}},
             optional=[role for role in cls.optional_roles if role not in chosen],
             header=header,
+            bad_rows=bad_rows,
         )
         return _with_flags(found, [name.strip() for name in flags])
 

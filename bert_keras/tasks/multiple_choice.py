@@ -45,7 +45,9 @@ LAYOUTS: tuple[dict[str, str], ...] = tuple(
 )
 
 
-def read_choices(path: Any, columns: ColumnNames, *, header: str = "auto") -> Columns:
+def read_choices(
+    path: Any, columns: ColumnNames, *, header: str = "auto", bad_rows: str = "error"
+) -> Columns:
     """Return the rows of a file: `context`, `choices` (lists) and `label`.
 
     The layout is the first of `LAYOUTS` whose context column the file has. If a row has
@@ -57,7 +59,7 @@ def read_choices(path: Any, columns: ColumnNames, *, header: str = "auto") -> Co
         columns: overrides columns by role, see `LAYOUTS`. `choices` is the name of a
             list in JSONL, or the names or numbers of several columns, separated by
             commas; a role of `None` is left out.
-        header: as in `read_columns`.
+        header, bad_rows: as in `read_columns`; bad lists are always an error.
 
     Raises:
         ConfigError: an argument is wrong.
@@ -84,7 +86,12 @@ def read_choices(path: Any, columns: ColumnNames, *, header: str = "auto") -> Co
         parts = [part.strip() for part in spelled.split(",")]
         roles = [f"choices {number}" for number in range(len(parts))]
         wanted |= dict(zip(roles, parts, strict=True))
-    found = read_columns(source, wanted, optional=optional, header=header)
+    found = read_columns(
+        source, wanted, optional=optional, header=header, bad_rows=bad_rows
+    )
+    if lists is not None and len(found) < len(lists):  # some rows are left out
+        row_of = {line: row for row, (line, _) in enumerate(objects or [])}
+        lists = [lists[row_of[line]] for line in found.lines]
     if lists is None:
         cells = zip(*(found[role] for role in roles), strict=True)
         lists = [list(row) for row in cells]
@@ -143,10 +150,16 @@ class MultipleChoice(Confidence, Task):
 
     @classmethod
     def read_own(
-        cls, source: Any, columns: ColumnNames, *, header: str, labelled: bool
+        cls,
+        source: Any,
+        columns: ColumnNames,
+        *,
+        header: str,
+        labelled: bool,
+        bad_rows: str = "error",
     ) -> Columns:
         chosen = dict(columns) if labelled else {**columns, "label": None}
-        return read_choices(source, chosen, header=header)
+        return read_choices(source, chosen, header=header, bad_rows=bad_rows)
 
     @classmethod
     def groups(cls, columns: Columns) -> list[str] | None:

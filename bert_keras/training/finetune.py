@@ -65,6 +65,7 @@ def task_and_data(
     config: TrainConfig,
     columns: ColumnNames | None = None,
     header: str = "auto",
+    bad_rows: str = "error",
     task_settings: Mapping[str, Any] | None = None,
     encoder: str | os.PathLike[str] | None = None,
     slices: Sequence[str] = (),
@@ -100,6 +101,7 @@ def task_and_data(
             name=name,
             columns=columns,
             header=header,
+            bad_rows=bad_rows,
             slices=slices if is_scored else (),
         )
 
@@ -139,6 +141,7 @@ def labelled_rows(
     name: str = "data",
     columns: ColumnNames | None = None,
     header: str = "auto",
+    bad_rows: str = "error",
     slices: Sequence[str] = (),
 ) -> Columns:
     """Return the rows of data that `as_columns` accepts, as a task reads them.
@@ -149,8 +152,11 @@ def labelled_rows(
     if isinstance(data, Columns):
         return with_slices(data, data, slices)
     source = data if is_path(data) else rows_in_memory(data, name=name)
-    found = task.read(source, columns=columns, header=header)
-    return with_slices(found, source, slices, header=header)
+    rules: dict[str, Any] = {"header": header}
+    if bad_rows != "error":  # a user's own `read` need not know it
+        rules["bad_rows"] = bad_rows
+    found = task.read(source, columns=columns, **rules)
+    return with_slices(found, source, slices, **rules)
 
 
 def _named_tests(test: Any) -> dict[str, Any]:
@@ -183,6 +189,7 @@ def train(
     test: Any = None,
     columns: ColumnNames | None = None,
     header: str = "auto",
+    bad_rows: str = "error",
     config: TrainConfig | None = None,
     task_settings: Mapping[str, Any] | None = None,
     slices: Sequence[str] = (),
@@ -217,6 +224,8 @@ def train(
         columns: role, such as `text` or `label`, to the name of its column if that is
             not the default; for a file without a header, its number from 0.
         header: for files: `auto`, `yes` or `no`, see `read_columns`.
+        bad_rows: `error`, or `skip` to leave out rows with a problem, such as an empty
+            text or a span that cuts a word; a note counts them.
         config: the settings of the training.
         task_settings: settings of the task that do not follow from the data.
         slices: columns of the scored rows; the report has the score of each value.
@@ -251,6 +260,7 @@ def train(
         config=config,
         columns=columns,
         header=header,
+        bad_rows=bad_rows,
         task_settings=task_settings,
         encoder=encoder,
         slices=slices,
@@ -445,6 +455,7 @@ def evaluate(
     *,
     columns: ColumnNames | None = None,
     header: str = "auto",
+    bad_rows: str = "error",
     slices: Sequence[str] = (),
     batch_size: int = 32,
     max_batch_tokens: int | None = None,
@@ -453,7 +464,7 @@ def evaluate(
 
     Args:
         predictor: the predictor of the model.
-        data, columns, header: as in `train`.
+        data, columns, header, bad_rows: as in `train`.
         slices: columns of the rows. For each, `by COLUMN` has the best score of the
             rows with each of its values: `rows`, the score, and its 95% interval from
             `low` to `high`.
@@ -468,7 +479,9 @@ def evaluate(
             f"`predictor` must be what `load` returns; {received(predictor)}"
         )
     task = predictor.model.task
-    rows = labelled_rows(task, data, columns=columns, header=header, slices=slices)
+    rows = labelled_rows(
+        task, data, columns=columns, header=header, bad_rows=bad_rows, slices=slices
+    )
     task.refuse_unread(rows)
     task.targets(rows)  # before the model runs
     truncation = Truncation()

@@ -55,7 +55,16 @@ from bert_keras.training.run import (
 from bert_keras.training.tracking import check_tracking, curves_folder
 
 # Arguments of `train` whose data is read once for all runs.
-_OF_DATA = ("train", "dev", "test", "columns", "header", "task_settings", "slices")
+_OF_DATA = (
+    "train",
+    "dev",
+    "test",
+    "columns",
+    "header",
+    "bad_rows",
+    "task_settings",
+    "slices",
+)
 _RESULTS = ("report.html", "scores.json", RUN, "README.md", DOUBTFUL)
 
 

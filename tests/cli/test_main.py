@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import functools
 import io
@@ -250,6 +251,57 @@ def test_predict_lines_of_standard_input(run: Run, spam_folder: Path, stdin) -> 
     assert [row["text"] for row in rows] == ["free cash", "", "é 日本"]
 
 
+EMPTY = {
+    "a.csv": 'text\nfree cash\n""\n\nsee you\n',
+    "a.tsv": "text\tn\nfree cash\t1\n\t2\n \t3\nsee you\t4\n",
+    "a.txt": "text\nfree cash\n\n \nsee you\n",
+    "a.jsonl": '{"text": "free cash"}\n{"text": ""}\n{"text": null}\n'
+    '{"text": "see you"}\n',
+    "stdin": "free cash\n\n \nsee you\n",
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_predict_rows_without_a_text(
+    run: Run, fail: Fail, spam_folder: Path, tmp_path: Path, stdin, name: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(EMPTY[name])
+    stdin(EMPTY[name].encode())
+    words = ["predict", spam_folder]
+    words += [] if name == "stdin" else ["--input", path]
+    rows = objects(run(*words))
+    assert [bool(row["label"]) for row in rows] == [True, False, False, True]
+    assert [row.get("reason") for row in rows] == [
+        None,
+        *["`text` is empty"] * 2,
+        None,
+    ]
+    assert rows[1]["score"] is None and set(rows[1]) == {*rows[0], "reason"}
+    stdin(EMPTY[name].encode())
+    run(*words, "--output", tmp_path / "b.csv")
+    with open(tmp_path / "b.csv", encoding="utf-8", newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [row["reason"] for row in table] == ["", *["`text` is empty"] * 2, ""]
+    stdin(EMPTY[name].encode())
+    line = 2 if name in ("stdin", "a.jsonl") else 3
+    error = fail(*words, "--on-empty", "error")
+    assert f"{name}:{line}: " in error and "`text`" in error
+
+
+def test_rows_with_a_problem_are_left_out_on_request(
+    capfd: pytest.CaptureFixture[str], fail: Fail, spam_folder: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\nfree cash,spam\n,ham\nsee you,ham\nx\n")
+    words = ["evaluate", str(spam_folder), str(path), "--json"]
+    assert "2 bad lines: line 3: `text` (column 0) is empty" in fail(*words)
+    assert main([*words, "--bad-rows", "skip", "--slice", "label"]) == 0
+    output, errors = capfd.readouterr()
+    assert json.loads(output)["num_examples"] == 2
+    assert "left out 2 of 4 rows, which are wrong: line 3 `text`" in errors
+
+
 def test_predict_nothing(run: Run, spam_folder: Path, stdin) -> None:
     stdin(b"")
     assert run("predict", spam_folder) == ""
@@ -383,7 +435,7 @@ BAD_FILES = {
     "empty": (b"", "is empty"),
     "header only": (b"text\tlabel\n", "no rows"),
     "column missing": (b"text\tclass\na\tham\n", "has no column `label`"),
-    "not UTF-8": (b"text\tlabel\nsee\tham\n\xff\tham\n", ":3: must be UTF-8"),
+    "not UTF-8": (b"text\tlabel\ns\xc3\xa9\tham\n\xff\tham\n", ":3: must be UTF-8"),
     "other width": (b"text\tlabel\na\tham\nb\tham\tmore\n", ":3: has 3 columns"),
     "empty cell": (b"text\tlabel\na\tham\n\tham\n", ":3: `text`"),
     "unknown label": (b"text\tlabel\na\tham\nb\teggs\n", ":3: `label` must be one of"),

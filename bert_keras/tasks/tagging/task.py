@@ -105,11 +105,19 @@ class TaggingTask(Confidence, Task):
 
     @classmethod
     def read_own(
-        cls, source: Any, columns: ColumnNames, *, header: str, labelled: bool
+        cls,
+        source: Any,
+        columns: ColumnNames,
+        *,
+        header: str,
+        labelled: bool,
+        bad_rows: str = "error",
     ) -> Columns | None:
         """Return words and tags, see `tagged`, or the words of a CoNLL file alone."""
         if labelled:
-            return read_tagged(source, columns=columns, header=header)
+            return read_tagged(
+                source, columns=columns, header=header, bad_rows=bad_rows
+            )
         return read_words(source, columns=columns, header=header)
 
     @classmethod

@@ -19,13 +19,9 @@ import tensorflow as tf
 
 from bert_keras.errors import ConfigError
 from bert_keras.text import characters
-from bert_keras.text.ragged import rows_begun, segment_ids
-
-# Private-use characters are dropped from every text, so these can represent something
-# else inside words: the special tokens (one each, from here on) ...
-FIRST_SPECIAL = 0xE000
-# ... and each character of a word that is too long.
-_TOO_LONG = 0xF8FF
+from bert_keras.text.added_tokens import AddedToken, Matches, TokenMatcher
+from bert_keras.text.characters import FIRST_TOKEN, TOO_LONG
+from bert_keras.text.ragged import put, rows_begun, segment_ids
 
 
 class Words(NamedTuple):
@@ -37,6 +33,8 @@ class Words(NamedTuple):
         word_splits: int64 [W + 1], the first character of each word.
         codes: int32 [C], the code points of the words.
         sources: int32 [C], which decoded character each one comes from.
+        lasts: int32 [C], the last decoded character that each one comes from; of an
+            added token it is another than the first.
         decoded: int32 ragged [B, None], the code points of the texts.
         starts: int64 ragged [B, None], the first byte of each decoded character, or
             None if not requested.
@@ -47,8 +45,23 @@ class Words(NamedTuple):
     word_splits: Any
     codes: Any
     sources: Any
+    lasts: Any
     decoded: Any
     starts: Any
+
+
+class _Characters(NamedTuple):
+    """Normalized characters, some of which are dropped, int32 [N] each.
+
+    `breaks` counts the texts, except the first, that start at a character; the other
+    fields are those of `Words`.
+    """
+
+    codes: Any
+    kinds: Any
+    breaks: Any
+    sources: Any
+    lasts: Any
 
 
 class WordSplitter(tf.Module):
@@ -58,8 +71,8 @@ class WordSplitter(tf.Module):
         lowercase: lower-case each character separately.
         strip_accents: decompose canonically (NFD) and drop the accents.
         tokenize_chinese_chars: split off each CJK character.
-        special_tokens: ASCII tokens in brackets which, written in a text, become a
-            word of one character, U+E000 for the first of them and so on.
+        added_tokens: tokens which, written in a text, become a word of one character,
+            U+F0000 for the first of them and so on.
         max_word_characters: longer words become a word that no vocabulary holds.
 
     Example:
@@ -76,11 +89,10 @@ class WordSplitter(tf.Module):
         lowercase: bool,
         strip_accents: bool,
         tokenize_chinese_chars: bool,
-        special_tokens: Sequence[str] = (),
+        added_tokens: Sequence[AddedToken] = (),
         max_word_characters: int = 100,
     ) -> None:
         super().__init__(name="word_splitter")
-        self._specials = tuple(special_tokens)
         self._max_word_characters = max_word_characters
         table = characters.character_table(
             lowercase=lowercase,
@@ -100,6 +112,32 @@ class WordSplitter(tf.Module):
                 self._mark_cells = constant(marks.cells)
                 self._mark_classes = constant(marks.classes)
         self._orders_marks = strip_accents
+        self._literal: TokenMatcher | None = None
+        self._normalized: TokenMatcher | None = None
+        for group in (True, False):  # contents are normalized without any matcher
+            chosen = [i for i, t in enumerate(added_tokens) if t.normalized is group]
+            if not chosen:
+                continue
+            tokens = [added_tokens[i] for i in chosen]
+            contents = [token.content for token in tokens]
+            if group:
+                codes = self._normalized_codes(contents)
+                apart = tokenize_chinese_chars
+                self._normalized = TokenMatcher(
+                    codes, tokens, chosen, chinese_is_apart=apart
+                )
+            else:
+                codes = [list(map(ord, content)) for content in contents]
+                self._literal = TokenMatcher(codes, tokens, chosen)
+
+    def _normalized_codes(self, contents: Sequence[str]) -> list[list[int]]:
+        """Return the normalized code points of the contents of tokens."""
+        decoded = tf.strings.unicode_decode(as_strings(list(contents)), "UTF-8")
+        text = self._characters(decoded)
+        kept = tf.where(tf.not_equal(text.kinds, characters.GONE))[:, 0]
+        rows = tf.gather(tf.cumsum(text.breaks), kept)
+        codes = tf.gather(self._matched_codes(text), kept)
+        return tf.RaggedTensor.from_value_rowids(codes, rows, len(contents)).to_list()
 
     def __call__(self, texts: Any, *, with_starts: bool = False) -> Words:
         """Return the words of `texts`, string [B]; invalid UTF-8 bytes are dropped."""
@@ -107,30 +145,15 @@ class WordSplitter(tf.Module):
             decoded, starts = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
         else:
             decoded, starts = tf.strings.unicode_decode(texts, "UTF-8"), None
-        raw = decoded.values
-        page = tf.gather(self._pages, tf.bitwise.right_shift(raw, characters.PAGE_BITS))
-        page = tf.bitwise.left_shift(page, characters.PAGE_BITS)
-        place = tf.bitwise.bitwise_and(raw, (1 << characters.PAGE_BITS) - 1)
-        numbers, kinds = _unpack(tf.gather(self._entries, page + place))
-        several = tf.equal(kinds, characters.SEVERAL)
-        codes = raw + numbers
-        if self._specials:
-            codes, kinds = self._mark_special_tokens(decoded, codes, kinds)
-        sources = tf.range(tf.size(raw))
-        breaks = rows_begun(decoded.row_splits)
-        codes, kinds, breaks, sources = tf.cond(
-            tf.reduce_any(several),
-            lambda: self._expand(raw, several, numbers, codes, kinds, breaks),
-            lambda: (codes, kinds, breaks, sources),
-        )
+        codes, kinds, breaks, sources, lasts = self._characters(decoded)
         # A word is the text between two breaks: at a row's start, at a space, before
         # and after a character that stands alone. A dropped character is not a break.
         alone = tf.cast(tf.equal(kinds, characters.ALONE), tf.int32)
         space = tf.cast(tf.equal(kinds, characters.SPACE), tf.int32)
         numbers = tf.cumsum(breaks + space + 2 * alone) - alone
         kept = tf.where(kinds <= characters.ALONE)[:, 0]
-        codes, numbers, sources = (
-            tf.gather(x, kept) for x in (codes, numbers, sources)
+        codes, numbers, sources, lasts = (
+            tf.gather(x, kept) for x in (codes, numbers, sources, lasts)
         )
         new = tf.not_equal(numbers, tf.concat([[-1], numbers[:-1]], axis=0))
         first = tf.where(new)[:, 0]
@@ -147,9 +170,61 @@ class WordSplitter(tf.Module):
             word_splits=word_splits,
             codes=codes,
             sources=sources,
+            lasts=lasts,
             decoded=decoded,
             starts=starts,
         )
+
+    def _characters(self, decoded: Any) -> _Characters:
+        """Return the normalized characters, with those that are dropped or spaces."""
+        raw = decoded.values
+        page = tf.gather(self._pages, tf.bitwise.right_shift(raw, characters.PAGE_BITS))
+        page = tf.bitwise.left_shift(page, characters.PAGE_BITS)
+        place = tf.bitwise.bitwise_and(raw, (1 << characters.PAGE_BITS) - 1)
+        numbers, kinds = _unpack(tf.gather(self._entries, page + place))
+        several = tf.equal(kinds, characters.SEVERAL)
+        codes = raw + numbers
+        sources = tf.range(tf.size(raw))
+        lasts = sources
+        if self._literal is not None:
+            matches = self._literal(raw, segment_ids(decoded.row_splits))
+            raw, lasts, inside = _replaced(matches, raw, lasts)
+            codes = tf.where(inside, raw, codes)
+            kinds = _replaced_kinds(matches, kinds, inside)
+            several &= ~inside
+        breaks = rows_begun(decoded.row_splits)
+        found = tf.cond(
+            tf.reduce_any(several),
+            lambda: self._expand(raw, several, numbers, codes, kinds, breaks),
+            lambda: (codes, kinds, breaks, sources),
+        )
+        if self._literal is not None:
+            lasts = tf.gather(lasts, found[3])
+        else:
+            lasts = found[3]
+        text = _Characters(*found, lasts)
+        return text if self._normalized is None else self._match_normalized(text)
+
+    def _match_normalized(self, text: _Characters) -> _Characters:
+        """Replace the tokens of the normalized text by one character each."""
+        kept = tf.where(tf.not_equal(text.kinds, characters.GONE))[:, 0]
+        kept = tf.cast(kept, tf.int32)
+        matches = self._normalized(
+            tf.gather(self._matched_codes(text), kept),
+            tf.gather(tf.cumsum(text.breaks), kept),
+        )
+        matches = Matches(
+            tf.gather(kept, matches.starts),
+            tf.gather(kept, matches.stops - 1) + 1,
+            matches.tokens,
+        )
+        codes, lasts, inside = _replaced(matches, text.codes, text.lasts)
+        kinds = _replaced_kinds(matches, text.kinds, inside)
+        return text._replace(codes=codes, kinds=kinds, lasts=lasts)
+
+    def _matched_codes(self, text: _Characters) -> Any:
+        """Return the code points in which normalized tokens are looked for."""
+        return tf.where(tf.equal(text.kinds, characters.SPACE), ord(" "), text.codes)
 
     def _expand(
         self, raw: Any, several: Any, numbers: Any, codes: Any, kinds: Any, breaks: Any
@@ -160,7 +235,7 @@ class WordSplitter(tf.Module):
         cells = tf.where(
             several[:, None],
             tf.gather(self._expansions, tf.where(several, numbers, 0)),
-            tf.stack([packed] + [nothing] * (characters.MOST_OUTPUTS - 1), axis=1),
+            tf.stack([packed] + [nothing] * (self._expansions.shape[1] - 1), axis=1),
         )
         used = tf.where(cells >= 0)
         codes, kinds = _unpack(tf.gather_nd(cells, used))
@@ -225,44 +300,7 @@ class WordSplitter(tf.Module):
         base = tf.gather(tf.gather(byte_splits, words.word_splits), word)
         first = tf.gather(char_of_byte, base + tf.cast(starts, tf.int32))
         last = tf.gather(char_of_byte, base + tf.cast(ends, tf.int32) - 1)
-        last_code = tf.gather(words.codes, last)
-        first = tf.gather(words.sources, first)
-        last = tf.gather(words.sources, last)
-        for i, token in enumerate(self._specials):
-            last += tf.where(tf.equal(last_code, FIRST_SPECIAL + i), len(token) - 1, 0)
-        return first, last
-
-    def _mark_special_tokens(
-        self, decoded: Any, codes: Any, kinds: Any
-    ) -> tuple[Any, Any]:
-        """Replace each special token by one character that stands alone."""
-        raw = decoded.values
-        width = max(map(len, self._specials))
-        tokens = tf.constant([[ord(c) for c in t.ljust(width)] for t in self._specials])
-        lengths = tf.constant([len(t) for t in self._specials], tf.int64)
-        steps = tf.range(width, dtype=tf.int64)
-        first = tf.where(tf.equal(raw, ord("[")))
-        end = tf.gather(
-            decoded.row_splits[1:], tf.gather(segment_ids(decoded.row_splits), first)
-        )
-        places = first + steps
-        seen = tf.gather(raw, tf.minimum(places, tf.size(raw, tf.int64) - 1))
-        seen = tf.where(places < end, seen, -1)
-        same = tf.equal(seen[:, None], tokens) | (steps >= lengths[:, None])
-        found = tf.reduce_all(same, axis=2)
-        which = tf.argmax(found, axis=1, output_type=tf.int32)
-        is_special = tf.reduce_any(found, axis=1)
-        which, places = which[is_special], tf.boolean_mask(places, is_special)
-        inside = steps < tf.gather(lengths, which)[:, None]
-        gone = tf.boolean_mask(places, inside)
-        kinds = tf.tensor_scatter_nd_update(
-            kinds, gone[:, None], tf.fill(tf.shape(gone), characters.GONE)
-        )
-        kinds = tf.tensor_scatter_nd_update(
-            kinds, places[:, :1], tf.fill(tf.shape(which), characters.ALONE)
-        )
-        codes = tf.tensor_scatter_nd_update(codes, places[:, :1], which + FIRST_SPECIAL)
-        return codes, kinds
+        return tf.gather(words.sources, first), tf.gather(words.lasts, last)
 
     def _hide_long_words(self, codes: Any, word_splits: Any) -> Any:
         """Make words of too many characters unknown: WordPiece itself counts bytes."""
@@ -271,10 +309,33 @@ class WordSplitter(tf.Module):
         return tf.cond(
             tf.reduce_any(long),
             lambda: tf.where(
-                tf.gather(long, segment_ids(word_splits)), _TOO_LONG, codes
+                tf.gather(long, segment_ids(word_splits)), TOO_LONG, codes
             ),
             lambda: codes,
         )
+
+
+def _replaced(matches: Matches, codes: Any, lasts: Any) -> tuple[Any, Any, Any]:
+    """Return codes with one character for each token, lasts, and what is inside one."""
+    size = tf.size(codes)
+    ones = tf.ones_like(matches.starts)
+    edges = tf.zeros([size + 1], tf.int32)
+    edges = tf.tensor_scatter_nd_add(edges, matches.starts[:, None], ones)
+    edges = tf.tensor_scatter_nd_sub(edges, matches.stops[:, None], ones)
+    inside = tf.cumsum(edges)[:-1] > 0
+    codes = tf.where(inside, TOO_LONG, codes)
+    codes = put(codes, matches.starts, FIRST_TOKEN + matches.tokens)
+    return (
+        codes,
+        put(lasts, matches.starts, tf.gather(lasts, matches.stops - 1)),
+        inside,
+    )
+
+
+def _replaced_kinds(matches: Matches, kinds: Any, inside: Any) -> Any:
+    kinds = tf.where(inside, characters.GONE, kinds)
+    alone = tf.fill(tf.shape(matches.starts), characters.ALONE)
+    return put(kinds, matches.starts, alone)
 
 
 def as_strings(texts: Any) -> Any:

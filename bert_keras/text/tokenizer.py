@@ -24,8 +24,10 @@ from bert_keras.errors import CheckpointError, ConfigError, one_line
 from bert_keras.settings import check_choice, check_whole_number
 from bert_keras.text import characters
 from bert_keras.text import tokenizer_files as files
+from bert_keras.text.added_tokens import AddedToken
+from bert_keras.text.added_tokens import added_tokens as unique_tokens
+from bert_keras.text.characters import FIRST_TOKEN, MOST_TOKENS
 from bert_keras.text.normalization import (
-    FIRST_SPECIAL,
     Words,
     WordSplitter,
     as_strings,
@@ -41,7 +43,7 @@ from bert_keras.text.tokenizer_files import (
 # Text of these characters alone needs no table: tf-text itself splits it the same way.
 _PLAIN = r"[\t\n\r -~]*"
 _MOST_CHARACTERS = 1_000_000  # of a word; tf-text counts its bytes in 32 bits
-_SPECIAL = r"(?s).*\[(?:PAD|UNK|CLS|SEP|MASK)\].*"
+_LONGEST_PATTERN = 4_000  # characters; with more tokens all texts go the full way
 
 
 class WordPieceTokenizer(tf.Module):
@@ -61,6 +63,10 @@ class WordPieceTokenizer(tf.Module):
             that no text can inject a special token; `parse` as the special token.
         max_word_characters: longer words are `[UNK]`. Hugging Face uses 100, Google's
             first code 200.
+        added_tokens: tokens found in texts as they are written and never split:
+            `AddedToken`, their texts, or mappings as in Hugging Face's files. Those that
+            the vocabulary lacks get the ids after it. What is said of the five special
+            tokens counts with `parse` only.
 
     Raises:
         ConfigError: a setting or the vocabulary breaks one of these rules.
@@ -88,6 +94,7 @@ class WordPieceTokenizer(tf.Module):
         tokenize_chinese_chars: bool = True,
         special_tokens_in_text: str = "literal",
         max_word_characters: int = 100,
+        added_tokens: Sequence[AddedToken | str | Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(name="word_piece_tokenizer")
         check_choice(
@@ -96,7 +103,12 @@ class WordPieceTokenizer(tf.Module):
         check_whole_number(
             "max_word_characters", max_word_characters, least=1, most=_MOST_CHARACTERS
         )
-        self._vocabulary = _Untracked(check_tokens(vocabulary))
+        base = check_tokens(vocabulary)
+        self.added_tokens = unique_tokens(added_tokens)
+        known = set(base)
+        new = [t.content for t in self.added_tokens if t.content not in known]
+        self._base_size = len(base)
+        self._vocabulary = _Untracked((*base, *new))
         self.notes: tuple[str, ...] = ()
         self.lowercase = lowercase
         self.strip_accents = lowercase if strip_accents is None else strip_accents
@@ -110,14 +122,13 @@ class WordPieceTokenizer(tf.Module):
             ids[token] for token in REQUIRED_TOKENS
         )
         self.mask_id: int | None = ids.get("[MASK]")
-        parsed = [token for token in SPECIAL_TOKENS if token in ids]
-        if special_tokens_in_text == "literal":
-            parsed = []
+        found = self._found_in_texts()
+        self._plain_excludes = _pattern(found, lowercase=lowercase)
         self._splitter = WordSplitter(
             lowercase=lowercase,
             strip_accents=self.strip_accents,
             tokenize_chinese_chars=tokenize_chinese_chars,
-            special_tokens=parsed,
+            added_tokens=found,
             max_word_characters=max_word_characters,
         )
         # As variables, so that graphs do not hold them as constants; on the CPU,
@@ -125,20 +136,42 @@ class WordPieceTokenizer(tf.Module):
         with tf.device("CPU:0"):
             # For plain ASCII texts; it also splits them into words.
             self._plain_model = _model(
-                _replaced(_PLAIN_TOKEN, self.vocabulary),
+                _replaced(_PLAIN_TOKEN, base),
                 unk_id=self.unk_id,
                 max_bytes=max_word_characters,
                 split=True,
             )
-            tokens = _replaced(_WORD_TOKEN, self.vocabulary)
-            for i, token in enumerate(parsed):
-                tokens[ids[token]] = chr(FIRST_SPECIAL + i)
+            # The added tokens follow, one character each, since text that is no added
+            # token may yield those in the vocabulary too.
+            marks = [chr(FIRST_TOKEN + i) for i in range(len(found))]
             self._word_model = _model(
-                tokens,
+                [*_replaced(_WORD_TOKEN, base), *marks],
                 unk_id=self.unk_id,
                 max_bytes=4 * max_word_characters,
                 split=False,
             )
+            self._found_ids: tf.Variable | None = None
+            if found:
+                self._found_ids = tf.Variable(
+                    np.array([ids[token.content] for token in found], np.int32),
+                    trainable=False,
+                )
+
+    def _found_in_texts(self) -> list[AddedToken]:
+        """Return the added tokens that are looked for in texts."""
+        others = [t for t in self.added_tokens if t.content not in SPECIAL_TOKENS]
+        if self.special_tokens_in_text == "parse":
+            given = {token.content: token for token in self.added_tokens}
+            others += [
+                given.get(token, AddedToken(token, special=True))
+                for token in SPECIAL_TOKENS
+                if self.token_to_id(token) is not None
+            ]
+        if len(others) > MOST_TOKENS:
+            raise ConfigError(
+                f"`added_tokens` must be at most {MOST_TOKENS}; received {len(others)}"
+            )
+        return others
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -229,8 +262,8 @@ class WordPieceTokenizer(tf.Module):
 
         Args:
             ids: integers of one text [N], or of several, [B, N] or one list each.
-            skip_special_tokens: leave out `[CLS]`, `[SEP]`, `[PAD]`, `[MASK]` and
-                `[UNK]`.
+            skip_special_tokens: leave out `[CLS]`, `[SEP]`, `[PAD]`, `[MASK]`,
+                `[UNK]` and the added tokens that are special.
 
         Returns:
             a string, or a list with one for each text.
@@ -243,7 +276,9 @@ class WordPieceTokenizer(tf.Module):
             ]
         tokens = [self.id_to_token(i) for i in rows]
         if skip_special_tokens:
-            tokens = [token for token in tokens if token not in SPECIAL_TOKENS]
+            special = {t.content for t in self.added_tokens if t.special}
+            special.update(SPECIAL_TOKENS)
+            tokens = [token for token in tokens if token not in special]
         spaced = [t[2:] if t[:2] == "##" else _JOINED.sub("", f" {t}") for t in tokens]
         return "".join([*tokens[:1], *spaced[1:]])
 
@@ -262,15 +297,21 @@ class WordPieceTokenizer(tf.Module):
         return tf.ragged.map_flat_values(lambda flat: tf.gather(tokens, flat), ids)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments as JSON values, the vocabulary as a list."""
-        return {
-            "vocabulary": list(self.vocabulary),
+        """Return the arguments as JSON values, the vocabulary as a list.
+
+        `added_tokens` is there only if there are any.
+        """
+        config: dict[str, Any] = {
+            "vocabulary": list(self.vocabulary[: self._base_size]),
             "lowercase": self.lowercase,
             "strip_accents": self._strip_accents,
             "tokenize_chinese_chars": self.tokenize_chinese_chars,
             "special_tokens_in_text": self.special_tokens_in_text,
             "max_word_characters": self.max_word_characters,
         }
+        if self.added_tokens:
+            config["added_tokens"] = [token.to_dict() for token in self.added_tokens]
+        return config
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> WordPieceTokenizer:
@@ -313,8 +354,8 @@ class WordPieceTokenizer(tf.Module):
     def _tokenize(self, texts: Any, plain_way: Any, full_way: Any) -> Any:
         """Tokenize plain ASCII texts by the faster path, keeping the order."""
         plain = tf.strings.regex_full_match(texts, _PLAIN)
-        if self.special_tokens_in_text == "parse":
-            plain &= ~tf.strings.regex_full_match(texts, _SPECIAL)
+        if self._plain_excludes is not None:
+            plain &= ~tf.strings.regex_full_match(texts, self._plain_excludes)
 
         def both_ways() -> Any:
             short, long = tf.where(plain)[:, 0], tf.where(~plain)[:, 0]
@@ -341,13 +382,22 @@ class WordPieceTokenizer(tf.Module):
 
     def _ids(self, texts: Any) -> Any:
         words = self._splitter(texts)
-        ids, _, _ = pieces_of(self._word_model, words.strings)
+        ids, _, _ = self._word_pieces(words)
         return _of_texts(ids.values, ids, words)
+
+    def _word_pieces(self, words: Words) -> tuple[Any, Any, Any]:
+        """Return ids, starts and ends in bytes of the pieces of words."""
+        ids, starts, ends = pieces_of(self._word_model, words.strings)
+        if self._found_ids is not None:
+            found = ids.values - self._base_size
+            known = tf.gather(self._found_ids, tf.maximum(found, 0))
+            ids = ids.with_values(tf.where(found < 0, ids.values, known))
+        return ids, starts, ends
 
     def _offsets(self, texts: Any, unit: str) -> Any:
         """Return ids, starts and ends as int32 ragged [B, None, 3]."""
         words = self._splitter(texts, with_starts=unit == "bytes")
-        ids, starts, ends = pieces_of(self._word_model, words.strings)
+        ids, starts, ends = self._word_pieces(words)
         first, last = self._splitter.sources_of(
             words, segment_ids(ids.row_splits), starts.values, ends.values
         )
@@ -416,6 +466,24 @@ def _replaced(pattern: re.Pattern[str], vocabulary: Sequence[str]) -> list[str]:
         token if pattern.fullmatch(token) else f"\x01{i}"
         for i, token in enumerate(vocabulary)
     ]
+
+
+def _pattern(tokens: Sequence[AddedToken], *, lowercase: bool) -> str | None:
+    """Return what a plain ASCII text matches if it holds one of the tokens, or `None`."""
+    parts = []
+    for token in tokens:
+        escaped = re.escape(token.content).replace(r"\ ", " ")
+        if token.normalized:
+            # Cleaning and the stripping of accents leave plain characters or nothing.
+            escaped = ".*".join(map(re.escape, re.findall(r"[!-~]+", token.content)))
+            escaped = f"(?i:{escaped})" if lowercase else escaped
+        elif not token.content.isascii():
+            continue
+        parts.append(escaped)
+    pattern = f"(?s).*(?:{'|'.join(parts)}).*"
+    if not parts:
+        return None
+    return pattern if len(pattern) <= _LONGEST_PATTERN else "(?s).*"
 
 
 def _model(

@@ -225,6 +225,7 @@ HUB_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "added_tokens.json",
     "modules.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",

@@ -385,7 +385,8 @@ def write_keras_hub(
     }
     texts = {file: json.dumps(each, indent=4) for file, each in objects.items()}
     if tokenizer is not None:
-        texts[VOCABULARY] = "".join(f"{token}\n" for token in tokenizer["vocabulary"])
+        tokens = [*tokenizer["vocabulary"], *_added(tokenizer)]
+        texts[VOCABULARY] = "".join(f"{token}\n" for token in tokens)
     with as_checkpoint_error(f"{folder}: cannot write", OSError):
         for file, text in texts.items():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
@@ -445,12 +446,25 @@ def _check_tokenizer(tokenizer: Mapping[str, Any]) -> list[str]:
     if "[MASK]" not in tokenizer["vocabulary"]:
         raise CheckpointError("KerasHub's tokenizer must have the token [MASK]")
     read = set()
-    for token in tokenizer["vocabulary"]:
+    for token in (*tokenizer["vocabulary"], *_added(tokenizer)):
         if "\n" in token or "\r" in token or token.rstrip() in read:
             raise CheckpointError(
                 "KerasHub's vocabulary.txt cannot hold a token with a line break, or "
                 f"two that differ only in trailing space; received {token!r}"
             )
         read.add(token.rstrip())
-    lowers = tokenizer["lowercase"]
-    return ["KerasHub folds case for lower-casing: ß becomes ss"] if lowers else []
+    notes = []
+    if tokenizer.get("added_tokens"):
+        notes.append(
+            "KerasHub has no added tokens: in texts it splits them into pieces"
+        )
+    if tokenizer["lowercase"]:
+        notes.append("KerasHub folds case for lower-casing: ß becomes ss")
+    return notes
+
+
+def _added(tokenizer: Mapping[str, Any]) -> list[str]:
+    """Return the added tokens that have ids after those of the vocabulary."""
+    known = set(tokenizer["vocabulary"])
+    contents = [each["content"] for each in tokenizer.get("added_tokens", ())]
+    return [content for content in contents if content not in known]

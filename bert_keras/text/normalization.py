@@ -19,9 +19,10 @@ import tensorflow as tf
 
 from bert_keras.errors import ConfigError
 from bert_keras.text import characters
-from bert_keras.text.added_tokens import AddedToken, Matches, TokenMatcher
+from bert_keras.text.added_tokens import AddedToken
 from bert_keras.text.characters import FIRST_TOKEN, TOO_LONG
 from bert_keras.text.ragged import put, rows_begun, segment_ids
+from bert_keras.text.token_matcher import Matches, TokenMatcher
 
 
 class Words(NamedTuple):

@@ -64,9 +64,9 @@ class WordPieceTokenizer(tf.Module):
         max_word_characters: longer words are `[UNK]`. Hugging Face uses 100, Google's
             first code 200.
         added_tokens: tokens found in texts as they are written and never split:
-            `AddedToken`, their texts, or mappings as in Hugging Face's files. Those that
-            the vocabulary lacks get the ids after it. What is said of the five special
-            tokens counts with `parse` only.
+            `AddedToken`, their texts, or mappings as in Hugging Face's files. Those
+            that the vocabulary lacks get the ids after it. Flags of the five special
+            tokens count with `parse` only.
 
     Raises:
         ConfigError: a setting or the vocabulary breaks one of these rules.
@@ -122,6 +122,9 @@ class WordPieceTokenizer(tf.Module):
             ids[token] for token in REQUIRED_TOKENS
         )
         self.mask_id: int | None = ids.get("[MASK]")
+        self.added_tokens = tuple(
+            sorted(self.added_tokens, key=lambda token: ids[token.content])
+        )
         found = self._found_in_texts()
         self._plain_excludes = _pattern(found, lowercase=lowercase)
         self._splitter = WordSplitter(
@@ -469,7 +472,7 @@ def _replaced(pattern: re.Pattern[str], vocabulary: Sequence[str]) -> list[str]:
 
 
 def _pattern(tokens: Sequence[AddedToken], *, lowercase: bool) -> str | None:
-    """Return what a plain ASCII text matches if it holds one of the tokens, or `None`."""
+    """Return what every plain ASCII text with one of the tokens matches, or `None`."""
     parts = []
     for token in tokens:
         escaped = re.escape(token.content).replace(r"\ ", " ")

@@ -14,14 +14,22 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bert_keras.errors import CheckpointError, ConfigError, received, shown
+from bert_keras.errors import (
+    CheckpointError,
+    ConfigError,
+    one_line,
+    received,
+    shown,
+)
 from bert_keras.files.atomic import replaced_file
 from bert_keras.files.json_file import read_json
 from bert_keras.files.lfs import check_no_pointer
+from bert_keras.text.added_tokens import AddedToken
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 REQUIRED_TOKENS = SPECIAL_TOKENS[:4]
 _MOST_TOKEN_BYTES = 256  # a limit of tf-text
+_NO_TOKEN = "[no token "  # names an id that has none; the space keeps texts from it
 
 
 def check_tokens(vocabulary: Sequence[str]) -> tuple[str, ...]:
@@ -58,18 +66,30 @@ def check_tokens(vocabulary: Sequence[str]) -> tuple[str, ...]:
     return tokens
 
 
-def read_vocabulary(path: str | os.PathLike[str]) -> list[str]:
-    """Return the tokens of a vocab.txt, one per line; empty last lines are ignored."""
+def read_vocabulary(
+    path: str | os.PathLike[str], notes: list[str] | None = None
+) -> list[str]:
+    """Return the tokens of a vocab.txt, one per line; empty last lines are ignored.
+
+    Of a token in several lines the last counts, as in transformers; each earlier line
+    gets a name that no text yields, and `notes` one line about them.
+    """
     text = read_text(path).removeprefix("\ufeff")
     # Not `splitlines`: the released Chinese vocabulary has U+2028 as a token.
     tokens = text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\n").split("\n")
-    lines: dict[str, int] = {}
-    for line, token in enumerate(tokens, start=1):
-        if lines.setdefault(token, line) != line:
-            raise CheckpointError(
-                f"{os.fspath(path)}:{line}: the token {shown(token)} is already in "
-                f"line {lines[token]}"
-            )
+    last = {token: i for i, token in enumerate(tokens)}
+    if len(last) == len(tokens):
+        return tokens
+    unused = [i for i, token in enumerate(tokens) if last[token] != i]
+    first = tokens[unused[0]]
+    for i in unused:
+        tokens[i] = f"{_NO_TOKEN}{i}]"
+    if notes is not None:
+        notes.append(
+            f"{os.path.basename(path)}: {len(unused)} lines have a token that comes "
+            f"again later, where it counts; the first is line {unused[0] + 1}, "
+            f"{shown(first)}, again in line {last[first] + 1}"
+        )
     return tokens
 
 
@@ -88,14 +108,15 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def looks_lower_cased(vocabulary: Sequence[str]) -> bool:
-    """Return whether no token except `[CLS]`, `<S>` and the like has a capital letter.
+    """Return whether fewer than 1% of the tokens have a capital letter.
 
-    True for the released uncased and Chinese vocabularies, false for cased ones.
+    Tokens such as `[CLS]` and `<S>` do not count. True for the released uncased and
+    Chinese vocabularies, also with a few own words such as `URL`; a cased vocabulary
+    has capitals in about a third.
     """
-    return not any(
-        token != token.lower() and not token.startswith(("[", "<"))
-        for token in vocabulary
-    )
+    words = [token for token in vocabulary if not token.startswith(("[", "<"))]
+    capital = sum(token != token.lower() for token in words)
+    return 100 * capital < len(words) or not capital
 
 
 def vocabulary_hash(vocabulary: Iterable[str]) -> str:
@@ -141,35 +162,260 @@ _TYPES: dict[str, tuple[type, ...]] = {
 def read_folder(
     folder: str | os.PathLike[str],
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the arguments of a tokenizer and notes on how they were found."""
+    """Return the arguments of a tokenizer and notes on how they were found.
+
+    Where files disagree, it is as in transformers 5: the settings of
+    tokenizer_config.json come first, and its `added_tokens_decoder` before other added
+    tokens; a `tokenizer_class` of BERT's kind reads `strip_accents` and
+    `tokenize_chinese_chars` there alone.
+
+    Raises:
+        CheckpointError: a file is broken, or the tokenizer is not BERT's WordPiece.
+    """
     folder = _vocabulary_folder(pathlib.Path(folder))
-    plain, whole = folder / "vocab.txt", folder / TOKENIZER_JSON
-    config = folder / "tokenizer_config.json"
     if (folder / _KERAS_HUB_VOCABULARY).exists():
         return _read_keras_hub(folder)
+    plain, whole = folder / "vocab.txt", folder / TOKENIZER_JSON
+    values = {name: _json_of(folder / name) for name in _SETTINGS_FILES}
+    config = values["tokenizer_config.json"]
+    _check_kind(folder, config, values["config.json"])
     if not plain.exists() and not whole.exists():
         raise CheckpointError(
             f"{folder}: holds no vocabulary, neither {plain.name} nor {whole.name}"
         )
     notes: list[str] = []
     settings: dict[str, Any] = {}
-    source = whole.name
+    added: list[dict[str, Any]] = []
     if whole.exists():
-        settings = _read_tokenizer_json(whole, notes)
+        settings, added = read_tokenizer_json(whole, notes)
+        if config and _class_of(config) not in _WHOLE_CLASSES:
+            _drop_settings(settings, config, notes)
     if plain.exists():
-        settings["vocabulary"] = read_vocabulary(plain)
-    if config.exists():
-        found = _select(config, read_json(config), _CONFIG_KEYS)
-        settings |= found
-        source = config.name if "lowercase" in found else source
-    if "lowercase" in settings:
-        source = f"read from {source}"
-    else:
+        tokens = read_vocabulary(plain, notes)
+        _check_pieces(plain, tokens)
+        whole_tokens = settings.setdefault("vocabulary", tokens)
+        if difference := _difference(tokens, whole_tokens, added):
+            notes.append(f"{plain.name} {difference}, which counts, as in transformers")
+    source = whole.name if "lowercase" in settings else ""
+    place = folder / "tokenizer_config.json"
+    found = _select(place, config, _CONFIG_KEYS)
+    for name, value in found.items():
+        if name in settings and settings[name] != value:
+            notes.append(
+                f"{name}={value}, read from {place.name}; {whole.name} has "
+                f"{settings[name]}"
+            )
+    settings |= found
+    source = place.name if "lowercase" in found else source
+    if settings.get("lowercase") is None:
         settings["lowercase"] = looks_lower_cased(settings["vocabulary"])
-        which = "no" if settings["lowercase"] else "a"
-        source = f"guessed: {which} token outside brackets holds a capital letter"
-    notes.append(f"lowercase={settings['lowercase']}, {source}")
+        which = "under 1%" if settings["lowercase"] else "1% or more"
+        reason = (
+            f"guessed: {which} of the tokens outside brackets hold a capital letter"
+        )
+    else:
+        reason = f"read from {source}"
+    settings |= _added_tokens(folder, values, settings["vocabulary"], added, notes)
+    notes.append(f"lowercase={settings['lowercase']}, {reason}")
     return settings, tuple(notes)
+
+
+_SETTINGS_FILES = (
+    "tokenizer_config.json",
+    "config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+# The classes of Hugging Face's tokenizers with BERT's words and pieces, without `Fast`.
+_BERT_CLASSES = {
+    f"{name}Tokenizer"
+    for name in (
+        "Bert BasicBert ConvBert DPRContextEncoder DPRQuestionEncoder DPRReader "
+        "DistilBert Electra Funnel LayoutLM Lxmert MobileBert Realm RetriBert "
+        "SqueezeBert"
+    ).split()
+}
+# Those that read tokenizer.json and nothing else.
+_WHOLE_CLASSES = {"PreTrainedTokenizer", "TokenizersBackend"}
+_SENTENCE_PIECE = (
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+    "spm.model",
+)
+
+
+def _json_of(path: pathlib.Path) -> dict[str, Any]:
+    return read_json(path) if path.exists() else {}
+
+
+def _class_of(values: Mapping[str, Any]) -> str | None:
+    name = values.get("tokenizer_class")
+    return name.removesuffix("Fast") if isinstance(name, str) else None
+
+
+def _check_kind(
+    folder: pathlib.Path, config: Mapping[str, Any], model: Mapping[str, Any]
+) -> None:
+    """Raise a CheckpointError if files name a tokenizer that is not BERT's."""
+    name = _class_of(config) or _class_of(model)
+    if name == "BertJapaneseTokenizer" or "word_tokenizer_type" in config:
+        words = config.get("word_tokenizer_type", "basic")
+        pieces = config.get("subword_tokenizer_type", "wordpiece")
+        raise CheckpointError(
+            f"{folder}: the tokenizer BertJapaneseTokenizer ({shown(words)} words, "
+            f"{shown(pieces)} pieces) {_OTHER_WORDS}"
+        )
+    if name is not None and name not in _BERT_CLASSES | _WHOLE_CLASSES:
+        raise CheckpointError(f"{folder}: the tokenizer {shown(name)} {_OTHER_WORDS}")
+    models = [each for each in _SENTENCE_PIECE if (folder / each).exists()]
+    if models and name not in _BERT_CLASSES:
+        raise CheckpointError(
+            f"{folder}: the tokenizer of {models[0]}, SentencePiece, {_OTHER_WORDS}"
+        )
+
+
+_OTHER_WORDS = (
+    "does not split texts as BERT's WordPiece does and cannot be used; pass ids that "
+    "it made, or take a model with a WordPiece tokenizer"
+)
+
+
+def _check_pieces(path: pathlib.Path, tokens: Sequence[str]) -> None:
+    """Raise a CheckpointError if the vocabulary holds pieces of SentencePiece."""
+    begun = [token for token in tokens if len(token) > 1 and token[0] == "\u2581"]
+    if len(begun) > sum(token.startswith("##") for token in tokens):
+        raise CheckpointError(
+            f"{path}: the tokenizer SentencePiece, of which {shown(begun[0])} is a "
+            f"piece, {_OTHER_WORDS}"
+        )
+
+
+def _difference(
+    plain: Sequence[str], whole: Sequence[str], added: Sequence[Mapping[str, Any]]
+) -> str | None:
+    """Return how vocab.txt differs from tokenizer.json, which may name more tokens."""
+    later = {each["id"]: each["content"] for each in added}
+    for i, token in enumerate(plain):
+        other = whole[i] if i < len(whole) else later.get(i)
+        if token != other and not (other or "").startswith(_NO_TOKEN):
+            return (
+                f"has {shown(token)} as {i}, where {TOKENIZER_JSON} has {shown(other)}"
+            )
+    if len(plain) < len(whole):
+        return f"has {len(plain):,} tokens, where {TOKENIZER_JSON} has {len(whole):,}"
+    return None
+
+
+def _drop_settings(
+    settings: dict[str, Any], config: Mapping[str, Any], notes: list[str]
+) -> None:
+    """Remove what transformers reads from tokenizer_config.json alone."""
+    for key in ("strip_accents", "tokenize_chinese_chars"):
+        default = None if key == "strip_accents" else True
+        if settings.get(key, default) != default and key not in config:
+            notes.append(
+                f"{key}={settings[key]} of {TOKENIZER_JSON} is not used, as in "
+                "transformers, since tokenizer_config.json lacks it"
+            )
+        if key in settings and key not in config:
+            settings[key] = default
+
+
+def _added_tokens(
+    folder: pathlib.Path,
+    values: Mapping[str, Mapping[str, Any]],
+    vocabulary: Sequence[str],
+    whole: Sequence[Mapping[str, Any]],
+    notes: list[str],
+) -> dict[str, Any]:
+    """Return the argument `added_tokens`, if any file names some."""
+    config = values["tokenizer_config.json"]
+    names = values["special_tokens_map.json"]
+    special = _special_names(folder, config, names)
+    try:
+        found = _listed_tokens(config, values["added_tokens.json"], whole, special)
+        ids = {token: i for i, token in enumerate(vocabulary)}
+        known = len(ids)
+        wanted = {t.content: i for i, t in found if t.content not in ids}
+        if None in wanted.values():
+            wanted = {t: i for t, i in wanted.items() if i is not None}
+            found = [pair for pair in found if pair[1].content in ids | wanted]
+        for token in special:
+            if token.content in {t.content for _, t in found}:
+                continue
+            if token.content in ids:
+                found.append((ids[token.content], token))
+            else:
+                notes.append(f"{shown(token.content)} is special and has no id")
+    except (ConfigError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(
+            f"{folder}: the added tokens must be written as by transformers: "
+            f"{one_line(error)}"
+        ) from None
+    for content in sorted(wanted, key=lambda content: wanted[content]):
+        ids[content] = len(vocabulary) + len(ids) - known
+    for i, token in found:
+        if i is not None and ids.get(token.content) != i:
+            raise CheckpointError(
+                f"{folder}: the added token {shown(token.content)} must have the id "
+                f"{ids.get(token.content)}, in the vocabulary or next after it; has {i}"
+            )
+    tokens = [t for _, t in found if t.content not in SPECIAL_TOKENS or not t.is_plain]
+    return {"added_tokens": [t.to_dict() for t in tokens]} if tokens else {}
+
+
+def _listed_tokens(
+    config: Mapping[str, Any],
+    numbered: Mapping[str, Any],
+    whole: Sequence[Mapping[str, Any]],
+    special: Sequence[AddedToken],
+) -> list[tuple[int | None, AddedToken]]:
+    """Return the tokens with their ids, in order; the first file to name one counts."""
+    found: dict[str, tuple[int | None, AddedToken]] = {}
+
+    def add(number: int | None, token: AddedToken) -> None:
+        found.setdefault(token.content, (number, token))
+
+    for key, value in (config.get("added_tokens_decoder") or {}).items():
+        add(int(key), AddedToken.of(value))
+    for value in whole:
+        add(value["id"], AddedToken.of(value))
+    names = {token.content for token in special}
+    for content, number in numbered.items():
+        add(number, AddedToken(content, special=content in names))
+    for content in config.get("never_split") or ():
+        add(None, AddedToken(content, special=content in names, normalized=False))
+    ordered = sorted(found.values(), key=lambda each: (each[0] is None, each[0] or 0))
+    return ordered
+
+
+def _special_names(
+    folder: pathlib.Path, config: Mapping[str, Any], names: Mapping[str, Any]
+) -> list[AddedToken]:
+    """Return the further special tokens; raise if BERT's five have other names."""
+    found = []
+    for source in (config, names):
+        for key, value in source.items():
+            content = value.get("content") if isinstance(value, dict) else value
+            standard = f"[{key[:-6].upper()}]"
+            if key.endswith("_token") and standard in SPECIAL_TOKENS:
+                if content not in (standard, None):
+                    raise CheckpointError(
+                        f"{folder}: `{key}` must be {standard}; {received(content)}"
+                    )
+            elif key in ("additional_special_tokens", "extra_special_tokens"):
+                listed = value.values() if isinstance(value, dict) else value or ()
+                found += [_special(each) for each in listed]
+            elif key in ("bos_token", "eos_token") and content is not None:
+                if content not in SPECIAL_TOKENS:
+                    found.append(_special(value))
+    return list({token.content: token for token in found}.values())
+
+
+def _special(value: Any) -> AddedToken:
+    values = value if isinstance(value, dict) else {"content": value}
+    return AddedToken.of({**values, "special": True})
 
 
 def _vocabulary_folder(folder: pathlib.Path) -> pathlib.Path:
@@ -196,9 +442,12 @@ def _read_keras_hub(
     settings |= _select(path, values, _KERAS_HUB_KEYS)
     parse = values.get("special_tokens_in_strings") is True
     settings["special_tokens_in_text"] = "parse" if parse else "literal"
-    settings["vocabulary"] = read_vocabulary(folder / _KERAS_HUB_VOCABULARY)
-    note = f"lowercase={settings['lowercase']}, read from {path.name} of KerasHub"
-    return settings, (note,)
+    notes: list[str] = []
+    settings["vocabulary"] = read_vocabulary(folder / _KERAS_HUB_VOCABULARY, notes)
+    notes.append(
+        f"lowercase={settings['lowercase']}, read from {path.name} of KerasHub"
+    )
+    return settings, tuple(notes)
 
 
 def write_folder(
@@ -211,7 +460,8 @@ def write_folder(
 
     Other programs truncate at `max_length` tokens, if given.
     """
-    for token in settings["vocabulary"]:
+    tokens = list(settings["vocabulary"])
+    for token in tokens:
         if "\n" in token or "\r" in token:
             raise ConfigError(f"vocab.txt cannot hold the token {token!r}")
     folder = pathlib.Path(folder)
@@ -224,8 +474,28 @@ def write_folder(
     config["tokenizer_class"] = "BertTokenizer"
     if max_length is not None:
         config["model_max_length"] = max_length
+    added = [AddedToken.of(each) for each in settings.get("added_tokens", ())]
+    ids = _with_added(tokens, added)
+    if added:
+        config["added_tokens_decoder"] = {
+            str(ids[token.content]): token.to_dict() for token in added
+        }
+        special = [token.content for token in added if token.special]
+        config["additional_special_tokens"] = [
+            content for content in special if content not in SPECIAL_TOKENS
+        ]
     _replace(folder / "vocab.txt", "".join(f"{t}\n" for t in settings["vocabulary"]))
     _replace(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+
+
+def _with_added(
+    vocabulary: Sequence[str], added: Sequence[AddedToken]
+) -> dict[str, int]:
+    """Return the ids of the vocabulary and the added tokens."""
+    ids = {token: i for i, token in enumerate(vocabulary)}
+    for token in added:
+        ids.setdefault(token.content, len(ids))
+    return ids
 
 
 def write_tokenizer_json(
@@ -236,11 +506,15 @@ def write_tokenizer_json(
     Its tokenizer truncates to `max_length`, specials included, and pads to the longest
     text. `settings` are as of `get_config`.
     """
-    ids = {token: number for number, token in enumerate(settings["vocabulary"])}
-    parsed = settings["special_tokens_in_text"] == "parse"
-    found_in_texts = [t for t in SPECIAL_TOKENS if t in ids] if parsed else []
-    no = ("single_word", "lstrip", "rstrip", "normalized")
-
+    added = [AddedToken.of(each) for each in settings.get("added_tokens", ())]
+    ids = _with_added(settings["vocabulary"], added)
+    names = {token.content for token in added}
+    if settings["special_tokens_in_text"] == "parse":
+        more = [t for t in SPECIAL_TOKENS if t in ids and t not in names]
+        added += [AddedToken(token, special=True) for token in more]
+    else:
+        added = [token for token in added if token.content not in SPECIAL_TOKENS]
+    added.sort(key=lambda token: ids[token.content])
     values = {
         "version": "1.0",
         "truncation": {
@@ -258,8 +532,7 @@ def write_tokenizer_json(
             "pad_token": "[PAD]",
         },
         "added_tokens": [
-            {"id": ids[t], "content": t, **dict.fromkeys(no, False), "special": True}
-            for t in found_in_texts
+            {"id": ids[token.content], **token.to_dict()} for token in added
         ],
         "normalizer": {
             "type": "BertNormalizer",
@@ -278,57 +551,136 @@ def write_tokenizer_json(
             "unk_token": "[UNK]",
             "continuing_subword_prefix": "##",
             "max_input_chars_per_word": settings["max_word_characters"],
-            "vocab": ids,
+            "vocab": {t: i for i, t in enumerate(settings["vocabulary"])},
         },
     }
     text = json.dumps(values, ensure_ascii=False)
     _replace(pathlib.Path(folder) / TOKENIZER_JSON, f"{text}\n")
 
 
-def _read_tokenizer_json(path: pathlib.Path, notes: list[str]) -> dict[str, Any]:
-    """Return the vocabulary and the normalizer's settings."""
+def read_tokenizer_json(
+    path: pathlib.Path, notes: list[str]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the arguments that tokenizer.json holds, and its added tokens as they are.
+
+    Raises:
+        CheckpointError: it is not WordPiece, or splits texts in another way.
+    """
     values = read_json(path)
-    model, normalizer = values.get("model"), values.get("normalizer")
-    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
+    model = values.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict | list):
         raise CheckpointError(f"{path}: holds no WordPiece vocabulary")
-    _require(path, model, {"type": "WordPiece", "continuing_subword_prefix": "##"})
-    settings: dict[str, Any] = {"vocabulary": _ordered(path, model, values, notes)}
+    wanted = {"type": "WordPiece", "continuing_subword_prefix": "##"}
+    _require(path, model, wanted | {"unk_token": "[UNK]"})
+    if not isinstance(model["vocab"], dict):
+        raise CheckpointError(f"{path}: holds no WordPiece vocabulary")
+    added = values.get("added_tokens") or []
+    settings: dict[str, Any] = {"vocabulary": _ordered(path, model["vocab"], added)}
     settings |= _select(
         path, model, {"max_input_chars_per_word": "max_word_characters"}
     )
-    if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
-        settings |= _select(path, normalizer, _NORMALIZER_KEYS)
-        if normalizer.get("clean_text") is False:
-            notes.append(f"{path.name}: clean_text is false, the text is cleaned still")
-    elif normalizer is not None:
-        notes.append(f"{path.name}: a normalizer other than BertNormalizer is not read")
-    return settings
+    settings |= _splitting(path, values)
+    _check_template(path, values.get("post_processor"), notes)
+    return settings, added
 
 
 def _ordered(
-    path: pathlib.Path,
-    model: dict[str, Any],
-    values: dict[str, Any],
-    notes: list[str],
+    path: pathlib.Path, vocab: Mapping[str, Any], added: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """Return the tokens in the order of their ids, added tokens included."""
-    ids = dict(model["vocab"])
-    added = values.get("added_tokens") or []
+    """Return the tokens in the order of their ids, added tokens not included.
+
+    Added tokens whose ids are among those of the vocabulary count as of it.
+    """
+    ids = dict(vocab)
     try:
-        more = {row["content"]: row["id"] for row in added if row["content"] not in ids}
-        ids |= more
+        more = {row["content"]: row["id"] for row in added}
+        for content, number in more.items():
+            if number < len(vocab):
+                ids.setdefault(content, number)
+        # Ids without a token are those of duplicate lines in a vocab.txt.
+        most = min(max(ids.values(), default=0) + 1, 2 * len(ids))
+        unused = set(range(most)) - set(ids.values())
+        if 100 * len(unused) <= len(ids):
+            ids |= {f"{_NO_TOKEN}{i}]": i for i in unused}
         tokens = sorted(ids, key=ids.__getitem__)
         dense = [ids[token] for token in tokens] == list(range(len(tokens)))
     except (TypeError, KeyError):
         dense = False
     if not dense:
         raise CheckpointError(f"{path}: the ids must be 0, 1, 2 ..., each of one token")
-    if more:
-        notes.append(
-            f"{path.name}: added tokens have ids and are not looked for in texts: "
-            + ", ".join(sorted(more))
-        )
     return tokens
+
+
+def _splitting(path: pathlib.Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments for the normalizer and pre-tokenizer of a tokenizer.json."""
+    normalizers = _flat(values.get("normalizer"), "normalizers")
+    steps = _flat(values.get("pre_tokenizer"), "pretokenizers")
+    names = [step.get("type") for step in steps]
+    isolated = all(step.get("behavior", "Isolated") == "Isolated" for step in steps)
+    same_words = ("BertPreTokenizer" in names and isolated) or (
+        {"WhitespaceSplit", "Punctuation"} <= set(names) and isolated
+    )
+    allowed = {"BertPreTokenizer", "WhitespaceSplit", "Punctuation"}
+    if "pre_tokenizer" in values and not (same_words and set(names) <= allowed):
+        raise CheckpointError(
+            f"{path}: `pre_tokenizer` must split words as BertPreTokenizer does; "
+            f"received {shown(' and '.join(map(str, names)) or None)}"
+        )
+    kinds = [step.get("type") for step in normalizers]
+    if "normalizer" not in values or kinds == ["BertNormalizer"]:
+        normalizer = normalizers[0] if normalizers else {}
+        _require(path, normalizer, {"clean_text": True})
+        return _select(path, normalizer, _NORMALIZER_KEYS)
+    raise CheckpointError(
+        f"{path}: `normalizer` must be BertNormalizer; "
+        f"received {shown(' and '.join(map(str, kinds)) or None)}"
+    )
+
+
+def _flat(value: Any, inside: str) -> list[dict[str, Any]]:
+    """Return the steps of a normalizer or pre-tokenizer, also of a Sequence."""
+    if not isinstance(value, dict):
+        return []
+    if value.get("type") != "Sequence":
+        return [value]
+    return [step for each in value.get(inside) or () for step in _flat(each, inside)]
+
+
+def _check_template(path: pathlib.Path, value: Any, notes: list[str]) -> None:
+    """Raise if the file adds other special tokens than BERT's; note if it adds none."""
+    if value is None:
+        return
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path}: `post_processor` must be an object")
+    if value.get("type") == "Sequence" and value.get("processors"):
+        for each in value["processors"]:
+            _check_template(path, each, notes)
+        return
+    parts: Any
+    if value.get("type") in ("BertProcessing", "RobertaProcessing"):
+        parts = [value.get("cls", [None])[0], value.get("sep", [None])[0]]
+        is_berts = value["type"] == "BertProcessing" and parts == ["[CLS]", "[SEP]"]
+    else:
+        parts = [_template(value.get("single")), _template(value.get("pair"))]
+        is_berts = value.get("type") == "TemplateProcessing" and parts[0] == [
+            ("[CLS]", 0),
+            ("A", 0),
+            ("[SEP]", 0),
+        ]
+        is_berts &= parts[1] in (
+            [*parts[0], ("B", 1), ("[SEP]", 1)],
+            [("A", 0), ("B", 1)],  # never set: the library's default
+        )
+    if not is_berts:
+        raise CheckpointError(
+            f"{path}: `post_processor` must make [CLS] A [SEP] and [CLS] A [SEP] B "
+            f"[SEP]; received {shown(value.get('type'))} with {shown(parts)}"
+        )
+
+
+def _template(value: Any) -> list[tuple[Any, Any]]:
+    parts = [part for each in value or () for part in each.values()]
+    return [(part.get("id"), part.get("type_id")) for part in parts]
 
 
 def _require(

@@ -203,14 +203,17 @@ class WordSplitter(tf.Module):
             lasts = tf.gather(lasts, found[3])
         else:
             lasts = found[3]
-        text = _Characters(*found, lasts)
-        return text if self._normalized is None else self._match_normalized(text)
+        codes, kinds, breaks, sources = found
+        text = _Characters(codes, kinds, breaks, sources, lasts)
+        if self._normalized is None:
+            return text
+        return self._with_matches(text, self._normalized)
 
-    def _match_normalized(self, text: _Characters) -> _Characters:
+    def _with_matches(self, text: _Characters, matcher: TokenMatcher) -> _Characters:
         """Replace the tokens of the normalized text by one character each."""
         kept = tf.where(tf.not_equal(text.kinds, characters.GONE))[:, 0]
         kept = tf.cast(kept, tf.int32)
-        matches = self._normalized(
+        matches = matcher(
             tf.gather(self._matched_codes(text), kept),
             tf.gather(tf.cumsum(text.breaks), kept),
         )

@@ -336,11 +336,9 @@ def _added_tokens(
     try:
         found = _listed_tokens(config, values["added_tokens.json"], whole, special)
         ids = {token: i for i, token in enumerate(vocabulary)}
-        known = len(ids)
-        wanted = {t.content: i for i, t in found if t.content not in ids}
-        if None in wanted.values():
-            wanted = {t: i for t, i in wanted.items() if i is not None}
-            found = [pair for pair in found if pair[1].content in ids | wanted]
+        # A `never_split` word without an id stays a word.
+        found = [(i, t) for i, t in found if i is not None or t.content in ids]
+        numbers = {t.content: i or 0 for i, t in found if t.content not in ids}
         for token in special:
             if token.content in {t.content for _, t in found}:
                 continue
@@ -353,8 +351,8 @@ def _added_tokens(
             f"{folder}: the added tokens must be written as by transformers: "
             f"{one_line(error)}"
         ) from None
-    for content in sorted(wanted, key=lambda content: wanted[content]):
-        ids[content] = len(vocabulary) + len(ids) - known
+    for place, content in enumerate(sorted(numbers, key=numbers.__getitem__)):
+        ids[content] = len(vocabulary) + place
     for i, token in found:
         if i is not None and ids.get(token.content) != i:
             raise CheckpointError(

@@ -108,3 +108,15 @@ def test_a_google_checkpoint() -> None:
     assert facts["kind"] == "google checkpoint"
     assert facts["heads"] == "cls"
     assert "gelu_new" in facts["note 1"]
+
+
+def test_a_tokenizer_of_another_kind_is_named(
+    encoder_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "japanese"
+    shutil.copytree(encoder_folder, folder)
+    config = {"tokenizer_class": "BertJapaneseTokenizer"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    facts = describe(folder)
+    assert "BertJapaneseTokenizer" in facts["tokenizer"]
+    assert facts["hidden_size"] == 16

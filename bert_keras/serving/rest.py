@@ -5,6 +5,7 @@ Source: TensorFlow Serving's "RESTful API".
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import anyio
@@ -184,11 +185,18 @@ def asked(request: Request) -> tuple[str, str | None]:
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """Return the body of a request.
+    """Return the body of a request, unpacked if it is packed with gzip.
 
     Raises:
-        RequestError: it is larger than `most` bytes (413), or does not arrive (408).
+        RequestError: it is larger than `most` bytes (413), packed or not, does not
+            arrive (408), is packed otherwise (415) or its gzip stream is broken.
     """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", "gzip", "x-gzip"):
+        raise RequestError(
+            f"`Content-Encoding` must be gzip or identity; received {shown(encoding)}",
+            status=415,
+        )
     declared = request.headers.get("content-length", "0")
     too_large = RequestError(
         f"the body must have at most {most} bytes; received more", status=413
@@ -196,13 +204,14 @@ async def read_body(request: Request, most: int) -> bytes:
     waits = request.headers.get("expect", "").lower() == "100-continue"
     if len(declared) > 18 or int(declared) > most * (1 if waits else _DISCARDED):
         raise too_large
+    unpacked = None if encoding == "identity" else _Gunzip(most)
     chunks, size = [], 0
     try:
         with anyio.fail_after(_BODY_SECONDS):
             async for chunk in request.stream():
                 size += len(chunk)
                 if size <= most:
-                    chunks.append(chunk)
+                    chunks.append(unpacked.feed(chunk) if unpacked else chunk)
                 elif size > most * _DISCARDED:
                     break
     except TimeoutError:
@@ -210,9 +219,43 @@ async def read_body(request: Request, most: int) -> bytes:
             raise RequestError("the body did not arrive in time", status=408) from None
     except ClientDisconnect:
         raise RequestError("the body ended early") from None
-    if size > most:
+    if size > most or (unpacked and unpacked.size > most):
         raise too_large
+    if unpacked:
+        unpacked.check_end()
     return b"".join(chunks)
+
+
+class _Gunzip:
+    """Unpacks a gzip stream (RFC 1952) in parts, up to one byte more than `most`.
+
+    Attributes:
+        size: bytes unpacked so far.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self.size = most, 0
+        self._decoder = zlib.decompressobj(zlib.MAX_WBITS | 16)
+
+    def feed(self, data: bytes) -> bytes:
+        """Return what a part of the stream holds; nothing beyond the limit."""
+        parts = []
+        while data and self.size <= self._most:
+            if self._decoder.eof:  # a stream may have several members
+                self._decoder = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            try:
+                part = self._decoder.decompress(data, self._most + 1 - self.size)
+            except zlib.error as error:
+                raise RequestError(f"the body must be gzip: {error}") from None
+            parts.append(part)
+            self.size += len(part)
+            data = self._decoder.unused_data or self._decoder.unconsumed_tail
+        return b"".join(parts)
+
+    def check_end(self) -> None:
+        """Raise a RequestError unless the stream is complete."""
+        if not self._decoder.eof:
+            raise RequestError("the body must be gzip: the stream has no end")
 
 
 def json_response(value: Any, *, status: int = 200) -> Response:

@@ -275,7 +275,10 @@ class TrainingLoop(abc.ABC):
         """
         if self.step and isinstance(self.run, RunFolder):
             folder = self.run.checkpoint(self.step)
-            self.read(folder)
+            try:
+                self.read(folder)
+            except CheckpointError as error:
+                raise CheckpointError(f"{error}; {self._remedy(folder)}") from None
             say(f"resuming after step {self.step:,} of {self.steps:,}: {folder}")
         if self.step and self.devices.workers > 1:
             variables = [*self.model.variables, *self.optimizer.variables]
@@ -287,6 +290,13 @@ class TrainingLoop(abc.ABC):
             return not (is_score and scores_again and row["step"] == self.step)
 
         self.history = self.run.rows(self.step, is_kept)
+
+    def _remedy(self, folder: Path) -> str:
+        """Return what to do about the last checkpoint if it is broken."""
+        before = [step for step in self.run.steps if step < self.step]
+        if before:
+            return f"delete {folder} to resume from step {max(before):,}"
+        return "there is no earlier checkpoint: start again with another output"
 
     def add_row(self, row: Row | None) -> None:
         """Add a row to the curves, unless it is `None`."""

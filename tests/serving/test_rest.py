@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 from collections.abc import Callable
 from typing import Any
 
@@ -247,6 +248,41 @@ def test_a_body_that_is_too_large_is_rejected(client: Client) -> None:
     status, _, answer = client.send("POST", "/v1/models/spam:predict", body)
     assert status == 413
     assert b"at most" in answer
+
+
+@pytest.mark.parametrize("path", ["/v1/models/spam:predict", "/v2/models/spam/infer"])
+def test_bodies_packed_with_gzip(client: Client, path: str) -> None:
+    body = b'{"instances": ["win cash now"]}'
+    if path.startswith("/v2"):
+        body = (
+            b'{"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", '
+            b'"data": ["win cash now"]}]}'
+        )
+
+    def send(packed: bytes, encoding: str = "gzip") -> tuple[int, bytes]:
+        headers = {"Content-Encoding": encoding}
+        status, _, answer = client.send("POST", path, packed, headers)
+        return status, answer
+
+    plain = send(body, "identity")
+    assert plain[0] == 200
+    assert send(gzip.compress(body)) == plain
+    assert send(gzip.compress(body[:9]) + gzip.compress(body[9:]), "x-gzip") == plain
+    bomb = gzip.compress(b" " * 300_000_000, compresslevel=9)
+    assert send(bomb)[0] == 413
+    for broken in (body, gzip.compress(body)[:-4], gzip.compress(body) + b"x"):
+        status, answer = send(broken)
+        assert status == 400 and b"must be gzip" in answer
+    status, answer = send(body, "br")
+    assert status == 415 and b"received 'br'" in answer
+
+
+def test_a_body_that_is_not_read_closes_the_connection(client: Client) -> None:
+    for path, status in (("/v1/models/spam", 405), ("/a/b", 404)):
+        found, headers, _ = client.send("POST", path, b"{}")
+        assert (found, headers.get("connection")) == (status, "close")
+    found, headers, _ = client.send("POST", "/v1/models/spam:predict", b"{}")
+    assert (found, headers.get("connection")) == (400, None)
 
 
 def test_each_request_gets_its_own_answers(client: Client, predict: Predict) -> None:

@@ -153,14 +153,35 @@ def locked_file(path: Path) -> Iterator[None]:
 def replaced_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; on success it is renamed to `path`.
 
-    An old file stays unchanged if writing fails.
+    An old file stays unchanged if writing fails. The temporary file exists and is
+    locked meanwhile; those that killed processes left for `path` are removed first.
     """
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+        with contextlib.suppress(OSError), open(left, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with _held(temporary):
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Create a file and hold its lock, where the file system has locks."""
+    while True:
+        handle = os.open(path, os.O_CREAT | os.O_WRONLY, 0o666)
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if os.fstat(handle).st_nlink:  # nobody removed it before it was locked
+                yield
+                return
+        finally:
+            os.close(handle)
 
 
 CONFIG = "config.json"  # required for a folder to be a model

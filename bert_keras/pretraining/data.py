@@ -69,6 +69,9 @@ def journal_of(
                 raise DataError(
                     "another process writes here: wait for it, or stop it", path=place
                 ) from None
+            except OSError:
+                if read_manifest(place) is None:
+                    raise  # otherwise nothing needs to be written
         yield Journal(place, job)
 
 
@@ -91,7 +94,8 @@ class Journal:
         self.manifest = read_manifest(self.folder)
         with writing(self.folder):
             for left in filter(is_partial, os.listdir(folder)):  # of a killed run
-                (folder / left).unlink()
+                with contextlib.suppress(OSError):  # if the folder is read-only
+                    (folder / left).unlink()
             if self.manifest is not None:
                 check_job(self.folder, self.manifest, self.job)
                 self._keep(self.manifest["shards"])
@@ -139,6 +143,8 @@ class Journal:
         check_none_left(self.folder, map(shard_name, self.shards), count)
         shards = [self.shards[number] for number in range(count)]
         manifest = {**self.job, **totals, "shards": shards}
+        if self.manifest == json.loads(json.dumps(manifest)):
+            return manifest
         path = self.folder / MANIFEST
         with writing(path):
             _replace(path, as_text(manifest))

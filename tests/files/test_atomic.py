@@ -26,6 +26,7 @@ from bert_keras.files.atomic import (
     check_output_place,
     check_replaceable,
     new_folder,
+    replaced_file,
     replaced_folder,
 )
 
@@ -253,6 +254,36 @@ def test_leftovers_of_a_killed_writer_are_removed_and_of_a_running_one_are_not(
     living.communicate("")
     assert living.returncode == 0
     assert sorted(os.listdir(tmp_path)) == [".out-mine", "out"]
+
+
+FILE_WRITER = """
+import sys
+from pathlib import Path
+from bert_keras.files.atomic import replaced_file
+
+with replaced_file(Path(sys.argv[1])) as temporary:
+    temporary.write_text("half")
+    print(temporary, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_killed_writer_of_a_file_is_cleared_and_a_running_one_is_not(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", FILE_WRITER, str(tmp_path / "vocab.txt")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    killed, living = (subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(2))
+    dead, alive = (Path(each.stdout.readline().strip()) for each in (killed, living))
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    assert dead.exists() and alive.exists()
+    with replaced_file(tmp_path / "vocab.txt") as temporary:
+        temporary.write_text("whole")
+        assert not dead.exists() and alive.exists()
+    living.communicate("\n")
+    assert living.returncode == 0
+    assert files_of(tmp_path) == {"vocab.txt": b"half"}
 
 
 def test_an_error_leaves_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import os
@@ -21,6 +22,7 @@ import tensorflow as tf
 from conftest import ROOT, VOCABULARY, files_of, refused
 
 from bert_keras.errors import DataError
+from bert_keras.pretraining import data as data_module
 from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.data import blocks_of, write_pretraining_data
 from bert_keras.pretraining.manifest import read_manifest
@@ -321,6 +323,21 @@ def test_a_stopped_run_resumes(tmp_path: Path) -> None:
     # Once more, when everything exists: nothing is written.
     write(folder, say=stop_after(1))
     assert files_of(folder) == files_of(tmp_path / "whole")
+
+
+def test_a_finished_folder_may_be_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a"
+    manifest = write(folder)
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(data_module, "locked_file", fail)
+    monkeypatch.setattr(data_module, "replaced_file", fail)
+    assert write(folder) == manifest
+    refused(lambda: write(tmp_path / "b"), "Read-only file system")
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:

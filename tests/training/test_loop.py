@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -119,9 +120,15 @@ def test_a_stopped_run_resumes_and_ends_with_the_same_result(
     names = sorted(path.name for path in (kept / "checkpoints").iterdir())
     assert names == ["step-000000020", "step-000000024", "step-000000030"]
     assert files_of(output) == stood
+    last = kept / "checkpoints" / names[-1]
+    state = last / training_loop.FILE
+    state.write_bytes(state.read_bytes()[:-9])
+    remedy = f"delete {last} to resume from step 24"
+    refused(lambda: run(output), "broken or truncated", remedy)
+    shutil.rmtree(last)
     capsys.readouterr()
     found = run(output)
-    assert "resuming after step 30 of 30" in capsys.readouterr().err
+    assert "resuming after step 24 of 30" in capsys.readouterr().err
     assert_same_model(found, whole)
     assert os.listdir(tmp_path) == ["model"]
     dev = [row for row in found.history if "dev_loss" in row]

@@ -8,6 +8,7 @@ model with an unknown op.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras.checkpoints.checkpoint import as_checkpoint_error
+from bert_keras.config import BertConfig
 from bert_keras.errors import (
     BertKerasError,
     CheckpointError,
@@ -253,6 +255,7 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
     @tf.function(input_signature=ids, autograph=False)
     def from_ids(*batch: Any) -> dict[str, tf.Tensor]:
         given = {spec.name: value for spec, value in zip(ids, batch, strict=True)}
+        given = _checked_ids(given, model.backbone.config)
         outputs = asked(given, training=False)
         if task.answers_ids:
             return task.answer(outputs, given)
@@ -260,6 +263,33 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
 
     functions = {name: from_texts(each) for name, each in task.signatures().items()}
     return {**functions, "ids": from_ids}
+
+
+_ASSERTION = re.compile(r"assertion failed: \[(.*?)\]")
+
+
+def rejection(error: Exception) -> str:
+    """Return the line with which a graph refused ids, or that it did."""
+    found = _ASSERTION.search(str(error))
+    return found[1] if found else "the model rejects these ids"
+
+
+def _checked_ids(batch: dict[str, Any], config: BertConfig) -> dict[str, Any]:
+    """Return a batch of ids that the graph refuses if one is out of range.
+
+    Keras takes a negative id as one counted from the end of the table.
+    """
+    sizes = {"token_ids": config.vocab_size, "segment_ids": config.type_vocab_size}
+    checks = []
+    for name in sizes.keys() & batch.keys():
+        ids, last = batch[name], sizes[name] - 1
+        is_known = tf.logical_and(ids >= 0, ids <= last)
+        first = tf.concat([tf.boolean_mask(ids, tf.logical_not(is_known)), [0]], 0)[0]
+        rule = f"`{name}` must be from 0 to {last}; received "
+        line = tf.strings.join([rule, tf.strings.as_string(first)])
+        checks.append(tf.debugging.Assert(tf.reduce_all(is_known), [line]))
+    with tf.control_dependencies(checks):
+        return {name: tf.identity(value) for name, value in batch.items()}
 
 
 def meta_graphs(folder: Path) -> list[Any]:

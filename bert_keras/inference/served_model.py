@@ -24,7 +24,13 @@ from bert_keras.errors import (
     shown,
 )
 from bert_keras.files.json_file import read_json
-from bert_keras.inference.export import FORMAT, meta_graphs, ops_of, refuse_unknown_ops
+from bert_keras.inference.export import (
+    FORMAT,
+    meta_graphs,
+    ops_of,
+    refuse_unknown_ops,
+    rejection,
+)
 from bert_keras.inference.folder import check_same_task, named_task
 from bert_keras.inference.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.tasks import named_or_given
@@ -104,7 +110,10 @@ class ServedModel:
     def __call__(self, batch: Mapping[str, Any], *, training: bool = False) -> Any:
         signature = self._signature("ids")
         names = signature.structured_input_signature[1]
-        outputs = signature(**{name: batch[name] for name in names})
+        try:
+            outputs = signature(**{name: batch[name] for name in names})
+        except tf.errors.InvalidArgumentError as error:
+            raise BertKerasError(f"{self._folder}: {rejection(error)}") from None
         if self._task.answers_ids:
             return types.SimpleNamespace(answers=outputs)  # for `measure`
         return outputs["logits"] if set(outputs) == {"logits"} else outputs

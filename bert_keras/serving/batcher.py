@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.inference.export import rejection
 from bert_keras.inference.predictor import joined
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.signatures import TRUNCATED, Answers, Parts, Row, Signature
@@ -273,7 +274,7 @@ class _Job:
     def fail(self, error: Exception) -> None:
         """Finish the request with an error."""
         if isinstance(error, tf.errors.InvalidArgumentError):
-            error = RequestError("the model rejects these ids")
+            error = RequestError(rejection(error))
         self._finish(lambda: self.future.set_exception(error))
 
     def _finish(self, end: Callable[[], Any]) -> None:

@@ -23,7 +23,7 @@ from bert_keras.data.holdout import (
 from bert_keras.data.memory import is_missing
 from bert_keras.data.table import as_columns
 from bert_keras.distribution.replicas import ReplicatedFit, replica_count
-from bert_keras.errors import ConfigError, received
+from bert_keras.errors import ConfigError, DataError, received, shown
 from bert_keras.model.encoder import (
     BatchModel,
     BertEncoder,
@@ -365,6 +365,17 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
         with label_errors():
             return super().fit(x, y, batch_size, sample_weight, shuffle=False, **kwargs)
 
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Answer like `keras.Model.predict`.
+
+        Raises:
+            ConfigError: `x` is no list of rows, or has none.
+            DataError: a row has no value.
+        """
+        if isinstance(x, str | list | tuple | np.ndarray):
+            check_rows(x, None, None)
+        return super().predict(x, *args, **kwargs)
+
     def evaluate(
         self,
         x: Any = None,
@@ -573,7 +584,8 @@ def _rows_of(leaf: Any) -> int:
 def check_rows(x: Any, y: Any, sample_weight: Any, *, of: str = "") -> None:
     """Raise ConfigError unless texts, targets and weights have the same rows, and some.
 
-    A row without a value is an error, too. `of` names what they are part of.
+    A row without a value, or with a value of another type than the first, is a
+    DataError. `of` names what they are part of.
     """
     if y is None and sample_weight is not None:
         raise ConfigError(f"`sample_weight`{of} must be None where `y` is None")
@@ -598,9 +610,14 @@ def check_rows(x: Any, y: Any, sample_weight: Any, *, of: str = "") -> None:
                 )
             for row, cell in enumerate(() if tf.is_tensor(leaf) else leaf):
                 if is_missing(cell):
-                    raise ConfigError(
+                    raise DataError(
                         f"`{name}`{of} must have a value in each row; row {row} has "
                         f"{cell}"
+                    )
+                if name == "x" and isinstance(cell, str) != isinstance(leaf[0], str):
+                    raise DataError(
+                        f"`x`{of} must hold one type of values; row {row} has "
+                        f"{shown(cell)}, row 0 {shown(leaf[0])}"
                     )
 
 

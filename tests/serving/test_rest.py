@@ -101,6 +101,19 @@ def test_ids_are_answered(client: Client, folders: Folders) -> None:
         assert near(found["outputs"]["probabilities"], texts["probabilities"])
 
 
+def test_ids_out_of_range_are_refused_in_the_graph(client: Client) -> None:
+    rows = {name: [[0, 1, 1]] for name in ("segment_ids", "padding_mask")}
+    for model in ("spam", "exported"):
+        for name, wrong in (("token_ids", -1), ("token_ids", 999), ("segment_ids", -1)):
+            inputs = {"token_ids": [[2, 5, 3]], **rows} | {name: [[2, wrong, 1]]}
+            inputs |= {} if name == "token_ids" else {name: [[0, wrong, 1]]}
+            asked = {"signature_name": "ids", "inputs": inputs}
+            status, found = client.post(f"/v1/models/{model}:predict", asked)
+            rule = f"`{name}` must be from 0 to "
+            assert status == 400 and found["error"].startswith(rule)
+            assert found["error"].endswith(f"; received {wrong}")
+
+
 def test_status_and_versions(client: Client) -> None:
     available = {
         "version": "1",
@@ -185,12 +198,12 @@ BAD_BODIES: dict[str, tuple[bytes, str]] = {
     "ids-out-of-range": (
         b'{"signature_name": "ids", "instances": [{"token_ids": [2, 100000, 3], '
         b'"segment_ids": [0, 0, 0], "padding_mask": [1, 1, 1]}]}',
-        "rejects",
+        "must be from 0 to",
     ),
     "ids-unequal": (
         b'{"signature_name": "ids", "instances": [{"token_ids": [2, 3, 3], '
         b'"segment_ids": [0, 0], "padding_mask": [1, 1, 1]}]}',
-        "rejects",
+        "must be from 0 to",
     ),
 }
 

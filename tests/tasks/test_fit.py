@@ -153,10 +153,18 @@ def test_rows_without_a_value(classifier: TaskModel, nothing: Any) -> None:
     texts, part = ["win a prize", nothing], "a value in each row; row 1 has"
     for x in (texts, np.array(texts, object)):
         refused(lambda x=x: classifier.fit(x, LABELS[:2]), "`x`", part, str(nothing))
+        refused(lambda x=x: classifier.predict(x), "`x`", part, str(nothing))
     refused(lambda: classifier.evaluate(TEXTS[:2], ["ham", nothing]), "`y`", part)
     held = (texts, LABELS[:2])
     action = lambda: classifier.fit(TEXTS, LABELS, validation_data=held)  # noqa: E731
     refused(action, "`x` of `validation_data`", part)
+
+
+def test_rows_of_two_types(classifier: TaskModel) -> None:
+    texts, part = ["win a prize", 3], "row 1 has 3, row 0 'win a prize'"
+    refused(lambda: classifier.predict(texts), "`x` must hold one type", part)
+    refused(lambda: classifier.fit(texts, LABELS[:2]), "`x` must hold one type", part)
+    refused(lambda: classifier.predict("win a prize"), "`x` must be a list")
 
 
 def test_a_task_that_draws_no_targets_needs_y(classifier: TaskModel) -> None:

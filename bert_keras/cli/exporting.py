@@ -97,6 +97,16 @@ def _check_export(options: argparse.Namespace) -> None:
         raise ConfigError("`--int8` needs `--calibrate FILE` for --format openvino")
     if options.calibrate is not None and not options.int8:
         raise ConfigError("`--calibrate` needs `--int8`")
+    if options.calibrate and options.dev and options.format == "onnx":
+        raise ConfigError(
+            "`--calibrate` is for int8 with --format openvino; received it beside "
+            "--dev for onnx, which is not calibrated"
+        )
+    if options.dev is not None and not options.int8 and options.precision == "float32":
+        raise ConfigError(
+            f"`--dev` needs `--int8` or a `--precision` of 16 bits, whose scores it "
+            f"compares with those of float32; received {options.dev}"
+        )
 
 
 def _export_to_engine(model: TaskModel, options: argparse.Namespace) -> None:

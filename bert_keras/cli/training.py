@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.arguments import (
@@ -33,7 +34,7 @@ from bert_keras.cli.options import (
 from bert_keras.errors import ConfigError
 from bert_keras.report.terminal import score_table
 from bert_keras.runs.environment import load_tensorflow
-from bert_keras.settings import GRIDS, RESUME
+from bert_keras.settings import GRIDS, HEADER, RESUME
 from bert_keras.tasks import TASKS, find_task, parse_settings
 from bert_keras.training.config import TrainConfig
 
@@ -141,12 +142,18 @@ def run_train(options: argparse.Namespace) -> None:
         train = functools.partial(several_runs.search_settings, grid=options.search)
     elif options.learning_curve:
         train = several_runs.train_sizes
+    tests = _tests(options)
+    train_and_dev = [
+        (options.train, options.target_file),
+        (options.dev, options.dev_target_file),
+    ]
+    _check_columns(options, [*train_and_dev, *tests.values()])
     result = train(
         task,
         encoder=options.encoder,
         train=_pairs(options.train, options.target_file),
         dev=_pairs(options.dev, options.dev_target_file),
-        test=_tests(options),
+        test={name: _pairs(*files) for name, files in tests.items()},
         columns=chosen_columns(options),
         header=options.header,
         bad_rows=options.bad_rows,
@@ -165,6 +172,23 @@ def run_train(options: argparse.Namespace) -> None:
     suggest_bfloat16(options, "trains 1.4 times as many examples per second")
 
 
+def _check_columns(
+    options: argparse.Namespace, files: Sequence[tuple[str | None, str | None]]
+) -> None:
+    """Raise ConfigError if columns are named, and all files are files of lines."""
+    if any(source is not None and target is None for source, target in files):
+        return
+    columns = chosen_columns(options)
+    given = [f"{role}={column}" for role, column in columns.items()]
+    if options.header != HEADER[0]:
+        given.append(f"header={options.header}")
+    if given:
+        raise ConfigError(
+            "a file beside `--target-file` has one text per line and no columns; "
+            f"received {', '.join(given)}"
+        )
+
+
 def _pairs(source: str | None, target: str | None) -> Any:
     """Return a file of rows, or the pairs of lines if that of the targets is given."""
     if target is None:
@@ -176,8 +200,8 @@ def _pairs(source: str | None, target: str | None) -> Any:
     return read_parallel(source, target)
 
 
-def _tests(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the test sets by name, as files of rows or pairs of lines."""
+def _tests(options: argparse.Namespace) -> dict[str, tuple[str, str | None]]:
+    """Return the file of each test set, by name, and that of its targets, if any."""
     files = named_tests(options.test)
     targets = options.test_target_file or [None] * len(files)
     if len(targets) != len(files):
@@ -186,7 +210,7 @@ def _tests(options: argparse.Namespace) -> dict[str, Any]:
             f"{len(targets)} for {len(files)}"
         )
     return {
-        name: _pairs(file, target)
+        name: (file, target)
         for (name, file), target in zip(files, targets, strict=True)
     }
 
@@ -255,6 +279,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
     from bert_keras.files.json_file import json_text
     from bert_keras.training.finetune import evaluate
 
+    _check_columns(options, [(options.file, options.target_file)])
     scores = evaluate(
         predictor_of(options),
         _pairs(options.file, options.target_file),

@@ -21,8 +21,7 @@ from bert_keras.errors import BertKerasError
 from bert_keras.scoring.intervals import wilson_interval
 
 SHARES = ("accuracy", "exact_match")  # scores that are a share of the rows
-# Scores from 0 to 1 and to 100 (the `f1` of SQuAD, too); the intervals of others, such
-# as a loss, have no ends.
+# Scores from 0 to 1, and to 100; the intervals of others, such as a loss, have no ends.
 _PERCENTAGES = frozenset(("bleu", "best_f1"))
 _FROM_ZERO = _PERCENTAGES | frozenset(
     ("f1", "micro_f1", "macro_f1", "mean_average_precision", "mrr")
@@ -79,6 +78,7 @@ def slice_scores(
     score: _Score,
     *,
     name: str,
+    most: float | None = None,
     seconds: float = math.inf,
 ) -> list[dict[str, Any]]:
     """Return the score of each slice and its 95% interval.
@@ -87,6 +87,7 @@ def slice_scores(
         slices: name to rows.
         score: returns the score of rows; NaN or a `BertKerasError` counts as none.
         name: name of the score; one of `SHARES` gets Wilson's interval.
+        most: the largest value of the score; by default it follows from the name.
         seconds: time for intervals; those that would take longer are left out.
 
     Returns:
@@ -102,7 +103,7 @@ def slice_scores(
         if value is not None and name in SHARES:
             ends = wilson_interval(value, len(rows))
         elif value is not None and took * _GROUPS <= seconds:
-            ends = _limited(jackknife_interval(score, rows, value), name, value)
+            ends = _limited(jackknife_interval(score, rows, value), name, value, most)
             seconds -= time.perf_counter() - start
         low, high = ends
         found.append(
@@ -128,13 +129,14 @@ def jackknife_interval(
     return value - half, value + half
 
 
-def _limited(ends: _Ends, name: str, value: float) -> _Ends:
+def _limited(ends: _Ends, name: str, value: float, most: float | None) -> _Ends:
     """Return an interval without what lies outside the range of the score."""
     low, high = ends
     if low is None or high is None or name not in _FROM_ZERO | _CORRELATIONS:
         return ends
     least = -1.0 if name in _CORRELATIONS else 0.0
-    most = 100.0 if value > 1 or name in _PERCENTAGES else 1.0
+    if most is None:
+        most = 100.0 if value > 1 or name in _PERCENTAGES else 1.0
     return max(low, least), min(high, most)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.errors import ConfigError, nearest, received
+from bert_keras.errors import ConfigError, nearest, received, shown
 from bert_keras.settings import check_type
 from bert_keras.tasks.catalog import TASKS
 
@@ -74,10 +74,20 @@ def name_of(task_class: type[Task]) -> str:
     return f"{task_class.__module__}:{task_class.__qualname__}"
 
 
-def check_settings(task: Task | type[Task], names: Iterable[str]) -> None:
-    """Raise ConfigError unless a task has settings of these names."""
+# A setting, the one that fits it on dev, and the value with which that one does not.
+_FITTED_BY = {"abstain_below": ("answered_accuracy", 0.0)}
+
+
+def check_settings(task: Task | type[Task], settings: Mapping[str, Any]) -> None:
+    """Raise ConfigError unless a task has these settings, and each has an effect."""
     known = setting_names(task)
-    for name in names:
+    for name, (fits, none) in _FITTED_BY.items():
+        if name in settings and settings.get(fits, none) != none:
+            raise ConfigError(
+                f"`{fits}` fits `{name}` on dev: give one of them; received "
+                f"{shown(settings[fits])} and {shown(settings[name])}"
+            )
+    for name in settings:
         if name not in known:
             raise ConfigError(
                 f"a setting of {task.name} must be one of {', '.join(known)}; "
@@ -111,4 +121,5 @@ def parse_settings(task: Task | type[Task], settings: Sequence[str]) -> dict[str
             found[name] = json.loads(value)
         except ValueError:
             found[name] = value  # a word
+    check_settings(task, found)
     return found

@@ -47,6 +47,7 @@ class TaskData(abc.ABC):
     Attributes:
         name: name of the task on the command line.
         best_score: the score that selects the best epoch; higher is better.
+        most_score: its largest value, if its name does not tell; see `slice_scores`.
         roles: roles of the texts that the model reads, in order. A property if it
             depends on the settings.
         columns: role to the default name of its column, labels included.
@@ -58,6 +59,7 @@ class TaskData(abc.ABC):
 
     name: ClassVar[str]
     best_score: ClassVar[str]
+    most_score: ClassVar[float | None] = None
     roles: tuple[str, ...] = ("text",)
     columns: ClassVar[Mapping[str, str]]
     optional_roles: ClassVar[tuple[str, ...]] = ()

@@ -103,7 +103,11 @@ def slices_of(
     found = {}
     for title, slices in ({ALL: {ALL: np.arange(count)}} | groups).items():
         found[title] = slice_scores(
-            slices, score, name=key, seconds=_INTERVAL_SECONDS / (1 + len(groups))
+            slices,
+            score,
+            name=key,
+            most=task.most_score,
+            seconds=_INTERVAL_SECONDS / (1 + len(groups)),
         )
     return found
 

@@ -124,12 +124,20 @@ def test_a_savedmodel_is_run_by_tensorflow(spam_export: Path) -> None:
         (["--int8"], ("`--int8`", "saved_model")),
         (["--format", "openvino", "--int8"], ("`--calibrate FILE`",)),
         (["--calibrate", "x.tsv"], ("`--calibrate` needs `--int8`",)),
+        (["--dev", "x.tsv"], ("`--dev` needs `--int8`", "x.tsv")),
+        (
+            ["--format", "onnx", "--int8", "--calibrate", "x.tsv", "--dev", "y.tsv"],
+            ("`--calibrate`", "not calibrated"),
+        ),
         (
             ["--format", "onnx", "--precision", "mixed_bfloat16"],
             ("`--precision`", "float32"),
         ),
     ],
-    ids=["int8 of litert", "int8 served", "no texts", "texts only", "precision"],
+    ids=[
+        *("int8 of litert", "int8 served", "no texts", "texts only"),
+        *("dev only", "texts for onnx", "precision"),
+    ],
 )
 def test_options_of_export_that_do_not_fit(
     options: list[str],

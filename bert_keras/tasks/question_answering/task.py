@@ -85,6 +85,8 @@ class QuestionAnswering(Confidence, Task):
         # A context without a token scores 1e9 for none.
         check_number("threshold", self.threshold, least=-1e10, most=1e10)
 
+    most_score = 100.0
+
     @property
     def best_score(self) -> str:  # type: ignore[override]
         return "best_f1" if self.no_answer else "f1"

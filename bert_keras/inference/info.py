@@ -1,9 +1,10 @@
-"""Describe a model folder, a checkpoint or a SavedModel: `describe`."""
+"""Describe a model folder, a checkpoint or an export: `describe`."""
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from bert_keras.runs.environment import load_tensorflow
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return facts about a model folder, checkpoint or SavedModel, as plain values.
+    """Return facts about a model folder, checkpoint or export, as plain values.
 
     Reads names, shapes and settings, but no weights; a SavedModel is not run.
 
@@ -30,6 +31,8 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     folder = Path(path)
     exported = find_saved_model(folder)
+    if exported is None and (folder / ANSWERS).is_file():
+        return _engine(folder)
     if exported is None:
         return _checkpoint(path)
     facts = _saved_model(exported)
@@ -68,6 +71,39 @@ def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     if checkpoint.unrecognized:
         facts["unrecognized"] = ", ".join(checkpoint.unrecognized)
     return facts
+
+
+def _engine(folder: Path) -> dict[str, Any]:
+    """Return the facts in `answers.json` of a model for an engine, and its size."""
+    place = folder / ANSWERS
+    record = read_json(place)
+    try:
+        facts = {
+            "kind": f"model for {record['engine']}",
+            "path": str(folder),
+            "engine": record["engine"],
+            "model": record["model"],
+            "precision": record["precision"],
+            "task": record["task"],
+            "inputs": ", ".join(map(_stored_spec, record["inputs"])),
+            "outputs": ", ".join(map(_stored_spec, record["outputs"])),
+            "max_length": record["max_length"],
+        }
+        if "classes" in record["settings"]:
+            facts["classes"] = ", ".join(record["settings"]["classes"])
+    except (KeyError, TypeError, AttributeError):
+        raise CheckpointError(
+            f"{place}: must be one that `export` wrote for an engine"
+        ) from None
+    size = sum(each.stat().st_size for each in folder.iterdir() if each.is_file())
+    facts["size"] = f"{size / 1e6:,.1f} MB"
+    return facts
+
+
+def _stored_spec(spec: Mapping[str, Any]) -> str:
+    """Return the description of a tensor in `answers.json`, as `_tensor` does."""
+    sizes = ("?" if size is None else str(size) for size in spec["shape"])
+    return f"{spec['name']} {spec['dtype']} [{', '.join(sizes)}]"
 
 
 def _saved_model(folder: Path) -> dict[str, Any]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
 
 from bert_keras.cli import parser
+from bert_keras.cli.main import main
 from bert_keras.cli.options import (
     add_options,
     config_of,
@@ -167,3 +169,24 @@ def test_a_switch_that_is_on_by_default_is_turned_off() -> None:
     assert "| `--no-card` | a switch | no | do not write a card |" in (
         options_table(Config)
     )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--source", "0"],
+        ["--header", "no"],
+        ["--column", "target=1"],
+        ["--target", "b"],
+    ],
+)
+def test_columns_of_files_of_lines_are_an_error(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = tmp_path / "a.txt"
+    lines.write_text("eins\n")
+    files = ["--train", str(lines), "--target-file", str(lines)]
+    argv = ["train", "translation", "--encoder", "x", *files, *options]
+    assert main([*argv, "--output", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "beside `--target-file` has one text per line and no columns" in line

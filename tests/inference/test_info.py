@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from conftest import SHARED, refused
 
+from bert_keras.inference.engine_export import export_to_engine
 from bert_keras.inference.info import describe
 from bert_keras.inference.model_folder import save_model
 from bert_keras.inference.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.task_model import TaskModel
 
 
 @pytest.fixture(scope="module")
@@ -120,3 +122,16 @@ def test_a_tokenizer_of_another_kind_is_named(
     facts = describe(folder)
     assert "BertJapaneseTokenizer" in facts["no tokenizer"]
     assert facts["hidden_size"] == 16
+
+
+def test_a_model_for_an_engine(spam_model: TaskModel, tmp_path: Path) -> None:
+    folder = export_to_engine(spam_model, tmp_path / "out", format="litert").folder
+    facts = describe(folder)
+    assert facts["kind"] == "model for litert" and facts["model"] == "model.tflite"
+    assert (facts["task"], facts["precision"]) == ("classification", "float32")
+    assert "token_ids int32 [?, ?]" in facts["inputs"]
+    assert facts["outputs"] == "output float32 [?, 3]"
+    assert facts["classes"] == ", ".join(spam_model.task.classes)
+    assert facts["size"].endswith(" MB")
+    (folder / "answers.json").write_text('{"engine": "litert"}')
+    refused(lambda: describe(folder), "answers.json", "for an engine")

@@ -13,6 +13,7 @@ from bert_keras.scoring.slices import (
     slice_scores,
     value_slices,
 )
+from bert_keras.tasks.question_answering.task import QuestionAnswering
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,15 @@ def test_intervals_end_where_the_score_ends(name, scale, least, most):
     )
     assert low < -scale and high > scale
     assert (found["low"], found["high"]) == (max(low, least), min(high, most))
+
+
+def test_a_low_score_in_percent_is_not_limited_to_one():
+    f1 = np.resize([0.0] * 49 + [30.0], 100)
+    (found,) = slice_scores(
+        {"all": np.arange(100)}, lambda rows: f1[rows].mean(), name="f1", most=100.0
+    )
+    assert found["f1"] == 0.6 and found["high"] > 1
+    assert QuestionAnswering.most_score == 100.0
 
 
 def test_what_is_not_defined_is_none():

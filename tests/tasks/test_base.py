@@ -14,7 +14,7 @@ from conftest import refused
 from bert_keras.data.class_names import class_names, sorted_names
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.pooling import TextPooling
-from bert_keras.tasks import TASKS, find_task
+from bert_keras.tasks import TASKS, check_settings, find_task, parse_settings
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.task_model import TaskModel
@@ -162,6 +162,15 @@ def test_a_setting_out_of_its_range_is_rejected(
     task(**settings)
     line = refused(lambda: task(**settings, **changes), f"`{next(iter(changes))}`")
     assert len(line) < 200
+
+
+def test_a_setting_that_another_one_fits_is_rejected() -> None:
+    given = ["abstain_below=0.5", "answered_accuracy=0.9"]
+    task = find_task("classification")
+    refused(lambda: parse_settings(task, given), "fits `abstain_below`", "0.9 and 0.5")
+    values = {"abstain_below": 0.5, "answered_accuracy": 0.9}
+    refused(lambda: check_settings(task, values), "`answered_accuracy` fits")
+    check_settings(task, {"abstain_below": 0.5, "answered_accuracy": 0.0})
 
 
 def test_a_simple_task_defines_five_methods() -> None:

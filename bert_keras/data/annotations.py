@@ -42,6 +42,8 @@ def plain_rows(path: str, rows: list[Row], selected: Collection[Any]) -> list[Ro
     }
     if not names:
         return rows
+    read = ", ".join(f"`{old}` as `{new}`" for old, new in names.items())
+    say_once(f"{path}: {read}, as annotation tools name them")
     return [(n, {**row, **_renamed(row, names)}) for n, row in rows]
 
 

@@ -73,10 +73,10 @@ def rows_of_file(path: str, table: Any) -> MemoryRows:
 def rows_in_memory(data: Any, *, name: str = "data") -> MemoryRows:
     """Return the rows of a table in memory, of any type in `ACCEPTED` except a path.
 
-    Class columns of `datasets` become class names. In a `tf.data.Dataset` the parts of
-    an element are columns; the parts of a tuple are `text`, or `text` and `text_pair`,
-    and `label`; elements whose parts all have a first dimension are batches. `name` is
-    the argument, for errors.
+    Class columns of `datasets`, also in a Parquet file, become class names. In a
+    `tf.data.Dataset` the parts of an element are columns; the parts of a tuple are
+    `text`, or `text` and `text_pair`, and `label`; elements whose parts all have a
+    first dimension are batches. `name` is the argument, for errors.
 
     Raises:
         ConfigError: `data` is something else.
@@ -165,7 +165,7 @@ def _table(data: Any, name: str) -> dict[str, list[Any]]:
         return _of_tensorflow(data, name)
     elif isinstance(getattr(data, "column_names", None), list):
         if hasattr(data, "to_pydict"):  # Arrow
-            return _unique(data.column_names, data.to_pydict())
+            return _named_classes(data, _unique(data.column_names, data.to_pydict()))
         if hasattr(data, "to_dict"):  # datasets
             return _named_classes(data, _unique(data.column_names, data.to_dict()))
     elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas, polars
@@ -232,15 +232,35 @@ def _named_classes(data: Any, table: dict[str, list[Any]]) -> dict[str, list[Any
         known = isinstance(cell, int) and 0 <= cell < len(classes)
         return classes[cell] if known else cell
 
-    features = getattr(data, "features", None) or {}
+    features = getattr(data, "features", None) or _features_of_arrow(data)
     for key, cells in table.items():
-        feature: Any = features.get(key)
-        while hasattr(feature, "feature"):  # of a list
-            feature = feature.feature
-        names = getattr(feature, "names", None)
-        if isinstance(names, list):
+        names = _class_names_of(features.get(key))
+        if names is not None:
             table[key] = [named(cell, names) for cell in cells]
     return table
+
+
+def _class_names_of(feature: Any) -> list[str] | None:
+    """Return the class names of a column of `datasets`, or of its items."""
+    if isinstance(feature, Mapping):  # as written into Arrow's schema
+        inside, names = feature.get("feature"), feature.get("names")
+    else:
+        inside, names = getattr(feature, "feature", None), getattr(feature, "names", 0)
+    if inside is not None:
+        return _class_names_of(inside)
+    return names if isinstance(names, list) else None
+
+
+def _features_of_arrow(data: Any) -> dict[str, Any]:
+    """Return the features that `datasets` writes into the schema of Arrow and Parquet
+    files, by column.
+    """
+    metadata = getattr(getattr(data, "schema", None), "metadata", None) or {}
+    try:
+        found = json.loads(metadata.get(b"huggingface") or b"{}")["info"]["features"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _of_tensorflow(data: Any, name: str) -> dict[str, list[Any]]:

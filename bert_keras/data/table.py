@@ -376,8 +376,8 @@ def _select_objects(path: str, rows: list[Row], chosen: Selection) -> Columns:
 
 def _dialect(path: str, text: str, chosen: Selection) -> tuple[str, str]:
     """Return format and delimiter of a table, whose header may name columns."""
-    has_header = chosen.header == "yes" or chosen.header == "auto" and chosen.names
-    return dialect_of(path, text, names=chosen.names, has_header=bool(has_header))
+    has_names = chosen.header != "no" and bool(chosen.names)
+    return dialect_of(path, text, names=chosen.names, has_header=has_names)
 
 
 def stream_columns(

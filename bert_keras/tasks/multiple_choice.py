@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.class_names import label_names
 from bert_keras.data.json_rows import json_cell, json_rows
 from bert_keras.data.memory import MemoryRows, Row, source_of
 from bert_keras.data.rows import ColumnNames, format_of, read_text, refuse_lines
@@ -183,7 +184,7 @@ class MultipleChoice(Confidence, Task):
         """Return the number of the right choice, int32 [N]; bad ones by line."""
         wrong, targets = [], []
         for row, (label, choices) in enumerate(
-            zip(columns["label"], columns["choices"], strict=True)
+            zip(label_names(columns["label"]), columns["choices"], strict=True)
         ):
             numbers = [str(number) for number in range(len(choices))]
             if len(choices) < 2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,23 @@ def test_a_large_file_is_read_in_parts(file: str) -> None:
     assert [len(part) for part in parts] == [5, 5, 2]
     assert [line for part in parts for line in part.lines] == list(range(1, 13))
     assert [text for part in parts for text in part["text"]] == [t for t, _ in ROWS]
+
+
+def test_names_of_classes_that_datasets_writes(tmp_path: Path) -> None:
+    classes = {"names": ["O", "B-x"], "_type": "ClassLabel"}
+    features = {"label": classes, "tags": {"feature": classes, "_type": "Sequence"}}
+    stored = {"huggingface": json.dumps({"info": {"features": features}})}
+    cells = {"text": ["a b", "c"], "label": [1, 0], "tags": [[1, 0], [1]]}
+    path = str(tmp_path / "a.parquet")
+    table = pyarrow.table(cells).replace_schema_metadata(stored)
+    parquet.write_table(table, path)
+    assert read_columns(path, ROLES)["label"] == ["B-x", "O"]
+    assert read_tagged(path, columns={"label": "tags"})["label"] == [
+        ["B-x", "O"],
+        ["B-x"],
+    ]
+    (part,) = stream_columns(path, ROLES)
+    assert part["label"] == as_columns(table)["label"] == ["B-x", "O"]
 
 
 def test_numbers_words_and_questions(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.arguments import (
     ASKED,
     MODEL,
     ROWS,
+    WHERE,
     add_batches,
     add_columns,
     add_header,
@@ -29,6 +30,9 @@ from bert_keras.cli.options import add_count, add_path, add_word, path
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
 from bert_keras.settings import COMBINATIONS, NAMED_LAYERS, POOLINGS
+
+if TYPE_CHECKING:
+    from bert_keras.data.table import Columns
 
 
 def add_predict(parser: argparse.ArgumentParser) -> None:
@@ -166,6 +170,7 @@ def run_features(options: argparse.Namespace) -> None:
         column=options.text,
         header=options.header,
         batch_size=options.batch_size,
+        skip_empty=options.skip_empty,
         combine=options.combine,
         pooling=options.pooling,
         **_embedder_settings(options),
@@ -183,6 +188,23 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     )
     add_count(parser, "top", 5, "number of texts to return per query")
     add_path(parser, "index", "FILE", "file that stores the vectors for reuse")
+    add_path(
+        parser,
+        "output",
+        "FILE",
+        "file to write: .jsonl or .csv; default: standard output",
+    )
+    parser.add_argument(
+        "--id",
+        metavar="COLUMN",
+        help=f"{WHERE} of the name of each text, which results have; default: id, if "
+        "there is one",
+    )
+    parser.add_argument(
+        "--with-text",
+        action="store_true",
+        help="add the texts of query and result",
+    )
     add_word(
         parser,
         "engine",
@@ -192,29 +214,53 @@ def add_search(parser: argparse.ArgumentParser) -> None:
 
 
 def run_search(options: argparse.Namespace) -> None:
-    from bert_keras.cli.answers import answers_to
+    from bert_keras.cli.answers import answers_to, check_answer_file
 
+    inputs = ("model", "file", "index")
+    check_answer_file(options.output, {name: getattr(options, name) for name in inputs})
     load_tensorflow()
-    from bert_keras.data.table import read_columns
     from bert_keras.inference.search import Search
 
-    columns = read_columns(options.file, {"text": options.text}, header=options.header)
+    columns = _documents(options)
     search = Search.of(
         options.model,
         columns["text"],
         lines=columns.lines,
+        ids=columns["id"] if "id" in columns else None,
         engine=options.engine,
         index=options.index,
         batch_size=options.batch_size,
         **_embedder_settings(options),
     )
-    piped = piped_lines()
+    piped, number = piped_lines(), 0
     queries = words(options.texts) or piped
-    with answers_to(None) as write:
+    with answers_to(options.output) as write:
         for batch in batches(queries, 32, bool if options.texts else piped.wait):
             for query, found in zip(batch, search(batch, top=options.top), strict=True):
+                number += 1
+                asked = {"query": number}
+                shown = asked | {"query_text": query} if options.with_text else asked
                 for row in found:
-                    write({"query": query, **row})
+                    text = {"text": row.pop("text")}
+                    write({**shown, **row, **(text if options.with_text else {})})
+
+
+def _documents(options: argparse.Namespace) -> Columns:
+    """Return the texts to search, with their names if the file has them."""
+    from bert_keras.data.table import read_columns
+    from bert_keras.inference.features import tell_empty
+
+    columns = read_columns(
+        options.file,
+        {"text": options.text, "id": options.id or "id"},
+        optional=[] if options.id else ["id"],
+        empty=["text", "id"] if options.skip_empty else ["id"],
+        nulls=["id"],
+        header=options.header,
+    )
+    found = columns.without_empty("text") if options.skip_empty else columns
+    tell_empty(len(columns) - len(found), len(columns))
+    return found
 
 
 def add_encoder_and_texts(parser: argparse.ArgumentParser) -> None:
@@ -223,6 +269,11 @@ def add_encoder_and_texts(parser: argparse.ArgumentParser) -> None:
     add("file", metavar="FILE", type=path, help=f"{ROWS} with the texts")
     add_text_column(parser, default="text")
     add_header(parser)
+    parser.add_argument(
+        "--skip-empty",
+        action="store_true",
+        help="leave out rows with an empty text, and count them",
+    )
     add_count(
         parser,
         "max_length",

@@ -103,6 +103,11 @@ class Columns:
         }
         return Columns(self.path, cells, [self.lines[row] for row in chosen])
 
+    def without_empty(self, role: str) -> Columns:
+        """Return the rows whose cell of a role is not blank."""
+        cells = enumerate(self[role])
+        return self.take(row for row, cell in cells if cell.strip())
+
     def select(self, roles: Mapping[str, str | int]) -> Columns:
         """Return some of the columns under new roles."""
         cells = {role: self[str(column)] for role, column in roles.items()}
@@ -385,6 +390,7 @@ def stream_columns(
     columns: ColumnNames,
     *,
     header: str = "auto",
+    empty: Sequence[str] = (),
     rows_at_once: int = 1024,
 ) -> Iterator[Columns]:
     """Yield what `read_columns` returns in parts, for files larger than memory.
@@ -394,7 +400,7 @@ def stream_columns(
     optional.
     """
     place = os.fspath(path)
-    chosen = selection_of(columns, header=header)
+    chosen = selection_of(columns, empty=empty, header=header)
     if is_parquet(place):
         yield from _stream_parquet(place, chosen, rows_at_once)
         return

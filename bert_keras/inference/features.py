@@ -3,10 +3,10 @@
 The file is written under a temporary name and renamed when complete. Parquet is
 streamed: one row per text with `line`, `text` and `embedding`, or, for tokens,
 `tokens`, `starts`, `ends` and `embeddings`, lists of equal length. npz, for data that
-fits in memory, holds arrays for `numpy.load`: `embeddings` float32 [N, D] and `lines`
-int64 [N]; for tokens `embeddings` float32 [M, D], `tokens` string [M], `starts` and
-`ends` int32 [M], `row_splits` int64 [N + 1] (the tokens of text i are at row_splits[i]
-to row_splits[i + 1] - 1) and `lines`.
+fits in memory, holds arrays for `numpy.load`, see `vector_file`: `embeddings` float32
+[N, D] and `lines` int64 [N]; for tokens `embeddings` float32 [M, D], `tokens` string
+[M], `starts` and `ends` int32 [M], `row_splits` int64 [N + 1] (the tokens of text i are
+at row_splits[i] to row_splits[i + 1] - 1) and `lines`.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3.
 """
@@ -31,9 +31,10 @@ from bert_keras.errors import ConfigError, DataError, needs, reason_of
 from bert_keras.files.atomic import check_output_place, new_folder
 from bert_keras.inference.embedder import Source, load_embedder
 from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.vector_file import TextsHash, entries_of
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.pooling import unit_vectors
-from bert_keras.runs.progress import Progress, report
+from bert_keras.runs.progress import Progress, report, say
 from bert_keras.settings import check_choice
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.text.packing import join, unpack
@@ -127,6 +128,7 @@ class _Npz:
         self._path = folder / "whole"
         self._parts: dict[str, list[np.ndarray]] = {}
         self._bytes = 0
+        self._texts = TextsHash()
 
     def add(self, part: Part) -> None:
         """Keep the next part."""
@@ -135,6 +137,7 @@ class _Npz:
             self._keep(row_splits=np.asarray(arrays.pop("counts"), np.int64))
             self._keep(**arrays)
         self._keep(embeddings=part.embeddings, lines=np.asarray(part.lines, np.int64))
+        self._texts.add(part.texts)
 
     def _keep(self, **arrays: np.ndarray) -> None:
         for name, values in arrays.items():
@@ -151,11 +154,12 @@ class _Npz:
         if not whole:
             return
         names = list(self._parts)
+        arrays: dict[str, Any]
         arrays = {name: np.concatenate(self._parts.pop(name)) for name in names}
         if "row_splits" in arrays:  # so far the token count of each text
             arrays["row_splits"] = np.cumsum([0, *arrays["row_splits"]], dtype=np.int64)
         with open(self._path, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+            np.savez(file, **arrays, **entries_of(str(self._texts)))
 
 
 def _most_bytes() -> int:
@@ -268,6 +272,7 @@ def write_features(
     column: str | int = "text",
     header: str = "auto",
     batch_size: int = 32,
+    skip_empty: bool = False,
     **settings: Any,
 ) -> int:
     """Write the features of the texts of a file; return the number of texts.
@@ -284,6 +289,8 @@ def write_features(
         column: the column of the texts, by name or by number from 0.
         header: as in `read_columns`.
         batch_size: texts computed at once.
+        skip_empty: whether rows with an empty text are left out, with a message, rather
+            than an error.
         **settings: those of `load_embedder`: `layers`, `combine`, `pooling`,
             `normalize`, `max_length`, `precision`.
 
@@ -296,7 +303,11 @@ def write_features(
     if level == "token" and settings.get("pooling") is not None:
         raise ConfigError("`pooling` is of a text's vector: leave it out for tokens")
     parts = stream_columns(
-        file, {"text": column}, header=header, rows_at_once=_BATCHES[level] * batch_size
+        file,
+        {"text": column},
+        header=header,
+        empty=["text"] if skip_empty else [],
+        rows_at_once=_BATCHES[level] * batch_size,
     )
     first = next(parts)  # an unreadable file fails before the model is loaded
     kind: type[Embedding] = Embedding
@@ -305,12 +316,22 @@ def write_features(
         settings["normalize"] = bool(normalize)  # a folder's setting is for whole texts
     predictor, counts = load_embedder(source, kind=kind, **settings), Truncation()
     with feature_writer(output) as writer, Progress("vectors", unit="texts") as shown:
-        for part in itertools.chain([first], parts):
+        rows = 0
+        for given in itertools.chain([first], parts):
+            part = given.without_empty("text") if skip_empty else given
+            rows += len(given)
             _write_part(writer, predictor, part, batch_size, counts)
             shown.add(len(part))
+    tell_empty(rows - shown.done, rows)
     predictor.tell_truncated(counts)
     report(shown.line())
     return shown.done
+
+
+def tell_empty(empty: int, rows: int) -> None:
+    """Report the number of empty texts that are left out, if there are any."""
+    if empty:
+        say(f"{empty:,} of {rows:,} texts are empty and left out")
 
 
 def _write_part(

@@ -22,7 +22,9 @@ from bert_keras.runs.environment import load_tensorflow
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return facts about a model folder, checkpoint or export, as plain values.
+    """Return facts about a model folder, checkpoint, export or index of vectors.
+
+    They are plain values. An index is an npz file that `search` or `features` wrote.
 
     Reads names, shapes and settings, but no weights; a SavedModel is not run.
 
@@ -30,6 +32,10 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         CheckpointError: the path holds none of these, or it is broken.
     """
     folder = Path(path)
+    if folder.suffix == ".npz" and folder.is_file():
+        from bert_keras.inference.vector_file import describe_vectors
+
+        return describe_vectors(path)
     exported = find_saved_model(folder)
     if exported is None and (folder / ANSWERS).is_file():
         return _engine(folder)

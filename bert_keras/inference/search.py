@@ -6,11 +6,8 @@ Source: Reimers and Gurevych 2019 (arXiv:1908.10084); Malkov and Yashunin 2016
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import json
 import os
-import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,12 +24,12 @@ from bert_keras.inference.embedder import (
     with_prompt,
 )
 from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.vector_file import TextsHash, entries_of, read_vectors
 from bert_keras.runs.progress import say
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import check_choice, check_whole_number
 
 ENGINES = ("exact", "faiss")
-_FORMAT = 1
 _TEXTS_AT_ONCE = 1024  # texts scored at once, in addition to the best ones
 _LINKS = 32  # per text in faiss's graph
 _SAME = 1e-2  # vectors of the same text differ by less, whatever the precision
@@ -47,6 +44,7 @@ class Search:
         texts: N strings, see `data.items.as_items`.
         vectors: their vectors, float [N, D]; of any norm except 0.
         lines: their line numbers in the file; 1, 2 … by default.
+        ids: their names, which results then have too.
         engine: `exact` compares with every text in NumPy; `faiss` searches an HNSW
             graph, which is faster for very many texts but may miss some.
         graph: faiss's graph of these vectors, if it already exists.
@@ -68,6 +66,7 @@ class Search:
         vectors: Any,
         *,
         lines: Sequence[int] | None = None,
+        ids: Sequence[str] | None = None,
         engine: str = "exact",
         graph: Any = None,
     ) -> None:
@@ -82,11 +81,13 @@ class Search:
             )
         self.vectors = unit_rows(vectors)
         self.lines = list(range(1, count + 1) if lines is None else lines)
-        if len(self.lines) != count:
-            raise DataError(
-                "`lines` must be one for each text; received "
-                f"{len(self.lines)} lines and {count} texts"
-            )
+        self.ids = None if ids is None else list(ids)
+        for name, each in (("lines", self.lines), ("ids", self.ids)):
+            if each is not None and len(each) != count:
+                raise DataError(
+                    f"`{name}` must be one for each text; received {len(each)} {name} "
+                    f"and {count} texts"
+                )
         self.graph = graph
         if engine == "faiss" and graph is None:
             self.graph = _new_graph(self.vectors)
@@ -98,6 +99,7 @@ class Search:
         texts: Iterable[str],
         *,
         lines: Sequence[int] | None = None,
+        ids: Sequence[str] | None = None,
         engine: str = "exact",
         index: str | os.PathLike[str] | None = None,
         batch_size: int = 32,
@@ -107,9 +109,10 @@ class Search:
 
         Args:
             source: a model, as in `load_embedder`.
-            texts, lines, engine: as above.
-            index: a file for the vectors, and for faiss's graph. It is reused if it
-                matches these texts and this model; otherwise it is written.
+            texts, lines, ids, engine: as above.
+            index: a file for the vectors, and for faiss's graph, or one that `features`
+                wrote. It is reused if it matches these texts and this model; otherwise
+                it is written.
             batch_size: texts computed at once.
             **settings: those of `load_embedder`.
 
@@ -129,9 +132,17 @@ class Search:
         graph = None
         if engine == "faiss" and packed is not None:
             graph = _faiss().deserialize_index(packed)
-        made = cls(predictor, texts, vectors, lines=lines, engine=engine, graph=graph)
+        made = cls(
+            predictor,
+            texts,
+            vectors,
+            lines=lines,
+            ids=ids,
+            engine=engine,
+            graph=graph,
+        )
         if index is not None and (stored is None or made.graph is not graph):
-            _write_index(Path(index), vectors, texts, made.graph)
+            _write_index(Path(index), vectors, texts, made.lines, made.graph)
         return made
 
     def __call__(
@@ -144,7 +155,8 @@ class Search:
             top: maximum texts per query.
 
         Returns:
-            Q lists of dicts: `rank` from 1, `score` (cosine, -1 to 1), `text`, `line`.
+            Q lists of dicts: `rank` from 1, `score` (cosine, -1 to 1), `text`, `line`
+            and, if there are names, `id`.
         """
         check_whole_number("top", top, least=1)
         queries = as_strings(queries, name="queries")
@@ -160,6 +172,7 @@ class Search:
                     "score": float(score),
                     "text": self.texts[row],
                     "line": self.lines[row],
+                    **({} if self.ids is None else {"id": self.ids[row]}),
                 }
                 for rank, (row, score) in enumerate(zip(rows, scores, strict=True), 1)
                 if row >= 0  # faiss pads with -1
@@ -230,17 +243,17 @@ def _new_graph(vectors: np.ndarray) -> Any:
     return graph
 
 
-def _mark(texts: Sequence[str]) -> str:
-    """Return a hash of these texts in this order."""
-    text = json.dumps(list(texts)).encode()
-    return hashlib.sha256(text).hexdigest()
-
-
 def _write_index(
-    path: Path, vectors: np.ndarray, texts: Sequence[str], graph: Any
+    path: Path,
+    vectors: np.ndarray,
+    texts: Sequence[str],
+    lines: Sequence[int],
+    graph: Any,
 ) -> None:
-    arrays: dict[str, Any] = {"format": _FORMAT, "texts": _mark(texts)}
-    arrays["vectors"] = vectors
+    mark = TextsHash()
+    mark.add(texts)
+    arrays: dict[str, Any] = entries_of(str(mark))
+    arrays |= {"embeddings": vectors, "lines": np.asarray(lines, np.int64)}
     if graph is not None:
         arrays["graph"] = _faiss().serialize_index(graph)
     try:
@@ -263,16 +276,14 @@ def _read_index(
         if not os.path.isdir(os.path.dirname(os.path.realpath(path))):
             raise DataError("cannot be written: no such folder", path=path)
         return None
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            if int(stored["format"]) != _FORMAT:
-                raise KeyError
-            mark, vectors = str(stored["texts"]), stored["vectors"]
-            graph = stored["graph"] if "graph" in stored else None
-    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile):
-        raise DataError("must be an index that `search` wrote", path=path) from None
+    stored = read_vectors(path)
+    vectors = stored.vectors
     width = predictor.model.outputs[0].shape[-1]
-    if mark != _mark(texts) or vectors.shape != (len(texts), width):
+    matches = stored.is_of(texts) and vectors.shape[1] == width
+    if not matches and not stored.texts:  # never a file of `search`
+        message = "are the vectors of other texts or another model: name another index"
+        raise DataError(message, path=path)
+    if not matches:
         say(f"{path}: belongs to other texts or another model: rebuilt")
         return None
     # If the model is the same, the vectors of the first, middle and last text agree.
@@ -281,4 +292,4 @@ def _read_index(
     if np.abs(unit_rows(probe) - unit_rows(vectors[rows])).max() > _SAME:
         say(f"{path}: belongs to another model: rebuilt")
         return None
-    return vectors, graph
+    return vectors, stored.graph

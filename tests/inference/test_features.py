@@ -45,7 +45,7 @@ def test_vectors_of_texts(encoder_folder: Path, file: Path, tmp_path: Path) -> N
     assert write_features(encoder_folder, file, output, **SETTINGS) == len(TEXTS)
     assert list(files_of(tmp_path)) == ["texts.npz"]  # nothing is left next to it
     with np.load(output, allow_pickle=False) as found:
-        assert sorted(found) == ["embeddings", "lines"]
+        assert sorted(found) == ["embeddings", "format", "lines", "texts"]
         assert found["lines"].tolist() == list(range(2, len(TEXTS) + 2))
         assert found["embeddings"].dtype == np.float32
         wanted = embed(encoder_folder, TEXTS, max_length=9)

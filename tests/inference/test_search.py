@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,20 @@ def test_an_index_is_reused(
     (again,) = Search.of(predictor, TEXTS, index=index)(["six"])
     assert [row["text"] for row in again] == [row["text"] for row in first]
     assert asked == [3, 1]  # a probe of three texts, and the query
+
+
+def test_an_index_of_an_earlier_version_is_read(
+    predictor: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vectors, index = embed(predictor, TEXTS), tmp_path / "index.npz"
+    mark = hashlib.sha256(json.dumps(TEXTS).encode()).hexdigest()
+    np.savez(index, format=1, texts=mark, vectors=vectors)
+    Search.of(predictor, TEXTS, index=index)
+    np.savez(index, embeddings=vectors, lines=np.arange(len(TEXTS)))  # of `features`
+    Search.of(predictor, TEXTS, index=index)
+    assert "rebuilt" not in capsys.readouterr().err
+    action = lambda: Search.of(predictor, TEXTS[:5], index=index)  # noqa: E731
+    refused(action, "vectors of other texts", "another index")
 
 
 def test_an_index_of_other_texts_is_rebuilt(

@@ -63,6 +63,8 @@ def unread_weights(folder: Path) -> str:
 
 def unread_file(path: Path) -> str:
     """Return `, KIND: what to do` for one file of weights, or an empty string."""
+    if path.suffix in (".safetensors", ".bin", ".h5", ".index", ".json"):
+        return ": give its folder"
     for pattern, kind in _KINDS.items():
         if path.match(pattern):
             return f", {kind}"

@@ -167,6 +167,15 @@ def chosen_columns(options: argparse.Namespace) -> dict[str, str]:
     return found
 
 
+def refuse_columns(options: argparse.Namespace, why: str) -> None:
+    """Raise ConfigError, with the reason, if columns are named and no table is read."""
+    given = [f"{role}={name}" for role, name in chosen_columns(options).items()]
+    if options.header != HEADER[0]:
+        given.append(f"header={options.header}")
+    if given:
+        raise ConfigError(f"{why}; received {', '.join(given)}")
+
+
 def with_settings(
     model: TaskModel | ServedModel | EngineModel, options: argparse.Namespace
 ) -> Task:

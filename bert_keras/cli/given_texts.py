@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from bert_keras.cli.arguments import chosen_columns
+from bert_keras.cli.arguments import chosen_columns, refuse_columns
 from bert_keras.errors import ConfigError, DataError, NoRowsError
 from bert_keras.runs.progress import say
 
@@ -47,6 +47,8 @@ def given_texts(
     keeps = getattr(options, "on_empty", "error") == "null"  # of `predict` alone
     if options.texts and options.input:
         raise ConfigError("`TEXT` and `--input` cannot both be given")
+    if not options.input:
+        refuse_columns(options, "columns are those of `--input`, which is not given")
     if options.texts:
         items = _row_words(words(options.texts), task)
     elif options.input:

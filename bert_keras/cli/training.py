@@ -20,6 +20,7 @@ from bert_keras.cli.arguments import (
     add_target_file,
     chosen_columns,
     predictor_of,
+    refuse_columns,
     suggest_bfloat16,
 )
 from bert_keras.cli.options import (
@@ -34,7 +35,7 @@ from bert_keras.cli.options import (
 from bert_keras.errors import ConfigError
 from bert_keras.report.terminal import score_table
 from bert_keras.runs.environment import load_tensorflow
-from bert_keras.settings import GRIDS, HEADER, RESUME
+from bert_keras.settings import GRIDS, RESUME
 from bert_keras.tasks import TASKS, find_task, parse_settings
 from bert_keras.training.config import TrainConfig
 
@@ -133,6 +134,11 @@ def run_train(options: argparse.Namespace) -> None:
         **parse_settings(task, options.settings),
         **_decoder_settings(task, options),
     }
+    if options.dev is not None and "dev_share" in vars(options):
+        raise ConfigError(
+            "`--dev-share` holds out training rows where there is no `--dev`: give "
+            f"one of them; received {options.dev_share} and {options.dev}"
+        )
     config = config_of(options, TrainConfig)
     train: Any = training.train
     if options.seeds > 1:
@@ -178,15 +184,9 @@ def _check_columns(
     """Raise ConfigError if columns are named, and all files are files of lines."""
     if any(source is not None and target is None for source, target in files):
         return
-    columns = chosen_columns(options)
-    given = [f"{role}={column}" for role, column in columns.items()]
-    if options.header != HEADER[0]:
-        given.append(f"header={options.header}")
-    if given:
-        raise ConfigError(
-            "a file beside `--target-file` has one text per line and no columns; "
-            f"received {', '.join(given)}"
-        )
+    refuse_columns(
+        options, "a file beside `--target-file` has one text per line and no columns"
+    )
 
 
 def _pairs(source: str | None, target: str | None) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 from bert_keras.errors import DataError, NoRowsError, needs, reason_of
 from bert_keras.files.filesystems import is_remote, opened
+from bert_keras.files.lfs import check_no_pointer
 
 ENDING = ".parquet"
 
@@ -71,5 +72,7 @@ def _parquet(path: str) -> Iterator[Any]:
     try:
         yield parquet
     except (arrow_error, OSError) as error:
+        if not is_remote(path):
+            check_no_pointer(path, error=DataError)
         message = f"cannot be read: {reason_of(error)}"
         raise DataError(message, path=path) from None

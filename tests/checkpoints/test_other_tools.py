@@ -20,6 +20,7 @@ from safetensors.numpy import load_file, save_file
 from bert_keras.checkpoints import formats, names, read_checkpoint, resolve
 from bert_keras.errors import DataError
 from bert_keras.files.lfs import POINTER
+from bert_keras.files.parquet import read_table
 from bert_keras.files.streams import text_of
 from bert_keras.inference.info import describe
 from bert_keras.inference.model_folder import load_model
@@ -218,7 +219,10 @@ def test_weights_that_are_not_read_are_named(
     refused(lambda: read_checkpoint(folder), file, part)
     (folder / "config.json").unlink()
     refused(lambda: read_checkpoint(folder), file, part)
-    if "/" not in file and not file.endswith(".json"):
+    refused(lambda: resolve(folder / "vocab.txt"), "is a file")
+    if file.endswith("safetensors"):
+        refused(lambda: resolve(folder / file), "is a file: give its folder")
+    elif "/" not in file and not file.endswith(".json"):
         refused(lambda: resolve(folder / file), "is a file", part)
 
 
@@ -251,11 +255,12 @@ def test_pointers_of_git_lfs(spam_folder: Path, tmp_path: Path, file: str) -> No
     refused(opened, file, "Git LFS", "git lfs pull")
 
 
-def test_a_pointer_of_git_lfs_in_place_of_data(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_pointer_of_git_lfs_in_place_of_data(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"rows.{ending}"
     path.write_bytes(POINTER + b"v1\n")
     with pytest.raises(DataError, match="git lfs pull"):
-        text_of(str(path))
+        (read_table if ending == "parquet" else text_of)(str(path))
 
 
 def test_first_names_of_models_lead_to_the_hub() -> None:

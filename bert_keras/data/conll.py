@@ -18,7 +18,13 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from bert_keras.data.rows import ColumnNames, ending_of, refuse_lines
+from bert_keras.data.rows import (
+    ColumnNames,
+    ending_of,
+    good_rows,
+    refuse_lines,
+    repeated_headers,
+)
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError, NoRowsError
 
@@ -54,7 +60,14 @@ class Sentences(NamedTuple):
         return len(self.rows[0][0][1])
 
 
-def read_conll(path: str, text: str, chosen: ColumnNames, header: str) -> Columns:
+def read_conll(
+    path: str,
+    text: str,
+    chosen: ColumnNames,
+    header: str,
+    *,
+    bad_rows: str = "error",
+) -> Columns:
     """Return the words of each sentence and, unless `label` is None, their tags.
 
     Args:
@@ -63,6 +76,7 @@ def read_conll(path: str, text: str, chosen: ColumnNames, header: str) -> Column
         chosen: `text` and `label` to the number, from 0, of a column; in CoNLL-U also
             to its name. A label of `None` is not read.
         header: `yes` skips the first line.
+        bad_rows: `skip` leaves out sentences with a bad line, and a note counts them.
     """
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     if header == "yes":
@@ -73,11 +87,15 @@ def read_conll(path: str, text: str, chosen: ColumnNames, header: str) -> Column
     places = _places(path, chosen, found)
     if header == "auto":
         _refuse_header(path, found.rows[0][0], places)
-    return columns_of(path, found.rows, places)
+    return columns_of(path, found.rows, places, bad_rows=bad_rows)
 
 
 def columns_of(
-    path: str, sentences: list[list[Line]], places: dict[str, int]
+    path: str,
+    sentences: list[list[Line]],
+    places: dict[str, int],
+    *,
+    bad_rows: str = "error",
 ) -> Columns:
     """Return the words and tags at some places of the lines of sentences."""
     width = len(sentences[0][0][1])
@@ -90,13 +108,35 @@ def columns_of(
             problems.append((number, "the word is empty"))
         elif "label" in places and not cells[places["label"]]:
             problems.append((number, "the tag is empty"))
-    refuse_lines(path, problems)
+    lines = [[number for number, _ in sentence] for sentence in sentences]
+    kept = good_sentences(path, lines, problems, bad_rows=bad_rows)
+    sentences = [sentences[row] for row in kept]
     found: dict[str, list[Any]] = {
         role: [[cells[place] for _, cells in sentence] for sentence in sentences]
         for role, place in places.items()
     }
     found[WORD_LINES] = [[number for number, _ in sentence] for sentence in sentences]
     return Columns(path, found, [sentence[0][0] for sentence in sentences])
+
+
+def good_sentences(
+    path: str,
+    lines: Sequence[Sequence[int]],
+    problems: Sequence[tuple[int, str]],
+    *,
+    bad_rows: str,
+) -> list[int]:
+    """Return the sentences without a problem, by index from 0; see `good_rows`.
+
+    `lines` are those of the words of each sentence.
+    """
+    if bad_rows == "skip":
+        first = {line: words[0] for words in lines for line in words}
+        problems = [(first[line], reason) for line, reason in problems]
+        rows = [(words[0], words) for words in lines]
+        return good_rows(path, rows, problems, bad_rows=bad_rows)
+    refuse_lines(path, problems)
+    return list(range(len(lines)))
 
 
 def is_word_table(names: Sequence[str]) -> bool:
@@ -106,7 +146,12 @@ def is_word_table(names: Sequence[str]) -> bool:
 
 
 def read_word_table(
-    path: str, header: Sequence[str], rows: list[Line], chosen: ColumnNames
+    path: str,
+    header: Sequence[str],
+    rows: list[Line],
+    chosen: ColumnNames,
+    *,
+    bad_rows: str = "error",
 ) -> Columns:
     """Return the sentences of a table with one word a row.
 
@@ -116,6 +161,7 @@ def read_word_table(
     Raises:
         DataError: a column is missing, or a word or a tag is empty.
     """
+    refuse_lines(path, repeated_headers(header, rows))
     plain = [_plain(name) for name in header]
     places = {}
     for role, known in (("text", WORD_NAMES), ("label", TAG_NAMES)):
@@ -140,7 +186,7 @@ def read_word_table(
         sentences[-1].append((number, [cell.strip() for cell in cells]))
     if not sentences:
         raise NoRowsError("holds a header but no rows", path=path)
-    return columns_of(path, sentences, places)
+    return columns_of(path, sentences, places, bad_rows=bad_rows)
 
 
 def _plain(name: str) -> str:

@@ -10,7 +10,14 @@ from typing import Any
 from bert_keras.data.annotations import plain_rows
 from bert_keras.data.json_rows import json_rows, list_in
 from bert_keras.data.memory import MemoryRows, Row
-from bert_keras.data.rows import dialect_of, format_of, read_text, table_rows
+from bert_keras.data.rows import (
+    dialect_of,
+    format_of,
+    read_text,
+    refuse_lines,
+    repeated_headers,
+    table_rows,
+)
 from bert_keras.errors import DataError, NoRowsError
 
 
@@ -36,8 +43,10 @@ def objects_of(
         return source, plain_rows(source, json_rows(source, text), selected)
     lines = table_rows(source, text, dialect_of(source, text))
     header = [cell.strip() for cell in next(lines)[1]]
+    found = list(lines)
+    refuse_lines(source, repeated_headers(header, found) if len(header) > 1 else [])
     rows: list[Row] = []
-    for number, cells in lines:
+    for number, cells in found:
         if len(cells) != len(header):
             message = f"has {len(cells)} columns where the header has {len(header)}"
             raise DataError(message, path=source, line=number)

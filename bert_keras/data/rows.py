@@ -360,6 +360,19 @@ def quote(name: str | int) -> str:
     return f"`{name if len(name) <= 40 else name[:39] + '…'}`"
 
 
+def repeated_headers(
+    header: Sequence[str], data: Iterable[tuple[int, list[str]]]
+) -> list[tuple[int, str]]:
+    """Return the rows that are headers again: of a file put behind another."""
+    names = set(header)
+    reason = "is a header again, as where two files were put together: remove it"
+    return [
+        (line, reason)
+        for line, row in data
+        if row and row[0].strip() in names and {cell.strip() for cell in row} == names
+    ]
+
+
 def refuse_hidden_header(path: str, cells: dict[str, list[str]]) -> None:
     """Raise if row 0 looks like a header: a known name, or text above numbers only."""
     for role, (first, *rest) in cells.items():

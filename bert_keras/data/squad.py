@@ -31,7 +31,9 @@ _ROLES = ("id", "question", "context", "answers")
 _KEYS = {"paragraphs", "qas"}  # of SQuAD's articles and paragraphs
 
 
-def read_squad(path: Any, *, columns: ColumnNames | None = None) -> Columns:
+def read_squad(
+    path: Any, *, columns: ColumnNames | None = None, bad_rows: str = "error"
+) -> Columns:
     """Return the questions of a SQuAD file, one per row, in their order.
 
     Args:
@@ -40,6 +42,7 @@ def read_squad(path: Any, *, columns: ColumnNames | None = None) -> Columns:
             texts and starts; or there are columns of a text (`answer_text`, `answer`)
             and of `answer_start`.
         columns: of rows: role (`id`, `question`, `context`, `answers`) to column.
+        bad_rows: `skip` leaves out invalid questions, and a note counts them.
 
     Returns:
         Columns of `id`, `question`, `context` and `answers`: a list of (text, start in
@@ -57,7 +60,8 @@ def read_squad(path: Any, *, columns: ColumnNames | None = None) -> Columns:
             "`columns` must be left out: SQuAD's JSON has its own names; "
             f"received {dict(columns)}"
         )
-    return _in_characters(_columns(place, _questions(place, rows, chosen)))
+    questions = _questions(place, rows, chosen)
+    return _in_characters(_columns(place, questions, bad_rows=bad_rows))
 
 
 def is_squad(content: Any) -> bool:
@@ -86,6 +90,7 @@ def _columns(
     questions: Iterable[tuple[str, dict[str, Any], Any]],
     *,
     with_answers: bool = True,
+    bad_rows: str = "error",
 ) -> Columns:
     """Return the id, the object and the context of each question as columns."""
     cells: dict[str, Any] = {"id": [], "question": [], "context": []}
@@ -110,7 +115,9 @@ def _columns(
             cells["answers"].append(pairs)
     if problems:
         count = f"{len(problems)} bad questions: " if len(problems) > 1 else ""
-        raise DataError(f"{count}{first_of(problems, between='; ')}", path=place)
+        if bad_rows != "skip" or not cells["id"]:
+            raise DataError(f"{count}{first_of(problems, between='; ')}", path=place)
+        say_once(f"{place}: left out {len(problems):,} bad questions: {problems[0]}")
     if not cells["id"]:
         raise NoRowsError("holds no questions", path=place)
     return Columns(place, cells, list(range(1, len(cells["id"]) + 1)))

@@ -36,6 +36,7 @@ from bert_keras.data.rows import (
     read_text,
     refuse_hidden_header,
     refuse_lines,
+    repeated_headers,
     selection_of,
     stream_lines,
     table_rows,
@@ -467,7 +468,7 @@ def _select_cells(
             if len(row) == width and not row[index].strip()
         ]
     if named and width > 1:
-        refuse_lines(path, _repeated_headers(first, data))
+        refuse_lines(path, repeated_headers(first, data))
     if problems:
         kept = good_rows(path, data, problems, bad_rows=chosen.bad_rows)
         data = [data[row] for row in kept]
@@ -478,19 +479,6 @@ def _select_cells(
     if kind == "tsv":
         _report_quotes(path, cells, lines)
     return Columns(path, cells, lines)
-
-
-def _repeated_headers(
-    header: list[str], data: list[tuple[int, list[str]]]
-) -> list[tuple[int, str]]:
-    """Return the rows that are headers again: of a file put behind another."""
-    names = set(header)
-    reason = "is a header again, as where two files were put together: remove it"
-    return [
-        (line, reason)
-        for line, row in data
-        if row[0].strip() in names and {cell.strip() for cell in row} == names
-    ]
 
 
 def _report_quotes(path: str, cells: Mapping[str, list[str]], lines: list[int]) -> None:

@@ -21,6 +21,7 @@ from bert_keras.data.class_names import cleaned
 from bert_keras.data.conll import (
     ENDINGS,
     WORD_LINES,
+    good_sentences,
     is_word_table,
     read_conll,
     read_word_table,
@@ -36,7 +37,6 @@ from bert_keras.data.rows import (
     good_rows,
     quote,
     read_text,
-    refuse_lines,
     table_rows,
 )
 from bert_keras.data.spans import are_spans, read_spans
@@ -80,7 +80,7 @@ def read_tagged(
     """
     chosen = {role: name for role, name in (columns or {}).items() if name is not None}
     found = _read(source_of(path), chosen, header, bad_rows)
-    return with_one_scheme(found)
+    return with_one_scheme(found, bad_rows=bad_rows)
 
 
 def read_words(
@@ -113,8 +113,10 @@ def read_words(
     return _read_word_lists(place, rows, {"text": key})
 
 
-def with_one_scheme(columns: Columns) -> Columns:
+def with_one_scheme(columns: Columns, *, bad_rows: str = "error") -> Columns:
     """Return sentences with tags of entities in BIO; a note tells what was guessed.
+
+    With `bad_rows="skip"` sentences with an invalid tag are left out.
 
     Raises:
         DataError: a tag is invalid, named by its line.
@@ -128,15 +130,15 @@ def with_one_scheme(columns: Columns) -> Columns:
             [line] * len(tags) for line, tags in zip(columns.lines, labels, strict=True)
         ]
     scheme = scheme_of(names.values())
-    refuse_lines(
-        path,
-        [
-            (line, reason)
-            for tags, numbers in zip(labels, lines, strict=True)
-            for tag, line in zip(tags, numbers, strict=True)
-            if (reason := tag_problem(tag, scheme))
-        ],
-    )
+    problems = [
+        (line, reason)
+        for tags, numbers in zip(labels, lines, strict=True)
+        for tag, line in zip(tags, numbers, strict=True)
+        if (reason := tag_problem(tag, scheme))
+    ]
+    if problems:
+        kept = good_sentences(path, lines, problems, bad_rows=bad_rows)
+        return with_one_scheme(columns.take(kept))
     if scheme in ("words", "numbers"):
         if scheme == "words":
             say_once(f"{path}: tags without B- or I-: each is the tag of one word")
@@ -178,9 +180,9 @@ def _read(
         text = read_text(source)
         table = _word_table(source, text)
         if table is not None:
-            return read_word_table(source, *table, chosen)
+            return read_word_table(source, *table, chosen, bad_rows=bad_rows)
         if format_of(source, text) != "jsonl" and ending_of(source) != ".csv":
-            return read_conll(source, text, chosen, header)
+            return read_conll(source, text, chosen, header, bad_rows=bad_rows)
     place, rows = objects_of(source, list(chosen.values()))
     for role in chosen:
         if role not in ("text", "label"):

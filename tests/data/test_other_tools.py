@@ -626,6 +626,46 @@ def test_columns_of_questions(tmp_path: Path) -> None:
     refused(lambda: QuestionAnswering.read(path), "'1' has no list `answers`")
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "kept"),
+    [
+        (
+            "a.jsonl",
+            '{"text": "Ann ran", "spans": [[0, 3, "x"]]}\n'
+            '{"text": "Ann ran", "spans": [[1, 3, "x"]]}\n{"text": "", "spans": []}\n',
+            [1],
+        ),
+        ("a.conll", "a B-x\nb O\n\nc X-x\n\nd O e\n\nf O\n", [1, 8]),
+        ("a.csv", "sentence,word,tag\n1,a,B-x\n2,,O\n3,b,O\n", [2, 4]),
+    ],
+)
+def test_sentences_with_a_problem_are_left_out_on_request(
+    tmp_path: Path, told: Told, name: str, text: str, kept: list[int]
+) -> None:
+    path = write(tmp_path / name, text)
+    refused(lambda: TokenClassification.read(path), name)
+    assert TokenClassification.read(path, bad_rows="skip").lines == kept
+    assert "left out" in told()
+
+
+def test_questions_with_a_problem_are_left_out_on_request(
+    tmp_path: Path, told: Told
+) -> None:
+    rows = [*flat(), {"question": None, "context": "a", "answers": []}]
+    path = jsonl(tmp_path / "a.jsonl", rows)
+    refused(lambda: QuestionAnswering.read(path), "'3' must have a text `question`")
+    assert len(QuestionAnswering.read(path, bad_rows="skip")) == 2
+    assert "left out 1 bad questions: question '3' must have" in told()
+
+
+def test_a_header_in_the_middle_of_words(tmp_path: Path) -> None:
+    rows = "sentence,word,pos\n1,a,N\n"
+    path = write(tmp_path / "a.csv", rows * 2)
+    refused(lambda: TokenClassification.read(path), "a.csv:3: is a header again")
+    path = write(tmp_path / "b.csv", "text,label\na,N\ntext,label\n")
+    refused(lambda: TokenClassification.read(path), "b.csv:3: is a header again")
+
+
 # The files of the cases.
 
 

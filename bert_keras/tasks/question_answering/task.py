@@ -95,11 +95,17 @@ class QuestionAnswering(Confidence, Task):
 
     @classmethod
     def read_own(
-        cls, source: Any, columns: ColumnNames, *, header: str, labelled: bool
+        cls,
+        source: Any,
+        columns: ColumnNames,
+        *,
+        header: str,
+        labelled: bool,
+        bad_rows: str = "error",
     ) -> Columns | None:
         """Return the questions of a SQuAD file; without answers it may be a table."""
         if labelled:
-            return read_squad(source, columns=columns)
+            return read_squad(source, columns=columns, bad_rows=bad_rows)
         return None if columns else read_questions(source)
 
     @classmethod

@@ -24,7 +24,7 @@ DATA = Path(__file__).parents[1] / "examples" / "data"
 WIDTH = 920
 # Picture: page, and the texts in the headings of its first and last section, or none.
 PICTURES = {
-    "report": ("models/pairs/report.html", None, "Results on dev", None),
+    "report": ("models/pairs/report.html", None, "Results on test", None),
     "pretraining": ("runs/emails/report.html", None, "Curves", 2),
     "runs": ("models/seeds/report.html", "Curves of all runs", "All runs", None),
     "comparison": ("comparison.html", None, "Curves", 1),
@@ -32,7 +32,7 @@ PICTURES = {
 }
 # Return top and bottom of sections; the last may end after so many rows of charts.
 PART = """([first, last, rows]) => {
-  const named = (name) => [...document.querySelectorAll("section")].find(
+  const named = (name) => [...document.querySelectorAll("section[id]")].find(
     (each) => each.querySelector("h2").innerText === name);
   const top = first ? named(first).getBoundingClientRect().top : 0;
   const end = last ? named(last) : document.body;

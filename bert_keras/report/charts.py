@@ -78,7 +78,7 @@ def line_chart(
         return markupsafe.Markup("")
     every += [*shown, *(point for points in backs.values() for point in points)]
     names = {
-        name: _legend_name(name, len(series[name]) - len(points))
+        name: _legend_name(name, len(series[name]) - len(points), width)
         for name, points in lines.items()
         if points
     }
@@ -211,8 +211,11 @@ def _tick_label(value: float, step: float) -> str:
     return f"{value:,.{decimals}f}"
 
 
-def _legend_name(name: str, lost: int) -> str:
-    name = name if len(name) <= 40 else name[:39] + "…"
+def _legend_name(name: str, lost: int, width: int) -> str:
+    """Return a name that fits a row of the legend; the middle of a long one is cut."""
+    most = min(40, int((width - _LEFT - 34) / _LETTER))
+    if len(name) > most:
+        name = f"{name[: most // 4]}…{name[most // 4 + 1 - most :]}"
     return f"{name} ({lost} not finite)" if lost else name
 
 

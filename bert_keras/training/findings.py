@@ -1,7 +1,7 @@
 """What a report shows of the answers to a data set besides its scores, as JSON values.
 
 The curves of each yes-or-no decision, the scores of slices, the rows whose label is
-probably wrong, and the words behind the most confident mistakes.
+worth a look, and the words behind the most confident mistakes.
 """
 
 from __future__ import annotations

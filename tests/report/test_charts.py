@@ -121,3 +121,13 @@ def test_long_curves_are_smoothed_before_their_values():
     assert "Loss by step, smoothed" in words_of(loss)
     assert len([word for word in words_of(loss) if "Loss" in word]) == 1  # no legend
     assert len(list(rate.iter(f"{SVG}polyline"))) == 1
+
+
+def test_the_end_of_a_long_name_stays_in_the_legend() -> None:
+    name = "please_forward_this_message_to_the_department (average precision 0.999)"
+    svg = line_chart(
+        {name: [(0, 0), (1, 1)]}, title="t", x_label="x", y_label="y", width=352
+    )
+    (shown,) = re.findall(r">(please[^<]*)<", svg)
+    assert shown.endswith(" (average precision 0.999)") and "…" in shown
+    assert 64 + 34 + 6.8 * len(shown) <= 352

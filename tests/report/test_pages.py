@@ -239,7 +239,7 @@ def test_many_classes_with_long_names(
     # The contents stay in view, and a link opens what is folded.
     assert page.locator("#results-on-dev table").first.is_hidden()
     page.locator(".contents a", has_text="Results on dev").click()
-    assert page.locator("#results-on-dev table").first.is_visible()
+    page.locator("#results-on-dev table").first.wait_for(state="visible")
     assert page.locator(".contents").bounding_box()["y"] == pytest.approx(0, abs=1)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.locator("details:not([open])").count() == 0

@@ -32,7 +32,7 @@ from bert_keras.inference.model_card import write_readme
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.layers import undrawn
 from bert_keras.model.lora import plain_weights
-from bert_keras.settings import check_type
+from bert_keras.settings import LAYOUT, check_type
 from bert_keras.tasks import name_of
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
@@ -120,7 +120,8 @@ def load_model(
     checkpoint = opened.weights_for(found)
     place = f"{checkpoint.path}: config.json"
     with as_checkpoint_error(place, TypeError, ConfigError):
-        preprocessor = Preprocessor(opened.tokenizer, **opened.preprocessing)
+        settings = {"layout": LAYOUT.default, **opened.preprocessing}
+        preprocessor = Preprocessor(opened.tokenizer, **settings)
         check_max_length(preprocessor.max_length, checkpoint.config)
     check_encoder(checkpoint)
     _check_widths(found, checkpoint)

@@ -20,7 +20,7 @@ from bert_keras.inference.model_folder import assign_scope
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import head_names
 from bert_keras.runs.progress import say
-from bert_keras.settings import PRECISIONS, check_choice
+from bert_keras.settings import LAYOUT, PRECISIONS, check_choice
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
@@ -115,7 +115,7 @@ def pretrained_model(
     is_held = held is not None and _same_head(held, found)
     folder.tell(facts=True)
     given = folder.preprocessing if is_held else {}
-    given = {**given, **preprocessing}
+    given = {"layout": LAYOUT.default, **given, **preprocessing}
     given["max_length"] = _max_length(found, checkpoint, given.get("max_length"))
     preprocessor = Preprocessor(folder.tokenizer, **given)
     model = _on_encoder(kind, checkpoint, found, preprocessor, tell, **encoder)

@@ -97,6 +97,12 @@ class BatchModel(FromConfig):
             inputs = complete(inputs, self._inputs_struct)
         return super().__call__(inputs, *args, **kwargs)
 
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        # On JAX, `fit` does not go through `__call__`.
+        if isinstance(inputs, dict):
+            inputs = complete(inputs, self._inputs_struct)
+        return super().call(inputs, training=training, mask=mask)
+
 
 def check_not_quantized(model: keras.Model, what: str) -> None:
     """Raise ConfigError if weights are quantized, which file formats cannot store."""
@@ -171,6 +177,12 @@ def check_required(inputs: dict[str, Any]) -> None:
             f"a batch must hold {_listed(REQUIRED_INPUTS)}; without "
             f"{_listed(left_out)}, received {_listed(list(inputs)) or 'no entries'}"
         )
+
+
+def _present(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return the entries of a batch dict that an encoder reads, and that are given."""
+    check_required(inputs)
+    return {name: inputs[name] for name in INPUTS if inputs.get(name) is not None}
 
 
 def with_optional(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -366,8 +378,7 @@ class BertEncoder(FromConfig, keras.Model):
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(inputs, dict):
             return super().__call__(inputs, *args, **kwargs)
-        check_required(inputs)
-        batch = {name: inputs[name] for name in INPUTS if inputs.get(name) is not None}
+        batch = _present(inputs)
         results = super().__call__(batch, *args, **kwargs)
         if self.pooler is None or not keras.utils.is_keras_tensor(batch["token_ids"]):
             return results

@@ -503,7 +503,9 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
         # `train_on_batch` passes lists and arrays unchanged.
         y = _as_tensor(y)
         preprocessor = preprocessor or self.preprocessor
-        if replica_count(self) > 1:  # Keras splits batches by rows
+        # Keras splits the rows of a batch among replicas; JAX compiles a model anew for
+        # each number of rows.
+        if replica_count(self) > 1 or keras.config.backend() == "jax":
             preprocessor = preprocessor.replace(layout="padded")
         if tf.executing_eagerly():
             return self._examples(x, y, sample_weight, preprocessor)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, received
 from bert_keras.text import characters
 from bert_keras.text.added_tokens import AddedToken
 from bert_keras.text.characters import FIRST_TOKEN, TOO_LONG
@@ -353,8 +353,8 @@ def as_strings(texts: Any) -> Any:
         ]
     try:
         strings = tf.convert_to_tensor(texts, tf.string)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"`texts` must be strings; received {error}") from None
+    except (TypeError, ValueError):
+        raise ConfigError(f"`texts` must be strings; {received(texts)}") from None
     if strings.shape.rank is None:
         return tf.ensure_shape(strings, [None])
     if strings.shape.rank != 1:

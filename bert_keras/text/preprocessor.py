@@ -9,7 +9,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras import tree
 
+from bert_keras.errors import ConfigError
 from bert_keras.settings import (
     LAYOUTS,
     TRUNCATIONS,
@@ -28,22 +30,38 @@ from bert_keras.text.ragged import sizes_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 _SETTINGS = ("max_length", "truncation", "layout", "length_multiple")
+_PADDED = ("token_ids", "segment_ids", "padding_mask")
+_PACKED = ("position_ids", "sequence_ids")
+# JAX compiles a model anew for each length, which takes seconds to minutes.
+_FEW_LENGTHS = (16, 32, 64, 128, 256, 512)
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class Preprocessor:
-    """Turns strings into a batch dict, in graph.
+class Preprocessor(keras.layers.Layer):
+    """A Keras layer that turns strings into a batch dict, in graph.
+
+    It can stand in a functional model, after `keras.Input((), dtype="string")`, or in
+    `tf.data.Dataset.map`; under JAX and torch, which compute no strings, only there.
+    `.keras` files and SavedModels of models that hold it contain the vocabulary.
 
     Args:
         tokenizer: the WordPiece tokenizer.
         max_length: maximum tokens of a text or pair, specials included.
         truncation: how a pair is truncated, see `truncate_pair`.
-        layout: `packed` (several texts per row) or `padded` (one text per row).
+        layout: `padded` (one text per row, as any Keras model reads it) or `packed`
+            (several texts per row).
         length_multiple: row lengths are rounded up to a multiple of this, for compilers
-            that need few distinct lengths.
+            that need few distinct lengths. On JAX, padded rows have 16, 32, 64 … or
+            `max_length` tokens unless this is above 1.
 
     Call: tf.string [B] or a list of strings, or a pair (tuple) of those. Returns a
     dict, see `pack_rows` and `pad_rows`.
+
+    Example:
+        >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad"]
+        >>> preprocessor = Preprocessor(WordPieceTokenizer(words), max_length=8)
+        >>> preprocessor(["good", "bad good"])["token_ids"].numpy().tolist()
+        [[2, 4, 3, 0], [2, 5, 4, 3]]
     """
 
     def __init__(
@@ -52,23 +70,48 @@ class Preprocessor:
         *,
         max_length: int = 128,
         truncation: str = "longest_first",
-        layout: str = "packed",
+        layout: str = "padded",
         length_multiple: int = 1,
+        **kwargs: Any,
     ) -> None:
         check_whole_number("max_length", max_length, least=3)
         check_whole_number("length_multiple", length_multiple, least=1)
         check_choice("truncation", truncation, TRUNCATIONS)
         check_choice("layout", layout, LAYOUTS)
+        super().__init__(**kwargs)
+        # Keras would make tensors of its backend of the strings.
+        self._convert_input_args = False
+        self._allow_non_tensor_positional_args = True
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.truncation = truncation
         self.layout = layout
         self.length_multiple = length_multiple
+        self.built = True
 
     @tf.autograph.experimental.do_not_convert  # has no Python control flow to convert
-    def __call__(self, texts: Any) -> dict[str, Any]:
+    def __call__(self, texts: Any, **context: Any) -> Any:
+        if not any(keras.utils.is_keras_tensor(each) for each in tree.flatten(texts)):
+            return self.call(texts)  # whether in training or not
+        for each in tree.flatten(texts):
+            if each.dtype != "string" or len(each.shape) != 1:
+                raise ConfigError(
+                    'texts of a model must be `keras.Input((), dtype="string")`; '
+                    f"received an input of shape {each.shape} and dtype {each.dtype}"
+                )
+        return super().__call__(texts, **context)
+
+    def call(self, texts: Any) -> dict[str, Any]:
         ids, segments = self.join(texts)
         return self.lay(ids, segments)
+
+    def compute_output_spec(self, texts: Any) -> dict[str, Any]:
+        rows = tree.flatten(texts)[0].shape[0] if self.layout == "padded" else None
+        shapes: dict[str, Any] = dict.fromkeys(_PADDED, (rows, None))
+        if self.layout == "packed":
+            shapes |= dict.fromkeys(_PACKED, (None, None))
+            shapes["cls_positions"] = (None,)
+        return {key: keras.KerasTensor(s, dtype="int32") for key, s in shapes.items()}
 
     def lay(self, ids: Any, segments: Any, **others: Any) -> dict[str, Any]:
         """Return joined texts, ragged int32 [B, None], as rows of the layout.
@@ -76,8 +119,21 @@ class Preprocessor:
         `others` are int32 [B, None] of the same tokens; see `unpack` for the way back.
         """
         lay = pad_rows if self.layout == "padded" else pack_rows
-        settings = {"pad_id": self.tokenizer.pad_id, "multiple": self.length_multiple}
+        multiple: Any = self.length_multiple
+        if (
+            self.layout == "padded"
+            and multiple == 1
+            and keras.config.backend() == "jax"
+        ):
+            multiple = self._least_length(ids)
+        settings = {"pad_id": self.tokenizer.pad_id, "multiple": multiple}
         return lay(ids, segments, **settings, **others)
+
+    def _least_length(self, ids: Any) -> Any:
+        """Return the first of a few lengths that is enough for rows, int32 []."""
+        lengths = [n for n in _FEW_LENGTHS if n < self.max_length] + [self.max_length]
+        enough = tf.constant(lengths) >= tf.reduce_max(sizes_of(ids))
+        return tf.reduce_min(tf.where(enough, lengths, self.max_length))
 
     def join(self, texts: Any) -> tuple[Any, Any]:
         """Return the joined, truncated tokens and segments, ragged int32 [B, None]."""
@@ -125,7 +181,11 @@ class Preprocessor:
         return Preprocessor(self.tokenizer, **{**self.settings(), **changes})
 
     def get_config(self) -> dict[str, Any]:
-        return {"tokenizer": self.tokenizer.get_config(), **self.settings()}
+        return {
+            "name": self.name,
+            "tokenizer": self.tokenizer.get_config(),
+            **self.settings(),
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Preprocessor:

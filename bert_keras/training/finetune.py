@@ -431,7 +431,8 @@ def _check_process() -> None:
     if keras.config.backend() != "tensorflow":
         raise ConfigError(
             "`train` needs KERAS_BACKEND=tensorflow; received "
-            f"{keras.config.backend()}: there, `fit` a model on your own batches"
+            f"{keras.config.backend()}, on which `BertEncoder`, `TaskModel.fit` and "
+            "model folders work"
         )
     if tf.distribute.has_strategy():
         raise ConfigError(

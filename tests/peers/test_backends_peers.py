@@ -297,7 +297,8 @@ OWN_MODEL = """
     from bert_keras import BertConfig, BertEncoder
 
     def trained(encoder):
-        x = keras.layers.Flatten()(encoder.output["sequence_output"][:, :3])
+        x = encoder.output["sequence_output"]
+        x = keras.layers.GlobalAveragePooling1D()(x)
         model = keras.Model(encoder.input, keras.layers.Dense(2)(x))
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.Adam(0.02), loss)

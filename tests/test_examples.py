@@ -55,6 +55,15 @@ def test_fit_example_runs(
 
 
 @pytest.mark.slow
+def test_own_model_example_runs(
+    long_encoder: Path, run_example: Callable[[str, Path], str], tmp_path: Path
+) -> None:
+    assert "accuracy 0." in run_example("own_model", long_encoder)
+    served = tf.saved_model.load(tmp_path / "own_model")
+    assert served.serve(tf.constant(["a text"])).shape == (1, 4)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said"),
     [

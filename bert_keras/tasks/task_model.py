@@ -263,7 +263,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
             size = self.preprocessor.tokenizer.vocab_size
             line = f"Preprocessor: WordPiece, {size:,} tokens; {shown}"
             (print_fn or print)(line)
-        # KerasHub's expects the preprocessor to be a Keras layer.
+        # KerasHub's table has rows for its own tokenizers only.
         keras.Model.summary(self, line_length, positions, print_fn, **kwargs)
 
     def _own_optimizer(self) -> keras.optimizers.Optimizer:

@@ -133,7 +133,9 @@ def write_model(name: str, folder: Path) -> None:
     model = new_model(task, encoder_path(), config)
     if name == "base":
         encoder = BertEncoder(BertConfig.from_preset("base"), seed=0)
-        preprocessor = Preprocessor(model.preprocessor.tokenizer, max_length=384)
+        preprocessor = Preprocessor(
+            model.preprocessor.tokenizer, max_length=384, layout="packed"
+        )
         model = TaskModel(encoder, task, preprocessor, seed=0)
     save_model(model, folder / name)
     for precision in BOTH:

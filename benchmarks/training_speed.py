@@ -74,7 +74,7 @@ def write_base(folder: Path) -> None:
 
     tokenizer = WordPieceTokenizer.from_folder(encoder_path())
     encoder = BertEncoder(BertConfig.from_preset("base"), seed=0)
-    preprocessor = Preprocessor(tokenizer, max_length=MAX_LENGTH)
+    preprocessor = Preprocessor(tokenizer, max_length=MAX_LENGTH, layout="packed")
     model = TaskModel(encoder, Classification(CLASSES), preprocessor, seed=0)
     save_model(model, folder)
 

@@ -58,14 +58,8 @@ def train() -> None:
         "own_model.keras", monitor="val_accuracy", save_best_only=True
     )
     stop = keras.callbacks.EarlyStopping("val_accuracy", patience=2)
-    model.fit(
-        batches("train"),
-        validation_data=batches("dev"),
-        epochs=4,
-        callbacks=[best, stop],
-        shuffle=False,  # `batches` does that
-        verbose=2,
-    )
+    rows = {"x": batches("train"), "validation_data": batches("dev")}
+    model.fit(**rows, epochs=4, callbacks=[best, stop], shuffle=False, verbose=2)
 
 
 def export(model: keras.Model) -> None:

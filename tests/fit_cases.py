@@ -32,7 +32,9 @@ def classifier(folder: Path) -> tuple[Any, Any]:
     tokenizer = WordPieceTokenizer.from_folder(folder / "encoder")
     encoder = BertEncoder.from_pretrained(str(folder / "encoder"))
     task = Classification(("ham", "spam", "promo"))
-    model = TaskModel(encoder, task, Preprocessor(tokenizer, max_length=24), seed=1)
+    model = TaskModel(
+        encoder, task, Preprocessor(tokenizer, max_length=24, layout="packed"), seed=1
+    )
     model.compile(
         AdamW(1e-2, global_clipnorm=0.1), loss=task.loss(), metrics=task.metrics()
     )

@@ -424,14 +424,16 @@ class BertEncoder(FromConfig, keras.Model):
         if found is None:
             results = dict(self.output)
             del results["pooled_output"]
-            encoder = BertEncoder.__new__(BertEncoder, self.config)
+            kind: Any = BertEncoder
+            encoder = kind.__new__(kind, self.config)
             super(BertEncoder, encoder).__init__(self.input, results, name=self.name)
             for name in ("config", "embeddings", "attention_bias", "blocks", "source"):
                 setattr(encoder, name, getattr(self, name))
             encoder.pooler = None
             encoder._settings = {**self._settings, "pooler": False}
+            own: Any = self.pooler
             pooler = layers.PooledTexts(
-                self.pooler, dtype=self.pooler.dtype_policy, name=f"{self.name}_pooler"
+                own, dtype=own.dtype_policy, name=f"{self.name}_pooler"
             )
             found = _APART[self] = encoder, pooler
         return found

@@ -134,7 +134,7 @@ def test_a_model_of_another_task_provides_its_encoder(spam_folder: Path) -> None
     assert vectors.shape == (5, 16)
     encoder = BertEncoder.from_pretrained(str(spam_folder))
     tokenizer = WordPieceTokenizer.from_folder(spam_folder)
-    batch = Preprocessor(tokenizer, max_length=24)([TEXTS[0]])
+    batch = Preprocessor(tokenizer, max_length=24, layout="packed")([TEXTS[0]])
     wanted = encoder(batch)["sequence_output"][0].numpy().mean(0)
     np.testing.assert_allclose(vectors[0], wanted, atol=1e-5)
 

@@ -32,7 +32,9 @@ def task_model(**settings):
         intermediate_size=16,
         max_position_embeddings=16,
     )
-    preprocessor = Preprocessor(WordPieceTokenizer(WORDS), max_length=8)
+    preprocessor = Preprocessor(
+        WordPieceTokenizer(WORDS), max_length=8, layout="packed"
+    )
     task = Classification(("ham", "spam"))
     return TaskModel(
         BertEncoder(config, seed=1, **settings), task, preprocessor, seed=2

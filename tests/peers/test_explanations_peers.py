@@ -37,7 +37,9 @@ def models(tmp_path_factory):
         max_position_embeddings=32,
         initializer_range=0.3,
     )
-    preprocessor = Preprocessor(WordPieceTokenizer(WORDS), max_length=32)
+    preprocessor = Preprocessor(
+        WordPieceTokenizer(WORDS), max_length=32, layout="packed"
+    )
     task = Classification(NAMES, pairs=True)
     model = TaskModel(BertEncoder(config, seed=3), task, preprocessor, seed=4)
     folder = save_model(model, tmp_path_factory.mktemp("saved") / "model")

@@ -115,7 +115,10 @@ def test_our_model_opens_there(minilm, tmp_path, with_pooler):
     encoder = BertEncoder(BertConfig(**SMALL), pooler=with_pooler, seed=1)
     tokenizer = WordPieceTokenizer.from_folder(minilm)
     model = TaskModel(
-        encoder, MaskedLM(), Preprocessor(tokenizer, max_length=32), seed=2
+        encoder,
+        MaskedLM(),
+        Preprocessor(tokenizer, max_length=32, layout="packed"),
+        seed=2,
     )
     for weight in model.weights:
         noise = np.random.default_rng(len(weight.path)).normal(0, 0.2, weight.shape)

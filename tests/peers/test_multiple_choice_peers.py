@@ -74,7 +74,9 @@ def test_our_model_opens_there(minilm, tmp_path):
     encoder = BertEncoder(BertConfig(**SMALL), seed=1)
     tokenizer = WordPieceTokenizer.from_folder(minilm)
     task = MultipleChoice()
-    model = TaskModel(encoder, task, Preprocessor(tokenizer, max_length=32), seed=2)
+    model = TaskModel(
+        encoder, task, Preprocessor(tokenizer, max_length=32, layout="packed"), seed=2
+    )
     save_model(model, tmp_path)
     loaded, info = transformers.AutoModelForMultipleChoice.from_pretrained(
         tmp_path, output_loading_info=True

@@ -107,7 +107,9 @@ def test_the_head_of_the_pretraining_answers_here(tmp_path):
 def test_our_folder_answers_there(name, tmp_path):
     task, _ = TASKS[name]
     encoder = BertEncoder(BertConfig(**CONFIG), seed=3)
-    preprocessor = Preprocessor(WordPieceTokenizer(WORDS), max_length=32)
+    preprocessor = Preprocessor(
+        WordPieceTokenizer(WORDS), max_length=32, layout="packed"
+    )
     model = TaskModel(encoder, task, preprocessor, seed=4)
     save_model(model, tmp_path / "model")
     read = CLASSES.get(name, transformers.AutoModelForSequenceClassification)

@@ -148,7 +148,7 @@ def test_our_saved_folder_opens_there(theirs, tmp_path):
     _, folder = theirs
     encoder = BertEncoder.from_pretrained(str(folder), pooler=False)
     tokenizer = WordPieceTokenizer.from_folder(folder)
-    preprocessor = Preprocessor(tokenizer, max_length=LONGEST)
+    preprocessor = Preprocessor(tokenizer, max_length=LONGEST, layout="packed")
     task = QuestionAnswering(no_answer=True, threshold=0.5)
     ours = TaskModel(encoder, task, preprocessor, seed=3)
     saved = save_model(ours, tmp_path / "ours")

@@ -52,7 +52,9 @@ def test_a_saved_folder_opens_there(
     encoder = BertEncoder.from_pretrained(str(encoder_folder), pooler=False)
     tokenizer = WordPieceTokenizer.from_folder(encoder_folder)
     task = Embedding(pooling, normalize)
-    model = TaskModel(encoder, task, Preprocessor(tokenizer, max_length=24))
+    model = TaskModel(
+        encoder, task, Preprocessor(tokenizer, max_length=24, layout="packed")
+    )
     folder = save_model(model, tmp_path / "model")
     wanted = model.answer(np.array(TEXTS))["embedding"]
     peer = open_peer(folder)

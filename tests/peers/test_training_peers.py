@@ -195,7 +195,9 @@ def test_every_update_of_a_run_has_the_loss_of_transformers(
     rows, kind, loss_of, tmp_path
 ):
     task, columns = rows()
-    preprocessor = Preprocessor(WordPieceTokenizer(WORDS), max_length=32)
+    preprocessor = Preprocessor(
+        WordPieceTokenizer(WORDS), max_length=32, layout="packed"
+    )
     encoder = BertEncoder(CONFIG, pooler=task.pooler, seed=3)
     model = TaskModel(encoder, task, preprocessor, seed=3)
     folder = save_model(model, tmp_path / "model")

@@ -226,7 +226,9 @@ def test_a_model_trained_here_opens_there(minilm, tmp_path, lowercase):
     encoder = BertEncoder(BertConfig(**{**SMALL, "vocab_size": 30_522}), seed=1)
     tokenizer = WordPieceTokenizer.from_folder(minilm, lowercase=lowercase)
     task = Classification(("ham", "spam", "eggs"))
-    model = TaskModel(encoder, task, Preprocessor(tokenizer, max_length=24), seed=2)
+    model = TaskModel(
+        encoder, task, Preprocessor(tokenizer, max_length=24, layout="packed"), seed=2
+    )
     model.compile(AdamW(0.01), loss=task.loss())
     labels = ["spam", "ham", "eggs", "ham", "ham"]
     model.fit(TEXTS, labels, batch_size=5, epochs=2, shuffle=False, verbose=0)

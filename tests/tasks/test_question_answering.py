@@ -616,7 +616,9 @@ def test_a_megabyte_needs_no_more_than_its_windows(tmp_path: Path) -> None:
     from bert_keras.text.tokenizer import WordPieceTokenizer
 
     folder = write_encoder(tmp_path / "e", max_position_embeddings=128, hidden_size=64)
-    preprocessor = Preprocessor(WordPieceTokenizer.from_folder(folder), max_length=128)
+    preprocessor = Preprocessor(
+        WordPieceTokenizer.from_folder(folder), max_length=128, layout="packed"
+    )
     encoder = BertEncoder.from_pretrained(str(folder), pooler=False)
     predictor = Predictor(TaskModel(encoder, QuestionAnswering(), preprocessor, seed=1))
     text = "see you at six, lunch at home. "

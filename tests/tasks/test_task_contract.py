@@ -178,7 +178,9 @@ def test_no_two_dropouts_draw_the_same_mask(name: str, tmp_path: Path) -> None:
     encoder = BertEncoder.from_pretrained(
         str(folder), pooler=task.pooler, outputs=task.encoder_outputs, seed=3
     )
-    preprocessor = Preprocessor(WordPieceTokenizer.from_folder(folder), max_length=24)
+    preprocessor = Preprocessor(
+        WordPieceTokenizer.from_folder(folder), max_length=24, layout="packed"
+    )
     model = TaskModel(encoder, task, preprocessor, seed=3)
     states = [tuple(np.asarray(state)) for state in seed_states(model)]
     if encoder.trainable:

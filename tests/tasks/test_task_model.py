@@ -53,7 +53,9 @@ def test_a_task_leaves_the_callers_encoder_as_it_was(
     )
     tokenizer = WordPieceTokenizer.from_folder(encoder_folder)
     before = [weight.path for weight in encoder.trainable_weights]
-    model = TaskModel(encoder, task, Preprocessor(tokenizer, max_length=24))
+    model = TaskModel(
+        encoder, task, Preprocessor(tokenizer, max_length=24, layout="packed")
+    )
     assert [weight.path for weight in encoder.trainable_weights] == before
     learned = {weight.path for weight in model.trainable_weights}
     assert not [path for path in learned if "layer_1/" in path]
@@ -70,7 +72,9 @@ def test_fit_updates_only_trainable_weights(encoder_folder: Path) -> None:
     )
     tokenizer = WordPieceTokenizer.from_folder(encoder_folder)
     task = FeatureTagging(("O", "B-x"), layers="last", units=3)
-    model = TaskModel(encoder, task, Preprocessor(tokenizer, max_length=24), seed=1)
+    model = TaskModel(
+        encoder, task, Preprocessor(tokenizer, max_length=24, layout="packed"), seed=1
+    )
     batch = model.preprocessor.replace(layout="padded")(TEXTS)
     inputs = {name: np.array(value) for name, value in batch.items()}
     before = {weight.path: weight.numpy() for weight in model.weights}
@@ -139,7 +143,9 @@ def test_an_encoder_without_an_output_that_the_task_reads(
     encoder_folder: Path,
 ) -> None:
     encoder = BertEncoder.from_pretrained(str(encoder_folder))
-    preprocessor = Preprocessor(WordPieceTokenizer.from_folder(encoder_folder))
+    preprocessor = Preprocessor(
+        WordPieceTokenizer.from_folder(encoder_folder), layout="packed"
+    )
     task = FeatureTagging(("O", "B-x"), units=3)
     refused(
         lambda: TaskModel(encoder, task, preprocessor),
@@ -262,7 +268,9 @@ def test_randomly_initialized_heads_are_reported(
     encoder = BertEncoder.from_pretrained(str(encoder_folder))
     assert capsys.readouterr().err == ""
     tokenizer = WordPieceTokenizer.from_folder(encoder_folder)
-    model = TaskModel(encoder, Classification(CLASSES), Preprocessor(tokenizer))
+    model = TaskModel(
+        encoder, Classification(CLASSES), Preprocessor(tokenizer, layout="packed")
+    )
     (line,) = capsys.readouterr().err.splitlines()
     assert "classifier" in line and str(encoder_folder) in line and "random" in line
     BertPretrainer(encoder)
@@ -270,7 +278,11 @@ def test_randomly_initialized_heads_are_reported(
     assert ["cls/predictions" in said[0], "cls/seq_relationship" in said[1]] == [
         True
     ] * 2
-    TaskModel(BertEncoder(encoder.config), model.task, Preprocessor(tokenizer))
+    TaskModel(
+        BertEncoder(encoder.config),
+        model.task,
+        Preprocessor(tokenizer, layout="packed"),
+    )
     keras.models.model_from_json(model.to_json())
     assert capsys.readouterr().err == ""  # nothing here is of a checkpoint
     bare = BertEncoder.from_pretrained(str(encoder_folder), pooler=False)

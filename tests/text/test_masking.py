@@ -152,7 +152,7 @@ def test_a_run_ends_where_a_word_does_not_fit() -> None:
 
 
 def test_in_a_graph_with_texts() -> None:
-    preprocessor = Preprocessor(TOKENIZER, max_length=24)
+    preprocessor = Preprocessor(TOKENIZER, max_length=24, layout="packed")
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def hide(texts: Any) -> Any:

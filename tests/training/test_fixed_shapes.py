@@ -61,7 +61,9 @@ def made(encoder: Path, name: str, form: str) -> tuple[TaskModel, Any]:
         str(encoder), pooler=task.pooler, outputs=task.encoder_outputs
     )
     tokenizer = WordPieceTokenizer.from_folder(encoder)
-    model = TaskModel(backbone, task, Preprocessor(tokenizer, max_length=T), seed=1)
+    model = TaskModel(
+        backbone, task, Preprocessor(tokenizer, max_length=T, layout="packed"), seed=1
+    )
     return model, case.columns.take(range(len(case.columns) // B * B))
 
 

@@ -227,6 +227,7 @@ HUB_FILES = (
     "special_tokens_map.json",
     "added_tokens.json",
     "modules.json",
+    "generation_config.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
     "*/config.json",

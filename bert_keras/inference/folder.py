@@ -17,6 +17,7 @@ from typing import Any
 
 from bert_keras.checkpoints import Checkpoint, LazyArrays, head_config, read_checkpoint
 from bert_keras.checkpoints.checkpoint import KEY, as_checkpoint_error, listed
+from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.checkpoints.names import TIED
 from bert_keras.checkpoints.sentence_files import (
     dense_tensors,
@@ -32,12 +33,15 @@ from bert_keras.errors import (
     one_line,
     shown,
 )
+from bert_keras.files.json_file import read_json
+from bert_keras.generation.settings import from_transformers
 from bert_keras.runs.progress import say_once
 from bert_keras.settings import check_whole_number
 from bert_keras.tasks import TASKS, find_task, name_of, named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
+GENERATION = "generation_config.json"
 _CRF = re.compile(r"(^|\.)crf[._]")
 _RECURRENT = ("weight_ih_l", "weight_hh_l")
 _READ = ", read from "  # in a note that repeats what a file says
@@ -51,7 +55,8 @@ class Folder:
         checkpoint: its weights and its config.
         config: the whole config: head sizes from the weights are filled in, and our
             entry holds `sentence`, what `read_sentence_files` returns, or `error`, its
-            error; and `cross_encoder`, what `pair_activation` returns.
+            error; `cross_encoder`, what `pair_activation` returns; and of a decoder
+            `generation` and `unused`, what `from_transformers` returns.
     """
 
     checkpoint: Checkpoint
@@ -74,6 +79,10 @@ class Folder:
             entry["sentence"] = sentence
         else:
             entry["cross_encoder"] = pair_activation(checkpoint.path, raw)
+        if is_encoder_decoder(raw):
+            path = checkpoint.path / GENERATION
+            given = read_json(path) if path.is_file() else raw
+            entry["generation"], entry["unused"] = from_transformers(given)
         with as_checkpoint_error(f"{checkpoint.path}: config.json", ConfigError):
             head = head_config(raw, checkpoint.shapes)
         return cls(checkpoint, {**raw, **head, KEY: entry})
@@ -214,6 +223,12 @@ class Folder:
                 f"the CRF is not used ({listed(crf)}): each word gets its most "
                 "probable tag"
             )
+        if "settings" not in self.checkpoint.own_entry:
+            unused = self.config[KEY].get("unused", {})
+            found += [
+                f"the setting of generation {key} is not used; received {shown(value)}"
+                for key, value in unused.items()
+            ]
         others = [name for name in self.unread if name not in crf]
         if others:
             found.append(f"weights that are not used: {listed(others)}")

@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.checkpoints import Checkpoint, read_checkpoint
+from bert_keras.checkpoints.checkpoint import KEY
 from bert_keras.checkpoints.huggingface import (
     encoder_decoder_config,
     is_encoder_decoder,
@@ -467,6 +468,7 @@ class Generation(Decoding, Task):
             decoder=SHARED if is_shared else ENCODER,
             sizes=changes,
             tied=config["decoder"].get("tie_word_embeddings") is not False,
+            **(config.get(KEY) or {}).get("generation", {}),
         )
 
 

@@ -20,6 +20,7 @@ from bert_keras.inference.predictor import Predictor, load
 from bert_keras.runs import progress
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.generation import Translation
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.tagging.task import TokenClassification
 from bert_keras.tasks.task_model import TaskModel
@@ -271,3 +272,24 @@ def test_prompts_are_put_before_texts(make_model: Any, tmp_path: Path) -> None:
     task = Embedding(prompts=prompts, default_prompt="query")
     default = save_model(make_model(task), tmp_path / "default")
     np.testing.assert_allclose(embed(default, ["cash"])[0], wanted[0], atol=1e-5)
+
+
+def test_settings_of_generation_are_used_or_told(
+    make_model: Any, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(progress, "_said", set())
+    folder = save_model(make_model(Translation()), tmp_path / "model")
+    given = {"num_beams": 1, "max_length": 9, "no_repeat_ngram_size": 2}
+    given |= {"early_stopping": True, "min_length": 0, "repetition_penalty": 1.5}
+    foreign(folder, num_beams=7, early_stopping=True)
+    assert load_model(folder, task="translation").task.beams == 7
+    (folder / "generation_config.json").write_text(json.dumps(given))
+    task = load_model(folder, task="translation").task
+    assert (task.beams, task.max_target_length, task.no_repeat_ngram) == (1, 8, 2)
+    told = capsys.readouterr().err
+    assert told.count("early_stopping is not used; received True") == 1
+    assert told.count("repetition_penalty is not used; received 1.5") == 1
+    assert "min_length" not in told
+    edited = {**given, "num_beams": 100}
+    (folder / "generation_config.json").write_text(json.dumps(edited))
+    refused(lambda: load_model(folder, task="translation"), "beams", "100")

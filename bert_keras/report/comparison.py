@@ -119,6 +119,7 @@ def compare_runs(
         notes=_other_rows(found),
         classes=_classes(found),
         answers=_answers(found),
+        has_answers=any(run["per_class"] or run["mistakes"] for run in found.values()),
         charts=compared_curves({name: run["history"] for name, run in found.items()}),
         settings=_differing({name: _settings(run) for name, run in found.items()}),
         versions=_differing({name: run["environment"] for name, run in found.items()}),
@@ -210,8 +211,7 @@ def _other_rows(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
             )
         elif None in digests and len(scored) > 1:
             notes[split] = (
-                f"It is not known whether the rows of {split} are the same: a run was "
-                "written by an earlier version."
+                f"It is not known whether the rows of {split} are the same in all runs."
             )
     return notes
 
@@ -236,10 +236,8 @@ def _classes(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, list[Part]]:
         if len(tables) > 1 and any(row[-1] is not None for _, row in rows):
             parts = [Part("table", Table("Class", columns, rows[:_MOST_CLASSES]))]
             if len(rows) > _MOST_CLASSES:
-                every, note = (
-                    Table("Class", columns, rows),
-                    f"All {len(rows):,} classes",
-                )
+                every = Table("Class", columns, rows)
+                note = f"All {len(rows):,} classes"
                 parts.append(Part("table", every, note, is_folded=True))
             found[split] = parts
     return found
@@ -257,11 +255,10 @@ def _answers(runs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Part]]:
     found = []
     for two, other in others:
         for split, mistakes in first["mistakes"].items():
-            digest = first["digests"].get(split)
+            digests = {run["digests"].get(split) for run in (first, other)}
             if (
-                digest
-                and split in other["mistakes"]
-                and (other["digests"].get(split) == digest)
+                split in other["mistakes"]
+                and len(digests - {None}) == len(digests) == 1
             ):
                 theirs = other["mistakes"][split]
                 found += changed_answers((one, two), mistakes, theirs)

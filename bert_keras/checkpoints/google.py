@@ -84,6 +84,7 @@ FILES = frozenset(
         CONFIG,
         f"{PREFIX}.data-00000-of-00001",
         f"{PREFIX}.index",
+        "tokenizer.json",
         "tokenizer_config.json",
         "vocab.txt",
     )

@@ -445,6 +445,10 @@ def _check_tokenizer(tokenizer: Mapping[str, Any]) -> list[str]:
     """
     if "[MASK]" not in tokenizer["vocabulary"]:
         raise CheckpointError("KerasHub's tokenizer must have the token [MASK]")
+    if "normalizer" in tokenizer or "pre_tokenizer" in tokenizer:
+        raise CheckpointError(
+            "KerasHub's tokenizer has no other normalizer and pre-tokenizer than BERT's"
+        )
     read = set()
     for token in (*tokenizer["vocabulary"], *_added(tokenizer)):
         if "\n" in token or "\r" in token or token.rstrip() in read:

@@ -196,6 +196,7 @@ FILES = frozenset(
         "report.html",
         "comparison.json",
         "scores.json",
+        "tokenizer.json",  # where vocab.txt cannot hold the tokenizer
         "tokenizer_config.json",
         "vocab.txt",
         "target_vocab.txt",  # of a decoder, where it has its own

@@ -63,7 +63,13 @@ _FILES = frozenset(  # of a SavedModel of ours
         "variables/variables.data-00000-of-00001",
         *(
             f"{EXTRA}/{name}"
-            for name in ("vocab.txt", "tokenizer_config.json", ANSWERS, WARMUP)
+            for name in (
+                "vocab.txt",
+                "tokenizer_config.json",
+                "tokenizer.json",
+                ANSWERS,
+                WARMUP,
+            )
         ),
     )
 )

@@ -299,6 +299,7 @@ _PARTS = (
     f"{tf_hub.VARIABLES}.data-00000-of-00001",
     "assets/vocab.txt",
     f"{EXTRA}/tokenizer_config.json",
+    f"{EXTRA}/tokenizer.json",
     f"{EXTRA}/vocab.txt",
 )
 NEEDED = f"{tf_hub.ENCODER}/{tf_hub.GRAPH}"

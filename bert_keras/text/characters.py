@@ -289,7 +289,7 @@ _CODES = 0x110000
 MOST_OUTPUTS = 3
 MOST_DECOMPOSED = 4  # characters, accents among them
 # Blocks which neither decompose nor have case are skipped, for speed.
-_CASED_OR_COMPOSED = (
+CASED_OR_COMPOSED = (
     (0, 0x33FF),
     (0xA000, 0x1FFFF),
     (0x2F800, 0x2FA1F),
@@ -340,7 +340,7 @@ def normalized(code: int, *, lowercase: bool, strip_accents: bool) -> tuple[int,
         text = "".join(c for c in text if c not in _MARKS)
     if lowercase:
         # One character at a time: the reference has no rule for a final sigma.
-        text = "".join(_LOWER_ADDED.get(c) or c.lower() for c in text)
+        text = lowered(text)
     return tuple(map(ord, text))
 
 
@@ -348,7 +348,7 @@ def normalized(code: int, *, lowercase: bool, strip_accents: bool) -> tuple[int,
 def _decompositions() -> dict[str, str]:
     """Return the characters that decompose, and into what."""
     found = {}
-    for first, last in _CASED_OR_COMPOSED:
+    for first, last in CASED_OR_COMPOSED:
         for text in map(chr, range(first, last + 1)):
             parts = unicodedata.normalize("NFD", text)
             if parts != text and text not in _NOT_DECOMPOSED:
@@ -363,12 +363,17 @@ def _changed_codes(*, lowercase: bool, strip_accents: bool) -> list[int]:
         found |= _decompositions().keys() | _MARKS | _KEPT_MARKS
     if lowercase:
         found |= _LOWER_ADDED.keys()
-        for first, last in _CASED_OR_COMPOSED:
+        for first, last in CASED_OR_COMPOSED:
             found |= {c for c in map(chr, range(first, last + 1)) if c.lower() != c}
     codes = np.array(sorted(map(ord, found)), np.int32)
-    cased = [(first <= codes) & (codes <= last) for first, last in _CASED_OR_COMPOSED]
+    cased = [(first <= codes) & (codes <= last) for first, last in CASED_OR_COMPOSED]
     kept: list[int] = codes[np.any(cased, axis=0)].tolist() if found else []
     return kept
+
+
+def lowered(text: str) -> str:
+    """Return a text in lower case, each character by itself, as the reference does."""
+    return "".join(_LOWER_ADDED.get(c) or c.lower() for c in text)
 
 
 @functools.cache
@@ -389,16 +394,19 @@ def character_table(
         for code in _changed_codes(lowercase=lowercase, strip_accents=strip_accents)
         if kinds[code] not in (SPACE, GONE)
     )
-    entries, expansions = _filled(kinds, changed, cells_of)
+    entries, expansions = filled(kinds, changed, cells_of)
     if tokenize_chinese_chars:  # the kind of the original character, not of the output
         _set_kind(entries, CJK, ALONE)
-    return _paged(entries, expansions)
+    return paged(entries, expansions)
 
 
-def _filled(
+def filled(
     kinds: np.ndarray, codes: Iterable[int], cells_of: Callable[[int], list[int]]
 ) -> tuple[np.ndarray, list[list[int]]]:
-    """Return the entries of all code points, and the expansions."""
+    """Return the entries of all code points, and the expansions.
+
+    `cells_of` gives the cells of each of `codes`; the others stay as they are.
+    """
     entries = kinds.copy()
     expansions: list[list[int]] = []
     for code in codes:
@@ -420,7 +428,8 @@ def _set_kind(entries: np.ndarray, ranges: Ranges, kind: int) -> None:
         entries[first : last + 1] |= kind
 
 
-def _paged(entries: np.ndarray, expansions: list[list[int]]) -> CharacterTable:
+def paged(entries: np.ndarray, expansions: list[list[int]]) -> CharacterTable:
+    """Return the table of entries and expansions."""
     numbers: dict[bytes, int] = {}
     rows = entries.reshape(-1, 1 << PAGE_BITS)
     pages = [numbers.setdefault(row.tobytes(), len(numbers)) for row in rows]

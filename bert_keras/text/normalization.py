@@ -22,6 +22,7 @@ from bert_keras.text import characters
 from bert_keras.text.added_tokens import AddedToken
 from bert_keras.text.characters import FIRST_TOKEN, TOO_LONG
 from bert_keras.text.ragged import put, rows_begun, segment_ids
+from bert_keras.text.splitting import Splitting
 from bert_keras.text.token_matcher import Matches, TokenMatcher
 
 
@@ -75,6 +76,8 @@ class WordSplitter(tf.Module):
         added_tokens: tokens which, written in a text, become a word of one character,
             U+F0000 for the first of them and so on.
         max_word_characters: longer words become a word that no vocabulary holds.
+        splitting: a normalizer and pre-tokenizer in place of BERT's; the first three
+            arguments must say what it does.
 
     Example:
         >>> splitter = WordSplitter(
@@ -92,14 +95,22 @@ class WordSplitter(tf.Module):
         tokenize_chinese_chars: bool,
         added_tokens: Sequence[AddedToken] = (),
         max_word_characters: int = 100,
+        splitting: Splitting | None = None,
     ) -> None:
         super().__init__(name="word_splitter")
         self._max_word_characters = max_word_characters
-        table = characters.character_table(
-            lowercase=lowercase,
-            strip_accents=strip_accents,
-            tokenize_chinese_chars=tokenize_chinese_chars,
-        )
+        self._has_kinds_of_words = False
+        self._cleans = splitting is None or "clean" in splitting.names
+        if splitting is None:
+            table = characters.character_table(
+                lowercase=lowercase,
+                strip_accents=strip_accents,
+                tokenize_chinese_chars=tokenize_chinese_chars,
+            )
+        else:
+            table = splitting.table
+            self._has_kinds_of_words = bool({"letters", "digits"} & splitting.breaks)
+            strip_accents = "marks" not in splitting.names and strip_accents
         # Variables, since constants are copied into each exported function; on
         # the CPU, where the string ops and tf.data run.
         constant = functools.partial(tf.Variable, trainable=False)
@@ -152,11 +163,17 @@ class WordSplitter(tf.Module):
         alone = tf.cast(tf.equal(kinds, characters.ALONE), tf.int32)
         space = tf.cast(tf.equal(kinds, characters.SPACE), tf.int32)
         numbers = tf.cumsum(breaks + space + 2 * alone) - alone
-        kept = tf.where(kinds <= characters.ALONE)[:, 0]
+        is_kept = kinds <= characters.ALONE
+        if self._has_kinds_of_words:
+            is_kept |= kinds >= characters.OTHER
+        kept = tf.where(is_kept)[:, 0]
         codes, numbers, sources, lasts = (
             tf.gather(x, kept) for x in (codes, numbers, sources, lasts)
         )
         new = tf.not_equal(numbers, tf.concat([[-1], numbers[:-1]], axis=0))
+        if self._has_kinds_of_words:
+            kinds = tf.gather(kinds, kept)
+            new |= tf.not_equal(kinds, tf.concat([[-1], kinds[:-1]], axis=0))
         first = tf.where(new)[:, 0]
         word_splits = tf.concat([first, [tf.size(codes, tf.int64)]], axis=0)
         codes = self._hide_long_words(codes, word_splits)
@@ -228,6 +245,8 @@ class WordSplitter(tf.Module):
 
     def _matched_codes(self, text: _Characters) -> Any:
         """Return the code points in which normalized tokens are looked for."""
+        if not self._cleans:
+            return text.codes
         return tf.where(tf.equal(text.kinds, characters.SPACE), ord(" "), text.codes)
 
     def _expand(

@@ -34,6 +34,7 @@ from bert_keras.text.normalization import (
     utf8_bytes,
 )
 from bert_keras.text.ragged import segment_ids, sizes_of, slices, starts_of
+from bert_keras.text.splitting import Splitting
 from bert_keras.text.tokenizer_files import (
     REQUIRED_TOKENS,
     SPECIAL_TOKENS,
@@ -67,6 +68,9 @@ class WordPieceTokenizer(tf.Module):
             `AddedToken`, their texts, or mappings as in Hugging Face's files. Those
             that the vocabulary lacks get the ids after it. Flags of the five special
             tokens count with `parse` only.
+        normalizer: of a tokenizer.json, in place of `lowercase`, `strip_accents` and
+            `tokenize_chinese_chars`; see `Splitting`.
+        pre_tokenizer: of a tokenizer.json, in place of BertPreTokenizer.
 
     Raises:
         ConfigError: a setting or the vocabulary breaks one of these rules.
@@ -95,6 +99,8 @@ class WordPieceTokenizer(tf.Module):
         special_tokens_in_text: str = "literal",
         max_word_characters: int = 100,
         added_tokens: Sequence[AddedToken | str | Mapping[str, Any]] = (),
+        normalizer: Mapping[str, Any] | None = None,
+        pre_tokenizer: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(name="word_piece_tokenizer")
         check_choice(
@@ -104,6 +110,15 @@ class WordPieceTokenizer(tf.Module):
             "max_word_characters", max_word_characters, least=1, most=_MOST_CHARACTERS
         )
         base = check_tokens(vocabulary)
+        splitting = None
+        if normalizer is not None or pre_tokenizer is not None:
+            splitting = Splitting.of(
+                normalizer or {"type": "Sequence"}, pre_tokenizer or _BERT_WORDS
+            )
+            lowercase = "lower" in splitting.names
+            strip_accents = bool({"accents", "marks"} & splitting.names)
+            tokenize_chinese_chars = "chinese" in splitting.names
+        self._own_splitting = _Untracked((normalizer, pre_tokenizer))
         self.added_tokens = unique_tokens(added_tokens)
         known = set(base)
         new = [t.content for t in self.added_tokens if t.content not in known]
@@ -127,13 +142,17 @@ class WordPieceTokenizer(tf.Module):
         )
         found = self._found_in_texts()
         self._plain_excludes = _pattern(found, lowercase=lowercase)
+        if splitting is not None and not splitting.splits_plain_text_as_bert:
+            self._plain_excludes = "(?s).*"
         self._splitter = WordSplitter(
             lowercase=lowercase,
             strip_accents=self.strip_accents,
             tokenize_chinese_chars=tokenize_chinese_chars,
             added_tokens=found,
             max_word_characters=max_word_characters,
+            splitting=splitting,
         )
+        cleans = splitting is None or "clean" in splitting.names
         # As variables, so that graphs do not hold them as constants; on the CPU,
         # where the string ops and tf.data run.
         with tf.device("CPU:0"):
@@ -146,17 +165,24 @@ class WordPieceTokenizer(tf.Module):
             )
             # The added tokens follow, one character each, since text that is no added
             # token may yield those in the vocabulary too.
-            marks = [chr(FIRST_TOKEN + i) for i in range(len(found))]
+            more = [(chr(FIRST_TOKEN + i), t.content) for i, t in enumerate(found)]
+            tokens = _replaced(_WORD_TOKEN if cleans else _ANY_TOKEN, base)
+            if splitting is not None:
+                # A word may start with ##, and be `##ed` as a whole.
+                inside = [token for token in base if token.startswith("##")]
+                more += [(token, token) for token in inside if "\0" not in token]
+                tokens = [_INSIDE + t[2:] if t[:2] == "##" else t for t in tokens]
             self._word_model = _model(
-                [*_replaced(_WORD_TOKEN, base), *marks],
+                [*tokens, *(written for written, _ in more)],
                 unk_id=self.unk_id,
                 max_bytes=4 * max_word_characters,
                 split=False,
+                inside="##" if splitting is None else _INSIDE,
             )
             self._found_ids: tf.Variable | None = None
-            if found:
+            if more:
                 self._found_ids = tf.Variable(
-                    np.array([ids[token.content] for token in found], np.int32),
+                    np.array([ids[token] for _, token in more], np.int32),
                     trainable=False,
                 )
 
@@ -312,6 +338,11 @@ class WordPieceTokenizer(tf.Module):
             "special_tokens_in_text": self.special_tokens_in_text,
             "max_word_characters": self.max_word_characters,
         }
+        for name, value in zip(
+            ("normalizer", "pre_tokenizer"), self._own_splitting.value, strict=True
+        ):
+            if value is not None:
+                config[name] = dict(value)
         if self.added_tokens:
             config["added_tokens"] = [token.to_dict() for token in self.added_tokens]
         return config
@@ -459,14 +490,22 @@ _DROPPED = "".join(
 )
 _WORD_TOKEN = re.compile(rf"(?!##$)[^{_DROPPED}]+")
 
+_SPACES = "".join(
+    rf"\U{first:08x}-\U{last:08x}" for first, last in characters.WHITE_SPACE
+)
+_ANY_TOKEN = re.compile(rf"(?!##$)[^\0{_SPACES}\U000f0000-\U0010ffff]+")
+_NO_TEXT = {_PLAIN_TOKEN: "\x01", _WORD_TOKEN: "\x01", _ANY_TOKEN: "\U0010fffc"}
+_INSIDE = "\U0010fffb"  # what ## is in vocabularies whose words may start with ##
+_BERT_WORDS = {"type": "BertPreTokenizer"}
+
 
 def _replaced(pattern: re.Pattern[str], vocabulary: Sequence[str]) -> list[str]:
     """Replace tokens that no text can yield, since tf-text mishandles some of them.
 
-    The replacement holds a control character, which is removed from every text.
+    The replacement holds a character that no text has after its normalization.
     """
     return [
-        token if pattern.fullmatch(token) else f"\x01{i}"
+        token if pattern.fullmatch(token) else f"{_NO_TEXT[pattern]}{i}"
         for i, token in enumerate(vocabulary)
     ]
 
@@ -490,11 +529,16 @@ def _pattern(tokens: Sequence[AddedToken], *, lowercase: bool) -> str | None:
 
 
 def _model(
-    tokens: Sequence[str], *, unk_id: int, max_bytes: int, split: bool
+    tokens: Sequence[str],
+    *,
+    unk_id: int,
+    max_bytes: int,
+    split: bool,
+    inside: str = "##",
 ) -> tf.Variable:
     """Return tf-text's WordPiece model, uint8; with `split` it splits words too."""
     buffer = model_builder.build_fast_wordpiece_model(
-        tokens, max_bytes, "##", tokens[unk_id], not split, False
+        tokens, max_bytes, inside, tokens[unk_id], not split, False
     )
     value = tf.io.decode_raw(bytes(buffer), tf.uint8)
     return tf.Variable(value, trainable=False, name="word_piece_model")

@@ -25,6 +25,7 @@ from bert_keras.files.atomic import replaced_file
 from bert_keras.files.json_file import read_json
 from bert_keras.files.lfs import check_no_pointer
 from bert_keras.text.added_tokens import AddedToken
+from bert_keras.text.splitting import Splitting, flat
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 REQUIRED_TOKENS = SPECIAL_TOKENS[:4]
@@ -190,6 +191,19 @@ def read_folder(
         settings, added = read_tokenizer_json(whole, notes)
         if config and _class_of(config) not in _WHOLE_CLASSES:
             _drop_settings(settings, config, notes)
+        elif (
+            _class_of(config) in _WHOLE_CLASSES
+            and _json_of(whole).get("post_processor") is None
+        ):
+            notes.append(
+                f"{whole.name} has no post_processor: [CLS] and [SEP] are added as in "
+                "BERT, where transformers adds none"
+            )
+        if "normalizer" in settings and _class_of(config) not in _WHOLE_CLASSES:
+            notes.append(
+                f"{whole.name}: its normalizer and pre_tokenizer are used; with this "
+                "`tokenizer_class` transformers 5 takes those of BERT"
+            )
     if plain.exists():
         tokens = read_vocabulary(plain, notes)
         _check_pieces(plain, tokens)
@@ -198,7 +212,10 @@ def read_folder(
             notes.append(f"{plain.name} {difference}, which counts, as in transformers")
     source = whole.name if "lowercase" in settings else ""
     place = folder / "tokenizer_config.json"
-    found = _select(place, config, _CONFIG_KEYS)
+    keys = _CONFIG_KEYS
+    if "normalizer" in settings:
+        keys = {k: v for k, v in keys.items() if v not in _NORMALIZER_KEYS.values()}
+    found = _select(place, config, keys)
     for name, value in found.items():
         if name in settings and settings[name] != value:
             notes.append(
@@ -483,6 +500,9 @@ def write_folder(
             content for content in special if content not in SPECIAL_TOKENS
         ]
     _replace(folder / "vocab.txt", "".join(f"{t}\n" for t in settings["vocabulary"]))
+    if "normalizer" in settings or "pre_tokenizer" in settings:
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"
+        write_tokenizer_json(folder, settings, max_length=None)
     _replace(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
 
 
@@ -497,7 +517,10 @@ def _with_added(
 
 
 def write_tokenizer_json(
-    folder: str | os.PathLike[str], settings: Mapping[str, Any], *, max_length: int
+    folder: str | os.PathLike[str],
+    settings: Mapping[str, Any],
+    *,
+    max_length: int | None,
 ) -> None:
     """Write tokenizer.json, from which the package `tokenizers` makes our batches.
 
@@ -532,12 +555,13 @@ def write_tokenizer_json(
         "added_tokens": [
             {"id": ids[token.content], **token.to_dict()} for token in added
         ],
-        "normalizer": {
+        "normalizer": settings.get("normalizer")
+        or {
             "type": "BertNormalizer",
             "clean_text": True,
             **{theirs: settings[ours] for theirs, ours in _NORMALIZER_KEYS.items()},
         },
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "pre_tokenizer": settings.get("pre_tokenizer") or {"type": "BertPreTokenizer"},
         "post_processor": {
             "type": "BertProcessing",
             "cls": ["[CLS]", ids["[CLS]"]],
@@ -552,6 +576,8 @@ def write_tokenizer_json(
             "vocab": {t: i for i, t in enumerate(settings["vocabulary"])},
         },
     }
+    if max_length is None:
+        values |= {"truncation": None, "padding": None}
     text = json.dumps(values, ensure_ascii=False)
     _replace(pathlib.Path(folder) / TOKENIZER_JSON, f"{text}\n")
 
@@ -611,37 +637,23 @@ def _ordered(
 
 def _splitting(path: pathlib.Path, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments for the normalizer and pre-tokenizer of a tokenizer.json."""
-    normalizers = _flat(values.get("normalizer"), "normalizers")
-    steps = _flat(values.get("pre_tokenizer"), "pretokenizers")
-    names = [step.get("type") for step in steps]
-    isolated = all(step.get("behavior", "Isolated") == "Isolated" for step in steps)
-    same_words = ("BertPreTokenizer" in names and isolated) or (
-        {"WhitespaceSplit", "Punctuation"} <= set(names) and isolated
-    )
-    allowed = {"BertPreTokenizer", "WhitespaceSplit", "Punctuation"}
-    if "pre_tokenizer" in values and not (same_words and set(names) <= allowed):
-        raise CheckpointError(
-            f"{path}: `pre_tokenizer` must split words as BertPreTokenizer does; "
-            f"received {shown(' and '.join(map(str, names)) or None)}"
-        )
-    kinds = [step.get("type") for step in normalizers]
-    if "normalizer" not in values or kinds == ["BertNormalizer"]:
-        normalizer = normalizers[0] if normalizers else {}
-        _require(path, normalizer, {"clean_text": True})
-        return _select(path, normalizer, _NORMALIZER_KEYS)
-    raise CheckpointError(
-        f"{path}: `normalizer` must be BertNormalizer; "
-        f"received {shown(' and '.join(map(str, kinds)) or None)}"
-    )
-
-
-def _flat(value: Any, inside: str) -> list[dict[str, Any]]:
-    """Return the steps of a normalizer or pre-tokenizer, also of a Sequence."""
-    if not isinstance(value, dict):
-        return []
-    if value.get("type") != "Sequence":
-        return [value]
-    return [step for each in value.get(inside) or () for step in _flat(each, inside)]
+    if "normalizer" not in values and "pre_tokenizer" not in values:
+        return {}
+    normalizer = values.get("normalizer") or {"type": "Sequence"}
+    words = values.get("pre_tokenizer")
+    try:
+        found = Splitting.of(normalizer, words)
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: {one_line(error)}") from None
+    steps = flat(normalizer)
+    is_berts = len(steps) == 1 and steps[0].get("type") == "BertNormalizer"
+    if is_berts and "clean" in found.names and found.breaks == {"punctuation"}:
+        return _select(path, steps[0], _NORMALIZER_KEYS)
+    return {
+        "normalizer": normalizer,
+        "pre_tokenizer": words,
+        "lowercase": "lower" in found.names,
+    }
 
 
 def _check_template(path: pathlib.Path, value: Any, notes: list[str]) -> None:

@@ -69,6 +69,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "01-added-tokens/slow4",
         "01-added-tokens/v5",
         "02-unused-token/model",
+        "05-own-normalizer/model",
         "06-upper-case-entry/model",
         "07-duplicate-line/model",
     ],

@@ -815,6 +815,42 @@ def test_added_tokens_equal_the_reference(parse, flag):
     assert differing(graph(ours), theirs, texts) == []
 
 
+@pytest.mark.parametrize("name", ["course", "quicktour", "digits", "uncleaned", "nfkc"])
+def test_normalizers_and_pre_tokenizers_of_tokenizer_json(tmp_path, name):
+    from tokenizers import normalizers, pre_tokenizers
+
+    n, p = normalizers, pre_tokenizers
+    stripped = [n.NFD(), n.Lowercase(), n.StripAccents()]
+    kinds = {
+        "course": (
+            n.Sequence(stripped),
+            p.Sequence([p.WhitespaceSplit(), p.Punctuation()]),
+        ),
+        "quicktour": (n.Sequence(stripped), p.Whitespace()),
+        "digits": (
+            n.Sequence([n.Replace("_", "xy"), n.BertNormalizer(strip_accents=False)]),
+            p.Sequence([p.Whitespace(), p.Digits(individual_digits=True)]),
+        ),
+        "uncleaned": (n.BertNormalizer(clean_text=False), p.BertPreTokenizer()),
+        "nfkc": (n.Sequence([n.NFKC(), *stripped]), p.WhitespaceSplit()),
+    }
+    vocabulary = [token for token in SMALL if "\0" not in token]
+    theirs = reference(vocabulary)
+    theirs.normalizer, theirs.pre_tokenizer = kinds[name]
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    ours = WordPieceTokenizer.from_folder(tmp_path)
+    odd = ["a_b 1½ ##ed ##", "日本 ａ\ufb01 x1y", "+1\x85\0a \U000f0000 \U0010fffd"]
+    texts = [*fuzz(2000, seed=5), *odd]
+    assert differing(graph(ours), theirs, texts) == []
+    ours.save(tmp_path / "again")
+    again = WordPieceTokenizer.from_folder(tmp_path / "again")
+    assert again.get_config() == ours.get_config()
+    saved = tokenizers.Tokenizer.from_file(str(tmp_path / "again" / "tokenizer.json"))
+    assert differing(graph(again), saved, texts[:100]) == []
+
+
 def small_with_added(tokens, parse):
     return WordPieceTokenizer(SMALL, added_tokens=tokens, special_tokens_in_text=parse)
 
@@ -832,8 +868,10 @@ def small_with_added(tokens, parse):
         ),
         ("spiece.model", "spiece.model, SentencePiece"),
         ("▁pieces", "'▁한국' is a piece"),
-        ({"normalizer": {"type": "NFKC"}}, "must be BertNormalizer; received 'NFKC'"),
-        ({"pre_tokenizer": {"type": "Metaspace"}}, "received 'Metaspace'"),
+        ({"normalizer": {"type": "NFKC"}}, "must not join characters; received NFKC"),
+        ({"normalizer": {"type": "Prepend"}}, "must have steps .* received {'type'"),
+        ({"pre_tokenizer": {"type": "Metaspace"}}, "must be one of BertPreTokenizer"),
+        ({"pre_tokenizer": None}, "must split at white space"),
         ({"post_processor": {"type": "RobertaProcessing"}}, "`post_processor` must"),
     ],
 )

@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.errors import CheckpointError, ConfigError, one_line
+from bert_keras.files.lfs import check_no_pointer
 from bert_keras.inference.model_file import FILES, package, write_model_file
 from bert_keras.inference.saved_model_folder import ANSWERS
 from bert_keras.inference.served_model import check_answers, described
@@ -193,6 +194,7 @@ def session_of(path: Path, engine: str, precision: str = "float32") -> Session:
         CheckpointError: the engine cannot read the file.
         ConfigError: the engine is not installed.
     """
+    check_no_pointer(path)
     check_installed(engine)
     try:
         return _SESSIONS[engine](path, precision)

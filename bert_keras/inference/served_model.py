@@ -24,6 +24,7 @@ from bert_keras.errors import (
     shown,
 )
 from bert_keras.files.json_file import read_json
+from bert_keras.files.lfs import check_no_pointer
 from bert_keras.inference.export import (
     FORMAT,
     meta_graphs,
@@ -253,6 +254,8 @@ def _class_of(
 def _loaded(folder: Path) -> Any:
     """Load a SavedModel after checking its ops."""
     graphs = [graph.graph_def for graph in meta_graphs(folder)]
+    for path in (folder / "variables").glob("*"):
+        check_no_pointer(path)
     try:
         refuse_unknown_ops(graphs)
         _refuse_file_ops(graphs)

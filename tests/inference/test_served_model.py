@@ -18,7 +18,9 @@ import tensorflow as tf
 from conftest import ROOT, assert_near, refused
 
 from bert_keras.data.table import as_columns
+from bert_keras.files.lfs import POINTER
 from bert_keras.inference.embedder import embed
+from bert_keras.inference.engine import session_of
 from bert_keras.inference.export import export_model
 from bert_keras.inference.predictor import Predictor, load
 from bert_keras.inference.saved_model_folder import find_saved_model
@@ -97,6 +99,21 @@ def test_an_export_without_its_record(copied: Path) -> None:
 def test_a_broken_graph(copied: Path) -> None:
     (copied / "saved_model.pb").write_bytes(b"graph")
     refused(lambda: load(copied), "a broken SavedModel")
+
+
+def test_pointers_of_git_lfs_in_an_export(copied: Path, tmp_path: Path) -> None:
+    for part in (
+        "variables/variables.index",
+        "variables/variables.data-00000-of-00001",
+    ):
+        content = (copied / part).read_bytes()
+        (copied / part).write_bytes(POINTER)
+        refused(lambda: load(copied), part, "git lfs pull")
+        (copied / part).write_bytes(content)
+    (copied / "saved_model.pb").write_bytes(POINTER)
+    refused(lambda: load(copied), "saved_model.pb", "git lfs pull")
+    (tmp_path / "model.onnx").write_bytes(POINTER)
+    refused(lambda: session_of(tmp_path / "model.onnx", "onnx"), "git lfs pull")
 
 
 def test_an_op_that_writes_files_is_rejected(copied: Path, tmp_path: Path) -> None:

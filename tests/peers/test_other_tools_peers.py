@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bert_keras.inference.convert import convert
 from bert_keras.inference.embedder import embed
 from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.inference.predictor import Predictor, load
-from tests.conftest import SHARED
+from tests.conftest import ROOT, SHARED
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -114,3 +115,28 @@ def test_a_folder_with_prompts_gives_their_vectors(cases: Path) -> None:
         (embed(folder, texts, prompt="document"), wanted.encode_document(texts)),
     ):
         np.testing.assert_allclose(found, vectors, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("ForPreTraining", "ForSequenceClassification", "ForTokenClassification"),
+        *("ForQuestionAnswering", "ForMultipleChoice"),
+    ],
+)
+def test_converted_tensorflow_weights_give_the_same_logits(
+    name: str, tmp_path: Path
+) -> None:
+    """The golden has what transformers 4 gave; release 5 reads what `convert` wrote."""
+    golden = ROOT / "tests/goldens/tf4" / name
+    convert(golden, tmp_path / "converted")
+    model = getattr(transformers, f"Bert{name}").from_pretrained(
+        str(tmp_path / "converted")
+    )
+    wanted = dict(np.load(golden / "outputs.npz"))
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    batch = {key: torch.from_numpy(wanted.pop(key)).long() for key in names}
+    with torch.no_grad():
+        found = model.eval()(**batch)
+    for key, logits in wanted.items():
+        np.testing.assert_allclose(found[key], logits, atol=1e-5, rtol=0)

@@ -47,8 +47,6 @@ PICKLE_INDEX = "pytorch_model.bin.index.json"
 H5 = "tf_model.h5"
 H5_INDEX = "tf_model.h5.index.json"
 _BERT_KEYS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
-
-
 # Before the name of a class in TensorFlow and Flax.
 _OTHER_CODE = re.compile("^(?:TF|Flax)(?=Bert|EncoderDecoder)")
 
@@ -232,15 +230,15 @@ def _h5_tensors(path: Path) -> dict[str, StoredTensor]:
     """Return the tensors of a `tf_model.h5` by the names of their variables.
 
     Keras stores a variable below each layer that uses it, whose name precedes the
-    variable's. A shard has the variables alone, without the model's scope.
+    variable's; a shard has the variables alone.
     """
     from bert_keras.checkpoints import h5_file
 
     arrays = h5_file.stored_arrays(path)
-    is_shard = path.name != H5
     tensors: dict[str, StoredTensor] = {}
     for place, array in arrays.items():
-        name = place if is_shard else place.partition("/")[2]
+        is_variable = names.from_huggingface(place) is not None
+        name = place if is_variable else place.partition("/")[2] or place
         kept = tensors.setdefault(name, array)
         if kept is not array and not kept.equals(array):
             raise CheckpointError(

@@ -89,6 +89,26 @@ def test_kernels_that_were_only_renamed(spam_folder: Path, tmp_path: Path) -> No
     assert "under names of TensorFlow" in checkpoint.notes[0]
 
 
+@pytest.mark.parametrize("scope", ["", "tf_bert_for_pre_training_2/"])
+def test_variables_without_the_groups_of_layers(tmp_path: Path, scope: str) -> None:
+    folder = Path(shutil.copytree(GOLDEN / "ForPreTraining", tmp_path / "a"))
+    wanted = dict(read_checkpoint(folder).arrays)
+    with h5py.File(folder / "tf_model.h5") as file:
+        found: dict[str, Any] = {}
+        file.visititems(lambda name, each: found.update({name: each}))
+        values = {
+            scope + name.split("/", 2)[2]: each[()]
+            for name, each in found.items()
+            if isinstance(each, h5py.Dataset)
+        }
+    with h5py.File(folder / "tf_model.h5", "w") as file:
+        for name, value in values.items():
+            file.create_dataset(name, data=value)
+    checkpoint = read_checkpoint(folder)
+    same(checkpoint.arrays, wanted)
+    assert (checkpoint.notes, checkpoint.unrecognized) == ((), ())
+
+
 def test_a_pickle_is_read_before_h5_if_torch_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

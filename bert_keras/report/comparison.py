@@ -119,7 +119,9 @@ def compare_runs(
         notes=_other_rows(found),
         classes=_classes(found),
         answers=_answers(found),
-        has_answers=any(run["per_class"] or run["mistakes"] for run in found.values()),
+        has_answers=any(
+            run["per_class"] or any(run["mistakes"].values()) for run in found.values()
+        ),
         charts=compared_curves({name: run["history"] for name, run in found.items()}),
         settings=_differing({name: _settings(run) for name, run in found.items()}),
         versions=_differing({name: run["environment"] for name, run in found.items()}),
@@ -250,7 +252,10 @@ def _f1(row: Mapping[str, Any]) -> float | None:
 
 
 def _answers(runs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Part]]:
-    """Return the rows whose answer differs between the first run and each other."""
+    """Return the rows whose answer differs between the first run and each other.
+
+    Runs without a mistake have nothing to compare.
+    """
     (one, first), *others = runs.items()
     found = []
     for two, other in others:
@@ -261,7 +266,8 @@ def _answers(runs: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, Part]]:
                 and len(digests - {None}) == len(digests) == 1
             ):
                 theirs = other["mistakes"][split]
-                found += changed_answers((one, two), mistakes, theirs)
+                if mistakes or theirs:
+                    found += changed_answers((one, two), mistakes, theirs)
     return found
 
 

@@ -36,6 +36,7 @@ from bert_keras.settings import (
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.task_model import TaskModel
+from bert_keras.text.truncation import Truncation
 
 _MOST_TOKENS = 4096  # computed at once: gradients keep every layer's activations
 
@@ -281,17 +282,25 @@ def items_of(predictor: Predictor, texts: Any) -> list[tuple[Any, ...]]:
 
 
 def answers_of(
-    predictor: Predictor, items: Sequence[tuple[Any, ...]], batch_size: int
+    predictor: Predictor,
+    items: Sequence[tuple[Any, ...]],
+    batch_size: int,
+    *,
+    truncation: Truncation | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the answer to each item; for pairs of embedded texts their similarity."""
+    """Return the answer to each item; for pairs of embedded texts their similarity.
+
+    `truncation` is as in `Predictor.predict`.
+    """
+    settings: dict[str, Any] = {"batch_size": batch_size, "truncation": truncation}
     if not items:
         return []
     if not isinstance(predictor.model.task, Embedding):
         given = [item[0] if len(item) == 1 else item for item in items]
-        return predictor.predict(given, batch_size=batch_size)
+        return predictor.predict(given, **settings)
     flat = [text for item in items for text in item]
     vectors = np.array(
-        [row["embedding"] for row in predictor.predict(flat, batch_size=batch_size)]
+        [row["embedding"] for row in predictor.predict(flat, **settings)]
     ).reshape(len(items), 2, -1)
     found = cosines(vectors[:, 0], vectors[:, 1])
     return [{"similarity": float(cosine)} for cosine in found]

@@ -23,6 +23,7 @@ from bert_keras.scoring.slices import length_slices, slice_scores, value_slices
 from bert_keras.tasks.base import Answers, Task
 from bert_keras.tasks.classifier import SingleLabel
 from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.text.truncation import Truncation
 
 LENGTH = "length in tokens"
 ALL = "all rows"
@@ -229,7 +230,9 @@ def explained_mistakes(
         parts = tuple(part[place] for part in texts)
         against = mistake["label"] if isinstance(task, SingleLabel) else None
         try:
-            answer = answers_of(predictor, [parts], 1)[0]
+            # Which texts are truncated was told before training.
+            told = Truncation()
+            answer = answers_of(predictor, [parts], 1, truncation=told)[0]
             shown = page_values(explain(Item(model, parts, answer, against=against)))
         except Exception:  # a user's own task, whose model must not be lost for it
             return []

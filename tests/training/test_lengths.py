@@ -73,6 +73,7 @@ def test_truncated_texts_are_told_by_each_verb(
     err = capsys.readouterr().err
     line = "12 of 12 train texts (100%) are truncated to 24 tokens: "
     assert line in err and line.replace("train", "test") in err
+    assert err.count("truncated to") == 2  # once each, not for explained mistakes too
     assert "dev texts" not in err and "max length:" not in err  # as it is given
     facts = run.report["data"]
     assert facts["train"]["truncated"] == 12 and facts["train"]["mean_tokens"] > 100

@@ -90,7 +90,7 @@ def test_the_best_seed_is_kept_and_all_are_reported(
     assert result.report["settings"]["best_run"] == "seed-8"
     page = (result.folder / "report.html").read_text()
     assert "seed-9" in page and "tandard deviation" in page
-    charts = page.partition("Curves of all runs")[2].partition("</section>")[0]
+    charts = page.partition('id="curves-of-all-runs"')[2].partition("</section>")[0]
     assert charts.count("<svg") == 2 and charts.count("seed-9") == 2
     assert os.listdir(tmp_path) == ["model"]
     card = (result.folder / "README.md").read_text("utf-8")

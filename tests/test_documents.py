@@ -200,7 +200,7 @@ def test_the_python_of_the_start_runs(
 ) -> None:
     text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     blocks = re.findall(r"<!-- run -->\n```python\n(.*?)```", text, flags=re.S)
-    assert len(blocks) == text.count("```python") == 4
+    assert len(blocks) == text.count("```python") == 5
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "tour").symlink_to(spam_folder)
     monkeypatch.chdir(tmp_path)

@@ -374,6 +374,32 @@ class WordPieceTokenizer(tf.Module):
         tokenizer.notes = tuple(note for note in notes if not note.startswith(given))
         return tokenizer
 
+    def add_tokens(
+        self,
+        tokens: Sequence[AddedToken | str | Mapping[str, Any]],
+        *,
+        special: bool = False,
+    ) -> WordPieceTokenizer:
+        """Return a tokenizer with further added tokens; this one stays as it is.
+
+        Those that the vocabulary lacks get the next ids: a model needs as many more
+        rows in its embedding table. `special` counts for tokens given as texts.
+
+        Example:
+            >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"]
+            >>> tokenizer = WordPieceTokenizer(words).add_tokens(["covid19"])
+            >>> tokenizer(["a covid19"]).to_list()
+            [[4, 5]]
+        """
+        new = [
+            AddedToken(t, special=special) if isinstance(t, str) else t for t in tokens
+        ]
+        config = self.get_config()
+        config["added_tokens"] = [*self.added_tokens, *new]
+        tokenizer = type(self)(**config)
+        tokenizer.notes = self.notes
+        return tokenizer
+
     def save(
         self, folder: str | os.PathLike[str], *, max_length: int | None = None
     ) -> None:

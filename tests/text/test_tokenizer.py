@@ -751,6 +751,16 @@ def test_hand_computed_added_tokens(tmp_path):
     assert WordPieceTokenizer(**again.get_config())(texts).to_list() == wanted
 
 
+def test_tokens_added_to_a_tokenizer_get_the_next_ids():
+    first = WordPieceTokenizer([*SPECIAL, "a", "x"], added_tokens=MARKS[:1])
+    second = first.add_tokens(["x", "[E2]"], special=True)
+    assert first(["[E2]"]).to_list() != second(["[E2]"]).to_list() == [[8]]
+    assert second(["[E1]a[E2]X x"]).to_list() == [[7, 5, 8, 6, 6]]
+    assert second.decode([7, 5, 8, 6]) == "a"
+    with pytest.raises(ConfigError, match="'x' twice with other flags"):
+        second.add_tokens(["x"])
+
+
 @pytest.mark.parametrize("written", ["fast", "slow", "json", "never_split"])
 def test_added_tokens_of_each_file(tmp_path, written):
     vocabulary = [*SPECIAL, "a", "[outline]"]

@@ -127,6 +127,7 @@ def convert(
     check_choice("to", to, FORMATS)
     check_output_place("target", target, {"source": source})
     opened = Folder.open(source)
+    opened.check_config()
     checkpoint = opened.checkpoint
     if checkpoint.unrecognized:
         raise CheckpointError(

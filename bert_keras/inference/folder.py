@@ -56,7 +56,8 @@ class Folder:
         config: the whole config: head sizes from the weights are filled in, and our
             entry holds `sentence`, what `read_sentence_files` returns, or `error`, its
             error; `cross_encoder`, what `pair_activation` returns; and of a decoder
-            `generation` and `unused`, what `from_transformers` returns.
+            `generation` and `unused`, what `from_transformers` returns; `head_error`,
+            if the head cannot be used.
     """
 
     checkpoint: Checkpoint
@@ -75,16 +76,21 @@ class Folder:
             sentence = read_sentence_files(checkpoint.path)
         except CheckpointError as error:  # only its vectors cannot be computed
             sentence = {"error": str(error)}
-        if sentence:
-            entry["sentence"] = sentence
-        else:
-            entry["cross_encoder"] = pair_activation(checkpoint.path, raw)
         if is_encoder_decoder(raw):
             path = checkpoint.path / GENERATION
             given = read_json(path) if path.is_file() else raw
             entry["generation"], entry["unused"] = from_transformers(given)
-        with as_checkpoint_error(f"{checkpoint.path}: config.json", ConfigError):
-            head = head_config(raw, checkpoint.shapes)
+        if sentence:
+            entry["sentence"] = sentence
+        head = {"architectures": raw.get("architectures") or ["BertModel"]}
+        place = f"{checkpoint.path}: config.json"
+        try:
+            if not sentence:
+                entry["cross_encoder"] = pair_activation(checkpoint.path, raw)
+            with as_checkpoint_error(place, ConfigError):
+                head = head_config(raw, checkpoint.shapes)
+        except CheckpointError as error:  # only its head cannot be used
+            entry["head_error"] = str(error)
         return cls(checkpoint, {**raw, **head, KEY: entry})
 
     @property
@@ -133,6 +139,7 @@ class Folder:
         """
         if isinstance(task, Task):
             return task
+        self.check_config()
         ours = self.checkpoint.own_entry
         task_class: Any = None if task is None else named_or_given(task)
         place = f"{self.path}: config.json"
@@ -145,6 +152,11 @@ class Folder:
             else:
                 found = task_class.from_model_config(self.config)
         return found
+
+    def check_config(self) -> None:
+        """Raise if the config does not describe the head of the weights."""
+        if "head_error" in self.config[KEY]:
+            raise CheckpointError(self.config[KEY]["head_error"])
 
     def held(self, task_class: type[Task]) -> Task | None:
         """Return the folder's task if it is of a class; `None` if it is of another.

@@ -155,6 +155,15 @@ def test_outputs_can_be_named(spam_folder: Path, copy: Any) -> None:
     refused(lambda: load(folder).model.task.changed(classes="a,b"), "3 outputs")
 
 
+def test_a_head_without_names_leaves_the_encoder(spam_folder: Path, copy: Any) -> None:
+    names = {"0": "LABEL_0", "1": "LABEL_1"}
+    folder = foreign(copy(spam_folder), id2label=names)
+    refused(lambda: load(folder), "id2label", "3", "2 names")
+    model = TaskModel.from_pretrained(folder, "embedding")
+    assert model.task == Embedding()
+    assert embed(folder, TEXTS).shape == (2, 16)
+
+
 @pytest.mark.parametrize(
     ("name", "shape"),
     [

@@ -36,9 +36,14 @@ _HASH = "sha256"
 
 # The types of each object's values; JSON has no others.
 _Types = Mapping[str, tuple[type, ...]]
-_KINDS = {
-    **{bool: "true or false", int: "a whole number", float: "a number"},
-    **{str: "a string", dict: "an object", list: "a list", type(None): "null"},
+_KINDS: Mapping[type, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    dict: "an object",
+    list: "a list",
+    type(None): "null",
 }
 _JOB: _Types = {
     **dict.fromkeys(("format", "bert_keras", "vocabulary_sha256"), (str,)),

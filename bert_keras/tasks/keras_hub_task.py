@@ -27,7 +27,7 @@ class _Deferred(types.ModuleType):
                 self._runs = True
                 try:
                     self.__spec__.loader.exec_module(self)  # type: ignore[union-attr]
-                    self.__class__ = types.ModuleType
+                    self.__class__ = types.ModuleType  # type: ignore[assignment]
                 finally:
                     self._runs = False
         return types.ModuleType.__getattribute__(self, name)

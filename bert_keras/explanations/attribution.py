@@ -169,6 +169,7 @@ _METHODS: tuple[Callable[..., Result], ...] = (
     occlusion,
     shapley_sampling,
 )
+GRADIENT_METHODS = (integrated_gradients, gradient_times_input)
 METHODS = dict(zip(ATTRIBUTIONS, _METHODS, strict=True))
 
 

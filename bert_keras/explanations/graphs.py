@@ -25,11 +25,11 @@ class NumberGraphs(NamedTuple):
 
     Attributes:
         value: returns the number at each point, float32 [k].
-        gradient: returns its gradients, float32 [k, R, T, H].
+        both: returns it, and its gradients, float32 [k, R, T, H].
     """
 
     value: Callable[..., Any]
-    gradient: Callable[..., Any]
+    both: Callable[..., Any]
 
 
 class Graphs:
@@ -78,11 +78,12 @@ class Graphs:
             def value(points: Any, batch: Any, given: Any) -> Any:
                 return number(self._outputs(points, batch), **given)
 
-            def gradient(points: Any, batch: Any, given: Any) -> Any:
+            def both(points: Any, batch: Any, given: Any) -> Any:
                 with tf.GradientTape() as tape:
                     tape.watch(points)
-                    total = tf.reduce_sum(value(points, batch, given))
-                return tape.gradient(total, points)
+                    found = value(points, batch, given)
+                    total = tf.reduce_sum(found)
+                return found, tape.gradient(total, points)
 
             hidden = self._model.backbone.config.hidden_size
             signature = (
@@ -92,7 +93,7 @@ class Graphs:
             )
             self._numbers[number] = NumberGraphs(
                 tf.function(value, input_signature=signature, autograph=False),
-                tf.function(gradient, input_signature=signature, autograph=False),
+                tf.function(both, input_signature=signature, autograph=False),
             )
         return self._numbers[number]
 

@@ -195,7 +195,7 @@ def explained_mistakes(
 
     Integrated gradients with 16 to 128 points. A wrong class is explained against the
     label; each pair of label and answer comes once before one comes twice. Mistakes
-    without the `line` of one row are left out; no further mistake is explained after
+    without the `line` of one row are left out; none but the first is begun after
     `seconds`.
 
     Returns:

@@ -134,18 +134,28 @@ def _lengths(
     if max_length is not None:
         preprocessor = preprocessor.replace(max_length=max_length)
 
-    @tf.function(autograph=False, reduce_retracing=True)
     def lengths(parts: Any) -> Any:
         read, lost = task.lengths(preprocessor, parts)
         return read, tf.cast(lost, tf.int32)
 
+    graphs: dict[Any, Any] = {}  # by the ranks of the texts, for any number of them
+
+    def graph_of(parts: Any) -> Any:
+        specs = tf.nest.map_structure(
+            lambda part: tf.TensorSpec([None] * part.shape.rank, part.dtype), parts
+        )
+        key = repr(specs)
+        if key not in graphs:
+            function = tf.function(lengths, input_signature=[specs], autograph=False)
+            graphs[key] = function
+        return graphs[key]
+
     found = {}
     for name, columns in data.items():
         texts = task.texts(columns, use="score")
-        pairs = [
-            lengths(as_tensors([part[start : start + _AT_ONCE] for part in texts]))
-            for start in range(0, len(texts[0]), _AT_ONCE)
-        ]
+        starts = range(0, len(texts[0]), _AT_ONCE)
+        parts = [as_tensors([p[at : at + _AT_ONCE] for p in texts]) for at in starts]
+        pairs = [graph_of(each)(each) for each in parts]
         read, lost = (np.concatenate(each) for each in zip(*pairs, strict=True))
         found[name] = TextLengths(read, lost)
     return found

@@ -149,6 +149,7 @@ class TrainingRows:
 
         texts = self.part_size // share.replicas
 
+        @tf.autograph.experimental.do_not_convert  # has no Python control flow
         def places(epoch: Any) -> tf.data.Dataset:
             order, draws = self._order(epoch), self._draws(epoch)
             started = tf.where(epoch == first_epoch, first_batch * self.batch_size, 0)

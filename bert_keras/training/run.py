@@ -271,7 +271,10 @@ def finish_run(
         report["explanations"] = explained_mistakes(
             *(predictor, data[last], mistakes),
             most=config.explain_mistakes,
-            seconds=training_config.EXPLAIN_SECONDS,
+            seconds=min(
+                training_config.EXPLAIN_SECONDS,
+                training_config.EXPLAIN_SHARE * loop.progress.state()["seconds"],
+            ),
         )
         with replaced_folder(output) as folder:
             write_model(model, folder)

@@ -99,14 +99,17 @@ class TrainStep:
         shapes = self._count.get_concrete_function().structured_outputs
         totals = {name: tf.TensorSpec([], tf.float32) for name in shapes}
         self._gradient_sums: list[tf.Variable] = []
+        signature = [*element_spec, totals]
         self._update = tf.function(
-            self._update_from_one, input_signature=[*element_spec, totals]
+            self._update_from_one, input_signature=signature, autograph=False
         )
         self._add = tf.function(
-            self._add_gradients, input_signature=[*element_spec, totals]
+            self._add_gradients, input_signature=signature, autograph=False
         )
         sums = {name: tf.TensorSpec([2], tf.float32) for name in shapes}
-        self._apply = tf.function(self._apply_sums, input_signature=[sums])
+        self._apply = tf.function(
+            self._apply_sums, input_signature=[sums], autograph=False
+        )
 
     def __call__(self, batches: Sequence[Batch]) -> tuple[dict, dict, Any]:
         counts = [self._count(labels) for _, labels in batches]
@@ -127,7 +130,6 @@ class TrainStep:
                 found[name] = found.get(name, 0.0) + sums
         return found, totals, self._apply(found)
 
-    @tf.autograph.experimental.do_not_convert
     def _gradients(
         self, inputs: dict[str, Any], labels: dict[str, Any], totals: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
@@ -142,7 +144,6 @@ class TrainStep:
         gradients = tape.gradient(scaled, weights)
         return gradients, {name: tf.stack(pair) for name, pair in sums.items()}
 
-    @tf.autograph.experimental.do_not_convert
     def _update_from_one(self, inputs: Any, labels: Any, totals: Any) -> Any:
         def find(inputs: Any, labels: Any) -> Any:
             gradients, sums = self._gradients(inputs, labels, totals)
@@ -152,7 +153,6 @@ class TrainStep:
         sums = of_first(self._strategy, sums)
         return sums, self._applied(gradients, sums)
 
-    @tf.autograph.experimental.do_not_convert
     def _add_gradients(self, inputs: Any, labels: Any, totals: Any) -> Any:
         def add(inputs: Any, labels: Any) -> Any:
             gradients, sums = self._gradients(inputs, labels, totals)
@@ -165,7 +165,6 @@ class TrainStep:
 
         return added_up(self._strategy, add, inputs, labels)
 
-    @tf.autograph.experimental.do_not_convert
     def _apply_sums(self, sums: Any) -> Any:
         def find() -> Any:
             gradients = summed([total.read_value() for total in self._gradient_sums])

@@ -15,17 +15,20 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import ROOT, ROWS, files_of, is_noise, refused, write_encoder
 
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
 from bert_keras.errors import TrainingError, WorkerLostError
 from bert_keras.inference.model_folder import load_model, save_model
+from bert_keras.model.block import Block
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.lora import add_lora, freeze_layers, plain_weights
 from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.regression import ScaledSquaredError
+from bert_keras.training import config as training_config
 from bert_keras.training import epochs as finetuning_loop
 from bert_keras.training import finetune as training
 from bert_keras.training import loop as training_loop
@@ -166,6 +169,26 @@ def test_a_short_run_writes_its_result_alone_unless_it_fails(
     note.parent.mkdir(parents=True)
     note.write_text('{"epoch": 7}')
     refused(lambda: loop[0]._assign_best(loop[0].model), "must hold epoch", "epoch 7")
+
+
+@pytest.mark.slow
+def test_nothing_is_traced_twice(
+    train_spam: Any, dropping: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traced = []
+    call = Block.call
+
+    def counted(self: Block, x: Any, *args: Any, **kwargs: Any) -> Any:
+        if tf.inside_function():
+            traced.append(self.name)
+        return call(self, x, *args, **kwargs)
+
+    monkeypatch.setattr(Block, "call", counted)
+    monkeypatch.setattr(training_config, "EXPLAIN_SECONDS", 10.0)
+    result = train_spam(tmp_path / "model", encoder=dropping, learning_rate=1e-7)
+    assert result.report["explanations"]
+    # The answers to dev, the update; for the report an answer and its gradient.
+    assert sorted(set(map(traced.count, traced))) == [4]
 
 
 def test_when_a_checkpoint_is_due(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@
     bert-training   fine-tuning of BERT-base
     answers         scores and logits of each precision and engine
     tokenizing      beside tokenizers
+    whole-commands  processes from start to end, see `whole_commands.py`
 
 Each part saves its result in `--results` at once, and `speed-table.md` and
 `speed-table.json` in `--docs` are written after each. So an interrupted run resumes: a
@@ -35,7 +36,7 @@ from alternating import machine
 
 PREDICTIONS = ("prediction", "one-text", "bert-base")
 TRAININGS = ("training", "bert-training")
-PARTS = (*PREDICTIONS, *TRAININGS, "answers", "tokenizing")
+PARTS = (*PREDICTIONS, *TRAININGS, "answers", "tokenizing", "whole-commands")
 PEERS = ("torch", "transformers", "tokenizers", "openvino", "onnxruntime", "nncf")
 TRAINING_GOALS = {
     ("sms", "float32"): 2.6,
@@ -43,6 +44,7 @@ TRAINING_GOALS = {
     ("base", "bfloat16"): 1.3,
 }
 TOKENIZING_GOAL = 9.6
+STORED = ("written", "memory")
 NAMES = {
     "prediction": {
         "sms": "MiniLM, 384 SMS, batch 32",
@@ -90,6 +92,7 @@ def commands(options: argparse.Namespace) -> dict[str, list[str]]:
         "bert-training": [*training, "--work", "base"],
         "answers": ["precision_quality.py", "--task", *options.answers],
         "tokenizing": ["tokenizer_speed.py"],
+        "whole-commands": ["whole_commands.py", "--rounds", base],
     }
     return {part: found[part] for part in options.parts}
 
@@ -160,6 +163,8 @@ def ratios(parts: dict[str, Any]) -> Iterator[tuple[str, str, str, float, float]
             ratio = line["ours"] / line["tokenizers"]
             name = "tokenizing: English sentences, one thread"
             yield name, "bert_keras", "tokenizers", ratio, TOKENIZING_GOAL
+    for work, found in results_of(parts, "whole-commands"):
+        yield f"command: {work}", "bert_keras", "peer", found["ratio"], found["goal"]
 
 
 def speeds(parts: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -175,6 +180,16 @@ def speeds(parts: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         for side, rates in found["tokens/s"].items():
             speed = f"{statistics.median(rates):,.0f} tokens/s"
             yield f"fine-tuning: {NAMES['fine-tuning'][work]}", side, speed
+
+
+def whole_commands(parts: dict[str, Any]) -> Iterator[list[str]]:
+    """Yield the medians of each whole command and side."""
+    for work, found in results_of(parts, "whole-commands"):
+        for side, spent in found["seconds"].items():
+            megabytes = [f"{found[key][side] / 1e6:,.0f}" for key in STORED]
+            system = f"{found['system'][side]:.1f}"
+            seconds = f"{statistics.median(spent):.1f}"
+            yield [work, side, seconds, system, *megabytes]
 
 
 def rows_of(head: str, rows: list[list[str]]) -> list[str]:
@@ -231,6 +246,9 @@ def section(name: str, parts: dict[str, Any]) -> list[str]:
     }
     if not answers:
         del tables["Answers"]
+    if whole := list(whole_commands(parts)):
+        head = "command | side | seconds | of them system time | MB written | MB memory"
+        tables["Whole commands"] = rows_of(head, whole)
     lines = [f"## {name}", ""]
     for title, rows in tables.items():
         lines += [f"### {title}", "", *rows]

@@ -279,8 +279,8 @@ def main() -> None:
         print(
             f"{work}: bert_keras {middle['bert_keras']:.1f} s, peer "
             f"{middle['peer']:.1f} s, ratio {found['ratio']:.2f}, "
-            f"goal {found['goal']:g}; written {found['written']['bert_keras'] / 1e6:.0f}"
-            f" and {found['written']['peer'] / 1e6:.0f} MB",
+            f"goal {found['goal']:g}; written "
+            f"{found['written']['bert_keras'] / 1e6:.0f} and {found['written']['peer'] / 1e6:.0f} MB",
             flush=True,
         )
     write_results(options.json, results)

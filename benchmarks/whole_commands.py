@@ -275,12 +275,12 @@ def main() -> None:
     results = {}
     for work, found in measured(options.work, options.rounds):
         results[work] = found
+        written = [each / 1e6 for each in found["written"].values()]
         middle = {side: statistics.median(s) for side, s in found["seconds"].items()}
         print(
             f"{work}: bert_keras {middle['bert_keras']:.1f} s, peer "
             f"{middle['peer']:.1f} s, ratio {found['ratio']:.2f}, "
-            f"goal {found['goal']:g}; written "
-            f"{found['written']['bert_keras'] / 1e6:.0f} and {found['written']['peer'] / 1e6:.0f} MB",
+            f"goal {found['goal']:g}; written {written[0]:.0f} and {written[1]:.0f} MB",
             flush=True,
         )
     write_results(options.json, results)

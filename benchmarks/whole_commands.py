@@ -89,9 +89,13 @@ def cost_of(command: list[str], *, url: str = "") -> Cost:
     Raises:
         RuntimeError: the process fails, or does not answer.
     """
+    # Without cached byte code each process would compile thousands of modules.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
     with tempfile.TemporaryFile() as errors:
         started = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=errors, env=environment
+        )
         if url:
             wait_for(url, process)
             seconds = time.perf_counter() - started

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from bert_keras.cli.arguments import MODEL, ROWS, add_json, add_own_task, with_settings
 from bert_keras.cli.options import add_option, add_path, add_word, path
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.report.terminal import score_table
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
 from bert_keras.settings import CARD, EXPORT_FORMATS, MAX_DROP, PRECISION
@@ -111,6 +110,7 @@ def _check_export(options: argparse.Namespace) -> None:
 
 def _export_to_engine(model: TaskModel, options: argparse.Namespace) -> None:
     from bert_keras.inference.engine_export import export_to_engine
+    from bert_keras.report.terminal import score_table
 
     task = model.task
     dev = None if options.dev is None else task.read(options.dev)
@@ -146,6 +146,7 @@ def _compare_to_float32(
 ) -> None:
     """Report the size of a 16-bit export and, with --dev, its scores."""
     from bert_keras.inference.predictor import Predictor, load
+    from bert_keras.report.terminal import score_table
     from bert_keras.training.finetune import evaluate
 
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -20,7 +20,6 @@ from bert_keras.cli.options import (
 from bert_keras.config import PRESETS, BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
-from bert_keras.report.terminal import score_table
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import every_few_seconds, say
 from bert_keras.settings import CORPUS_FORMS, LEARNERS
@@ -137,6 +136,7 @@ def run_pretraining_data(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.files.atomic import check_output_place
     from bert_keras.pretraining.data import write_pretraining_data
+    from bert_keras.report.terminal import score_table
     from bert_keras.text.tokenizer import WordPieceTokenizer
 
     check_output_place("output", options.output, {"vocab": options.vocab})
@@ -233,6 +233,7 @@ def run_pretrain(options: argparse.Namespace) -> None:
     config = config_of(options, PretrainConfig)
     load_tensorflow()
     from bert_keras.pretraining.pretrain import pretrain
+    from bert_keras.report.terminal import score_table
     from bert_keras.text.tokenizer_files import read_folder
 
     encoder = options.encoder

@@ -33,7 +33,6 @@ from bert_keras.cli.options import (
     path,
 )
 from bert_keras.errors import ConfigError
-from bert_keras.report.terminal import score_table
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.settings import GRIDS, RESUME
 from bert_keras.tasks import TASKS, find_task, parse_settings
@@ -126,6 +125,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
 
 def run_train(options: argparse.Namespace) -> None:
     load_tensorflow()
+    from bert_keras.report.terminal import score_table
     from bert_keras.training import finetune as training
     from bert_keras.training import several_runs
 
@@ -277,6 +277,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 def run_evaluate(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.files.json_file import json_text
+    from bert_keras.report.terminal import score_table
     from bert_keras.training.finetune import evaluate
 
     _check_columns(options, [(options.file, options.target_file)])

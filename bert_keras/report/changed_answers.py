@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_keras.report.page import cut
 from bert_keras.report.tables import Part
+from bert_keras.report.values import cut
 
 _MOST_NOTED = 10_000  # mistakes; with more, answers are not compared
 _MOST_TEXT = 200  # characters of a noted text

@@ -16,15 +16,10 @@ from bert_keras.errors import ConfigError, DataError
 from bert_keras.files.json_file import json_text, read_json
 from bert_keras.report.changed_answers import changed_answers, noted_mistakes
 from bert_keras.report.curves import compared_curves
-from bert_keras.report.page import (
-    plain_scores,
-    render,
-    script_values,
-    words,
-    write_file,
-)
+from bert_keras.report.page import render, script_values, write_file
 from bert_keras.report.report import data_sets, importance
 from bert_keras.report.tables import Part, Table, interval_bar, interval_of, union
+from bert_keras.report.values import plain_scores, words
 
 RUN = "comparison.json"
 _UNKNOWN = "–"

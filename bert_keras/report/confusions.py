@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.report.page import is_number
 from bert_keras.report.tables import Part
+from bert_keras.report.values import is_number
 
 _MANY_CLASSES = 12  # above it, a matrix is folded, grouped and set in small type
 _MOST_CLASSES = 100  # above it, a matrix holds the `_MOST_CONFUSED` classes only

@@ -8,7 +8,7 @@ from typing import Any
 import markupsafe
 
 from bert_keras.report.charts import Point, line_chart
-from bert_keras.report.page import is_number, words
+from bert_keras.report.values import is_number, words
 
 _AXES = {"step": "step (updates)", "": "record"}
 _SIDE = 352  # pixels of a square chart

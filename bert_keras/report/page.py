@@ -1,4 +1,4 @@
-"""Pages from templates: `render`, and values as people read them.
+"""Pages from templates: `render`.
 
 A page needs no script, font or image from elsewhere: it opens offline, on light and
 dark screens, and prints. Texts are not trusted, so everything shown is escaped, and a
@@ -24,14 +24,10 @@ import markupsafe
 
 from bert_keras.errors import DataError, reason_of
 from bert_keras.files.atomic import replaced_file
+from bert_keras.report.values import cut, is_number, words
 
 MOST_LETTERS = 300  # of a shown text
 _TEMPLATES = Path(__file__).parent / "templates"
-_WORDS = {
-    **{word: word.upper() for word in ("auc", "bleu", "f1", "id", "lm", "mlm", "mrr")},
-    **{"ndcg": "NDCG", "roc": "ROC", "chrf": "chrF", "num": "number of"},
-    **{f"rouge{kind}": f"ROUGE-{kind}" for kind in ("1", "2", "L", "Lsum")},
-}
 _SECTION = re.compile(r'<section id="([^"]*)">.*?<h2>(.*?)</h2>', re.DOTALL)
 # Not allowed in HTML: control characters and lone surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -80,23 +76,6 @@ def _breakable(value: object) -> markupsafe.Markup:
     return markupsafe.Markup(text.replace("_", markupsafe.Markup("_<wbr>")))
 
 
-def cut(value: object, most: int) -> str:
-    """Return a text, truncated to a maximum number of characters."""
-    shown = str(value)
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
-
-
-def words(key: object) -> str:
-    """Return a key such as `macro_f1` as words: "Macro F1"; "MRR", "Accuracy@1".
-
-    What has spaces is already words, which may hold a name of a user.
-    """
-    shown = re.sub(r"_at_(\d+)$", r"@\1", str(key))
-    if " " not in shown:
-        shown = " ".join(_WORDS.get(word, word) for word in shown.split("_"))
-    return shown if shown.startswith("chrF") else shown[:1].upper() + shown[1:]
-
-
 def contents(sections: str) -> list[tuple[str, markupsafe.Markup]]:
     """Return the ID and the heading of each `<section>` of a page that has an ID."""
     return [(name, markupsafe.Markup(h)) for name, h in _SECTION.findall(sections)]
@@ -104,20 +83,6 @@ def contents(sections: str) -> list[tuple[str, markupsafe.Markup]]:
 
 def _slug(heading: object) -> str:
     return re.sub(r"\W+", "-", str(heading).lower())
-
-
-def is_number(value: object) -> bool:
-    """Return whether a value is a real number of Python or NumPy; `True` is not."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def plain_scores(values: Mapping[str, Any]) -> dict[str, object]:
-    """Return the scores that are a single number or word."""
-    return {
-        key: value
-        for key, value in values.items()
-        if value is None or isinstance(value, str | bool) or is_number(value)
-    }
 
 
 def _shown(value: Any) -> str:

@@ -23,16 +23,7 @@ from bert_keras.report.curves import (
     reliability_chart,
     training_curves,
 )
-from bert_keras.report.page import (
-    MOST_LETTERS,
-    cut,
-    is_number,
-    plain_scores,
-    render,
-    script_values,
-    words,
-    write_file,
-)
+from bert_keras.report.page import MOST_LETTERS, render, script_values, write_file
 from bert_keras.report.tables import (
     Part,
     Table,
@@ -42,6 +33,7 @@ from bert_keras.report.tables import (
     nested_table,
     union,
 )
+from bert_keras.report.values import cut, is_number, plain_scores, words
 
 _PARTS = {"per_run": "score that chose the best run"}
 _MOST_ROWS = 30  # of mistakes and of doubtful labels

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import markupsafe
 
-from bert_keras.report.page import is_number, words
+from bert_keras.report.values import is_number, words
 
 _WORST = 15  # classes that are listed; all follow, folded
 

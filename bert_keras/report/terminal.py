@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from bert_keras.report.page import words
 from bert_keras.report.tables import union, worst_first
+from bert_keras.report.values import words
 
 _MOST_ROWS = 40  # of a table; the others are only in the JSON and in the report
 _WORST_CLASSES = 20  # that are shown if there are more than that

@@ -13,8 +13,8 @@ import pytest
 
 from bert_keras.errors import DataError
 from bert_keras.report.confusions import confusions
-from bert_keras.report.page import words
 from bert_keras.report.report import write_report
+from bert_keras.report.values import words
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.scoring.curves import decision_curves
 

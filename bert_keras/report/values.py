@@ -1,0 +1,45 @@
+"""Names and values of scores as people read them."""
+
+from __future__ import annotations
+
+import numbers
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_WORDS = {
+    **{word: word.upper() for word in ("auc", "bleu", "f1", "id", "lm", "mlm", "mrr")},
+    **{"ndcg": "NDCG", "roc": "ROC", "chrf": "chrF", "num": "number of"},
+    **{f"rouge{kind}": f"ROUGE-{kind}" for kind in ("1", "2", "L", "Lsum")},
+}
+
+
+def cut(value: object, most: int) -> str:
+    """Return a text, truncated to a maximum number of characters."""
+    shown = str(value)
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def words(key: object) -> str:
+    """Return a key such as `macro_f1` as words: "Macro F1"; "MRR", "Accuracy@1".
+
+    What has spaces is already words, which may hold a name of a user.
+    """
+    shown = re.sub(r"_at_(\d+)$", r"@\1", str(key))
+    if " " not in shown:
+        shown = " ".join(_WORDS.get(word, word) for word in shown.split("_"))
+    return shown if shown.startswith("chrF") else shown[:1].upper() + shown[1:]
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a real number of Python or NumPy; `True` is not."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def plain_scores(values: Mapping[str, Any]) -> dict[str, object]:
+    """Return the scores that are a single number or word."""
+    return {
+        key: value
+        for key, value in values.items()
+        if value is None or isinstance(value, str | bool) or is_number(value)
+    }

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from bert_keras.data.table import Columns, sliced
-from bert_keras.errors import BertKerasError, ConfigError
+from bert_keras.errors import BertKerasError, ConfigError, one_line
+from bert_keras.runs.progress import say
 from bert_keras.scoring.calibration import yes_or_no
 from bert_keras.scoring.curves import decision_curves
 from bert_keras.scoring.doubtful_labels import labels_to_check
@@ -234,8 +235,12 @@ def explained_mistakes(
             told = Truncation()
             answer = answers_of(predictor, [parts], 1, truncation=told)[0]
             shown = page_values(explain(Item(model, parts, answer, against=against)))
-        except Exception:  # a user's own task, whose model must not be lost for it
-            return []
+        except ConfigError:  # the task has nothing that can be explained
+            break
+        except Exception as error:  # a user's own task: its model must not be lost
+            reason = f"{type(error).__name__}: {one_line(error)}"
+            say(f"the report explains {len(found)} mistakes, then failed: {reason}")
+            break
         label = mistake.get("label", mistake.get("answers"))
         found.append({**shown, "line": mistake["line"], "label": label})
         # The first one has also traced the graphs.

@@ -203,7 +203,7 @@ BAD_BODIES: dict[str, tuple[bytes, str]] = {
     "ids-unequal": (
         b'{"signature_name": "ids", "instances": [{"token_ids": [2, 3, 3], '
         b'"segment_ids": [0, 0], "padding_mask": [1, 1, 1]}]}',
-        "must be from 0 to",
+        "rejects",
     ),
 }
 

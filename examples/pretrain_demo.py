@@ -42,9 +42,7 @@ def new_model(vocabulary: Path) -> bk.Predictor:
     sizes = bk.BertConfig.from_preset(SIZE, vocab_size=tokenizer.vocab_size)
     encoder = bk.BertEncoder(sizes, pooler=False, seed=0)
     return bk.Predictor(
-        bk.TaskModel(
-            encoder, bk.MaskedLM(), bk.Preprocessor(tokenizer, layout="packed"), seed=0
-        )
+        bk.TaskModel(encoder, bk.MaskedLM(), bk.Preprocessor(tokenizer), seed=0)
     )
 
 

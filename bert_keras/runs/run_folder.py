@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.errors import CheckpointError, ConfigError, reason_of, shown
-from bert_keras.files.atomic import locked_file, replaced_file, replaced_folder
+from bert_keras.files.atomic import FILES, locked_file, replaced_file, replaced_folder
 
 SETTINGS, CURVES = "run.json", "curves.jsonl"
 CHECKPOINTS, MODEL = "checkpoints", "model"
 NONFINITE = "nonfinite.json"  # written when a run stops at a non-finite value
+EPOCH = "epoch.json"  # which epoch a model inside a run folder is of
 _FORMAT = 1
 _LOCK = ".lock"
 # What a killed run may leave incomplete.
@@ -204,7 +205,7 @@ class RunFolder:
                 shutil.rmtree(gone, ignore_errors=True)
 
     def _put(self, target: Path, write: Callable[[Path], object]) -> None:
-        with replaced_folder(target) as new:
+        with replaced_folder(target, files=FILES | {EPOCH}) as new:
             write(new)
             for path in [*new.rglob("*"), new]:
                 _sync(path)

@@ -326,9 +326,7 @@ class Generation(Decoding, Task):
     def infer(self, model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the `Hypotheses`: `ids` int32 [B, S, L], `scores` float32 [B, S]."""
         decoder = model.get_layer("decoder")
-        names = model.backbone.input
-        given = {name: batch[name] for name in names if name in batch}
-        states = model.backbone(given, training=False)["sequence_output"]
+        states = model.backbone(dict(batch), training=False)["sequence_output"]
         memory = unpack(states, batch)
         lengths = sizes_of(memory)
         longest = tf.reduce_max(tf.concat([lengths, [1]], 0))

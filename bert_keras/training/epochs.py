@@ -26,7 +26,7 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.layers import undrawn
 from bert_keras.model.lora import has_lora, plain_weights
 from bert_keras.runs.progress import report, say
-from bert_keras.runs.run_folder import RunFolder, SilentRun
+from bert_keras.runs.run_folder import EPOCH, RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
@@ -45,7 +45,6 @@ from bert_keras.training.updates import (
 )
 
 BEST = "best"  # the model folder of the best epoch, inside the run folder
-_EPOCH = "epoch.json"  # in that folder
 _PROGRESS = "progress.json"
 # The dev loss must fall by this share of the first epoch's loss to count as improved.
 _LEAST_FALL = 0.01
@@ -246,7 +245,7 @@ class FineTuningLoop(TrainingLoop):
             def write_best(folder: Path) -> None:
                 write_model(self.model, folder, best.weights)
                 note = json.dumps({"epoch": best.epoch})
-                (folder / _EPOCH).write_text(note, encoding="utf-8")
+                (folder / EPOCH).write_text(note, encoding="utf-8")
 
             before[BEST] = write_best
             self._is_best_written = True
@@ -310,7 +309,7 @@ class FineTuningLoop(TrainingLoop):
             for weight in model.weights:
                 weight.assign(weights[weight.path])
             return
-        note = folder / _EPOCH
+        note = folder / EPOCH
         if note.exists():  # earlier versions write none
             epoch = json.loads(note.read_text(encoding="utf-8"))["epoch"]
             if epoch != self.best.epoch:

@@ -394,7 +394,7 @@ def test_export_in_bfloat16_tells_size_and_scores(
     output, notes = capfd.readouterr()
     assert output == f"{tmp_path / 'half' / '1'}\n"
     assert "mixed_bfloat16: " in notes and " MB in float32" in notes
-    assert notes.count("accuracy") == 2
+    assert notes.count("Accuracy") == 2
 
 
 def test_info_of_the_machine(run: Run, fail: Fail, spam_folder: Path) -> None:
@@ -949,7 +949,7 @@ def test_a_vocabulary_and_examples_of_a_corpus(
     assert main(command) == 0
     printed = capsys.readouterr()
     assert printed.out.splitlines()[-1] == str(data)
-    assert "documents" in printed.out and "shards: " in printed.err
+    assert "Documents" in printed.out and "shards: " in printed.err
     assert main([*command, "--output", str(tmp_path / "quiet"), "--quiet"]) == 0
     assert "shards: " not in capsys.readouterr().err
     manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))

@@ -79,7 +79,7 @@ def test_evaluate_predict_and_export(
         return capsys.readouterr().out
 
     scores = verb("evaluate", "models/stars", "data/test.csv")
-    for name in ("num_examples", "accuracy", "within_one", "mean_absolute_error"):
+    for name in ("Number of examples", "Accuracy", "Within one"):
         assert name in scores
     answer = json.loads(verb("predict", "models/stars", "Not bad."))
     assert set(answer) == {"text", "stars", "mean"}

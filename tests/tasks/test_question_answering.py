@@ -509,7 +509,8 @@ def test_settings_out_of_range() -> None:
 
 
 def test_columns_are_for_tables(tmp_path: Path) -> None:
-    refused(lambda: QuestionAnswering.read("a.json", columns={"id": "x"}), "`columns`")
+    path = squad_file(tmp_path / "a.json")
+    refused(lambda: QuestionAnswering.read(path, columns={"id": "x"}), "`columns`")
     path = write_tsv(tmp_path / "a.tsv", [("question", "context"), ("a?", "b c")])
     columns = QuestionAnswering.read(path, roles=QuestionAnswering.roles)
     assert columns.cells == {"question": ["a?"], "context": ["b c"]}
@@ -562,7 +563,7 @@ def test_from_file_to_answers(
     told = capsys.readouterr()
     assert "6 of 42 questions are not trained on" in told.err
     assert "q6-0" in told.err
-    assert "best_f1" in told.out
+    assert "Best F1" in told.out
     task = load(folder).model.task
     assert (task.no_answer, task.stride) == (True, 6)
     assert task.threshold != 0

@@ -100,7 +100,7 @@ def test_several_test_sets_are_scored_by_name(trained: TrainResult) -> None:
     assert trained.scores["same"] == pytest.approx(trained.scores["dev"], rel=1e-4)
     assert trained.scores["few"]["num_examples"] == 6
     page = (trained.folder / "report.html").read_text()
-    assert "<h3>same" in page and "<h3>few" in page
+    assert "<h2>same" in page and "<h2>few" in page
 
 
 @pytest.mark.parametrize("cell", ["high", "nan", "inf", "1e39", "1_000", "1,5"])

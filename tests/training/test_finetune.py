@@ -282,17 +282,20 @@ def test_a_run_that_was_stopped_ends_as_early(
     def broken(*args: Any, **kwargs: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    go = functools.partial(
+        run, train=FEW, epochs=8, patience=3, checkpoint_every="epoch"
+    )
     with monkeypatch.context() as patch:  # while the fourth epoch is scored
         crafted_dev(patch, [0.5, 0.7, 0.7], [0.9, 0.8, 0.7])
         with pytest.raises(KeyError):
-            run(train=FEW, epochs=8, patience=3)
+            go()
     with monkeypatch.context() as patch:  # when training is over
         crafted_dev(patch, [0.6, 0.6, 0.6, 0.7], [0.9, 0.9, 0.9, 0.7])
         patch.setattr(finetuning_result, "write_report", broken)
-        refused(lambda: run(train=FEW, epochs=8, patience=3), "No space left on device")
+        refused(go, "No space left on device")
     # The last epoch is scored again, and so is the best one.
     crafted_dev(monkeypatch, [0.6, 0.7], [0.9, 0.7])
-    result = run(train=FEW, epochs=8, patience=3)
+    result = go()
     assert max(row["epoch"] for row in result.history) == 6
     settings = result.report["settings"]
     assert (settings["best_epoch"], settings["best_epoch_dev_loss"]) == (3, 0.7)

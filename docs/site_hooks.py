@@ -1,4 +1,4 @@
-"""What the site has beyond the pages: the API by room, and links out of `docs/`.
+"""What the site has beyond the pages: the API by module, and links out of `docs/`.
 
 MkDocs calls these functions, see `hooks` in mkdocs.yml.
 """
@@ -22,26 +22,27 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 def on_config(config: Any) -> Any:
     """Add the pages of the API to the last section of the navigation."""
     (section,) = config.nav[-1].values()
-    section.append({"API": ["api/index.md", *(f"api/{room}.md" for room in rooms())]})
+    section.append(
+        {"API": ["api/index.md", *(f"api/{module}.md" for module in modules())]}
+    )
     return config
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages of the API, one for each room with public names."""
-    summaries = {room: docstring_of(room).split("\n\n")[0] for room in rooms()}
-    lines = ["# API", "", "| room | contents |", "|---|---|"]
-    for room, names in rooms().items():
-        summary = " ".join(summaries[room].split())
-        lines.append(f"| [`{room}`]({room}.md) | {summary} |")
-        parts = [f"# {room}", docstring_of(room)]
-        parts += [entry(name, module) for name, module in sorted(names.items())]
+    """Add the pages of the API, one for each module with public names."""
+    lines = ["# API", "", "| module | what you do with it |", "|---|---|"]
+    for module, names in modules().items():
+        summary = summary_of(module)
+        lines.append(f"| [`{module}`]({module}.md) | {summary} |")
+        parts = [f"# {module}", summary]
+        parts += [entry(name, file) for name, file in sorted(names.items())]
         content = "\n\n".join(parts)
-        files.append(File.generated(config, f"api/{room}.md", content=content))
-    lines += ["", "## Names of `bert_keras`", "", "| name | room |", "|---|---|"]
-    for name, module in sorted(public_names(PACKAGE / "__init__.pyi").items()):
-        room = room_of(module)
-        anchor = f"{room}.md#{module}.{name}"
-        lines.append(f"| [`bert_keras.{name}`]({anchor}) | `{room}` |")
+        files.append(File.generated(config, f"api/{module}.md", content=content))
+    lines += ["", "## Names of `bert_keras`", "", "| name | module |", "|---|---|"]
+    for name, file in sorted(public_names(PACKAGE / "__init__.pyi").items()):
+        module = module_of(file)
+        anchor = f"{module}.md#{file}.{name}"
+        lines.append(f"| [`bert_keras.{name}`]({anchor}) | `{module}` |")
     files.append(File.generated(config, "api/index.md", content="\n".join(lines)))
     return files
 
@@ -55,25 +56,26 @@ def entry(name: str, module: str) -> str:
     return f"{told}\n{plain}\n\nIts fields are the [options](../options.md)."
 
 
-def rooms() -> dict[str, dict[str, str]]:
-    """Return each room with its public names, and the module of each."""
+def modules() -> dict[str, dict[str, str]]:
+    """Return each public module with its names, and the file of each."""
     found: dict[str, dict[str, str]] = {}
     for path in [PACKAGE / "__init__.pyi", *sorted(PACKAGE.glob("*/__init__.pyi"))]:
         for name, module in public_names(path).items():
-            found.setdefault(room_of(module), {})[name] = module
+            found.setdefault(module_of(module), {})[name] = module
     return dict(sorted(found.items()))
 
 
-def room_of(module: str) -> str:
-    """Return the package of a module, `bert_keras.ROOM`, or the module itself."""
+def module_of(module: str) -> str:
+    """Return the subpackage of a file's module, or the module itself."""
     return ".".join(module.split(".")[:2])
 
 
-def docstring_of(room: str) -> str:
-    """Return the docstring of a room, or of a module outside of the rooms."""
-    path = PACKAGE / room.partition(".")[2]
+def summary_of(module: str) -> str:
+    """Return what users do with a module: the first paragraph of its docstring."""
+    path = PACKAGE / module.partition(".")[2]
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    return ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    return " ".join(docstring.partition("\n\n")[0].split())
 
 
 def public_names(stub: Path) -> dict[str, str]:

@@ -1,8 +1,10 @@
-"""Map the files of a folder or hub name to {canonical name: array}.
+"""Read and write checkpoints of every known format.
+
+A reader maps the files of a folder or hub name to {canonical name: array}.
 
 Read `formats`, `huggingface`, `matching`, `checkpoint`, `names`, in that order; the
-other formats have a file each. This room uses no model class, and imports TensorFlow
-only to write TensorFlow's formats.
+other formats have a file each. This subpackage uses no model class, and imports
+TensorFlow only to write TensorFlow's formats.
 """
 
 from lazy_loader import attach_stub

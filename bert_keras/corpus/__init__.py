@@ -1,4 +1,4 @@
-"""Documents that pretraining reads, and the vocabulary learned from them.
+"""Read documents for pretraining, and learn a vocabulary from them.
 
 Read `documents` first, with `wikipedia` and `sentence_rules` for its forms; then
 `word_counts` and `vocabulary_learning`.

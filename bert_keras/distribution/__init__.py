@@ -1,4 +1,6 @@
-"""Devices, replicas, and sums over replicas.
+"""Choose GPUs, several machines or a TPU for training.
+
+Devices, replicas, and sums over replicas.
 
 Read `strategy` first, then `replicas`.
 """

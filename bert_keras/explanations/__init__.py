@@ -1,4 +1,4 @@
-"""Why a model answers as it does: attributions, attention, and a map of texts.
+"""Explain why a model answers as it does: words, attention, a map of texts.
 
 Read `words`, `items`, `targets`, `attribution`, `graphs`, `explainer`, in that order;
 `attention` and `embedding_map` stand alone. The templates of the pages are in `report`.

@@ -1,4 +1,4 @@
-"""A trained model in use: its folder, predictions, export, embeddings, search.
+"""Load a trained model: predict, embed, search, export and convert.
 
 Read `model_folder`, `predictor`, `export`, in that order. `convert` writes checkpoints
 of other formats; it is not in `checkpoints` because it needs models and tokenizers.

@@ -1,4 +1,4 @@
-"""Keras layers and functional models: the encoder, its heads, and the decoder.
+"""Build your own Keras model: the encoder, the decoder, optimizers.
 
 Read `encoder`, `block`, `layers`, `heads`, `optimizers`, in that order, then `decoder`
 and `encoder_decoder` for models that write; `pooling`, `recurrent_head`, `contrastive`

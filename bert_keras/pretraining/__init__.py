@@ -1,4 +1,6 @@
-"""A new BERT: documents to shards, shards to batches, batches to weights.
+"""Pretrain a new BERT on your own text, or continue from a checkpoint.
+
+Documents become shards, shards batches, batches weights.
 
 Read `data`, `blocks`, `shards`, `pairs`, `manifest` for the data; `pretrain`, `plan`,
 `input`, `loop` and `pretrainer` for the training; `beam` for corpora that do not fit

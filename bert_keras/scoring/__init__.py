@@ -1,4 +1,6 @@
-"""Answers against truth: scores, calibration and thresholds, in NumPy alone.
+"""Compute the scores of answers: accuracy, F1, calibration, retrieval, EM.
+
+In NumPy alone.
 
 Read `classification` and `calibration` first; each other file holds the scores of one
 kind of answer.

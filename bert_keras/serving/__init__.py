@@ -1,4 +1,4 @@
-"""Serving: the server, its clients, and files that run TF Serving.
+"""Serve models over HTTP and gRPC, query them, or deploy TF Serving.
 
 `bert-keras serve`: read `config`, then the path of a request: `rest`,
 `open_inference` or `grpc_services` (three protocols), `service` (limits, time, metrics

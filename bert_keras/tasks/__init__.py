@@ -1,4 +1,7 @@
-"""The tasks: one file each, with one contract (`tasks.base.Task`)."""
+"""Choose a task, or write your own: data, head, loss, answers and scores.
+
+One file for each, with one contract (`tasks.base.Task`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strings to token ids to rows, in the TensorFlow graph.
+"""Tokenize texts and make batches of them, in the TensorFlow graph.
 
 Read `preprocessor`, `tokenizer`, `normalization`, `packing`, in that order; `ragged`
 holds the operations on rows that they all use, `tokenizer_files` the files of a

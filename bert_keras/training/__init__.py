@@ -1,4 +1,4 @@
-"""Fine-tuning: settings, the update step, the loop, resuming.
+"""Fine-tune a task, with several seeds or a search of settings; evaluate it.
 
 Read `config`, `finetune`, `run`, `epochs`, `loop`, `updates`, `rows`, `train_step`, in
 that order; `findings`, `several_runs`, `progress`, `divergence` and `tracking` build on

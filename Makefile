@@ -77,7 +77,7 @@ $(DOCS)/.made: setup.cfg
 
 docs: $(DOCS)/.made
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict
-	@echo "build/site/index.html; for its search: $(PYTHON) -m http.server --directory build/site"
+	@echo "build/site/index.html"
 
 # BENCH="--rounds 2 --parts prediction" passes options on.
 bench: $(PEERS)/.made

@@ -448,6 +448,17 @@ def check_mask_shares(mask_share: Any, random_share: Any) -> None:
         )
 
 
+def check_checkpoint_interval(
+    checkpoint_every: str | int, save_every: int | None
+) -> None:
+    """Raise ConfigError if both options of the interval are given."""
+    if save_every is not None and checkpoint_every != CHECKPOINT_EVERY.default:
+        raise ConfigError(
+            "`save_every` must be left out beside `checkpoint_every`, which says the "
+            f"same; received {save_every!r} and {checkpoint_every!r}"
+        )
+
+
 def check_accumulation(batch_size: int, accumulation: int) -> None:
     """Raise ConfigError unless the parts of a batch have the same size."""
     if batch_size % accumulation:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from conftest import refused
 
+from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.settings import Option
+from bert_keras.training.config import TrainConfig
 
 
 @pytest.mark.parametrize(
@@ -46,3 +49,10 @@ def test_values_that_are_allowed(
     for value in wrong:
         refused(lambda v=value: declared.check(v), "`it` must be ", rule, "received")
     dataclasses.replace(declared, may_be_none=True).check(None)
+
+
+@pytest.mark.parametrize("config", [TrainConfig, PretrainConfig])
+def test_the_interval_of_checkpoints_is_given_once(config: Any) -> None:
+    refused(
+        lambda: config(save_every=5, checkpoint_every="60s"), "`save_every`", "'60s'"
+    )

@@ -224,6 +224,7 @@ class PretrainConfig:
         if self.mask_share is not None and self.random_share is not None:
             check_mask_shares(self.mask_share, self.random_share)
         settings.check_accumulation(self.batch_size, self.accumulation)
+        settings.check_checkpoint_interval(self.checkpoint_every, self.save_every)
         shares = self.phase_shares
         if shares is not None and not math.isclose(sum(shares), 1.0, abs_tol=1e-6):
             raise ConfigError(f"`phase_shares` must sum to 1; received {shares}")

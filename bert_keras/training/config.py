@@ -160,6 +160,7 @@ class TrainConfig:
         check_options(self)
         if self.batch_size is not None:
             settings.check_accumulation(self.batch_size, self.accumulation)
+        settings.check_checkpoint_interval(self.checkpoint_every, self.save_every)
 
     def settled(
         self, task: Task, rows: int, hidden_size: int | None = None

@@ -89,7 +89,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         parser,
         "target_vocab",
         "DIR",
-        "folder with vocab.txt for the texts to write; default: that of the encoder",
+        "folder with vocab.txt for the texts to write; default: the encoder's",
     )
     add_word(
         parser,

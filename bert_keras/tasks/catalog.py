@@ -107,12 +107,12 @@ def _of_generation(no_repeat_ngram: str, length_ratio: str) -> str:
             what the decoder starts from: encoder (a copy of its weights), shared (the
             encoder's own weights), layers/hidden/heads such as 3/384/6 (a new one), or
             another BERT
-        target_vocab: a folder; default: that of the encoder
+        target_vocab: a folder; default: the encoder's
             the vocabulary of the targets, a folder with vocab.txt
         sizes: an object; default: from decoder and target_vocab
             keys of BertConfig in which the decoder differs from the encoder
         tied: true or false; default: true
-            whether the output's table is that of the decoder's token embeddings
+            whether the output's table is the table of the decoder's token embeddings
         label_smoothing*: a number; default: 0.1
             share of the probability that the loss spreads over all tokens
         beams*: a whole number; default: 4
@@ -150,7 +150,7 @@ TASKS = {
         rows='{"document": "A storm hit the coast. Nobody was hurt. Trains stopped.", '
         '"summary": "A storm stopped trains."}',
         scores="ROUGE-1, ROUGE-2 and ROUGE-L; perplexity and token accuracy",
-        answers="text; texts and scores, those of all hypotheses",
+        answers="text; texts and scores of all hypotheses",
         settings=_settings(_of_generation("3", "1.0"), _STEMMER),
     ),
     "classification": TaskHelp(
@@ -213,12 +213,12 @@ default: mean
                 learn the order of the labels
             scale: a number; default: 20.0
                 the factor on the cosine similarities in the loss
-            dense: a list of objects; default: that of the encoder, or none
+            dense: a list of objects; default: the encoder's, or none
                 layers on the pooled vector, each with units, activation and use_bias
-            prompts*: an object; default: those of the encoder, or none
+            prompts*: an object; default: the encoder's, or none
                 texts by name, put before a text: in pairs query before the first, and
                 document, passage or corpus before the second
-            default_prompt*: a name; default: that of the encoder, or none
+            default_prompt*: a name; default: the encoder's, or none
                 the prompt before every text that has no other
         """),
     ),
@@ -396,8 +396,8 @@ default: mean
         file="train.jsonl",
         rows='{"document": "A storm hit the coast. Nobody was hurt. Trains stopped.", '
         '"summary": "A storm stopped trains."}',
-        scores="ROUGE-1, ROUGE-2 and ROUGE-L, next to those of the leading sentences "
-        "and of the best selection",
+        scores="ROUGE-1, ROUGE-2 and ROUGE-L, next to the scores of the leading "
+        "sentences and of the best selection",
         answers="summary, sentences, starts, ends, scores",
         settings=_settings(
             """
@@ -432,7 +432,7 @@ default: mean
         file="train.jsonl",
         rows='{"source": "A dog runs.", "target": "Ein Hund rennt."}',
         scores="BLEU and chrF; perplexity and token accuracy",
-        answers="text; texts and scores, those of all hypotheses",
+        answers="text; texts and scores of all hypotheses",
         settings=_settings(_of_generation("0", "2.0")),
     ),
 }

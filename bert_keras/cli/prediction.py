@@ -133,28 +133,28 @@ def add_features(parser: argparse.ArgumentParser) -> None:
         "--layers",
         metavar="LAYERS",
         help=f"{', '.join(NAMED_LAYERS)}, all, or numbers such as 0,12 (0: embeddings; "
-        "--layers=-1: from the end); default: those of the model, or last",
+        "--layers=-1: from the end); default: the model's, or last",
     )
     add_word(
         parser,
         "combine",
         COMBINATIONS,
         "how several layers are combined",
-        unset="that of the model, or sum",
+        unset="the model's, or sum",
     )
     add_word(
         parser,
         "pooling",
         POOLINGS,
         "how the vectors of the tokens are pooled into one of the text",
-        unset="that of the model, or mean",
+        unset="the model's, or mean",
     )
     add_word(
         parser,
         "normalize",
         ("yes", "no"),
         "scale vectors to length 1",
-        unset="that of the model, or no; no for tokens",
+        unset="the model's, or no; no for tokens",
     )
 
 
@@ -280,7 +280,7 @@ def add_encoder_and_texts(parser: argparse.ArgumentParser) -> None:
         None,
         "longest text in tokens; longer ones are truncated",
         unit="tokens",
-        unset="that of the model, or the longest that it accepts",
+        unset="the model's, or the longest that it accepts",
     )
     add_batches(parser)
 

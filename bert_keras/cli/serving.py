@@ -18,7 +18,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
         metavar="[NAME=]PATH",
         type=path,
         help=f"{MODEL}, SavedModel, or folder of SavedModel versions; the default "
-        "name is that of the folder",
+        "name is the folder's",
     )
     add_options(parser.add_argument_group("settings of the server"), ServeConfig)
 

@@ -348,8 +348,8 @@ default: mean
             no_answer*: true or false; default: from the data
                 whether a question can have no answer in its context
             threshold*: a number; default: tuned on dev
-                no answer is given if its score exceeds that of the best span by more
-                than this, in logits
+                no answer is given if its score exceeds the score of the best span by
+                more than this, in logits
             stride*: a whole number; default: 128
                 context tokens from the start of one window to the start of the next, at
                 most half of a window; for example --set stride=64

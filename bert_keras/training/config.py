@@ -71,7 +71,7 @@ class TrainConfig:
         "head, or of a decoder and its cross-attention",
         unit="rate",
         above=0,
-        unset="that of the other weights",
+        unset="the rate of the other weights",
     )
     warmup_share: float = option(
         0.1,

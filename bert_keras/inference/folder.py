@@ -265,6 +265,8 @@ class Folder:
         try:
             task = self.task()
             facts = {"task": name_of(type(task)), **task.settings()}
+            if "pairs" in facts and facts["pairs"] is None:  # the folder does not say
+                facts["pairs"] = "single texts or pairs"
             self.check_head()
         except BertKerasError as error:
             facts["cannot be used"] = str(error)

@@ -126,6 +126,7 @@ def test_a_folder_that_does_not_say_reads_texts_and_pairs(
             assert (row["text_a"], row["text_b"]) == pair
             assert row["score"] == pytest.approx(wanted["score"], abs=1e-5)
     assert len(lines) == 6
+    assert Folder.open(folder).facts()["pairs"] == "single texts or pairs"
 
 
 def test_a_second_text_is_never_dropped(

@@ -118,6 +118,37 @@ def test_a_folder_with_prompts_gives_their_vectors(cases: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("pooling", "has_dense"),
+    [
+        *(("cls", True), ("max", False), ("mean_sqrt_len_tokens", False)),
+        *(("weightedmean", False), ("lasttoken", True), (("mean", "max"), True)),
+    ],
+)
+def test_vectors_equal_theirs_with_any_pooling_and_dense(
+    cases: Path, tmp_path: Path, pooling: Any, has_dense: bool
+) -> None:
+    """The folder is saved by sentence-transformers, and again by us."""
+    sentences = pytest.importorskip("sentence_transformers")
+    models = pytest.importorskip("sentence_transformers.models")
+    encoder = models.Transformer(str(cases / "base"))
+    pool = models.Pooling(32, pooling_mode=pooling)
+    steps = [encoder, pool]
+    if has_dense:
+        width = pool.get_embedding_dimension()
+        steps += [models.Dense(width, 12, activation_function=torch.nn.Tanh())]
+        steps += [models.Normalize()]
+    wanted = sentences.SentenceTransformer(modules=steps, device="cpu")
+    wanted.save(str(tmp_path / "theirs"))
+    texts = [text for pair in PAIRS for text in pair]
+    vectors = wanted.encode(texts)
+    found = embed(tmp_path / "theirs", texts)
+    np.testing.assert_allclose(found, vectors, atol=1e-5, rtol=0)
+    save_model(load_model(tmp_path / "theirs"), tmp_path / "ours")
+    again = sentences.SentenceTransformer(str(tmp_path / "ours"), device="cpu")
+    np.testing.assert_allclose(again.encode(texts), vectors, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
     "name",
     [
         *("ForPreTraining", "ForSequenceClassification", "ForTokenClassification"),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bert_keras.cli.arguments import chosen_columns, refuse_columns
 from bert_keras.errors import ConfigError, DataError, NoRowsError
-from bert_keras.runs.progress import say
+from bert_keras.runs.progress import say, say_once
 
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
@@ -138,7 +138,7 @@ class BlankTexts:
 def _row_words(texts: list[str], task: Task) -> list[Any]:
     """Return the rows of the texts on the command line."""
     count, has_list = len(task.roles), _ends_in_list(task)
-    if (count > 1 or _may_be_pairs(task)) and all("\t" in text for text in texts):
+    if count == 1 and not has_list or all("\t" in text for text in texts):
         return list(_rows(texts, task, "TEXT"))
     if has_list:
         row = _row(texts, task)
@@ -243,7 +243,10 @@ def _rows(texts: Iterable[str], task: Task, place: str) -> Iterator[Any]:
     for number, text in enumerate(texts, 1):
         if count == 1:
             first, tab, second = text.partition("\t")
-            yield (first, second) if either and tab and "\t" not in second else text
+            is_pair = either and tab and "\t" not in second
+            if tab and not is_pair:
+                say_once(f"{place}: a tab within a text is read as a space")
+            yield (first, second) if is_pair else text
             continue
         parts = text.split("\t")
         row = _row(parts, task)

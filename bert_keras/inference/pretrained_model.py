@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import keras
 
 from bert_keras.checkpoints import Checkpoint, has_pooler
-from bert_keras.checkpoints.sentence_files import DENSE_SCOPE
+from bert_keras.checkpoints.sentence_files import DENSE_SCOPE, pair_scores
 from bert_keras.data.class_names import with_clean_names
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import ConfigError
@@ -53,6 +53,12 @@ def new_model(
     folder = Folder.open(encoder)
     checkpoint = folder.weights_for(task)
     folder.tell(tell, facts=True)
+    applied = pair_scores(folder.config)
+    if applied not in (None, getattr(task, "activation", applied)):
+        tell(
+            f"the encoder is a cross-encoder with the activation {applied}, which the "
+            f"new head does not have (--set activation={applied})"
+        )
     preprocessor = Preprocessor(
         folder.tokenizer,
         max_length=_max_length(task, checkpoint, config.max_length),

@@ -17,6 +17,7 @@ from bert_keras.inference.embedder import embed
 from bert_keras.inference.folder import Folder
 from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.pretrained_model import new_model
 from bert_keras.runs import progress
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
@@ -140,6 +141,19 @@ def test_a_second_text_is_never_dropped(
     ):
         assert main([*verb, file]) == 2
         assert "second text, `text_pair`" in capsys.readouterr().err
+    assert main(["predict", str(spam_folder), "\t".join(PAIRS[0])]) == 0
+    assert "a tab within a text is read as a space" in capsys.readouterr().err
+
+
+def test_a_new_head_tells_that_it_lacks_the_activation(scorer: Path, copy: Any) -> None:
+    folder = foreign(copy(scorer), sentence_transformers={"activation_fn": SIGMOID})
+    told: list[str] = []
+    new_model(Regression(pairs=True), folder, TrainConfig(), tell=told.append)
+    assert "--set activation=sigmoid" in "".join(told)
+    told.clear()
+    sigmoid = Regression(pairs=True, activation="sigmoid")
+    new_model(sigmoid, folder, TrainConfig(), tell=told.append)
+    assert "activation" not in "".join(told)
 
 
 def test_outputs_can_be_named(spam_folder: Path, copy: Any) -> None:

@@ -1017,7 +1017,6 @@ def test_every_setting_of_pretraining_has_an_option() -> None:
         "seed": 1,
         "precision": "mixed_bfloat16",
         "strategy": "single",
-        "save_every": 3,
         "checkpoint_every": "9s",
         "keep": 4,
         "evaluate_every": 5,
@@ -1028,5 +1027,8 @@ def test_every_setting_of_pretraining_has_an_option() -> None:
         words += [f"--{name.replace('_', '-')}", str(value)]
     words += ["--rematerialize", "--phase-shares", "0.5", "0.5"]
     config = config_of(whole.parse_args(words), PretrainConfig)
-    others = {"rematerialize": True, "phase_shares": (0.5, 0.5)}
+    others = {"rematerialize": True, "phase_shares": (0.5, 0.5), "save_every": None}
     assert dataclasses.asdict(config) == {**given, **others}
+    place = words.index("--checkpoint-every")
+    words[place : place + 2] = ["--save-every", "3"]
+    assert config_of(whole.parse_args(words), PretrainConfig).save_every == 3

@@ -1,7 +1,8 @@
 """Speed of the encoder on a GPU, beside transformers. Needs keras and jax alone.
 
     python benchmarks/gpu_speed.py [--sizes base large] [--lengths 128 512]
-        [--tokens 16384] [--steps 20] [--attention written fused] [--json speed.json]
+        [--tokens 16384] [--steps 20] [--attention written fused]
+        [--layouts padded packed] [--json speed.json]
 
 Runs `BertEncoder` on the JAX backend, without TensorFlow, with random weights and
 random texts whose lengths are uniform between 16 and the row length: inference and a
@@ -20,10 +21,13 @@ bfloat16 peak of the device where `PEAKS` has it.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import dataclasses
 import importlib.metadata as metadata
 import importlib.util
+import itertools
 import json
+import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -242,10 +246,10 @@ def ours(
 ) -> Iterator[tuple[str, str, float, list[int]]]:
     """Yield job, form, seconds and text lengths of each measurement of ours."""
     for attention in options.attention:
-        for packed in (False, True):
-            made = batches(work, packed=packed)
+        for layout in options.layouts:
+            made = batches(work, packed=layout == "packed")
             arrays = [jax.device_put(batch.arrays) for batch in made]
-            form = f"{'packed' if packed else 'padded'}, {attention}"
+            form = f"{layout}, {attention}"
             for job in options.jobs:
                 if job == "inference":
                     run = inference(work, attention)
@@ -324,6 +328,39 @@ def peer(
         del model
 
 
+def table_of(side: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the figures of one side, and print each."""
+    device = jax.devices()[0].device_kind
+    peak = next((PEAKS[name] for name in PEAKS if name in device), None)
+    table = []
+    for size, length in itertools.product(options.sizes, options.lengths):
+        work = Work.of(size, length, options.tokens)
+        for job, form, seconds, texts in SIDES[side](work, options):
+            rate = sum(texts) / seconds
+            flops = work.operations(texts, training=job == "pretraining")
+            mfu = flops / seconds / peak if peak else None
+            table.append(
+                {
+                    "size": size,
+                    "length": length,
+                    "job": job,
+                    "form": form,
+                    "useful_tokens_per_second": rate,
+                    "mfu": mfu,
+                }
+            )
+            shown = f"{mfu:6.1%}" if mfu is not None else "     -"
+            print(
+                f"{size:<6}{length:>4}  {job:<12}{form:<28}"
+                f"{rate:>12,.0f} useful tokens/s  MFU {shown}",
+                flush=True,
+            )
+    return table
+
+
+SIDES = {"ours": ours, "peer": peer}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", nargs="+", default=["base", "large"])
@@ -333,44 +370,25 @@ def main() -> None:
     parser.add_argument(
         "--attention", nargs="+", default=["written", "fused"], help="forms to measure"
     )
+    parser.add_argument("--layouts", nargs="+", default=["padded", "packed"])
     parser.add_argument("--jobs", nargs="+", default=["inference", "pretraining"])
     parser.add_argument("--rematerialize", action="store_true")
     parser.add_argument("--json", type=Path, help="file of the figures")
     options = parser.parse_args()
-    device = jax.devices()[0].device_kind
-    peak = next((PEAKS[name] for name in PEAKS if name in device), None)
     versions = {name: _version(name) for name in ("keras", "jax", "torch")}
-    print(device, ", ".join(f"{name} {versions[name]}" for name in versions))
-    sides = [ours]
+    print(", ".join(f"{name} {versions[name]}" for name in versions))
+    sides = ["ours"]
     if all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
-        sides.append(peer)
+        sides.append("peer")
     else:
         print("transformers on torch: left out, not installed")
     table = []
-    for size in options.sizes:
-        for length in options.lengths:
-            work = Work.of(size, length, options.tokens)
-            for side in sides:
-                for job, form, seconds, texts in side(work, options):
-                    rate = sum(texts) / seconds
-                    flops = work.operations(texts, training=job == "pretraining")
-                    mfu = flops / seconds / peak if peak else None
-                    table.append(
-                        {
-                            "size": size,
-                            "length": length,
-                            "job": job,
-                            "form": form,
-                            "useful_tokens_per_second": rate,
-                            "mfu": mfu,
-                        }
-                    )
-                    shown = f"{mfu:6.1%}" if mfu is not None else "     -"
-                    print(
-                        f"{size:<6}{length:>4}  {job:<12}{form:<28}"
-                        f"{rate:>12,.0f} useful tokens/s  MFU {shown}",
-                        flush=True,
-                    )
+    for side in sides:  # each in its own process, which gives the memory back
+        context = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as process:
+            table += process.submit(table_of, side, options).result()
+    device = jax.devices()[0].device_kind
+    print(device)
     if options.json:
         found = {"device": device, "versions": versions, "table": table}
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -38,7 +38,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,7 +127,7 @@ def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
     """Return when a server answers; raise RuntimeError if it does not."""
     end = time.monotonic() + _PATIENCE
     while time.monotonic() < end and process.poll() is None:
-        with contextlib.suppress(urllib.error.URLError, ConnectionError):
+        with contextlib.suppress(OSError):  # refused, or slow at first
             urllib.request.urlopen(url, timeout=5).close()  # noqa: S310
             return
         time.sleep(0.02)
@@ -155,8 +154,8 @@ def write_inputs(folder: Path) -> None:
     write_csv(folder / "sms.csv", ["text"], [[text] for _, text in rows[:1000]])
     write_csv(folder / "labelled.csv", ["label", "text"], rows[1000:2000])
     lines = (DATA / "cranfield/corpus.jsonl").read_text("utf-8").splitlines()
-    abstracts = [[json.loads(line)["text"]] for line in lines]
-    write_csv(folder / "abstracts.csv", ["text"], abstracts)
+    abstracts = [json.loads(line)["text"] for line in lines]  # two are empty
+    write_csv(folder / "abstracts.csv", ["text"], [[text] for text in abstracts if text])
     subprocess.run(
         peer("classifier", encoder_path(), folder / "classifier"), check=True
     )

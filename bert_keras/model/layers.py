@@ -174,6 +174,29 @@ class AttentionBias(Configured, keras.layers.Layer):
         return ops.where(allowed, 0.0, ops.cast(MASKED, "float32"))
 
 
+def rows_of_small_table(table: Any, ids: Any) -> Any:
+    """Return rows of a table [R, H] with few rows, [..., H], for int32 [...].
+
+    On JAX the gradient is a matrix product, as in Google's `modeling.py`. The usual one
+    adds all tokens to the same few rows, one after the other: on an H100, 60% of the
+    time of a pretraining step.
+    """
+    if keras.config.backend() != "jax":
+        return ops.take(table, ids, axis=0)
+    count = table.shape[0]
+
+    @ops.custom_gradient
+    def taken(table: Any) -> Any:
+        def gradient(upstream: Any) -> Any:
+            flat = ops.reshape(upstream, (-1, upstream.shape[-1]))
+            chosen = ops.one_hot(ops.reshape(ids, (-1,)), count, dtype=flat.dtype)
+            return ops.matmul(ops.transpose(chosen), flat)
+
+        return ops.take(table, ids, axis=0), gradient
+
+    return taken(ops.convert_to_tensor(table))
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
 class Embeddings(Configured, keras.layers.Layer):
     """Token + position + segment embedding, LayerNorm, dropout (paper, figure 2).
@@ -248,11 +271,11 @@ class Embeddings(Configured, keras.layers.Layer):
         change = _WORD_VECTORS.get()
         if change is not None:
             x = change(x)
-        x = x + ops.take(self.token_type_embeddings, segment_ids, axis=0)
+        x = x + rows_of_small_table(self.token_type_embeddings, segment_ids)
         if position_ids is None:
             x = x + self.position_embeddings[: ops.shape(token_ids)[1]]
         else:
-            x = x + ops.take(self.position_embeddings, position_ids, axis=0)
+            x = x + rows_of_small_table(self.position_embeddings, position_ids)
         x = ops.cast(x, self.compute_dtype)
         return self.dropout(self.norm(x), training=training)
 

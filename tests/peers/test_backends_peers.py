@@ -118,6 +118,17 @@ SCRIPT = """
         after = model.evaluate(batch, labels, verbose=0)
         return np.array([before, *history["loss"], after])
 
+    def small_table_gradients():
+        import jax
+        from bert_keras.model.layers import rows_of_small_table
+
+        draw = np.random.default_rng(0)
+        table = draw.normal(size=(5, 3)).astype("float32")
+        ids = draw.integers(0, 5, (4, 6))
+        weights = draw.normal(size=(4, 6, 3)).astype("float32")
+        for rows in (rows_of_small_table, lambda table, ids: table[ids]):
+            yield jax.grad(lambda table: (rows(table, ids) * weights).sum())(table)
+
     folder, path, trains, results = sys.argv[1:]
     with np.load(path) as file:
         batches = {"padded": {}, "packed": {}}
@@ -128,6 +139,8 @@ SCRIPT = """
     if trains == "True":
         for way, rematerialize in (("kept", False), ("recomputed", True)):
             found[f"losses/{way}"] = losses(folder, batches["padded"], rematerialize)
+    if keras.config.backend() == "jax":
+        np.testing.assert_allclose(*small_table_gradients(), rtol=1e-5, atol=1e-6)
     np.savez(results, **found)
 """
 

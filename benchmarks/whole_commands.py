@@ -155,7 +155,9 @@ def write_inputs(folder: Path) -> None:
     write_csv(folder / "labelled.csv", ["label", "text"], rows[1000:2000])
     lines = (DATA / "cranfield/corpus.jsonl").read_text("utf-8").splitlines()
     abstracts = [json.loads(line)["text"] for line in lines]  # two are empty
-    write_csv(folder / "abstracts.csv", ["text"], [[text] for text in abstracts if text])
+    write_csv(
+        folder / "abstracts.csv", ["text"], [[text] for text in abstracts if text]
+    )
     subprocess.run(
         peer("classifier", encoder_path(), folder / "classifier"), check=True
     )

@@ -86,7 +86,8 @@ class Option:
     Args:
         default: the value if none is given.
         help: what it does, in one sentence without the full stop.
-        unit: what a number counts, such as `tokens`; for a path, what it refers to.
+        unit: what a number counts, such as `tokens`; for a path, what it refers to; for
+            a list of strings, `file`: the command line takes a file with one a line.
         words: the allowed values of an option that takes one of several words.
         least, most: the smallest and the largest number allowed; whole numbers are at
             most `INT32` by default.
@@ -277,6 +278,13 @@ def default_of(declared: Option, *, none: str) -> str:
 
 
 # Options that several configs share.
+ADD_TOKENS = Option(
+    None,
+    "words that the tokenizer gets as added tokens; their embeddings start as the mean "
+    "of the embeddings of their pieces",
+    unit="file",
+    unset="none",
+)
 ACCUMULATION = Option(
     1,
     "gradient accumulation: number of parts of a batch that are computed one after the "

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import keras_hub
@@ -37,15 +38,23 @@ from bert_keras.checkpoints.sentence_files import (
     write_sentence_files,
 )
 from bert_keras.errors import CheckpointError, ConfigError
-from bert_keras.files.atomic import CONFIG, FILES, check_output_place, replaced_folder
+from bert_keras.files.atomic import (
+    CONFIG,
+    FILES,
+    NEW_TOKENS,
+    check_output_place,
+    replaced_folder,
+)
 from bert_keras.files.json_file import read_json
 from bert_keras.inference import tf_hub
 from bert_keras.inference.folder import Folder
 from bert_keras.inference.model_card import Source, write_readme
 from bert_keras.inference.model_folder import config_of, load_model
+from bert_keras.inference.new_tokens import widened
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.settings import check_choice
 from bert_keras.tasks.task_model import TaskModel
+from bert_keras.text.new_tokens import with_words
 
 # Keys of a config.json, other than sizes, that our readers use.
 _KEPT = (
@@ -126,7 +135,61 @@ def convert(
     """
     check_choice("to", to, FORMATS)
     check_output_place("target", target, {"source": source})
-    opened = Folder.open(source)
+    origin = os.fspath(source)
+    return _write_opened(Folder.open(source), target, to=to, card=card, source=origin)
+
+
+def extend(
+    encoder: str | os.PathLike[str],
+    words: Sequence[str],
+    target: str | os.PathLike[str],
+    *,
+    card: bool = True,
+) -> list[str]:
+    """Write an encoder, and its heads, with words as further entries of its vocabulary.
+
+    Their embeddings start as the mean of the embeddings of their pieces. The file
+    `new_tokens.txt` of the folder lists them, one a line.
+
+    Args:
+        encoder: what `read_checkpoint` reads.
+        words: as `corpus.domain_words.learn_words` returns them: in the case of the
+            vocabulary, and none of them in it.
+        target, card: as in `convert`.
+
+    Returns:
+        Notes, as `convert` does.
+
+    Raises:
+        CheckpointError: as in `convert`.
+        ConfigError: a word is in the vocabulary, or the encoder has a decoder.
+    """
+    check_output_place("target", target, {"encoder": encoder})
+    opened = Folder.open(encoder)
+    opened = widened(opened, with_words(opened.tokenizer, words))
+    return _write_opened(
+        opened,
+        target,
+        to="huggingface",
+        card=card,
+        source=os.fspath(encoder),
+        more={NEW_TOKENS: "".join(f"{word}\n" for word in words)},
+    )
+
+
+def _write_opened(
+    opened: Folder,
+    target: str | os.PathLike[str],
+    *,
+    to: str,
+    card: bool,
+    source: str,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
+    """Write an opened folder as one of the format `to`; see `convert`.
+
+    `more` are the texts of further files, by name.
+    """
     opened.check_config()
     checkpoint = opened.checkpoint
     if checkpoint.unrecognized:
@@ -168,8 +231,10 @@ def convert(
             notes += form.write(*given) or ()
             tokenizer.save(folder, max_length=config.get("max_position_embeddings"))
         notes += _convert_pooling(opened, folder if to == "huggingface" else None)
+        for name, text in more.items():
+            (folder / name).write_text(text, encoding="utf-8")
         if to == "huggingface":
-            found = Source(os.fspath(source), checkpoint.origin)
+            found = Source(source, checkpoint.origin)
             with as_checkpoint_error(place, ConfigError):
                 is_kept = write_readme(target, folder, card=card, source=found)
             if is_kept:

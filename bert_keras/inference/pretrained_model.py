@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import keras
@@ -17,6 +17,7 @@ from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import ConfigError
 from bert_keras.inference.folder import Folder, check_max_length
 from bert_keras.inference.model_folder import assign_scope
+from bert_keras.inference.new_tokens import with_tokens
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import head_names
 from bert_keras.runs.progress import say
@@ -51,8 +52,9 @@ def new_model(
     """
     keras.utils.set_random_seed(config.seed)
     folder = Folder.open(encoder)
-    checkpoint = folder.weights_for(task)
     folder.tell(tell, facts=True)
+    folder = with_tokens(folder, config.add_tokens, tell=tell)
+    checkpoint = folder.weights_for(task)
     applied = pair_scores(folder.config)
     if applied not in (None, getattr(task, "activation", applied)):
         tell(
@@ -98,6 +100,7 @@ def pretrained_model(
     *,
     settings: Mapping[str, Any],
     preprocessing: Mapping[str, Any],
+    add_tokens: Sequence[str] | None = None,
     **encoder: Any,
 ) -> _Model:
     """Implement `TaskModel.from_pretrained`.
@@ -107,6 +110,7 @@ def pretrained_model(
         path, task: as there.
         settings: the task's settings.
         preprocessing: the user's settings of the preprocessor.
+        add_tokens: as in `with_tokens`.
         **encoder: arguments of `BertEncoder`; the seed is also the head's.
     """
 
@@ -117,9 +121,10 @@ def pretrained_model(
     folder = Folder.open(path)
     held = _held(folder, task)
     found = _settled(task, held, settings)
-    checkpoint = folder.weights_for(found)
     is_held = held is not None and _same_head(held, found)
     folder.tell(facts=True)
+    folder = with_tokens(folder, add_tokens, tell=tell)
+    checkpoint = folder.weights_for(found)
     given = folder.preprocessing if is_held else {}
     given = {"layout": LAYOUT.default, **given, **preprocessing}
     given["max_length"] = _max_length(found, checkpoint, given.get("max_length"))

@@ -154,6 +154,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
         precision: str | None = None,
         rematerialize: bool = False,
         seed: int | None = None,
+        add_tokens: Sequence[str] | None = None,
         **settings: Any,
     ) -> Self:
         """Return a task's model on the encoder of a folder, checkpoint or hub name.
@@ -171,6 +172,8 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
                 Keras's own.
             rematerialize: as in `BertEncoder`.
             seed: of the head's initializer and dropout.
+            add_tokens: words that the tokenizer gets as added tokens; their embeddings
+                start as the mean of the embeddings of their pieces.
             **settings: of the task, such as `classes`; by default the folder's.
 
         Raises:
@@ -191,6 +194,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
             task,
             settings=settings,
             preprocessing={k: v for k, v in given.items() if v is not None},
+            add_tokens=add_tokens,
             dtype=precision,
             rematerialize=rematerialize,
             seed=seed,

@@ -92,6 +92,7 @@ class TrainConfig:
         "encoder's limit and 8 times the computation; windows: 128, for "
         "question-answering 384, for summaries 512",
     )
+    add_tokens: tuple[str, ...] | None = settings.ADD_TOKENS.field()
     truncation: str = option(
         "longest_first",
         "how pairs that are too long are truncated",

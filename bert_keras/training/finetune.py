@@ -23,6 +23,7 @@ from bert_keras.data.table import Columns, with_slices
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.files.atomic import check_output_place, check_path, check_replaceable
+from bert_keras.inference.new_tokens import TABLE
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.pretrained_model import inherited_settings, new_model
 from bert_keras.model.lora import add_lora, freeze_layers
@@ -398,6 +399,12 @@ class _Training:
                     seed=config.seed,
                     frozen=model.task.frozen(model.backbone),
                 )
+        trained = {weight.path for weight in model.trainable_weights}
+        if config.add_tokens and TABLE not in trained:
+            devices.say(
+                "the embeddings are not trained: those of the added tokens stay the "
+                "mean of their pieces"
+            )
         return model
 
 

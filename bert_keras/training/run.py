@@ -34,6 +34,7 @@ from bert_keras.runs.run_folder import SETTINGS, RunFolder, digest_of, what_diff
 from bert_keras.settings import RESUME, check_choice
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.task_model import TaskModel
+from bert_keras.text.new_tokens import described
 from bert_keras.text.tokenizer_files import vocabulary_hash
 from bert_keras.training import config as training_config
 from bert_keras.training.config import TrainConfig
@@ -315,6 +316,8 @@ def _shown_settings(
     for name, value in model.task.settings().items():
         if name != "classes" and not isinstance(value, dict):  # nor a vocabulary
             shown[name] = value
+    if loop.config.add_tokens:
+        shown["add_tokens"] = described(loop.config.add_tokens)
     shown["best_epoch"] = loop.best.epoch
     if loop.dev is not None:
         shown["best_epoch_dev_loss"] = loop.best.loss

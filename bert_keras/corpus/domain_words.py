@@ -92,7 +92,8 @@ def learn_words(
         )
     after = pieces_of_words(with_words(tokenizer, found), names)
     say(
-        f"{words.texts:,} texts, {words.words:,} words, {len(names):,} of them different"
+        f"{words.texts:,} texts, {words.words:,} words, {len(names):,} of them "
+        "different"
     )
     say(f"{len(found):,} new tokens: {first_of(found)}")
     if len(found) < size - tokenizer.vocab_size:

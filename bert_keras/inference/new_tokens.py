@@ -1,7 +1,7 @@
 """A pretrained encoder with more tokens than it was pretrained with: `with_tokens`.
 
-The embedding of a new token starts as the mean of those of the pieces that the encoder's
-own tokenizer splits it into, and so does its bias in the masked-LM head.
+The embedding of a new token starts as the mean of the embeddings of the pieces into
+which the encoder's own tokenizer splits it; so does its bias in the masked-LM head.
 
 Source: Gee et al. 2022, "Fast Vocabulary Transfer for Language Model Compression"
 (arXiv:2402.09977), section 3.
@@ -10,9 +10,7 @@ Source: Gee et al. 2022, "Fast Vocabulary Transfer for Language Model Compressio
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 

@@ -177,6 +177,8 @@ def flag_of(declared: Option) -> str:
 def help_line(declared: Option) -> str:
     """Return the help of an option with its default; `%` is escaped for argparse."""
     sentences = [_switched(declared)]
+    if is_file(declared):
+        sentences.append("one a line")
     if declared.kind is not bool and (declared.default is not None or declared.unset):
         is_number = declared.kind is not str and not declared.is_list
         none = "default: auto, which is " if is_number else "default: "
@@ -222,10 +224,10 @@ def options_table(config: type) -> str:
         value = words or declared.rule()
         if declared.kind is bool:
             value = "a switch"
+        elif is_file(declared):
+            value = "a file with one a line"
         elif declared.kind is str and not words:
             value = "a path" if declared.unit == "dir" else value
-        elif is_file(declared):
-            value = "a file, one a line"
         elif declared.is_list:
             value = f"several, each {value}"
         elif declared.unit not in ("", "n") and not words:

@@ -43,7 +43,13 @@ _COUNTED = (
 
 def add_vocab(parser: argparse.ArgumentParser) -> None:
     _add_corpus(parser)
-    add_path(parser, "output", "DIR", "folder for vocab.txt", required=True)
+    add_path(
+        parser,
+        "output",
+        "DIR",
+        "folder for vocab.txt; with --extend, for the encoder",
+        required=True,
+    )
     add_path(
         parser,
         "extend",

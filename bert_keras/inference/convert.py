@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import keras_hub
@@ -135,8 +134,7 @@ def convert(
     """
     check_choice("to", to, FORMATS)
     check_output_place("target", target, {"source": source})
-    origin = os.fspath(source)
-    return _write_opened(Folder.open(source), target, to=to, card=card, source=origin)
+    return _write_opened(Folder.open(source), target, to=to, card=card, source=source)
 
 
 def extend(
@@ -172,8 +170,8 @@ def extend(
         target,
         to="huggingface",
         card=card,
-        source=os.fspath(encoder),
-        more={NEW_TOKENS: "".join(f"{word}\n" for word in words)},
+        source=encoder,
+        words=words,
     )
 
 
@@ -183,12 +181,12 @@ def _write_opened(
     *,
     to: str,
     card: bool,
-    source: str,
-    more: Mapping[str, str] = MappingProxyType({}),
+    source: str | os.PathLike[str],
+    words: Sequence[str] = (),
 ) -> list[str]:
-    """Write an opened folder as one of the format `to`; see `convert`.
+    """Write an opened folder as one of the format `to`, see `convert`.
 
-    `more` are the texts of further files, by name.
+    `words` are those that it was extended by, see `extend`.
     """
     opened.check_config()
     checkpoint = opened.checkpoint
@@ -231,10 +229,11 @@ def _write_opened(
             notes += form.write(*given) or ()
             tokenizer.save(folder, max_length=config.get("max_position_embeddings"))
         notes += _convert_pooling(opened, folder if to == "huggingface" else None)
-        for name, text in more.items():
-            (folder / name).write_text(text, encoding="utf-8")
+        if words:
+            lines = "".join(f"{word}\n" for word in words)
+            (folder / NEW_TOKENS).write_text(lines, encoding="utf-8")
         if to == "huggingface":
-            found = Source(source, checkpoint.origin)
+            found = Source(os.fspath(source), checkpoint.origin, len(words))
             with as_checkpoint_error(place, ConfigError):
                 is_kept = write_readme(target, folder, card=card, source=found)
             if is_kept:

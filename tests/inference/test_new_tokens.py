@@ -230,6 +230,7 @@ def test_vocab_extends_an_encoder(
     assert "3 new tokens: covid, quiz, winz" in told.err
     assert "pieces per word: 2.333 (" in told.err and ", 1.000 (" in told.err
     assert (target / "new_tokens.txt").read_text().split() == ["covid", "quiz", "winz"]
+    assert "with 3 further tokens, whose" in (target / "README.md").read_text()
     tokens = (target / "vocab.txt").read_text().splitlines()
     assert tokens == [*VOCABULARY, "covid", "quiz", "winz"]
     arrays, old = (read_checkpoint(each).arrays for each in (target, language_model))

@@ -80,7 +80,7 @@ def test_options_are_read_from_the_command_line(tmp_path: Path) -> None:
     words += f" --names {lines}"
     wanted = Example(0.25, 3, (0.5, 1.0), "two", True, "here", ("one", "two three"))
     lines.with_name("empty").write_text(" \n")
-    refused(lambda: parsed("--names", str(lines) + "x"), "namesx: No such file")
+    refused(lambda: parsed("--names", str(lines) + "x"), "namesx: no such file")
     refused(lambda: parsed("--names", str(lines.with_name("empty"))), "is empty")
     assert parsed(*words.split()) == wanted
     assert parsed("--count", "auto") == Example()

@@ -27,8 +27,8 @@ from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns, read_columns
 from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.model.encoder import BertEncoder, batch_inputs
+from bert_keras.settings import options_of
 from bert_keras.tasks.answer_rows import row_of
-from bert_keras.tasks.catalog import TASKS, with_settings
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -468,24 +468,24 @@ class TaskModelling(TaskData):
 class Task(TaskModelling):
     """A use of BERT; a subclass is a frozen dataclass of its plain settings.
 
+    A setting that is declared with `bert_keras.settings.option` is checked, described
+    by `bert-keras tasks`, and may change after training if it is `free`.
+
     Attributes, besides those of `TaskData` and `TaskModelling`:
         architecture: Hugging Face's class name of the same model; `BertModel` if
             Transformers has no such head.
-        free_settings: settings that may change after training: no weight and no label
-            depends on them.
-        later_settings: settings that earlier versions do not know: at their default
-            they are not written, so that folders and runs of both stay equal.
     """
 
     architecture: ClassVar[str] = "BertModel"
-    free_settings: ClassVar[tuple[str, ...]] = ()
-    later_settings: ClassVar[tuple[str, ...]] = ()
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        known = TASKS.get(cls.__dict__.get("name", ""))
-        if known is not None and known.place == f"{cls.__module__}:{cls.__qualname__}":
-            cls.__doc__ = with_settings(cls.__doc__, known.settings)
+    def __post_init__(self) -> None:
+        """Raise ConfigError unless each declared setting has an allowed value."""
+        for name, declared in options_of(type(self)).items():
+            value = getattr(self, name)
+            if declared.is_list and isinstance(value, list):  # as JSON has it
+                value = tuple(value)
+                object.__setattr__(self, name, value)
+            declared.check(value)
 
     def changed(self, **settings: Any) -> Self:
         """Return the task of a trained model with other settings.
@@ -507,7 +507,8 @@ class Task(TaskModelling):
 
     def may_change(self, name: str) -> bool:
         """Return whether a setting may change after training."""
-        return name in self.free_settings
+        declared = options_of(type(self)).get(name)
+        return declared is not None and declared.free
 
     def renamed(self, classes: Any) -> tuple[str, ...]:
         """Return new names for the outputs, from a list or from a word with commas.
@@ -529,14 +530,14 @@ class Task(TaskModelling):
         return dataclasses.replace(self, **settings)  # type: ignore[type-var]
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings as plain values, `later_settings` only if they differ."""
+        """Return the settings as plain values, those of later versions if they differ.
+
+        Otherwise folders and runs of earlier versions would not equal ours.
+        """
         values: dict[str, Any] = dataclasses.asdict(self)  # type: ignore[call-overload]
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            default, factory = field.default, field.default_factory
-            if factory is not dataclasses.MISSING:
-                default = factory()
-            if field.name in self.later_settings and values[field.name] == default:
-                del values[field.name]
+        for name, declared in options_of(type(self)).items():
+            if declared.later and values[name] == declared.default:
+                del values[name]
         return values
 
     def get_config(self) -> dict[str, Any]:

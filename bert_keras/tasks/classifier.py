@@ -48,20 +48,18 @@ from bert_keras.scoring.calibration import (
     uncalibrated_scores,
 )
 from bert_keras.scoring.classification import classification_scores
-from bert_keras.settings import (
-    check_boolean,
-    check_choice,
-    check_number,
-    check_share,
-)
 from bert_keras.tasks.answer_rows import row_of
 from bert_keras.tasks.base import Answers, Batch, Task
+from bert_keras.tasks.classifier_settings import (
+    COLDEST,
+    HOTTEST,
+    CalibrationSettings,
+    ClassesSettings,
+    ConfidenceSettings,
+)
 from bert_keras.text.preprocessor import Preprocessor
 
 PAIRS = "pairs"  # the signature of pairs where `serving_default` takes single texts
-CALIBRATIONS = ("none", "temperature")
-# Logits divided by these temperatures stay finite and distinct in float32.
-_COLDEST, _HOTTEST = 1e-3, 1e3
 _SINGLE_LABEL = "single_label_classification"
 _MULTI_LABEL = "multi_label_classification"
 
@@ -164,17 +162,8 @@ class PooledTask(Task):
         return {**found, **(pair_entry(self.pair_activation) if is_scorer else {})}
 
 
-def check_pairs(pairs: Any) -> None:
-    """Raise a ConfigError unless `pairs` is true, false or, if unknown, `None`."""
-    if pairs is not None:
-        check_boolean("pairs", pairs)
-
-
-@dataclasses.dataclass(frozen=True)
-class NamedClasses(PooledTask):
+class NamedClasses(ClassesSettings, PooledTask):
     """A pooled task with one output for each of its named classes."""
-
-    classes: tuple[str, ...]
 
     @property
     def units(self) -> int:
@@ -195,16 +184,8 @@ class NamedClasses(PooledTask):
         return [row_of({**row, "classes": self.classes}) for row in rows]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Calibrated:
+class Calibrated(CalibrationSettings):
     """A temperature that divides the logits, in the graph of the answers."""
-
-    calibration: str = "none"
-    temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_choice("calibration", self.calibration, CALIBRATIONS)
-        check_number("temperature", self.temperature, least=_COLDEST, most=_HOTTEST)
 
     def scaled_logits(self, outputs: Any) -> Any:
         """Return the outputs of a model divided by the temperature, float32."""
@@ -212,23 +193,12 @@ class Calibrated:
 
     def with_temperature(self, factor: float) -> Self:
         """Return the task with its temperature multiplied by a factor, in its range."""
-        temperature = min(max(self.temperature * factor, _COLDEST), _HOTTEST)
+        temperature = min(max(self.temperature * factor, COLDEST), HOTTEST)
         return dataclasses.replace(self, temperature=temperature)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Confidence(Calibrated):
+class Confidence(Calibrated, ConfidenceSettings):
     """A calibrated task that may abstain; its `answer` describes the output then."""
-
-    free_settings: ClassVar[tuple[str, ...]] = ("temperature", "abstain_below")
-
-    abstain_below: float = 0.0
-    answered_accuracy: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share("abstain_below", self.abstain_below)
-        check_share("answered_accuracy", self.answered_accuracy)
 
     @property
     def may_abstain(self) -> bool:

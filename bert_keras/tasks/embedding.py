@@ -37,16 +37,16 @@ from bert_keras.scoring.embeddings import (
     similarity_scores,
 )
 from bert_keras.settings import (
-    COMBINATIONS,
     NAMED_LAYERS,
     POOLINGS,
     check_boolean,
     check_choice,
-    check_number,
     check_whole_number,
+    with_options_documented,
 )
 from bert_keras.tasks.base import Answers, Batch, Run, Task
 from bert_keras.tasks.classifier import label_numbers, numbers
+from bert_keras.tasks.embedding_settings import ALL, LAST, EmbeddingSettings, Layers
 from bert_keras.text.preprocessor import Preprocessor
 
 _FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a mistake
@@ -71,18 +71,15 @@ def places_of(columns: Columns, vectors: np.ndarray) -> tuple[np.ndarray, np.nda
     return pair_places(first, second, texts=texts, pairs=pairs)
 
 
-OBJECTIVES = ("ranking", "similarity")
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # as `encode_document` looks
 _DENSE_ACTIVATIONS = ("linear", "sigmoid", "tanh", "relu", "gelu", "silu")
 _MOST_DENSE = 4
-_LAST = (-1,)
-_ALL = "all"  # blocks 1 to L, for any L
-Layers = tuple[int, ...] | str
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
-class Embedding(Task):
+class Embedding(EmbeddingSettings, Task):
     """One vector for each text.
 
     With the objective `ranking` the rows are matching pairs, and the other texts of the
@@ -96,18 +93,6 @@ class Embedding(Task):
     pooler = False
     compares = True
     rows_per_text = 2
-    free_settings = ("prompts", "default_prompt")
-    later_settings = ("dense", "prompts", "default_prompt")
-
-    pooling: str = "mean"
-    normalize: bool = True
-    layers: Layers = _LAST
-    combine: str = "sum"
-    objective: str = "ranking"
-    scale: float = 20.0
-    dense: tuple[Mapping[str, Any], ...] = ()
-    prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    default_prompt: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", parse_layers(self.layers))
@@ -115,10 +100,7 @@ class Embedding(Task):
         for mode in str(self.pooling).split("+"):
             check_choice("pooling", mode, POOLINGS)
         _check_prompts(self.prompts, self.default_prompt)
-        check_choice("combine", self.combine, COMBINATIONS)
-        check_choice("objective", self.objective, OBJECTIVES)
-        check_boolean("normalize", self.normalize)
-        check_number("scale", self.scale, least=1e-6, most=1e6)
+        super().__post_init__()
 
     @property
     def best_score(self) -> str:  # type: ignore[override]
@@ -126,7 +108,7 @@ class Embedding(Task):
 
     @property
     def encoder_outputs(self) -> tuple[str, ...]:  # type: ignore[override]
-        return () if self.layers == _LAST else ("hidden_states",)
+        return () if self.layers == LAST else ("hidden_states",)
 
     # Data.
 
@@ -279,7 +261,7 @@ class Embedding(Task):
     def token_vectors(self, encoder: BertEncoder, inputs: dict[str, Any]) -> Any:
         """Return the Keras tensor of each token's vector from the selected layers."""
         outputs = encoder(inputs)
-        if self.layers == _LAST:
+        if self.layers == LAST:
             return outputs["sequence_output"]
         chosen = resolve_layers(self.layers, encoder.config.num_hidden_layers)
         states = [outputs["hidden_states"][place] for place in chosen]
@@ -288,7 +270,7 @@ class Embedding(Task):
 
     def frozen(self, encoder: BertEncoder) -> list[keras.layers.Layer]:
         """Return the blocks above the selected layers: they do not affect the loss."""
-        if self.layers == _LAST:
+        if self.layers == LAST:
             return []
         chosen = resolve_layers(self.layers, encoder.config.num_hidden_layers)
         return encoder.blocks[max(chosen) :]
@@ -395,7 +377,7 @@ class Embedding(Task):
         self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
     ) -> None:
         """Write sentence-transformers' files; it supports only the last layer."""
-        if self.layers == _LAST:
+        if self.layers == LAST:
             write_sentence_files(
                 folder,
                 hidden_size=hidden_size,
@@ -422,7 +404,7 @@ def _checked_dense(given: Any, layers: Layers) -> tuple[dict[str, Any], ...]:
             f"`dense` must be a list of objects with {', '.join(sorted(keys))}; "
             f"received {shown(given)}"
         )
-    if len(given) > _MOST_DENSE or (given and layers != _LAST):
+    if len(given) > _MOST_DENSE or (given and layers != LAST):
         raise ConfigError(
             f"`dense` must be at most {_MOST_DENSE} layers, on the last hidden state; "
             f"received {len(given)} with `layers` {shown(layers)}"
@@ -456,8 +438,8 @@ def parse_layers(value: str | int | Sequence[int]) -> Layers:
     Raises:
         ConfigError: the value has another form.
     """
-    if value == _ALL:
-        return _ALL
+    if value == ALL:
+        return ALL
     if isinstance(value, str):
         if value in NAMED_LAYERS:
             return NAMED_LAYERS[value]
@@ -467,7 +449,7 @@ def parse_layers(value: str | int | Sequence[int]) -> Layers:
     whole = [part for part in parts if type(part) is int]
     if not parts or len(whole) < len(parts) or len(set(whole)) < len(whole):
         raise ConfigError(
-            f"`layers` must be {', '.join(NAMED_LAYERS)}, {_ALL} or different whole "
+            f"`layers` must be {', '.join(NAMED_LAYERS)}, {ALL} or different whole "
             f"numbers such as 1,2,3; received {shown(value)}"
         )
     return tuple(whole)

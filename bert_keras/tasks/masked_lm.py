@@ -27,8 +27,9 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, MaskedLMHead
-from bert_keras.settings import check_whole_number
+from bert_keras.settings import check_whole_number, with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Run, Task
+from bert_keras.tasks.masked_lm_settings import MaskedLMSettings
 from bert_keras.text.masking import Masking, mask_id_of, ordinary
 from bert_keras.text.packing import locate
 from bert_keras.text.preprocessor import Preprocessor
@@ -47,8 +48,9 @@ if TYPE_CHECKING:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
-class MaskedLM(Task):
+class MaskedLM(MaskedLMSettings, Task):
     """The most probable words at each `[MASK]`, and a language model of your own text.
 
     In prediction `[MASK]` is read as the special token; in training and scoring it is
@@ -61,31 +63,9 @@ class MaskedLM(Task):
     best_score = "log_likelihood"
     pooler = False
     pretrained_scopes = ("cls/predictions/",)
-    free_settings = (
-        "top_k",
-        "mask_rate",
-        "mask_share",
-        "random_share",
-        "max_predictions",
-        "mask_unit",
-        "pseudo_perplexity_texts",
-    )
-
-    top_k: int = 5
-    mask_rate: float = 0.15
-    mask_share: float = 0.8
-    random_share: float = 0.1
-    max_predictions: int = 80
-    mask_unit: str = "piece"
-    pseudo_perplexity_texts: int = 0
 
     def __post_init__(self) -> None:
-        for name, least, most in (
-            ("top_k", 1, 1000),  # answers for each mask of a batch
-            ("pseudo_perplexity_texts", 0, 1_000_000),
-            ("max_predictions", 1, 100_000),
-        ):
-            check_whole_number(name, getattr(self, name), least=least, most=most)
+        super().__post_init__()
         self.masking()
 
     def masking(self) -> Masking:

@@ -36,23 +36,23 @@ from bert_keras.scoring.calibration import (
     yes_or_no,
 )
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
-from bert_keras.settings import check_choice, check_share
+from bert_keras.settings import check_share, with_options_documented
 from bert_keras.tasks.base import Answers
 from bert_keras.tasks.classifier import (
     Calibrated,
     NamedClasses,
-    check_pairs,
     checked,
     named_alike,
 )
+from bert_keras.tasks.multi_label_settings import MultiLabelSettings
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True}
-THRESHOLD_TUNINGS = ("f1", "none")
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
-class MultiLabel(NamedClasses, Calibrated):
+class MultiLabel(MultiLabelSettings, NamedClasses, Calibrated):
     """Any number of classes, or none, for each text or pair.
 
     A cell of the file holds class names separated by `separator`, a list of names as
@@ -63,13 +63,7 @@ class MultiLabel(NamedClasses, Calibrated):
     name = "multi-label"
     problem_type = "multi_label_classification"
     pair_activation = "sigmoid"
-    free_settings = ("temperature", "thresholds", "classes")
     empty_roles = list_roles = ("label",)
-
-    separator: str = ","
-    thresholds: tuple[float, ...] = ()
-    threshold_tuning: str = "f1"
-    pairs: bool | None = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,10 +76,6 @@ class MultiLabel(NamedClasses, Calibrated):
         if not isinstance(given, Sequence):
             given = (given,) * len(self.classes)
         object.__setattr__(self, "thresholds", tuple(given))
-        if not isinstance(self.separator, str) or not self.separator:
-            raise ConfigError(
-                f"`separator` must be a string, not empty; received {self.separator!r}"
-            )
         if len(self.thresholds) not in (0, len(self.classes)):
             raise ConfigError(
                 f"`thresholds` must be one number, or one for each of the "
@@ -93,8 +83,6 @@ class MultiLabel(NamedClasses, Calibrated):
             )
         for value in self.thresholds:
             check_share("thresholds", value)
-        check_choice("threshold_tuning", self.threshold_tuning, THRESHOLD_TUNINGS)
-        check_pairs(self.pairs)
 
     @property
     def best_score(self) -> str:  # type: ignore[override]

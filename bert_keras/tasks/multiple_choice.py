@@ -29,6 +29,7 @@ from bert_keras.scoring.calibration import (
     uncalibrated_scores,
 )
 from bert_keras.scoring.classification import accuracy
+from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Task
 from bert_keras.tasks.classifier import Confidence, numbers, wrong_rows
 from bert_keras.text.preprocessor import Preprocessor
@@ -131,6 +132,7 @@ _LEAST = 1e-37  # probability of a choice; 0 means padding
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
 class MultipleChoice(Confidence, Task):
     """One of the choices of each row; rows may have different numbers of them.

@@ -22,9 +22,10 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
-from bert_keras.scoring.rouge import STEMMERS, Rouge
-from bert_keras.settings import check_boolean, check_choice, check_whole_number
+from bert_keras.scoring.rouge import Rouge
+from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Task, plain_values
+from bert_keras.tasks.summarization_settings import SummarizationSettings
 from bert_keras.text.packing import locate
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.ragged import (
@@ -101,8 +102,9 @@ def _window_of_each(sizes: Any, most: int) -> Any:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
-class Summarization(Task):
+class Summarization(SummarizationSettings, Task):
     """The sentences of a document that make its summary.
 
     Learns from documents with a reference summary: the targets are the sentences that
@@ -116,16 +118,6 @@ class Summarization(Task):
     pooler = False
     max_length = 512
     rows_per_text = None
-    free_settings = ("max_sentences", "trigram_blocking", "stemmer")
-
-    max_sentences: int = 3
-    trigram_blocking: bool = False
-    stemmer: str = "porter"
-
-    def __post_init__(self) -> None:
-        check_whole_number("max_sentences", self.max_sentences, least=1, most=1000)
-        check_boolean("trigram_blocking", self.trigram_blocking)
-        check_choice("stemmer", self.stemmer, STEMMERS)
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return 1 for each target sentence, else 0, int32 [N, S] padded with -1.

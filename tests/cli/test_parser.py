@@ -47,7 +47,7 @@ def test_the_help_of_a_task_lists_its_settings(
     told = shown(capsys, "train", "classification", "--help")
     assert told.startswith("usage: bert-keras train")
     assert "class_weights: none, balanced; default: none" in told
-    assert "temperature*: a number; default: 1.0" in told
+    assert "temperature*: a number from 0.001 to 1000; default: 1.0" in told
     assert "--train train.csv --output models/mine" in told
     own = shown(capsys, "train", "bert_keras.tasks.regression:Regression", "-h")
     assert "scaling: str; default: 'standard'" in own

@@ -28,28 +28,21 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.answers import ScoredAnswers, question_score
 from bert_keras.scoring.calibration import FACTORS, best_factor
-from bert_keras.settings import check_boolean, check_number, check_whole_number
+from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Run, Task
 from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.question_answering.answers import AnswerFinder, AskedWindows
+from bert_keras.tasks.question_answering.settings import QuestionAnsweringSettings
 from bert_keras.tasks.question_answering.spans import SpanAccuracy, SpanLoss
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.ragged import sizes_of
 from bert_keras.text.windows import cut_windows, mark_windows
 
-# A window has as many candidate spans as its tokens times the longest answer; the best
-# are compared one by one.
-_MOST = {
-    "stride": 100_000,
-    "max_answer_tokens": 512,
-    "max_question_tokens": 100_000,
-    "n_best": 100,
-}
-
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
-class QuestionAnswering(Confidence, Task):
+class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
     """The answer to a question, a span of a context of any length.
 
     Contexts too long for one row with the question are read in overlapping windows.
@@ -64,27 +57,6 @@ class QuestionAnswering(Confidence, Task):
     pooler = False
     rows_per_text = None
     max_length = 384
-    free_settings = (
-        *Confidence.free_settings,
-        "no_answer",
-        *("threshold", "stride", "max_answer_tokens", "max_question_tokens", "n_best"),
-    )
-
-    no_answer: bool = False
-    threshold: float = 0.0
-    stride: int = 128
-    max_answer_tokens: int = 30
-    max_question_tokens: int = 64
-    n_best: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, most in _MOST.items():
-            check_whole_number(name, getattr(self, name), least=1, most=most)
-        check_boolean("no_answer", self.no_answer)
-        # A context without a token scores 1e9 for none.
-        check_number("threshold", self.threshold, least=-1e10, most=1e10)
-
     most_score = 100.0
 
     @property

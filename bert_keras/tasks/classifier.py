@@ -16,7 +16,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
 import numpy as np
@@ -48,6 +48,7 @@ from bert_keras.scoring.calibration import (
     uncalibrated_scores,
 )
 from bert_keras.scoring.classification import classification_scores
+from bert_keras.scoring.doubtful_labels import labels_to_check
 from bert_keras.tasks.answer_rows import row_of
 from bert_keras.tasks.base import Answers, Batch, Task
 from bert_keras.tasks.classifier_settings import (
@@ -57,7 +58,12 @@ from bert_keras.tasks.classifier_settings import (
     ClassesSettings,
     ConfidenceSettings,
 )
+from bert_keras.tasks.protocols import Decisions
 from bert_keras.text.preprocessor import Preprocessor
+
+if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
 
 PAIRS = "pairs"  # the signature of pairs where `serving_default` takes single texts
 _SINGLE_LABEL = "single_label_classification"
@@ -134,6 +140,23 @@ class PooledTask(Task):
         """Return a wrong answer for the report: line, text and further facts."""
         text = "  |  ".join(part[row] for part in self.texts(columns))
         return {"line": columns.lines[row], "text": text, **facts}
+
+    def doubt(
+        self, columns: Columns, row: int, label: str, other: str, p: Sequence[float]
+    ) -> dict[str, Any]:
+        """Return a row whose label is doubted in favour of another, for the report.
+
+        `p` are the probabilities of the label and of the other one.
+        """
+        shown = self.mistake(columns, row)
+        return {
+            "line": shown["line"],
+            "label": label,
+            "probable_label": other,
+            "probability_of_label": float(p[0]),
+            "probability_of_other": float(p[1]),
+            "text": shown["text"],
+        }
 
     @classmethod
     def reads(cls, config: Mapping[str, Any]) -> bool:
@@ -331,6 +354,37 @@ class SingleLabel(Confidence, PooledTask):
             )
             for row in wrong_rows(targets, p)
         ]
+
+    def rival(self, mistake: Mapping[str, Any]) -> str | None:
+        return str(mistake["label"])
+
+    def decisions(self, columns: Columns, answers: Answers) -> Decisions:
+        """Return whether rows are of the positive class, or of the second of two."""
+        positive = self.positive_class
+        if not positive and len(self.names) == 2:
+            positive = self.names[1]
+        if not positive:
+            return {}
+        index = self.names.index(positive)
+        p = self.distributions(answers)[:, index]
+        return {positive: (self.targets(columns) == index, p)}
+
+    def doubtful_labels(
+        self, columns: Columns, answers: Answers
+    ) -> list[dict[str, Any]]:
+        labels, p = self.targets(columns), self.distributions(answers)
+        found = []
+        for row in labels_to_check(labels, p).tolist():
+            label, best = labels[row], p[row].argmax()
+            names = self.names[label], self.names[best]
+            found.append(self.doubt(columns, row, *names, p[row, [label, best]]))
+        return found
+
+    def explained(self, item: Item) -> list[Target]:
+        """Return the log-odds of the predicted class."""
+        rows = item.joined()
+        best = int(item.outputs(rows)[0].argmax())
+        return [item.answer_odds(rows, self.names, best, temperature=self.temperature)]
 
     def describe(self, columns: Columns) -> dict[str, Any]:
         counts = np.bincount(self.targets(columns), minlength=len(self.names))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -48,6 +48,10 @@ from bert_keras.tasks.base import Answers, Batch, Run, Task
 from bert_keras.tasks.classifier import label_numbers, numbers
 from bert_keras.tasks.embedding_settings import ALL, LAST, EmbeddingSettings, Layers
 from bert_keras.text.preprocessor import Preprocessor
+
+if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
 
 _FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a mistake
 
@@ -350,6 +354,37 @@ class Embedding(EmbeddingSettings, Task):
             for row in rows[np.argsort(-places[rows], kind="stable")]
         ]
 
+    # Explanations are of the similarity of two texts.
+
+    def paired(self) -> PairedTexts:
+        """Return the task that reads pairs.
+
+        Raises:
+            ConfigError: there is a prompt, whose words are no part of the texts.
+        """
+        if self.prompt():
+            raise ConfigError(
+                "`default_prompt` must be empty to explain the words of texts; "
+                f"received {self.default_prompt}: --set default_prompt= leaves it out"
+            )
+        return PairedTexts(**self.settings())
+
+    def pair_answers(
+        self, answers: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return the `similarity` of each pair of vectors."""
+        vectors = np.array([row["embedding"] for row in answers])
+        pairs = vectors.reshape(len(answers) // 2, 2, -1)
+        found = cosines(pairs[:, 0], pairs[:, 1])
+        return [{"similarity": float(cosine)} for cosine in found]
+
+    def explained(self, item: Item) -> list[Target]:
+        item.refuse("target", "against")
+        features = item.features([list(item.parts)])
+        roles = zip(("text", "text_pair"), item.parts, strict=True)
+        pieces = [[item.words.add(role, text)] for role, text in roles]
+        return [item.cosine("similarity", item.joined_rows(features, pieces))]
+
     # What is saved.
 
     @classmethod
@@ -388,6 +423,12 @@ class Embedding(EmbeddingSettings, Task):
                 prompts=self.prompts,
                 default_prompt=self.default_prompt,
             )
+
+
+class PairedTexts(Embedding):
+    """Reads pairs of texts, whose similarity is explained."""
+
+    roles = ("text", "text_pair")
 
 
 def _prompted(prompt: str, texts: Any) -> Any:

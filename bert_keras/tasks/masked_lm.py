@@ -44,6 +44,8 @@ from bert_keras.text.ragged import (
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
     from bert_keras.inference.predictor import Predictor
 
 
@@ -232,6 +234,37 @@ class MaskedLM(MaskedLMSettings, Task):
             "num_predictions": count,
             "num_examples": len(columns),
         }
+
+    def explained(self, item: Item) -> list[Target]:
+        """Return the log-odds of the best word at each `[MASK]`."""
+        text, features = item.parts[0], item.features()
+        spans, start = [], 0
+        for part in text.split(MASK):
+            spans.append((start, start + len(part)))
+            start += len(part) + len(MASK)
+        pieces = item.words.add_spans("text", text, spans)
+        gap = np.array([item.no_word], np.int32)
+        flat = np.concatenate([x for part in pieces for x in (part, gap)])[:-1]
+        length = features["token_ids"].shape[1]
+        room = int(np.asarray(features["padding_mask"]).sum()) - 2
+        words = item.words_in_row(length, (1, flat[:room]))[np.newaxis]
+        rows = item.rows(features, words)
+        masks = int((np.asarray(features["masked_positions"]) >= 0).sum())
+        if not masks:
+            raise ConfigError(f"a text must have a {MASK} to explain; {received(text)}")
+        vocabulary = item.preprocessor.tokenizer.vocabulary
+        logits = item.outputs(rows)[0]
+        found = []
+        for slot in range(masks):
+            best = int(logits[slot, : len(vocabulary)].argmax())
+            target = item.answer_odds(
+                rows, vocabulary, best, size=logits.shape[-1], places=[(0, slot)]
+            )
+            if masks > 1:
+                name = f"{target.name} ({slot + 1})"
+                target = dataclasses.replace(target, name=name)
+            found.append(target)
+        return found
 
     def further_scores(
         self, model: Any, columns: Columns, batch_size: int

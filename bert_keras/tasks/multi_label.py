@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -35,6 +35,7 @@ from bert_keras.scoring.calibration import (
     uncalibrated_scores,
     yes_or_no,
 )
+from bert_keras.scoring.doubtful_labels import labels_to_check
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
 from bert_keras.settings import check_share, with_options_documented
 from bert_keras.tasks.base import Answers
@@ -45,6 +46,11 @@ from bert_keras.tasks.classifier import (
     named_alike,
 )
 from bert_keras.tasks.multi_label_settings import MultiLabelSettings
+from bert_keras.tasks.protocols import Decisions
+
+if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True}
 
@@ -254,6 +260,41 @@ class MultiLabel(MultiLabelSettings, NamedClasses, Calibrated):
                 wrong_classes=int(wrong[row]),
             )
             for row in order
+        ]
+
+    def rival(self, mistake: Mapping[str, Any]) -> None:
+        return None
+
+    def decisions(self, columns: Columns, answers: Answers) -> Decisions:
+        targets, p = self.targets(columns) > 0, answers["probabilities"]
+        return {name: (targets[:, i], p[:, i]) for i, name in enumerate(self.classes)}
+
+    def doubtful_labels(
+        self, columns: Columns, answers: Answers
+    ) -> list[dict[str, Any]]:
+        """Return a row for each label that may be missing or too many."""
+        rows = []
+        for name, (true, p) in self.decisions(columns, answers).items():
+            both, words = yes_or_no(p), (f"not {name}", name)
+            for row in labels_to_check(true.astype("int64"), both).tolist():
+                label = int(true[row])
+                names = words[label], words[1 - label]
+                pair = both[row, [label, 1 - label]]
+                rows.append(self.doubt(columns, row, *names, pair))
+        return sorted(rows, key=lambda row: row["probability_of_label"])
+
+    def explained(self, item: Item) -> list[Target]:
+        """Return the logit of each predicted label, or of the most probable one."""
+        rows, names = item.joined(), self.classes
+        logits = item.outputs(rows)[0] / self.temperature
+        index, against = item.choose(names, int(logits.argmax()))
+        applying = np.flatnonzero(1 / (1 + np.exp(-logits)) >= np.array(self.limits))
+        wanted = [index]
+        if item.target is None and len(applying):
+            wanted = [number for number in applying.tolist() if number != against]
+        return [
+            item.one_output(rows, names, number, against, temperature=self.temperature)
+            for number in wanted
         ]
 
     def describe(self, columns: Columns) -> dict[str, Any]:

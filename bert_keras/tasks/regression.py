@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -30,6 +30,10 @@ from bert_keras.tasks.classifier import (
     numbers,
 )
 from bert_keras.tasks.regression_settings import RegressionSettings
+
+if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -182,6 +186,14 @@ class Regression(RegressionSettings, PooledTask):
                 error=float(errors[row]),
             )
             for row in order[: int((errors > targets.std()).sum())]
+        ]
+
+    def explained(self, item: Item) -> list[Target]:
+        """Return the number itself."""
+        item.refuse("target", "against")
+        rows = item.joined()
+        return [
+            item.weighted_sum("score", rows, [self.std], bias=self.mean, unit="score")
         ]
 
     def describe(self, columns: Columns) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -42,6 +42,10 @@ from bert_keras.text.sentences import (
     list_sentences,
     split_sentences,
 )
+
+if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
 
 
 def some_sentences(texts: Any) -> Sentences:
@@ -298,12 +302,50 @@ class Summarization(SummarizationSettings, Task):
         ]
         return sorted(found, key=lambda row: row[self.best_score])
 
+    def explained(self, item: Item) -> list[Target]:
+        """Return the log-odds of each sentence of the summary."""
+        item.refuse("target", "against")
+        text, features = item.parts[0], item.features()
+        starts, ends = (np.asarray(features[k].values) for k in ("starts", "ends"))
+        spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
+        pieces = item.words.add_spans("document", text, spans)
+        rows = item.rows(features, _words_of_sentences(item, features, pieces))
+        numbers = np.asarray(features["numbers"])
+        chosen = {(each["start"], each["end"]) for each in item.answer["sentences"]}
+        targets = []
+        for number, (start, end) in enumerate(spans):
+            if (start, end) in chosen:
+                row, column = np.argwhere(numbers == number)[0].tolist()
+                one, place = rows.take([row]), (0, column)
+                name = text[start:end]
+                targets.append(item.weighted_sum(name, one, [1.0], place=place))
+        return targets
+
     def describe(self, columns: Columns) -> dict[str, Any]:
         counts = [len(each) for each in list_sentences(columns["document"])]
         return {
             "rows": len(columns),
             "mean_sentences": round(float(np.mean(counts)), 1),
         }
+
+
+def _words_of_sentences(
+    item: Item, features: Mapping[str, Any], pieces: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Return the word of each token in windows of sentences, see `sentence_windows`."""
+    numbers = np.asarray(features["numbers"])
+    positions = np.asarray(features["sentence_positions"])
+    sizes = np.asarray(features["padding_mask"]).sum(axis=1)
+    length = features["token_ids"].shape[1]
+    words = []
+    for row in range(len(numbers)):
+        parts = []
+        columns = [*positions[row][positions[row] >= 0].tolist(), int(sizes[row])]
+        for place in range(len(columns) - 1):
+            count = columns[place + 1] - columns[place] - 2
+            parts.append((columns[place] + 1, pieces[numbers[row, place]][:count]))
+        words.append(item.words_in_row(length, *parts))
+    return np.stack(words)
 
 
 def _chosen(answers: Answers) -> list[list[str]]:

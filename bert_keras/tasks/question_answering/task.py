@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -32,11 +32,16 @@ from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Run, Task
 from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.question_answering.answers import AnswerFinder, AskedWindows
+from bert_keras.tasks.question_answering.explanation import explained_span
 from bert_keras.tasks.question_answering.settings import QuestionAnsweringSettings
 from bert_keras.tasks.question_answering.spans import SpanAccuracy, SpanLoss
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.ragged import sizes_of
 from bert_keras.text.windows import cut_windows, mark_windows
+
+if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -304,6 +309,9 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
             }
             for row in sorted(wrong, key=lambda row: -p[row])
         ]
+
+    def explained(self, item: Item) -> list[Target]:
+        return explained_span(item, temperature=self.temperature)
 
     def _scored(self, columns: Columns, answers: Answers) -> ScoredAnswers:
         return ScoredAnswers(gold_texts(columns), answers, threshold=self._limit)

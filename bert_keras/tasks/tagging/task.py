@@ -12,7 +12,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -58,8 +58,13 @@ from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Run, Task, plain_values
 from bert_keras.tasks.classifier import Confidence, class_numbers
 from bert_keras.tasks.tagging import words
+from bert_keras.tasks.tagging.explanation import explained_entities
 from bert_keras.tasks.tagging.settings import FeatureTaggingSettings, TaggingSettings
 from bert_keras.text.preprocessor import Preprocessor
+
+if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
 
 # Entries of a batch for the answers, not inputs of the model.
 _FOR_ANSWERS = ("words", "word_mask", "texts", "starts", "ends")
@@ -395,6 +400,9 @@ class TaggingTask(TaggingSettings, Confidence, Task):
         if not self.has_plain_tags:
             facts["entities"] = sum(counts.values())
         return {**facts, "classes": dict(sorted(counts.items()))}
+
+    def explained(self, item: Item) -> list[Target]:
+        return explained_entities(self, item)
 
     # What is saved.
 

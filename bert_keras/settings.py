@@ -195,8 +195,8 @@ class Option:
             is_text = isinstance(value, str | int)
             return is_text and re.fullmatch(self.pattern, str(value)) is not None
         if self.kind is str:
-            is_text = isinstance(value, str) and (value or self.default == "")
-            return bool(is_text) and (not self.words or value in self.words)
+            is_text = isinstance(value, str) and (value != "" or self.default == "")
+            return is_text and (not self.words or value in self.words)
         if self.kind is int:
             least = -LARGEST - 1 if self.least is None else self.least
             most = INT32 if self.most is None else self.most
@@ -246,7 +246,7 @@ def options_of(config: type) -> Mapping[str, Option]:
 
 @functools.cache
 def _resolved(config: type) -> Mapping[str, Option]:
-    every = sorted(dataclasses.fields(config), key=lambda field: field.kw_only)
+    every = sorted(dataclasses.fields(config), key=lambda field: bool(field.kw_only))
     fields = [field for field in every if "option" in field.metadata]
     names = {field.name for field in fields}
     hints: dict[str, Any] = {}

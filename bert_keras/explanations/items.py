@@ -11,7 +11,7 @@ from bert_keras.errors import ConfigError, first_of, received
 from bert_keras.explanations import targets
 from bert_keras.explanations.targets import LOG_ODDS, Rows, Target
 from bert_keras.explanations.words import NO_WORD, WordList, words_in_row
-from bert_keras.tasks.protocols import Explainable
+from bert_keras.tasks.protocols import Explainable, forms_of
 from bert_keras.tasks.task_model import TaskModel, as_tensors, is_one_vector
 
 
@@ -77,7 +77,7 @@ class Item:
     def joined(self) -> Rows:
         """Return the row of a text or of a pair."""
         features = self.features()
-        roles = next(f for f in self.model.task.forms if len(f) == len(self.parts))
+        roles = next(f for f in forms_of(self.model.task) if len(f) == len(self.parts))
         parts = zip(roles, self.parts, strict=True)
         pieces = [self.words.add(role, text) for role, text in parts]
         return self.joined_rows(features, [pieces])

@@ -27,6 +27,7 @@ from bert_keras.inference.export import check_backend
 from bert_keras.model.encoder import is_optional
 from bert_keras.model.layers import for_engines
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import NotForEngines
 from bert_keras.tasks.task_model import TaskModel
 
 FILES = {"openvino": "model.xml", "onnx": "model.onnx", "litert": "model.tflite"}
@@ -57,7 +58,7 @@ def package(name: str, what: str) -> Any:
 
 def check_convertible(task: Task) -> None:
     """Raise a ConfigError unless engines can run the model of a task."""
-    if task.not_for_engines:
+    if isinstance(task, NotForEngines):
         raise ConfigError(
             f"the task {task.name} runs in TensorFlow only: {task.not_for_engines}"
         )

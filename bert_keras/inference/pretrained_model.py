@@ -24,6 +24,7 @@ from bert_keras.runs.progress import say
 from bert_keras.settings import LAYOUT, PRECISIONS, check_choice
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import Inheriting, start
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -78,7 +79,7 @@ def new_model(
             seed=config.seed,
             dtype=config.precision,
         )
-        notes = task.start(model, checkpoint)
+        notes = start(task, model, checkpoint)
         for line in notes or ():
             tell(line)
     loaded = {
@@ -130,7 +131,7 @@ def pretrained_model(
     given["max_length"] = _max_length(found, checkpoint, given.get("max_length"))
     preprocessor = Preprocessor(folder.tokenizer, **given)
     model = _on_encoder(kind, checkpoint, found, preprocessor, tell, **encoder)
-    notes = None if is_held else found.start(model, checkpoint)
+    notes = None if is_held else start(found, model, checkpoint)
     for line in notes or ():
         tell(line)
     for name in head_names(model, model.backbone):
@@ -153,7 +154,7 @@ def inherited_settings(
 ) -> dict[str, Any]:
     """Return the settings that a task by name takes from the folder of its encoder."""
     kind = named_or_given(task)
-    if not isinstance(kind, type) or kind.inherited.__func__ is Task.inherited.__func__:  # type: ignore[attr-defined]
+    if not (isinstance(kind, type) and isinstance(kind, Inheriting)):
         return {}
     return kind.inherited(Folder.open(encoder).held(kind))
 

@@ -50,7 +50,7 @@ from bert_keras.scoring.calibration import (
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.scoring.doubtful_labels import labels_to_check
 from bert_keras.tasks.answer_rows import row_of
-from bert_keras.tasks.base import Answers, Batch, Task
+from bert_keras.tasks.base import Answers, Batch, Column, Task
 from bert_keras.tasks.classifier_settings import (
     COLDEST,
     HOTTEST,
@@ -80,8 +80,11 @@ class PooledTask(Task):
     architecture; empty if there is one.
     """
 
-    columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
-    optional_roles: ClassVar[tuple[str, ...]] = ("text_pair",)
+    columns: ClassVar[Mapping[str, str]] = {
+        "text": "text",
+        "text_pair": Column("text_pair", optional=True),
+        "label": "label",
+    }
     architecture = "BertForSequenceClassification"
     problem_type: ClassVar[str] = ""
     pairs: bool | None = False
@@ -142,19 +145,20 @@ class PooledTask(Task):
         return {"line": columns.lines[row], "text": text, **facts}
 
     def doubt(
-        self, columns: Columns, row: int, label: str, other: str, p: Sequence[float]
+        self, columns: Columns, row: int, label: str, other: str, p: npt.ArrayLike
     ) -> dict[str, Any]:
         """Return a row whose label is doubted in favour of another, for the report.
 
         `p` are the probabilities of the label and of the other one.
         """
         shown = self.mistake(columns, row)
+        of_label, of_other = np.asarray(p)
         return {
             "line": shown["line"],
             "label": label,
             "probable_label": other,
-            "probability_of_label": float(p[0]),
-            "probability_of_other": float(p[1]),
+            "probability_of_label": float(of_label),
+            "probability_of_other": float(of_other),
             "text": shown["text"],
         }
 
@@ -270,7 +274,7 @@ class SingleLabel(Confidence, PooledTask):
     """
 
     best_score = "accuracy"
-    single_roles = ("label",)
+    columns = {**PooledTask.columns, "label": Column("label", single=True)}
     positive_class: str = ""
 
     @property

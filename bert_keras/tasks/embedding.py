@@ -44,7 +44,7 @@ from bert_keras.settings import (
     check_whole_number,
     with_options_documented,
 )
-from bert_keras.tasks.base import Answers, Batch, Run, Task
+from bert_keras.tasks.base import Answers, Batch, Column, Run, Task
 from bert_keras.tasks.classifier import label_numbers, numbers
 from bert_keras.tasks.embedding_settings import ALL, LAST, EmbeddingSettings, Layers
 from bert_keras.text.preprocessor import Preprocessor
@@ -92,8 +92,11 @@ class Embedding(EmbeddingSettings, Task):
     """
 
     name = "embedding"
-    columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
-    optional_roles = ("label",)
+    columns = {
+        "text": "text",
+        "text_pair": "text_pair",
+        "label": Column("label", optional=True),
+    }
     pooler = False
     compares = True
     rows_per_text = 2
@@ -120,7 +123,7 @@ class Embedding(EmbeddingSettings, Task):
     def strata(cls, columns: Columns, **settings: Any) -> Strata:
         if cls.from_columns(columns, **settings).objective == "similarity":
             return quantiles(similarities(columns))
-        return super().strata(columns)
+        return [()] * len(columns)
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Embedding:
@@ -190,9 +193,8 @@ class Embedding(EmbeddingSettings, Task):
     def respond(
         self, texts: Any, preprocessor: Preprocessor, run: Run, *, scored: bool = False
     ) -> dict[str, tf.Tensor]:
-        if not scored:
-            return super().respond(texts, preprocessor, run)
-        batch = preprocessor(texts)  # `texts` has put the prompts before them
+        # To be scored, `texts` has put the prompts before them.
+        batch = preprocessor(texts) if scored else self.features(preprocessor, texts)
         return self.answer(run(batch), batch)
 
     def targets(self, columns: Columns) -> np.ndarray:

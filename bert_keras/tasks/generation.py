@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -38,7 +38,7 @@ from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, SmoothedCrossentrop
 from bert_keras.scoring.rouge import Rouge
 from bert_keras.scoring.translation import translation_scores
 from bert_keras.settings import with_options_documented
-from bert_keras.tasks.base import Answers, Task, plain_values
+from bert_keras.tasks.base import Answers, Column, Task, plain_values, refuse_weights
 from bert_keras.tasks.generation_settings import (
     ENCODER,
     SHARED,
@@ -71,10 +71,11 @@ class Generation(GenerationSettings, Task):
 
     architecture = "EncoderDecoderModel"
     roles = ("source",)
-    columns = {"source": "source", "target": "target"}
-    empty_roles = ("source", "target")
+    columns = {
+        "source": Column("source", empty=True),
+        "target": Column("target", empty=True),
+    }
     pooler = False
-    scores_answers: ClassVar[bool] = True
     not_for_engines = "it writes token by token, in many steps of its decoder"
 
     def __post_init__(self) -> None:
@@ -215,7 +216,7 @@ class Generation(GenerationSettings, Task):
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[dict[str, Any], Any, Any]:
         """Return the batch, labels int32 [R, T] (-1: none) and no weights, in graph."""
-        self.refuse_weights(weights)
+        refuse_weights(self, weights)
         tokenizer = self.target_tokenizer(preprocessor)
         pieces = tokenizer(tf.convert_to_tensor(targets, tf.string))
         most = self.max_target_length - 1
@@ -303,7 +304,7 @@ class Generation(GenerationSettings, Task):
     def is_new(self, path: str) -> bool:
         if not _is_new(self.decoder):
             return "/crossattention/" in path or path.startswith("enc_to_dec_proj/")
-        return super().is_new(path)
+        return not path.startswith("bert/")
 
     def loss(self) -> keras.losses.Loss:
         return SmoothedCrossentropy(self.label_smoothing)
@@ -485,7 +486,10 @@ class AbstractiveSummarization(AbstractiveSummarizationSettings, Generation):
     name = "abstractive-summarization"
     best_score = "rougeL"
     max_length = 512
-    columns = {"source": "document", "target": "summary"}
+    columns = {
+        "source": Column("document", empty=True),
+        "target": Column("summary", empty=True),
+    }
 
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return mean ROUGE F-measures, from 0 to 1."""

@@ -28,7 +28,7 @@ from bert_keras.errors import ConfigError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, MaskedLMHead
 from bert_keras.settings import check_whole_number, with_options_documented
-from bert_keras.tasks.base import Answers, Batch, Run, Task
+from bert_keras.tasks.base import Answers, Batch, Run, Task, refuse_weights
 from bert_keras.tasks.masked_lm_settings import MaskedLMSettings
 from bert_keras.text.masking import Masking, mask_id_of, ordinary
 from bert_keras.text.packing import locate
@@ -152,7 +152,7 @@ class MaskedLM(MaskedLMSettings, Task):
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[Batch, Any, Any]:
         """Return batch, labels int32 [R, P] (-1: none) and no weights, in graph."""
-        self.refuse_weights(weights)
+        refuse_weights(self, weights)
         batch = hidden_batch(preprocessor, texts, targets, self.masking())
         labels = batch.pop("labels")
         del batch["slots"]  # only for answers
@@ -211,7 +211,8 @@ class MaskedLM(MaskedLMSettings, Task):
     ) -> dict[str, tf.Tensor]:
         """Return the answers at each `[MASK]`, or the scores of hidden tokens."""
         if not scored:
-            return super().respond(texts, preprocessor, run)
+            batch = self.features(preprocessor, texts)
+            return self.answer(run(batch), batch)
         batch = self.scored_batch(preprocessor, texts)
         return measured(run(batch), batch)
 

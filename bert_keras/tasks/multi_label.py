@@ -38,10 +38,11 @@ from bert_keras.scoring.calibration import (
 from bert_keras.scoring.doubtful_labels import labels_to_check
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
 from bert_keras.settings import check_share, with_options_documented
-from bert_keras.tasks.base import Answers
+from bert_keras.tasks.base import Answers, Column, roles_with
 from bert_keras.tasks.classifier import (
     Calibrated,
     NamedClasses,
+    PooledTask,
     checked,
     named_alike,
 )
@@ -69,7 +70,10 @@ class MultiLabel(MultiLabelSettings, NamedClasses, Calibrated):
     name = "multi-label"
     problem_type = "multi_label_classification"
     pair_activation = "sigmoid"
-    empty_roles = list_roles = ("label",)
+    columns = {
+        **PooledTask.columns,
+        "label": Column("label", empty=True, lists=True),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,7 +137,11 @@ class MultiLabel(MultiLabelSettings, NamedClasses, Calibrated):
         found = read_columns(
             source,
             {**texts, **{f"label {name}": name.strip() for name in flags}},
-            optional=[role for role in cls.optional_roles if role not in chosen],
+            optional=[
+                role
+                for role in roles_with(cls.columns, "optional")
+                if role not in chosen
+            ],
             header=header,
             bad_rows=bad_rows,
         )

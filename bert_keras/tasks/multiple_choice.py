@@ -30,7 +30,7 @@ from bert_keras.scoring.calibration import (
 )
 from bert_keras.scoring.classification import accuracy
 from bert_keras.settings import with_options_documented
-from bert_keras.tasks.base import Answers, Batch, Task
+from bert_keras.tasks.base import Answers, Batch, Column, Task
 from bert_keras.tasks.classifier import Confidence, numbers, wrong_rows
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -149,8 +149,7 @@ class MultipleChoice(Confidence, Task):
     name = "multiple-choice"
     architecture = "BertForMultipleChoice"
     roles = ("context", "choices")
-    columns = LAYOUTS[0]
-    optional_roles = ("question",)
+    columns = {**LAYOUTS[0], "question": Column("question", optional=True)}
     best_score = "accuracy"
 
     # Data.

@@ -49,7 +49,7 @@ class NextSentence(NextSentenceSettings, SingleLabel):
 
     name = "next-sentence"
     architecture = "BertForNextSentencePrediction"
-    optional_roles = ()
+    columns = {**SingleLabel.columns, "text_pair": "text_pair"}
     pretrained_scopes = ("cls/seq_relationship/",)
     pairs = True
 

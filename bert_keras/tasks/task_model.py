@@ -35,10 +35,18 @@ from bert_keras.model.heads import new_heads
 from bert_keras.model.optimizers import AdamW
 from bert_keras.runs.progress import say
 from bert_keras.settings import check_share, check_type
-from bert_keras.tasks.base import Batch, Task
+from bert_keras.tasks.base import Batch, Task, default_learning_rate
 from bert_keras.tasks.classifier import label_errors
 from bert_keras.tasks.keras_hub_task import Task as KerasHubTask
 from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.protocols import (
+    PositionLimited,
+    frozen_layers,
+    infer,
+    redrawn,
+    respond,
+    strata_of,
+)
 from bert_keras.text.preprocessor import Preprocessor
 
 
@@ -55,11 +63,11 @@ class Answering:
 
         `preprocessor` overrides the model's, for another layout.
         """
-        return self.task.respond(texts, preprocessor or self.preprocessor, self.infer)
+        return respond(self.task, texts, preprocessor or self.preprocessor, self.infer)
 
     def measure(self: Any, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return the input of the task's `score` for texts, in graph."""
-        return self.task.respond(texts, preprocessor, self.infer, scored=True)
+        return respond(self.task, texts, preprocessor, self.infer, scored=True)
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -140,7 +148,9 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
 
     @task.setter
     def task(self, task: Task) -> None:
-        self._task = task.within(self.backbone.config)
+        if isinstance(task, PositionLimited):
+            task = task.within(self.backbone.config)
+        self._task = task
 
     @classmethod
     def from_pretrained(
@@ -271,7 +281,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
         keras.Model.summary(self, line_length, positions, print_fn, **kwargs)
 
     def _own_optimizer(self) -> keras.optimizers.Optimizer:
-        return AdamW(self.task.default_learning_rate(self.backbone.config.hidden_size))
+        return AdamW(default_learning_rate(self.task, self.backbone.config.hidden_size))
 
     def _own_loss(self) -> keras.losses.Loss:
         return self.task.loss()
@@ -304,7 +314,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
 
     def _frozen(self) -> set[int]:
         """Return the ids of the variables that the task does not train."""
-        layers = self.task.frozen(self.backbone)
+        layers = frozen_layers(self.task, self.backbone)
         return {id(variable) for layer in layers for variable in layer.variables}
 
     def fit(
@@ -429,7 +439,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
             draws = tf.random.stateless_uniform(
                 [count], [number, 0], maxval=tf.int64.max, dtype=tf.int64
             )
-            return self.task.redrawn((texts, None), draws)
+            return redrawn(self.task, (texts, None), draws)
 
         numbers = tf.data.Dataset.random(
             _new_seed() if each_epoch else 0, rerandomize_each_iteration=each_epoch
@@ -487,7 +497,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
         one = (str, bytes, int, float, np.number)
         if labels.ndim != 1 or not all(isinstance(each, one) for each in labels):
             return []
-        return self.task.strata(as_columns(label=labels), **self.task.settings())
+        return strata_of(self.task, as_columns(label=labels), **self.task.settings())
 
     @tf.autograph.experimental.do_not_convert  # has no Python control flow to convert
     def preprocess_samples(
@@ -541,7 +551,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
 
     def infer(self, batch: Batch) -> Any:
         """Return what the task's `answer` reads of a batch dict, in graph."""
-        return self.task.infer(self, batch)
+        return infer(self.task, self, batch)
 
     def get_config(self) -> dict[str, Any]:
         return {

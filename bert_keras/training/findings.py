@@ -20,7 +20,7 @@ from bert_keras.runs.progress import say
 from bert_keras.scoring.curves import decision_curves
 from bert_keras.scoring.slices import length_slices, slice_scores, value_slices
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import Answers, Deciding, Decisions
+from bert_keras.tasks.protocols import Answers, Bounded, Deciding, Decisions
 from bert_keras.text.truncation import Truncation
 
 LENGTH = "length in tokens"
@@ -83,7 +83,7 @@ def slices_of(
             slices,
             score,
             name=key,
-            most=task.most_score,
+            most=task.most_score if isinstance(task, Bounded) else None,
             seconds=_INTERVAL_SECONDS / (1 + len(groups)),
         )
     return found

@@ -32,6 +32,13 @@ from bert_keras.runs.run_folder import RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import (
+    Noting,
+    Refusing,
+    ScoredFurther,
+    compares_rows,
+    frozen_layers,
+)
 from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.truncation import Truncation
 from bert_keras.training.config import TrainConfig
@@ -281,7 +288,7 @@ def train(
     )
     if given.epochs is None:
         devices.say(_chosen(config, rows))
-    for note in task.notes(data["train"]):
+    for note in task.notes(data["train"]) if isinstance(task, Noting) else ():
         devices.say(note)
     with devices.together():
         attempt = 0
@@ -397,7 +404,7 @@ class _Training:
                     model.backbone,
                     config.lora_rank,
                     seed=config.seed,
-                    frozen=model.task.frozen(model.backbone),
+                    frozen=frozen_layers(model.task, model.backbone),
                 )
         trained = {weight.path for weight in model.trainable_weights}
         if config.add_tokens and TABLE not in trained:
@@ -450,7 +457,7 @@ def _check_process() -> None:
 
 def _check_accumulation(task: Task, config: TrainConfig) -> None:
     """Raise if the loss of a batch is not the sum of the losses of its parts."""
-    if config.accumulation > 1 and task.compares:
+    if config.accumulation > 1 and compares_rows(task):
         raise ConfigError(
             f"`accumulation` must be 1 for {task.name}, whose loss compares the rows "
             f"of a batch; received {config.accumulation}"
@@ -490,7 +497,8 @@ def evaluate(
     rows = labelled_rows(
         task, data, columns=columns, header=header, bad_rows=bad_rows, slices=slices
     )
-    task.refuse_unread(rows)
+    if isinstance(task, Refusing):
+        task.refuse_unread(rows)
     task.targets(rows)  # before the model runs
     truncation = Truncation()
     answers = predictor.answers(
@@ -501,7 +509,9 @@ def evaluate(
     )
     if truncation.cut:
         say(predictor.truncated(truncation))
-    more = task.further_scores(predictor.model, rows, batch_size)
+    more = {}
+    if isinstance(task, ScoredFurther):
+        more = task.further_scores(predictor.model, rows, batch_size)
     parts = slices_of(task, rows, answers, names=slices) if slices else {}
     return {**task.score(rows, answers), **more, **_by_slice(parts)}
 

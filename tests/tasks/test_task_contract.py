@@ -31,6 +31,7 @@ from bert_keras.inference.predictor import Predictor, load
 from bert_keras.inference.warmup import WARMUP
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.tasks import TASKS, find_task
+from bert_keras.tasks.protocols import Reportable
 from bert_keras.tasks.task_model import TaskModel, as_tensors
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -237,7 +238,8 @@ def test_the_best_score_is_among_the_scores(trained: Trained) -> None:
     answers = trained.predictor.answers(columns)
     scores = task.score(columns, answers)
     assert isinstance(scores[task.best_score], float)
-    assert task.mistakes(columns, answers) == []  # it was overfitted
+    if isinstance(task, Reportable):
+        assert task.mistakes(columns, answers) == []  # it was overfitted
 
 
 def test_answers_are_fit_for_json(trained: Trained) -> None:

@@ -29,7 +29,7 @@ from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.answers import ScoredAnswers, question_score
 from bert_keras.scoring.calibration import FACTORS, best_factor
 from bert_keras.settings import with_options_documented
-from bert_keras.tasks.base import Answers, Batch, Run, Task
+from bert_keras.tasks.base import Answers, Batch, Column, Run, Task, refuse_weights
 from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.question_answering.answers import AnswerFinder, AskedWindows
 from bert_keras.tasks.question_answering.explanation import explained_span
@@ -57,8 +57,12 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
     name = "question-answering"
     architecture = "BertForQuestionAnswering"
     roles = ("question", "context")
-    columns = {role: role for role in ("question", "context", "answers", "id")}
-    optional_roles = ("id",)
+    columns = {
+        "question": "question",
+        "context": "context",
+        "answers": "answers",
+        "id": Column("id", optional=True),
+    }
     pooler = False
     rows_per_text = None
     max_length = 384
@@ -175,7 +179,7 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[Batch, Any, Any]:
         """Return windows as a batch, and the targets of `SpanLoss`, int32 [R, T, 3]."""
-        self.refuse_weights(weights)
+        refuse_weights(self, weights)
         windows, _, starts, ends = self._windows(preprocessor, texts)
         start, end = mark_windows(windows, starts, ends, targets)
         batch = preprocessor.lay(windows.ids, windows.segments, start=start, end=end)

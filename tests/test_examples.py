@@ -54,7 +54,7 @@ def test_fit_example_runs(
     assert "('bad', 'good')" in run_example("keras_fit", long_encoder)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_own_model_example_runs(
     long_encoder: Path, run_example: Callable[[str, Path], str], tmp_path: Path
 ) -> None:
@@ -63,13 +63,13 @@ def test_own_model_example_runs(
     assert served.serve(tf.constant(["a text"])).shape == (1, 4)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "said"),
     [
         ("fill_mask", "after: accuracy"),
-        pytest.param("multiple_choice", "accuracy after", marks=pytest.mark.thorough),
-        pytest.param("question_answering", "characters:", marks=pytest.mark.thorough),
+        ("multiple_choice", "accuracy after"),
+        ("question_answering", "characters:"),
         ("semantic_search", "after training: accuracy_at_1"),
         ("token_classification", "Anna/"),
     ],
@@ -80,13 +80,10 @@ def test_task_example_runs(
     assert said in run_example(name, long_encoder)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:Even though the .*run_functions_eagerly")
 @pytest.mark.parametrize(
-    ("name", "score"),
-    [
-        ("headlines", "rouge1 "),
-        pytest.param("translation", "bleu ", marks=pytest.mark.thorough),
-    ],
+    ("name", "score"), [("headlines", "rouge1 "), ("translation", "bleu ")]
 )
 def test_writing_example_runs(
     long_encoder: Path,

@@ -55,7 +55,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
     os.chdir(before)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_block_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {}
     for kind, block in BLOCKS:

@@ -1,15 +1,18 @@
-"""What a verb does not use it does not import, and what never changes is made once."""
+"""What a verb does not use it does not import, and which modules it runs."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, ROWS, write_tsv
 
 # Only presets of KerasHub, other formats and other verbs need them.
 UNUSED = {
@@ -22,45 +25,102 @@ READS = {
     *("jinja2", "rich.progress", "bert_keras.training", "bert_keras.report"),
     *("bert_keras.explanations", "bert_keras.serving", "bert_keras.pretraining"),
 }
+VERBS = {
+    "predict": ("predict MODEL hello", UNUSED | READS),
+    "evaluate": ("evaluate MODEL ROWS", UNUSED | {"bert_keras.explanations"}),
+    "export": (
+        "export MODEL OUTPUT",
+        UNUSED | READS - {"jinja2", "bert_keras.report"},
+    ),
+    "train": (
+        "train classification --encoder MODEL --train ROWS --dev ROWS --output "
+        "OUTPUT --epochs 1 --explain-mistakes 0",
+        UNUSED | {"bert_keras.explanations", "bert_keras.serving"},
+    ),
+}
+# Prints the modules that a command imports, and those of ours whose functions it calls.
 SCRIPT = """
-import json, sys
+import json, sys, threading
 from bert_keras.cli.main import main
+called = set()
+def note(frame, event, argument):
+    if frame.f_code.co_name != "<module>":
+        called.add(frame.f_globals.get("__name__", ""))
+threading.settrace(note)
+sys.settrace(note)
 code = main(sys.argv[1:])
-print(json.dumps([code, sorted(sys.modules)]))
+sys.settrace(None)
+called = sorted(name for name in called if name.startswith("bert_keras."))
+print(json.dumps([code, sorted(sys.modules), called]))
 """
+
+
+@pytest.fixture(scope="module")
+def ran(
+    spam_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], tuple[set[str], set[str]]]:
+    """Return a function that runs a verb in a process of its own, once.
+
+    It returns the imported modules, and those of ours whose functions were called.
+    """
+    place = tmp_path_factory.mktemp("verbs")
+    rows = write_tsv(place / "rows.tsv", [("text", "label"), *ROWS])
+    found: dict[str, tuple[set[str], set[str]]] = {}
+
+    def ran(verb: str) -> tuple[set[str], set[str]]:
+        if verb not in found:
+            places = {"MODEL": spam_folder, "ROWS": rows, "OUTPUT": place / verb}
+            words = [str(places.get(word, word)) for word in VERBS[verb][0].split()]
+            done = subprocess.run(
+                [sys.executable, "-c", SCRIPT, *words],
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            given: Any = json.loads(done.stdout.splitlines()[-1])
+            assert given[0] == 0, done.stderr
+            found[verb] = set(given[1]), set(given[2])
+        return found[verb]
+
+    return ran
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "unused"),
+    "verb",
     [
-        ("predict MODEL hello", UNUSED | READS),
-        ("evaluate MODEL ROWS", UNUSED | {"bert_keras.explanations"}),
-        ("export MODEL OUTPUT", UNUSED | READS - {"jinja2", "bert_keras.report"}),
-        (
-            "train classification --encoder MODEL --train ROWS --dev ROWS --output "
-            "OUTPUT --epochs 1 --explain-mistakes 0",
-            UNUSED | {"bert_keras.explanations", "bert_keras.serving"},
+        *("train", "export"),
+        *(
+            pytest.param(verb, marks=pytest.mark.thorough)
+            for verb in ("predict", "evaluate")
         ),
     ],
-    ids=lambda value: value.split()[0] if isinstance(value, str) else "",
 )
-def test_a_verb_imports_what_it_uses(
-    words: str, unused: set[str], spam_folder: Path, spam_file: Path, tmp_path: Path
-) -> None:
-    places = {"MODEL": spam_folder, "ROWS": spam_file, "OUTPUT": tmp_path / "output"}
-    command = [str(places.get(word, word)) for word in words.split()]
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *command],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    code, modules = json.loads(done.stdout.splitlines()[-1])
-    assert code == 0, done.stderr
-    assert "tensorflow" in modules
-    assert sorted(unused.intersection(modules)) == []
+def test_a_verb_imports_what_it_uses(verb: str, ran: Callable[[str], Any]) -> None:
+    imported, _ = ran(verb)
+    assert "tensorflow" in imported
+    assert sorted(VERBS[verb][1] & imported) == []
+
+
+@pytest.mark.slow
+def test_the_documents_count_the_modules_that_run(ran: Callable[[str], Any]) -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    told = re.search(r"call functions of (\d+)\s+modules \(([\d,]+)\s+lines\)", page)
+    assert told is not None
+    files = {
+        path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): path
+        for path in (ROOT / "bert_keras").rglob("*.py")
+    }
+    called = ran("train")[1] | ran("export")[1]
+    paths = {files.get(name) or files[f"{name}.__init__"] for name in called}
+    lines = sum(len(path.read_text("utf-8").splitlines()) for path in paths)
+    assert abs(len(paths) - int(told[1])) <= 2, (len(paths), lines)
+    assert lines == pytest.approx(int(told[2].replace(",", "")), rel=0.1)
+    # The reading path leads through files that these commands run.
+    listed = re.findall(r"^\| `([a-z_/]+\.py)` \|", page, re.MULTILINE)
+    read = {ROOT / "bert_keras" / name for name in listed}
+    assert sorted(str(path) for path in read - paths) == []
 
 
 def test_the_rest_of_keras_hub_is_imported_at_its_first_use() -> None:

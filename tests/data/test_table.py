@@ -1,16 +1,19 @@
 """Columns of files by role: selection, headers, and errors that name their lines."""
 
+import csv
 import gzip
 import json
 import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from conftest import refused
+from hypothesis import strategies as st
 
 from bert_keras.data.table import Columns, as_columns, read_columns, stream_columns
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import BertKerasError, ConfigError, DataError
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
@@ -321,3 +324,74 @@ def test_cells_by_their_index() -> None:
         DataError, match=":3: `label` must be one of a, b; received 'c'"
     ):
         columns.indices("label", ["a", "b"])
+
+
+# Any text, as people and programs write it.
+
+FEW = hypothesis.settings(max_examples=40, derandomize=True, deadline=None)
+ROLES = {"text": "text", "label": "label"}
+# Without a lone carriage return, which may count as the end of a line.
+CELLS = st.characters(exclude_categories=["Cs"], exclude_characters="\0\r")
+CELL = st.text(CELLS, min_size=1, max_size=12).filter(str.strip)
+TABLE = st.lists(st.tuples(CELL, st.sampled_from(["ham", "spam"])), min_size=1)
+
+
+def written(path: Path, rows: list[tuple[str, str]]) -> Path:
+    """Return a file of labelled texts, written by Python's own libraries."""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        if path.suffix == ".jsonl":
+            for text, label in rows:
+                json.dump({"text": text, "label": label}, file, ensure_ascii=False)
+                file.write("\n")
+        elif path.suffix == ".csv":
+            csv.writer(file).writerows([("text", "label"), *rows])
+        else:
+            file.writelines("\t".join(row) + "\n" for row in [("text", "label"), *rows])
+    return path
+
+
+@FEW
+@hypothesis.given(rows=TABLE)
+def test_any_text_is_read_as_it_was_written(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    plain = [("".join(c for c in t if c not in "\t\n"), label) for t, label in rows]
+    plain = [row for row in plain if row[0].strip()]
+    for name, given in (("a.csv", rows), ("a.jsonl", rows), ("a.tsv", plain)):
+        if not given:
+            continue
+        path = written(folder / name, given)
+        whole = read_columns(path, ROLES)
+        assert list(zip(whole["text"], whole["label"], strict=True)) == given
+        parts = list(stream_columns(path, ROLES, rows_at_once=2))
+        assert [text for part in parts for text in part["text"]] == whole["text"]
+        assert [line for part in parts for line in part.lines] == whole.lines
+
+
+@FEW
+@hypothesis.given(
+    rows=TABLE,
+    at=st.integers(0, 200),
+    junk=st.binary(max_size=6),
+    cut=st.integers(0, 9),
+)
+def test_a_damaged_file_is_read_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[tuple[str, str]],
+    at: int,
+    junk: bytes,
+    cut: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("damaged")
+    for name in ("a.csv", "a.jsonl", "a.tsv", "a.data"):
+        path = written(folder / name, rows)
+        data = path.read_bytes()
+        path.write_bytes(data[:at] + junk + data[at + cut :])
+        for read in (read_columns, stream_columns):
+            try:
+                found = read(path, ROLES)
+                for part in [found] if isinstance(found, Columns) else found:
+                    assert len(part["text"]) == len(part["label"]) == len(part.lines)
+            except BertKerasError as error:
+                assert "\n" not in str(error)

@@ -89,7 +89,7 @@ def assert_equal_runs(folder: Path, place: Path, *names: str) -> None:
             )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # `test_finetuning_replicas.py` runs the same update
 def test_two_replicas_are_one_device(folder: Path, tmp_path: Path) -> None:
     # Clipped by the global norm, with weight decay, lengths that differ between the
     # replicas, and a last batch of which one has no example.

@@ -128,11 +128,16 @@ def plain_search(decoder, memory, mask, settings, limit):
     "changes",
     [
         {"beams": 1},
-        {"beams": 3},
         {"beams": 4, "length_penalty": 0.0, "no_repeat_ngram": 2},
-        {"beams": 2, "length_penalty": 2.5, "no_repeat_ngram": 1},
+        *(
+            pytest.param(changes, marks=pytest.mark.thorough)
+            for changes in (
+                {"beams": 3},
+                {"beams": 2, "length_penalty": 2.5, "no_repeat_ngram": 1},
+            )
+        ),
     ],
-    ids=["greedy", "beams", "no-repeats", "long"],
+    ids=["greedy", "no-repeats", "beams", "long"],
 )
 def test_the_graph_finds_the_hypotheses_of_a_plain_search(decoder, sources, changes):
     settings = Decoding(**changes)
@@ -161,7 +166,10 @@ def test_the_largest_are_those_of_top_k(width):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"beams": 2}, {"beams": 3, "sample": True}],
+    [
+        {"beams": 2},
+        pytest.param({"beams": 3, "sample": True}, marks=pytest.mark.thorough),
+    ],
     ids=["beams", "samples"],
 )
 def test_sources_that_have_ended_leave_the_batch(

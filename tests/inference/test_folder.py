@@ -205,7 +205,13 @@ def noted(make_model: Any, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "verb",
-    ["predict", "evaluate", "export", "features", "search", "info", "explain", "train"],
+    [
+        *("predict", "info", "train"),
+        *(
+            pytest.param(verb, marks=pytest.mark.thorough)
+            for verb in ("evaluate", "export", "features", "search", "explain")
+        ),
+    ],
 )
 def test_each_verb_tells_the_notes(
     noted: Path, tmp_path: Path, capsys: Any, monkeypatch: Any, verb: str
@@ -246,9 +252,14 @@ DENSE = ({"units": 6, "activation": "tanh", "use_bias": True},)
 @pytest.mark.parametrize(
     "settings",
     [
-        {"pooling": "cls", "normalize": False},
         {"pooling": "cls+weightedmean", "dense": DENSE},
-        {"pooling": "lasttoken", "prompts": {"query": "see ", "passage": "win "}},
+        *(
+            pytest.param(settings, marks=pytest.mark.thorough)
+            for settings in (
+                {"pooling": "cls", "normalize": False},
+                {"pooling": "lasttoken", "prompts": {"query": "see ", "passage": "a "}},
+            )
+        ),
     ],
 )
 def test_an_embedding_is_trained_as_its_encoder_says(

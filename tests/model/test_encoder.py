@@ -1,5 +1,6 @@
 """`BertEncoder`: names, counts, invariances, outputs, dtypes, round trips, errors."""
 
+import itertools
 import random
 import warnings
 from pathlib import Path
@@ -757,9 +758,21 @@ def backbone():
     )
 
 
-@pytest.mark.parametrize("make", [tiny, backbone])
-@pytest.mark.parametrize("way", ["on its outputs", "of a call"])
-@pytest.mark.parametrize("key", ["pooled_output", "sequence_output"])
+def own_models():
+    """Return the ways to an own model: each once in `make test`, the rest thorough."""
+    quick = [
+        (tiny, "on its outputs", "pooled_output"),
+        (backbone, "of a call", "sequence_output"),
+    ]
+    keys = ("pooled_output", "sequence_output")
+    every = itertools.product((tiny, backbone), ("on its outputs", "of a call"), keys)
+    return [
+        pytest.param(*each, marks=() if each in quick else pytest.mark.thorough)
+        for each in every
+    ]
+
+
+@pytest.mark.parametrize(("make", "way", "key"), own_models())
 def test_own_model_as_with_keras_hub(tmp_path, make, way, key):
     encoder = make()
     assert set(encoder.input) == {"token_ids", "segment_ids", "padding_mask"}

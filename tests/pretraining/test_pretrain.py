@@ -232,6 +232,7 @@ def test_a_model_learns_its_data(place: Path, tmp_path: Path) -> None:
     assert np.mean(losses[-10:]) < 0.75 * losses[0]
 
 
+@pytest.mark.thorough
 def test_phases_get_their_share_of_the_steps(place: Path, tmp_path: Path) -> None:
     result = run(
         place, tmp_path / "run", ["dynamic", "long"], phase_shares=(0.75, 0.25)
@@ -243,6 +244,7 @@ def test_phases_get_their_share_of_the_steps(place: Path, tmp_path: Path) -> Non
     assert rates == sorted(rates, reverse=True)  # one schedule over both
 
 
+@pytest.mark.thorough
 def test_continuing_from_a_checkpoint_starts_with_its_loss(
     place: Path, whole: PretrainResult, tmp_path: Path
 ) -> None:
@@ -258,6 +260,7 @@ def test_continuing_from_a_checkpoint_starts_with_its_loss(
     assert again.scores == pytest.approx(whole.scores, abs=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_missing_head_is_initialized_randomly(
     place: Path, tmp_path: Path, capfd: pytest.CaptureFixture
 ) -> None:
@@ -291,15 +294,13 @@ def test_left_to_right(place: Path, tmp_path: Path) -> None:
     assert "next_sentence_loss" not in result.history[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param({"optimizer": "lamb"}, marks=pytest.mark.thorough),
+        {"optimizer": "lamb"},
         {"precision": "mixed_float16", "accumulation": 2},
-        pytest.param(
-            {"precision": "mixed_bfloat16", "rematerialize": True},
-            marks=pytest.mark.thorough,
-        ),
+        {"precision": "mixed_bfloat16", "rematerialize": True},
     ],
     ids=str,
 )

@@ -29,7 +29,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("counts", [[5, 0, 7, 1, 3], [40], [0, 2, 0, 0, 9]])
+@pytest.mark.parametrize(
+    "counts", [[5, 0, 7, 1, 3], pytest.param([40], marks=pytest.mark.thorough)]
+)
 def test_each_record_is_taken_once(tmp_path: Path, counts: list[int]) -> None:
     paths = [str(tmp_path / f"{n}.tfrecord") for n in range(len(counts))]
     wanted = []
@@ -70,7 +72,11 @@ def some(data: Path, count: int = 24, **settings: Any) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("replicas", "skip_batches"),  # from 175 on into the next epoch
-    [(2, 0), (4, 175), (3, 3)],  # 3: each worker reads all
+    [
+        pytest.param(2, 0, marks=pytest.mark.thorough),
+        (4, 175),
+        pytest.param(3, 3, marks=pytest.mark.thorough),  # each worker reads all
+    ],
 )
 def test_batches_are_those_of_one_device(
     data: Path, replicas: int, skip_batches: int

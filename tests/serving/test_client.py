@@ -330,9 +330,7 @@ def decoded(value: Any) -> Any:
 
 
 # The forms of answers and inputs differ most among these.
-OFTEN = (
-    "classification embedding multiple-choice question-answering token-classification"
-)
+OFTEN = "multiple-choice question-answering token-classification"
 FORMS = [
     pytest.param(name, marks=() if name in OFTEN.split() else pytest.mark.thorough)
     for name in TASKS

@@ -333,14 +333,6 @@ def test_the_head_of_googles_checkpoint() -> None:
     np.testing.assert_array_equal(bias.numpy(), reader.get_tensor(bias.path))
 
 
-def test_raw_strings_go_into_fit(make_model: Callable[..., Any]) -> None:
-    model = make_model(MaskedLM())
-    model.compile(keras.optimizers.Adam(1e-2), loss=model.task.loss())
-    draws = np.arange(len(TEXTS))
-    history = model.fit(TEXTS, draws, batch_size=6, epochs=3, verbose=0).history
-    assert history["loss"][-1] < history["loss"][0]
-
-
 def test_fit_without_targets_draws_new_masks_in_each_epoch(
     make_model: Callable[..., Any],
 ) -> None:

@@ -19,25 +19,17 @@ from bert_keras.cli.main import main
 
 EXAMPLE = ROOT / "examples" / "own_task"
 TASK = "stars.ordinal:Stars"
-# As the installed command does it: the current folder is not on the path by itself.
-COMMAND = (
-    "import sys; sys.path.pop(0); "
-    "from bert_keras.cli.main import main; sys.exit(main())"
-)
 
 
-def python(code: str, *arguments: object, folder: Path, path: str = "") -> str:
-    """Run Python in a folder and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{path}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def enter(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Make the user's folder the current one, as for the installed command.
+
+    The current folder is not on the path by itself.
+    """
+    patch.chdir(folder)
+    patch.setattr(sys, "path", [place for place in sys.path if place])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "stars"]:
+        patch.delitem(sys.modules, name)
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +40,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     encoder = write_encoder(folder / "encoder", max_position_embeddings=128)
     train = f"train {TASK} --encoder {encoder} --train data/train.csv --epochs 2"
     options = "--dev data/test.csv --output models/stars --learning-rate 1e-3"
-    python(COMMAND, *train.split(), *options.split(), folder=folder)
+    with pytest.MonkeyPatch.context() as patch:
+        enter(folder, patch)
+        assert main([*train.split(), *options.split()]) == 0
     return folder
 
 
 @pytest.fixture
 def inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make the user's folder, where the task is found, current during a test."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    for name in [name for name in sys.modules if name.partition(".")[0] == "stars"]:
-        monkeypatch.delitem(sys.modules, name)
+    enter(folder, monkeypatch)
     return folder
 
 
@@ -104,10 +95,17 @@ def test_a_keras_file_opens_again(
     assert first.numpy().tolist() == second.numpy().tolist()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_its_own_tests_pass(folder: Path) -> None:
-    code = "import pytest, sys; sys.exit(pytest.main(['-q', 'tests']))"
-    assert "4 passed" in python(code, folder=folder, path=str(folder))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "tests"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "4 passed" in done.stdout, done.stderr
 
 
 def test_the_task_is_short() -> None:

@@ -78,7 +78,8 @@ def test_fit_updates_only_trainable_weights(encoder_folder: Path) -> None:
     batch = model.preprocessor.replace(layout="padded")(TEXTS)
     inputs = {name: np.array(value) for name, value in batch.items()}
     before = {weight.path: weight.numpy() for weight in model.weights}
-    model.compile(AdamW(1e-2), loss="sparse_categorical_crossentropy")
+    loss = "sparse_categorical_crossentropy"
+    model.compile(AdamW(1e-2), loss=loss, run_eagerly=True)
     model.fit(inputs, inputs["padding_mask"], verbose=0)
     moved = {w.path for w in model.weights if (w.numpy() != before[w.path]).any()}
     assert moved == {weight.path for weight in model.trainable_weights}
@@ -368,6 +369,7 @@ def test_frozen_layers_of_the_encoder_are_restored_frozen(
     layers = [encoder.embeddings, encoder.blocks[0]]
     for layer in [encoder] if part == "whole encoder" else layers:
         layer.trainable = False
+    model.compile(run_eagerly=True)
     model.fit(TEXTS, LABELS, verbose=0)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")  # with its optimizer
@@ -397,6 +399,7 @@ def test_frozen_layers_of_the_head_are_restored_frozen(
     for each in model.layers:
         if any(weight.path.startswith(layer) for weight in each.weights):
             each.trainable = False
+    model.compile(run_eagerly=True)
     model.fit(texts, labels, verbose=0)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")  # with its optimizer
@@ -414,7 +417,7 @@ def test_the_loss_that_is_trained_is_that_of_compile(
     def seven(y_true: Any, y_pred: Any) -> Any:
         return keras.ops.mean(0.0 * y_pred, axis=-1) + 7.0
 
-    model.compile(AdamW(1e-2), loss=seven)
+    model.compile(AdamW(1e-2), loss=seven, run_eagerly=True)
     assert model.fit(TEXTS, LABELS, verbose=0).history["loss"] == [7.0]
     assert model.evaluate(TEXTS, LABELS, verbose=0)[0] == 7.0
     objective = TaskObjective(model)
@@ -465,6 +468,7 @@ def test_calls_of_fit_share_the_graph_of_the_text_handling(
     make_model: Callable[..., Any],
 ) -> None:
     model = make_model(Classification(CLASSES))
+    model.compile(run_eagerly=True)  # of the model; texts have a graph of their own
     counts = []
     for max_length in (None, None, 4, 4):
         if max_length:
@@ -476,6 +480,7 @@ def test_calls_of_fit_share_the_graph_of_the_text_handling(
 
 def test_a_text_for_each_role(make_model: Callable[..., Any]) -> None:
     pairs = make_model(Classification(CLASSES, pairs=True))
+    pairs.compile(run_eagerly=True)
     two = ("must be text, text_pair;", "received one text")
     refused(lambda: pairs.fit(TEXTS, LABELS, verbose=0), *two)
     refused(lambda: pairs.predict(TEXTS, verbose=0), *two)
@@ -484,7 +489,7 @@ def test_a_text_for_each_role(make_model: Callable[..., Any]) -> None:
 
 def test_batches_of_strings(make_model: Callable[..., Any]) -> None:
     model = make_model(Classification(CLASSES))
-    model.compile()
+    model.compile(run_eagerly=True)
     wanted = model.evaluate(TEXTS, LABELS, verbose=0)
     np.testing.assert_allclose(model.test_on_batch(TEXTS, LABELS), wanted, rtol=1e-5)
     found = model.train_on_batch(np.array(TEXTS), np.array(LABELS))
@@ -574,6 +579,7 @@ def test_the_interface_of_a_kerashub_backbone(make_model: Callable[..., Any]) ->
     assert layer.output_dim == encoder.config.hidden_size
     assert model.get_layer("classifier").units == 3
     encoder.enable_lora(2)
+    model.compile(run_eagerly=True)
     before = {w.path: w.numpy() for w in model.weights}
     model.fit(TEXTS, LABELS, verbose=0)
     moved = {w.path for w in model.weights if (w.numpy() != before[w.path]).any()}
@@ -586,6 +592,8 @@ def test_the_interface_of_a_kerashub_backbone(make_model: Callable[..., Any]) ->
 
 def test_task_weights_alone(make_model: Callable[..., Any], tmp_path: Path) -> None:
     model, other = (make_model(Classification(CLASSES)) for _ in range(2))
+    for each in (model, other):
+        each.compile(run_eagerly=True)
     model.get_layer("classifier").bias.assign([1.0, 2.0, 3.0])
     model.save_task_weights(str(tmp_path / "head.weights.h5"))
     other.load_task_weights(str(tmp_path / "head.weights.h5"))

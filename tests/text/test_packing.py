@@ -6,10 +6,12 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import refused
+from hypothesis import strategies as st
 
 from bert_keras.settings import TRUNCATIONS
 from bert_keras.text.packing import (
@@ -231,6 +233,51 @@ def test_unpack_is_the_way_back(lay: Any, sizes: list[int]) -> None:
     both = tf.stack([batch["token_ids"], batch["targets"]], axis=-1)
     found = unpack(both, batch)
     assert found.to_list() == tf.stack([ids, others], axis=-1).to_list()
+
+
+@hypothesis.settings(max_examples=40, derandomize=True, deadline=None)
+@hypothesis.given(
+    sizes=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=9),
+    budget=st.integers(0, 16),
+    how=st.sampled_from(TRUNCATIONS),
+)
+def test_truncation_only_cuts_ends_and_no_more_than_needed(
+    sizes: list[tuple[int, int]], budget: int, how: str
+) -> None:
+    sides = [of_sizes(*(pair[side] for pair in sizes)) for side in (0, 1)]
+    kept = truncate_pair(*sides, budget, how=how)
+    for before, after in zip(sides, kept, strict=True):
+        for whole, part in zip(before.to_list(), after.to_list(), strict=True):
+            assert part == whole[: len(part)]
+    lengths = [int(n) for n in kept[0].row_lengths() + kept[1].row_lengths()]
+    assert lengths == [min(sum(pair), budget) for pair in sizes]
+
+
+@hypothesis.settings(max_examples=25, derandomize=True, deadline=None)
+@hypothesis.given(
+    sizes=st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), max_size=12),
+    row_tokens=st.one_of(st.none(), st.integers(1, 200)),
+    multiple=st.sampled_from([1, 8, 16]),
+)
+def test_any_texts_are_packed_whole_and_found_again(
+    sizes: list[tuple[int, int]], row_tokens: int | None, multiple: int
+) -> None:
+    sides = [of_sizes(*(pair[side] for pair in sizes)) for side in (0, 1)]
+    segments = [tf.ragged.map_flat_values(lambda ids: ids % 2, ids) for ids in sides]
+    one = pack_rows(
+        sides[0], segments[0], pad_id=PAD, row_tokens=row_tokens, multiple=multiple
+    )
+    pairs = pack_pairs(*zip(sides, segments, strict=True), multiple=multiple)
+    assert len(pairs[0]["token_ids"]) == len(pairs[1]["token_ids"])
+    for batch, ids in zip((one, *pairs), (sides[0], *sides), strict=True):
+        assert unpack(batch["token_ids"], batch).to_list() == ids.to_list()
+        assert batch["token_ids"].shape[1] % multiple == 0
+        mask = batch["padding_mask"].numpy() == 1
+        assert mask.sum() == ids.flat_values.shape[0]
+        assert ((batch["sequence_ids"].numpy() > 0) == mask).all()
+        # The positions count each text from 0, so all of a text lie side by side.
+        positions = unpack(batch["position_ids"], batch).to_list()
+        assert positions == [list(range(len(row))) for row in ids.to_list()]
 
 
 @pytest.fixture(scope="module")

@@ -297,14 +297,9 @@ def test_released_vocabularies(name):
     assert differing(graph(ours), theirs, texts) == []
 
 
-def swept():
-    """Return vocabularies: one in `make test`, the rest is thorough."""
-    kinds = {name: "thorough" for name in RELEASED} | {"bert-base-uncased": "slow"}
-    return [pytest.param(n, marks=getattr(pytest.mark, k)) for n, k in kinds.items()]
-
-
+@pytest.mark.thorough
 @needs_data
-@pytest.mark.parametrize("name", swept())
+@pytest.mark.parametrize("name", RELEASED)
 def test_every_code_point(name):
     vocabulary, lowercase = released(name), RELEASED[name]
     ours = graph(WordPieceTokenizer(vocabulary, lowercase=lowercase))
@@ -318,11 +313,11 @@ def test_every_code_point(name):
 
 
 def fuzzed():
-    """Return vocabularies and modes; two in `make test`, the rest is thorough."""
-    slow = (("bert-base-uncased", "literal"), ("bert-base-multilingual-cased", "parse"))
+    """Return vocabularies and modes; one in `make test`, the rest is thorough."""
+    slow = ("bert-base-multilingual-cased", "parse")
     return [
         pytest.param(
-            *case, marks=pytest.mark.slow if case in slow else pytest.mark.thorough
+            *case, marks=pytest.mark.slow if case == slow else pytest.mark.thorough
         )
         for case in itertools.product(RELEASED, ("literal", "parse"))
     ]
@@ -814,7 +809,16 @@ def test_added_tokens_of_each_file(tmp_path, written):
 
 
 @pytest.mark.parametrize("parse", ["literal", "parse"])
-@pytest.mark.parametrize("flag", ["plain", "single_word", "lstrip", "rstrip", "mixed"])
+@pytest.mark.parametrize(
+    "flag",
+    [
+        *(
+            pytest.param(flag, marks=pytest.mark.thorough)
+            for flag in ("plain", "single_word", "lstrip", "rstrip")
+        ),
+        "mixed",
+    ],
+)
 def test_added_tokens_equal_the_reference(parse, flag):
     rng = random.Random(f"{parse} {flag}")
     contents = (
@@ -991,6 +995,7 @@ assert tokenizer(["w299999 w5"]).to_list() == [[299999, 5]]
 """
 
 
+@pytest.mark.thorough
 def test_large_vocabularies_open_in_time_linear_in_their_size(tmp_path):
     def words(count):
         return [*SPECIAL, *(f"w{i}" for i in range(len(SPECIAL), count))]
@@ -1044,6 +1049,7 @@ print(json.dumps(result))
 """
 
 
+@pytest.mark.thorough  # `test_task_contract.py` does so with whole models
 def test_export_runs_in_a_process_with_tensorflow_alone(tmp_path):
     tokenizer = small_with_added(MARKS, "parse")
 

@@ -87,7 +87,7 @@ def test_another_seed_gives_another_head(encoder_folder: Path) -> None:
     assert np.abs(heads[0] - heads[1]).max() > 0.01
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_layouts_learn_alike(run: Any, spam_run: TrainResult) -> None:
     padded = run(layout="padded")
     assert spam_run.model.preprocessor.layout == "packed"
@@ -101,13 +101,8 @@ def test_rematerialization_learns_alike(run: Any, spam_run: TrainResult) -> None
     np.testing.assert_allclose(losses(again), losses(spam_run), atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    "precision",
-    [
-        pytest.param("mixed_float16", marks=pytest.mark.slow),
-        pytest.param("mixed_bfloat16", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
 def test_mixed_precision_learns_nearly_alike(
     run: Any, spam_run: TrainResult, precision: str
 ) -> None:
@@ -127,7 +122,13 @@ def test_the_curve_holds_the_loss_of_each_step(run: Any) -> None:
     assert np.mean(losses(result)) == pytest.approx(wanted.mean(), abs=1e-4)
 
 
-@pytest.mark.parametrize(("losses", "best"), [((0.5, 0.4), 1), ((0.4, 0.5), 0)])
+@pytest.mark.parametrize(
+    ("losses", "best"),
+    [
+        ((0.4, 0.5), 0),
+        pytest.param((0.5, 0.4), 1, marks=pytest.mark.thorough),
+    ],
+)
 def test_among_tied_epochs_the_one_with_the_lowest_loss_is_kept(
     run: Any,
     monkeypatch: pytest.MonkeyPatch,
@@ -274,6 +275,7 @@ def test_training_ends_when_dev_no_longer_improves(
     assert (settings["epochs"], settings["patience"]) == (20, 10)
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_stopped_ends_as_early(
     run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -388,6 +390,7 @@ def test_without_dev_rows_the_last_epoch_is_kept(
         refused(action, f"`{name}` needs dev rows")
 
 
+@pytest.mark.thorough
 def test_a_run_of_an_earlier_version_resumes_with_its_dev_rows(
     run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -516,7 +519,7 @@ def test_a_model_in_place_of_the_encoder_s_path(tmp_path: Path) -> None:
     refused(action, "`encoder` must be a path", "BertEncoder")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_class_weights_weigh_in_the_loss(run: Any) -> None:
     rows = as_columns(text=TEXTS[:6], label=LABELS[:6])  # 4 ham, 2 spam
     result = run(
@@ -628,12 +631,6 @@ def test_a_failed_run_leaves_the_old_model(
     monkeypatch.undo()
     run()  # resumes after the end of training
     assert os.listdir(tmp_path) == ["model"]
-
-
-def test_a_curve_for_tensorboard(run: Any, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    run(tensorboard=str(tmp_path / "curves"))
-    assert [path.name for path in (tmp_path / "curves").rglob("events.*")]
 
 
 def test_tensorboard_that_is_not_installed(

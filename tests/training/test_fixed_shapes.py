@@ -38,12 +38,7 @@ from bert_keras.training.updates import (
 T, B = 24, 4
 CONFIG = TrainConfig(batch_size=B, epochs=2, learning_rate=3e-3, max_length=T)
 FORMS = {name: cases_of(name) for name in TASKS}
-QUICK = "token-classification"  # cut into windows
-EACH = [
-    pytest.param(name, form, marks=() if name == QUICK else pytest.mark.thorough)
-    for name, cases in FORMS.items()
-    for form in [list(cases)[-1]]
-]
+EACH = [(name, list(cases)[-1]) for name, cases in FORMS.items()]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +62,7 @@ def made(encoder: Path, name: str, form: str) -> tuple[TaskModel, Any]:
     return model, case.columns.take(range(len(case.columns) // B * B))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "form"), EACH)
 def test_the_learned_weights_are_the_same(encoder: Path, name: str, form: str) -> None:
     found = []
@@ -80,11 +75,14 @@ def test_the_learned_weights_are_the_same(encoder: Path, name: str, form: str) -
         found.append((losses, [weight.numpy() for weight in model.weights]))
     (losses, weights), (again, learned) = found
     np.testing.assert_allclose(again, losses, atol=1e-5, rtol=1e-5)
+    # Adam divides a gradient by its own size, so a bias whose gradient is nearly 0 is
+    # moved by its rounding, which differs between processors and shapes. An update
+    # moves every other weight by about the learning rate, 3e-3: 100 times as far.
     for one, two in zip(weights, learned, strict=True):
-        np.testing.assert_allclose(two, one, atol=2e-5)
+        np.testing.assert_allclose(two, one, atol=3e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "form"), EACH)
 def test_xla_compiles_the_step(encoder: Path, name: str, form: str) -> None:
     model, columns = made(encoder, name, form)

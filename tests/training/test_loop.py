@@ -139,7 +139,7 @@ def test_a_stopped_run_resumes_and_ends_with_the_same_result(
     assert found.report["data"] == whole.report["data"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_short_run_writes_its_result_alone_unless_it_fails(
     run: Run, whole: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +208,7 @@ def test_when_a_checkpoint_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     assert due(clocks[3]) == []
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_another_run_is_rejected_or_deleted_on_request(
     run: Run, whole: TrainResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,11 +306,11 @@ class Weighed(Classification):
         return weights
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "weight",
     [
-        pytest.param(np.nan, marks=pytest.mark.thorough, id="loss"),
+        pytest.param(np.nan, id="loss"),
         pytest.param(1e38, id="gradient"),
     ],
 )
@@ -514,7 +514,7 @@ def test_a_tiny_learning_rate_is_reported_as_divergence(
 # Fewer weights, and parts of batches.
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_parts_of_a_batch_train_like_the_whole(train_spam: Any, tmp_path: Path) -> None:
     rows = as_columns(text=TEXTS[:11], label=LABELS[:11])  # the last batch is short
     settings = {"train": rows, "epochs": 3, "learning_rate": 1e-3, "batch_size": 4}

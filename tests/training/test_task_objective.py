@@ -125,7 +125,13 @@ def shared_model(make_model: Any, task: Any) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["classification", "token-classification"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("classification", marks=pytest.mark.thorough),
+        "token-classification",
+    ],
+)
 def test_updates_are_those_of_fit(make_model: Any, name: str) -> None:
     case = first_case(name)
     task = case.task

@@ -104,15 +104,9 @@ def two_workers(folder: Path) -> Iterator[list[subprocess.Popen]]:
         yield workers
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("lost", "how"),
-    [
-        (1, "killed"),
-        pytest.param(0, "killed", marks=pytest.mark.thorough),
-        pytest.param(0, "error", marks=pytest.mark.thorough),
-        pytest.param(1, "error", marks=pytest.mark.thorough),
-    ],
+    ("lost", "how"), [(1, "killed"), (0, "killed"), (0, "error"), (1, "error")]
 )
 def test_a_worker_that_ends_ends_its_peer(tmp_path: Path, lost: int, how: str) -> None:
     with two_workers(tmp_path) as workers:

@@ -55,7 +55,7 @@ from bert_keras import (
 )
 from bert_keras.data.table import Columns
 from bert_keras.files.atomic import replaced_file
-from bert_keras.inference.pretrained_model import new_model
+from bert_keras.models.loading import new_model
 from bert_keras.tasks.generation import AbstractiveSummarization, Translation
 from bert_keras.training.updates import fit, training_rows
 

@@ -135,7 +135,7 @@ def multi30k_pairs(data: Path, count: int, folder: str) -> list[tuple[str, str]]
 def new_model(encoder: str, tokens: int, vocabulary: Any) -> Any:
     """Return a model whose decoder is random."""
     from bert_keras import TrainConfig
-    from bert_keras.inference.pretrained_model import new_model
+    from bert_keras.models.loading import new_model
     from bert_keras.tasks.generation import Translation
 
     task = Translation(

@@ -77,7 +77,7 @@ def predict_bert_keras(
     recipe: Recipe, train: Columns, dev: Columns, seed: int
 ) -> list[str]:
     from bert_keras import Classification, Predictor, Regression, TrainConfig
-    from bert_keras.inference.pretrained_model import new_model
+    from bert_keras.models.loading import new_model
     from bert_keras.training.updates import fit
 
     config = TrainConfig(

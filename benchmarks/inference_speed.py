@@ -123,10 +123,10 @@ def calibration_of(model: str) -> list[str]:
 def write_model(name: str, folder: Path) -> None:
     """Write a model folder, and its SavedModels in both precisions."""
     from bert_keras import BertConfig, BertEncoder, Classification, TrainConfig
-    from bert_keras.inference.export import export_model
-    from bert_keras.inference.model_folder import load_model, save_model
-    from bert_keras.inference.pretrained_model import new_model
-    from bert_keras.tasks.task_model import TaskModel
+    from bert_keras.models.export import export_model
+    from bert_keras.models.loading import load_model, new_model
+    from bert_keras.models.model_folder import save_model
+    from bert_keras.models.task_model import TaskModel
     from bert_keras.text.preprocessor import Preprocessor
 
     task, config = Classification(CLASSES), TrainConfig(max_length=128, seed=0)
@@ -147,7 +147,7 @@ def write_engine(name: str, folder: Path, engine: str) -> None:
     """Write a model for an engine, in float32 and int8."""
     from bert_keras.data.table import as_columns
     from bert_keras.inference.engine_export import export_to_engine
-    from bert_keras.inference.model_folder import load_model
+    from bert_keras.models.loading import load_model
 
     model, texts = load_model(folder / name), calibration_of(name)
     columns = as_columns(text=texts, label=[CLASSES[0]] * len(texts))

@@ -40,7 +40,7 @@ def measure(size: str, batch: int, length: int, way: dict[str, object]) -> None:
 
     from bert_keras import BertConfig, BertEncoder, Classification, TrainConfig
     from bert_keras.model.lora import add_lora, freeze_layers
-    from bert_keras.tasks.task_model import TaskModel
+    from bert_keras.models.task_model import TaskModel
     from bert_keras.text.preprocessor import Preprocessor
     from bert_keras.text.tokenizer import WordPieceTokenizer
     from bert_keras.training.train_step import TrainStep

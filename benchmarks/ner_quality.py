@@ -35,7 +35,7 @@ def rows(data: Path, split: str, limit: int) -> Any:
 
 def predict_bert_keras(train: Any, test: Any, seed: int) -> list[list[str]]:
     from bert_keras import Predictor, TokenClassification, TrainConfig
-    from bert_keras.inference.pretrained_model import new_model
+    from bert_keras.models.loading import new_model
     from bert_keras.training.updates import fit
 
     config = TrainConfig(

@@ -95,9 +95,9 @@ def measured(task: str, folder: Path) -> list[dict[str, Any]]:
     from bert_keras.data.table import as_columns
     from bert_keras.inference.engine import EngineModel
     from bert_keras.inference.engine_export import export_to_engine
-    from bert_keras.inference.export import export_model
-    from bert_keras.inference.model_folder import load_model
     from bert_keras.inference.predictor import Predictor
+    from bert_keras.models.export import export_model
+    from bert_keras.models.loading import load_model
 
     rows = TASKS[task]()
     dev = as_columns(**rows.dev)

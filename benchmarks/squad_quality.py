@@ -46,7 +46,7 @@ def split(path: Path, limit: int | None) -> tuple[Columns, Columns]:
 
 def answer_bert_keras(train: Columns, dev: Columns, seed: int, epochs: int) -> Any:
     from bert_keras import Predictor, TrainConfig
-    from bert_keras.inference.pretrained_model import new_model
+    from bert_keras.models.loading import new_model
     from bert_keras.tasks.question_answering.task import QuestionAnswering
     from bert_keras.training.updates import fit
 

@@ -126,7 +126,7 @@ def speed(
 ) -> float:
     """Return real tokens per second of training, without the first steps."""
     from bert_keras import TrainConfig, as_columns, find_task
-    from bert_keras.inference.pretrained_model import new_model
+    from bert_keras.models.loading import new_model
     from bert_keras.training.updates import fit
 
     seen: list[tuple[float, int]] = [(0.0, 0)]

@@ -57,7 +57,7 @@ def profile(side: str, precision: str) -> dict[str, float]:
     from training_speed import BATCH, CLASSES, MAX_LENGTH, RATE, rows
 
     from bert_keras import Classification, TrainConfig, as_columns
-    from bert_keras.inference.pretrained_model import new_model
+    from bert_keras.models.loading import new_model
     from bert_keras.training.updates import fit
 
     texts, labels = rows("sms")

@@ -82,7 +82,7 @@ def write_base(folder: Path) -> None:
 def bert_keras_ends(encoder: str, work: str, precision: str, seed: int) -> list[float]:
     """Return the time after each update."""
     from bert_keras import Classification, TrainConfig, as_columns
-    from bert_keras.inference.pretrained_model import new_model
+    from bert_keras.models.loading import new_model
     from bert_keras.training.updates import fit
 
     texts, labels = rows(work)

@@ -2,8 +2,8 @@
 
 Names are imported on first access, so that `import bert_keras` and the help of the
 command line do not wait for TensorFlow. More names are public in `bert_keras.training`,
-`.pretraining`, `.corpus`, `.inference`, `.explanations`, `.checkpoints`,
-`.distribution`, `.scoring` and `.serving`.
+`.pretraining`, `.corpus`, `.models`, `.inference`, `.explanations`,
+`.checkpoints`, `.distribution`, `.scoring` and `.serving`.
 """
 
 from lazy_loader import attach_stub

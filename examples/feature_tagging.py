@@ -29,7 +29,7 @@ import tensorflow as tf
 
 import bert_keras
 from bert_keras import FeatureTagging, Predictor, TrainConfig
-from bert_keras.inference.pretrained_model import new_model
+from bert_keras.models import new_model
 
 DATA = Path(__file__).resolve().parent / "data" / "entities"
 LAYERS = (

@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 
 from bert_keras import MaskedLM, Predictor, TrainConfig, evaluate, load, train
-from bert_keras.inference.pretrained_model import new_model
+from bert_keras.models import new_model
 
 DATA = Path(__file__).resolve().parent / "data" / "weather"
 QUESTIONS = [

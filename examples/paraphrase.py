@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 
 from bert_keras import Classification, Predictor, TrainConfig, evaluate, train
-from bert_keras.inference.pretrained_model import new_model
+from bert_keras.models import new_model
 
 DATA = Path(__file__).resolve().parent / "data/paraphrases"
 PAIRS = [

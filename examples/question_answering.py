@@ -22,7 +22,7 @@ import tensorflow as tf
 
 import bert_keras
 from bert_keras import Predictor, QuestionAnswering, TrainConfig
-from bert_keras.inference.pretrained_model import new_model
+from bert_keras.models import new_model
 
 DATA = Path(__file__).resolve().parent / "data" / "questions"
 PASSAGE = """Café Mirabelle was founded in 1934 by Anatole Brisson, a baker from Lyon.

@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 
 from bert_keras import Predictor, Summarization, TrainConfig, evaluate, load, train
-from bert_keras.inference.pretrained_model import new_model
+from bert_keras.models import new_model
 
 DATA = Path(__file__).resolve().parent / "data" / "articles"
 ARTICLE = """Nobody in Quill had ever seen the lake without ducks. In spring they were

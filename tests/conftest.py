@@ -218,7 +218,7 @@ def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_model(encoder_folder: Path) -> Callable[..., Any]:
     """Return a function that puts a task on the tiny encoder, untrained."""
     from bert_keras.model.encoder import BertEncoder
-    from bert_keras.tasks.task_model import TaskModel
+    from bert_keras.models.task_model import TaskModel
     from bert_keras.text.preprocessor import Preprocessor
     from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -282,7 +282,7 @@ def spam_folder(spam_run: Any) -> Path:
 @pytest.fixture(scope="session")
 def spam_model(spam_folder: Path) -> Any:
     """Return the model of `spam_folder`; tests do not change it."""
-    from bert_keras.inference.model_folder import load_model
+    from bert_keras.models.loading import load_model
 
     return load_model(spam_folder)
 
@@ -290,7 +290,7 @@ def spam_model(spam_folder: Path) -> Any:
 @pytest.fixture(scope="session")
 def spam_export(spam_model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the first version of `spam_folder`'s SavedModel; it is never changed."""
-    from bert_keras.inference.export import export_model
+    from bert_keras.models.export import export_model
 
     return export_model(spam_model, tmp_path_factory.mktemp("served") / "spam")
 
@@ -300,7 +300,7 @@ def pair_folder(
     make_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """Return the model folder of a classifier of pairs, untrained."""
-    from bert_keras.inference.model_folder import save_model
+    from bert_keras.models.model_folder import save_model
     from bert_keras.tasks.classification import Classification
 
     task = Classification(("different", "same"), pairs=True)
@@ -311,7 +311,7 @@ def pair_folder(
 @pytest.fixture(scope="session")
 def pair_model(pair_folder: Path) -> Any:
     """Return the model of `pair_folder`; tests do not change it."""
-    from bert_keras.inference.model_folder import load_model
+    from bert_keras.models.loading import load_model
 
     return load_model(pair_folder)
 

@@ -186,7 +186,7 @@ def updated(folder: Path, devices: Any, name: str) -> dict[str, Any]:
     from task_cases import cases_of
 
     from bert_keras.model.encoder import BertEncoder
-    from bert_keras.tasks.task_model import TaskModel
+    from bert_keras.models.task_model import TaskModel
     from bert_keras.text.preprocessor import Preprocessor
     from bert_keras.text.tokenizer import WordPieceTokenizer
     from bert_keras.training.config import TrainConfig

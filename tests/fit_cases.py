@@ -24,8 +24,8 @@ def classifier(folder: Path) -> tuple[Any, Any]:
 
     from bert_keras.model.encoder import BertEncoder
     from bert_keras.model.optimizers import AdamW
+    from bert_keras.models.task_model import TaskModel
     from bert_keras.tasks.classification import Classification
-    from bert_keras.tasks.task_model import TaskModel
     from bert_keras.text.preprocessor import Preprocessor
     from bert_keras.text.tokenizer import WordPieceTokenizer
 

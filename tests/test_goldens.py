@@ -18,9 +18,9 @@ from bert_keras.checkpoints import read_checkpoint
 from bert_keras.config import BertConfig
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import MaskedLMHead, PooledHead
+from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.masked_lm import MaskedLM
 from bert_keras.tasks.multiple_choice import MultipleChoice
-from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.packing import pack_rows
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]

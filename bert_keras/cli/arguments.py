@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from bert_keras.inference.engine import EngineModel
     from bert_keras.inference.predictor import Predictor
     from bert_keras.inference.served_model import ServedModel
+    from bert_keras.models.task_model import TaskModel
     from bert_keras.tasks.base import Task
-    from bert_keras.tasks.task_model import TaskModel
 
 MODEL = "model folder or hf://owner/name"
 ASKED = f"{MODEL}, or what `export` wrote"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bert_keras.data.table import Columns
     from bert_keras.explanations.attention import AttentionList
     from bert_keras.explanations.embedding_map import EmbeddingMap
-    from bert_keras.explanations.explainer import Explanations
+    from bert_keras.explanations.explanation import Explanations
 
 
 def add_explain(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from bert_keras.settings import CARD, EXPORT_FORMATS, MAX_DROP, PRECISION
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bert_keras.tasks.task_model import TaskModel
+    from bert_keras.models.task_model import TaskModel
 
 _EXPORT_PRECISION = "a mixed policy stores the weights in 16 bits: half the size"
 
@@ -62,8 +62,8 @@ def run_export(options: argparse.Namespace) -> None:
     _check_export(options)
     load_tensorflow()
     from bert_keras.files.atomic import check_output_place
-    from bert_keras.inference.export import export_model
-    from bert_keras.inference.model_folder import load_model
+    from bert_keras.models.export import export_model
+    from bert_keras.models.loading import load_model
 
     is_served = options.format == "saved_model"
     places = {name: getattr(options, name) for name in ("model", "calibrate", "dev")}
@@ -183,7 +183,7 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
 
 def run_convert(options: argparse.Namespace) -> None:
     load_tensorflow()
-    from bert_keras.inference.convert import convert
+    from bert_keras.models.convert import convert
 
     source, target = options.source, options.target
     for note in convert(source, target, to=options.to, card=options.card):

@@ -1,8 +1,7 @@
-"""Options on the command line and in the documentation, from their declarations.
+"""Options on the command line, from their declarations.
 
 `add_options` adds an argparse argument for each field of a config; `config_of` builds
-the config from the parsed arguments. `python -m bert_keras.cli.options` prints
-`docs/options.md`.
+the config from the parsed arguments.
 """
 
 from __future__ import annotations
@@ -69,36 +68,10 @@ def config_of(options: argparse.Namespace, config: type[_Config]) -> _Config:
         ConfigError: a value is not allowed.
     """
     given = vars(options)
-    values: dict[str, Any] = {}
-    for name, declared in options_of(config).items():
-        if name in given:
-            value = given[name]
-            if is_file(declared):
-                value = lines_of_file(value)
-            values[name] = tuple(value) if isinstance(value, list) else value
-    return config(**values)
-
-
-def is_file(declared: Option) -> bool:
-    """Return whether an option is a list that is read from a file."""
-    return declared.is_list and declared.unit == "file"
-
-
-def lines_of_file(path: str) -> list[str]:
-    """Return the lines of a text file without the white space around them.
-
-    Empty lines are skipped.
-
-    Raises:
-        DataError: the file cannot be read, or holds nothing.
-    """
-    from bert_keras.errors import NoRowsError
-    from bert_keras.files.streams import lines_of
-
-    found = [line.strip() for _, line in lines_of(path)]
-    if not any(found):
-        raise NoRowsError("is empty", path=path)
-    return [line for line in found if line]
+    names = [name for name in options_of(config) if name in given]
+    values = [given[name] for name in names]
+    plain = [tuple(v) if isinstance(v, list) else v for v in values]
+    return config(**dict(zip(names, plain, strict=True)))
 
 
 def add_option(parser: _Container, declared: Option, **changes: Any) -> None:
@@ -157,7 +130,7 @@ def _add(parser: _Container, declared: Option, *, default: Any, checked: bool) -
         metavar = f"{{{','.join(declared.words)}}}" if declared.words else None
         given["metavar"] = metavar or declared.unit.upper() or "N"
         given["type"] = functools.partial(_value, declared, checked)
-        given["nargs"] = "+" if declared.is_list and not is_file(declared) else None
+        given["nargs"] = "+" if declared.is_list else None
     action = parser.add_argument(flag_of(declared), **given)
     if declared.words:
         offer(action, declared.words)
@@ -176,9 +149,7 @@ def flag_of(declared: Option) -> str:
 
 def help_line(declared: Option) -> str:
     """Return the help of an option with its default; `%` is escaped for argparse."""
-    sentences = [_switched(declared)]
-    if is_file(declared):
-        sentences.append("one a line")
+    sentences = [switched(declared)]
     if declared.kind is not bool and (declared.default is not None or declared.unset):
         is_number = declared.kind is not str and not declared.is_list
         none = "default: auto, which is " if is_number else "default: "
@@ -186,7 +157,7 @@ def help_line(declared: Option) -> str:
     return "; ".join(sentences).replace("%", "%%")
 
 
-def _switched(declared: Option) -> str:
+def switched(declared: Option) -> str:
     """Return the help of an option, negated for a switch that is on by default."""
     is_on = declared.kind is bool and declared.default
     return f"do not {declared.help}" if is_on else declared.help
@@ -216,85 +187,9 @@ def _value(declared: Option, checked: bool, text: str) -> Any:
     raise argparse.ArgumentTypeError(f"must be {rule}; received {text[:60]}{near}")
 
 
-def options_table(config: type) -> str:
-    """Return the options of a config as a table of Markdown."""
-    rows = []
-    for declared in options_of(config).values():
-        words = ", ".join(f"`{word}`" for word in declared.words)
-        value = words or declared.rule()
-        if declared.kind is bool:
-            value = "a switch"
-        elif is_file(declared):
-            value = "a file with one a line"
-        elif declared.kind is str and not words:
-            value = "a path" if declared.unit == "dir" else value
-        elif declared.is_list:
-            value = f"several, each {value}"
-        elif declared.unit not in ("", "n") and not words:
-            value += f" ({declared.unit})"
-        default = default_of(declared, none="").removeprefix("default: ")
-        if declared.kind is bool:
-            default = "no"
-        rows.append((f"`{flag_of(declared)}`", value, default, _switched(declared)))
-    return markdown_table(("option", "value", "default", "meaning"), rows)
-
-
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table of Markdown; `|` in a cell becomes `/`."""
     lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
     for cells in rows:
         lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return "\n".join(lines)
-
-
-def options_page() -> str:
-    """Return the page of the documentation that lists all arguments of all verbs."""
-    from bert_keras.cli.parser import VERBS, parsers
-    from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
-    from bert_keras.serving.config import ServeConfig
-    from bert_keras.training.config import TrainConfig
-
-    configs = {
-        "train": TrainConfig,
-        "pretraining-data": PretrainingDataConfig,
-        "pretrain": PretrainConfig,
-        "serve": ServeConfig,
-    }
-    verbs = parsers(VERBS)[1]
-    parts = [
-        "# Options",
-        "All arguments of each command, written by `python -m bert_keras.cli.options`. "
-        "Each also takes `--help`, `--version`, `--quiet` and `--verbose`.",
-    ]
-    for verb, (_, summary) in VERBS.items():
-        intro = f"{summary[:1].upper()}{summary[1:]}."
-        config = configs.get(verb)
-        names = set(options_of(config)) if config else set()
-        table = _arguments_table(verbs[verb], names)
-        parts += [f"## `bert-keras {verb}`", intro, table]
-        if config:
-            parts += [f"Settings, the fields of `{config.__name__}`:"]
-            parts += [options_table(config)]
-    return "\n\n".join(parts)
-
-
-_EVERYWHERE = ("help", "version", "quiet", "verbose")
-
-
-def _arguments_table(parser: argparse.ArgumentParser, without: set[str]) -> str:
-    """Return the arguments of a verb as a table of Markdown, but for some."""
-    rows = []
-    for action in parser._actions:
-        if action.dest in without or action.dest in _EVERYWHERE:
-            continue
-        value = action.metavar if isinstance(action.metavar, str) else ""
-        name = f"{action.option_strings[0]} {value}" if action.option_strings else value
-        meaning = str(action.help or "").replace("%%", "%")
-        if action.option_strings and action.required:
-            meaning += " (required)"
-        rows.append((f"`{name.strip()}`", meaning))
-    return markdown_table(("argument", "meaning"), rows)
-
-
-if __name__ == "__main__":
-    print(options_page())

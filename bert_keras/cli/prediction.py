@@ -68,7 +68,7 @@ def run_predict(options: argparse.Namespace) -> None:
 
     check_answer_file(options.output, {"model": options.model, "input": options.input})
     load_tensorflow()
-    from bert_keras.tasks.task_model import TaskModel
+    from bert_keras.models.task_model import TaskModel
     from bert_keras.text.truncation import Truncation
 
     predictor = predictor_of(options)

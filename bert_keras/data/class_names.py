@@ -16,7 +16,7 @@ from bert_keras.data.json_rows import list_in
 from bert_keras.errors import ConfigError, first_of, shown
 
 if TYPE_CHECKING:
-    from bert_keras.data.table import Columns
+    from bert_keras.data.columns import Columns
 
 _MOST_LETTERS = 1000  # of a name in data: longer ones are texts in the wrong column
 

@@ -18,6 +18,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from bert_keras.data.columns import Columns
 from bert_keras.data.rows import (
     ColumnNames,
     ending_of,
@@ -25,7 +26,6 @@ from bert_keras.data.rows import (
     refuse_lines,
     repeated_headers,
 )
-from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError, NoRowsError
 
 WORD_LINES = "word_lines"  # a role next to `text` and `label`: the line of each word

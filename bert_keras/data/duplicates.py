@@ -6,7 +6,7 @@ import collections
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from bert_keras.data.table import Columns
+from bert_keras.data.columns import Columns
 from bert_keras.errors import first_of
 
 Texts = Sequence[Sequence[Any]]  # of each role the N texts, or lists of words

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bert_keras.data.columns import Columns
 from bert_keras.data.memory import unwrapped
-from bert_keras.data.table import Columns
 from bert_keras.errors import DataError, shown
 
 Forms = Sequence[Sequence[str]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from bert_keras.data.columns import Columns
 from bert_keras.data.rows import FORMATS, ending_of
-from bert_keras.data.table import Columns
 from bert_keras.errors import DataError, NoRowsError, first_of
 from bert_keras.files.parquet import is_parquet
 from bert_keras.files.streams import text_of

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_keras.data.class_names import cleaned
+from bert_keras.data.columns import Columns
 from bert_keras.data.json_rows import json_cell
 from bert_keras.data.memory import Row
 from bert_keras.data.offsets import UNITS, Place, is_right, unit_of
 from bert_keras.data.rows import good_rows
-from bert_keras.data.table import Columns
 from bert_keras.errors import first_of
 from bert_keras.runs.progress import say_once
 from bert_keras.scoring.entities import Entity, tags_of

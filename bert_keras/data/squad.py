@@ -16,12 +16,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bert_keras.data.columns import Columns
 from bert_keras.data.json_rows import one_object
 from bert_keras.data.memory import MemoryRows, Row, is_path, source_of
 from bert_keras.data.objects import objects_of
 from bert_keras.data.offsets import UNITS, Convert
 from bert_keras.data.rows import ColumnNames, format_of, read_text
-from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
 from bert_keras.files.parquet import is_parquet
 from bert_keras.runs.progress import say_once

@@ -8,13 +8,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from bert_keras.data.annotations import plain_rows
-from bert_keras.data.class_names import are_positions, listed, numbers_of
+from bert_keras.data.columns import Columns
+from bert_keras.data.conll import ENDINGS
 from bert_keras.data.json_rows import json_cell, json_rows, one_object
 from bert_keras.data.memory import (
     MemoryRows,
@@ -41,123 +40,17 @@ from bert_keras.data.rows import (
     stream_lines,
     table_rows,
 )
+from bert_keras.data.squad import is_squad, read_squad
+from bert_keras.data.tagged import read_tagged
 from bert_keras.errors import (
     ConfigError,
     DataError,
     NoRowsError,
     first_of,
-    nearest,
     received,
 )
 from bert_keras.files.parquet import is_parquet, stream_tables
 from bert_keras.runs.progress import say_once
-
-
-@dataclasses.dataclass(frozen=True)
-class Columns:
-    """The selected columns of a file: `columns[role]` is a list of N strings.
-
-    Args:
-        path: the file.
-        cells: role to its N cells, none of them empty unless a task allows it;
-            strings, or lists of strings if a task reads lists. A missing optional
-            role has no entry.
-        lines: line in the file at which each row begins, counted from 1; N numbers.
-
-    Example:
-        >>> columns = Columns("a.tsv", {"text": ["so good"], "label": ["1"]}, [2])
-        >>> columns["text"], len(columns), "text_pair" in columns
-        (['so good'], 1, False)
-        >>> columns.refuse([(0, "`label` must be 0; received 1")])
-        Traceback (most recent call last):
-        bert_keras.errors.DataError: a.tsv:2: `label` must be 0; received 1
-    """
-
-    path: str
-    cells: dict[str, list[Any]]
-    lines: list[int]
-
-    def __getitem__(self, role: str) -> list[Any]:
-        if role not in self.cells:
-            names = existing(list(self.cells), named=True)
-            message = f"the column of `{role}` is missing; it has {names}: name it"
-            raise DataError(message, path=self.path)
-        return self.cells[role]
-
-    def __contains__(self, role: object) -> bool:
-        return role in self.cells
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    def require(self, role: str, *, reason: str) -> None:
-        """Raise a DataError with the reason if the column of a role is missing."""
-        if role not in self.cells:
-            message = f"{reason}; the column of `{role}` is missing: name it"
-            raise DataError(message, path=self.path)
-
-    def take(self, rows: Iterable[int]) -> Columns:
-        """Return some of the rows, by index from 0."""
-        chosen = list(rows)
-        cells = {
-            role: [values[row] for row in chosen] for role, values in self.cells.items()
-        }
-        return Columns(self.path, cells, [self.lines[row] for row in chosen])
-
-    def without_empty(self, role: str) -> Columns:
-        """Return the rows whose cell of a role is not blank."""
-        cells = enumerate(self[role])
-        return self.take(row for row, cell in cells if cell.strip())
-
-    def select(self, roles: Mapping[str, str | int]) -> Columns:
-        """Return some of the columns under new roles."""
-        cells = {role: self[str(column)] for role, column in roles.items()}
-        return Columns(self.path, cells, self.lines)
-
-    def indices(self, role: str, values: Sequence[str]) -> np.ndarray:
-        """Return the index of each cell among the values, int32 [N].
-
-        Cells are compared like class names, see `class_names`. Cells that are all
-        numbers, where no value is one, are the indices themselves; a note says so.
-
-        Raises:
-            DataError: a cell is not among the values; named by line.
-
-        Example:
-            >>> as_columns(text=["a", "b"], label=["ham", "spam"]).indices(
-            ...     "label", ["ham", "spam"]
-            ... )
-            array([0, 1], dtype=int32)
-        """
-        index = numbers_of(self[role], values)
-        if not index and are_positions(self[role], values):
-            index = {cell: int(float(cell)) for cell in set(self[role])}
-            meant = ", ".join(
-                f"{number} {value}" for number, value in enumerate(values)
-            )
-            say_once(f"{self.path}: `{role}` holds the numbers of classes: {meant}")
-        unknown = [
-            (
-                row,
-                f"`{role}` must be one of {listed(values)}; {received(cell)}"
-                f"{nearest(cell, values)}",
-            )
-            for row, cell in enumerate(self[role])
-            if cell not in index
-        ]
-        self.refuse(unknown)
-        return np.array([index[cell] for cell in self[role]], "int32")
-
-    def places(self, rows: Sequence[int]) -> str:
-        """Return the first places of rows, for a note: `lines 2, 5`."""
-        what = "row" if self.path == MemoryRows.path else "line"
-        numbers = first_of([self.lines[row] for row in rows])
-        return f"{what}{'s' * (len(rows) > 1)} {numbers}"
-
-    def refuse(self, problems: Sequence[tuple[int, str]]) -> None:
-        """Raise one DataError with the line of each problem, a (row, message)."""
-        named = [(self.lines[row], message) for row, message in problems]
-        refuse_lines(self.path, named)
 
 
 def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Columns:
@@ -227,10 +120,6 @@ def _fault(cell: Any, *, is_chosen: bool) -> str:
 
 def _of_file(path: str, columns: Mapping[str, str | int], header: str) -> Columns:
     """Return selected columns of a file of any format; by default all."""
-    from bert_keras.data.conll import ENDINGS
-    from bert_keras.data.squad import is_squad, read_squad
-    from bert_keras.data.tagged import read_tagged
-
     text = read_text(path)
     content = one_object(text) if format_of(path, text) == "jsonl" else None
     if is_squad(content):

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from bert_keras.data.class_names import cleaned
+from bert_keras.data.columns import Columns
 from bert_keras.data.conll import (
     ENDINGS,
     WORD_LINES,
@@ -40,7 +41,6 @@ from bert_keras.data.rows import (
     table_rows,
 )
 from bert_keras.data.spans import are_spans, read_spans
-from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError, first_of, received
 from bert_keras.runs.progress import say_once
 from bert_keras.scoring.entities import (

@@ -22,9 +22,10 @@ from bert_keras.explanations.pages import framed, scripted_page
 from bert_keras.inference.embedder import load_embedder
 from bert_keras.inference.predictor import Predictor
 from bert_keras.model.encoder import PACKED_INPUTS, REQUIRED_INPUTS, BertEncoder
+from bert_keras.models.task_model import TaskModel
 from bert_keras.report.page import write_file
 from bert_keras.settings import check_whole_number
-from bert_keras.tasks.task_model import TaskModel, as_tensors
+from bert_keras.text.preprocessor import as_tensors
 
 PAGE_TOKENS = 128  # the size of a page grows with the square
 _LEVELS = 255  # shades of a page

@@ -1,16 +1,13 @@
 """The words that led to an answer: `explain`.
 
-A task says in `explained` which numbers are explained, from those of `targets`;
-`attribution` has the methods.
+`targets` defines the value that is explained, `attribution` the methods.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,14 +16,13 @@ import tensorflow as tf
 from bert_keras.errors import ConfigError, received
 from bert_keras.explanations import attribution
 from bert_keras.explanations.attribution import METHODS, Result
+from bert_keras.explanations.explanation import Explanation, Explanations
 from bert_keras.explanations.graphs import graphs_of
-from bert_keras.explanations.items import Item, targets_of
-from bert_keras.explanations.pages import words_in_colour
-from bert_keras.explanations.targets import Target
-from bert_keras.explanations.words import Word, whole_words
-from bert_keras.files.json_file import json_text
+from bert_keras.explanations.items import Item, Target
+from bert_keras.explanations.targets import targets_of
 from bert_keras.inference.predictor import Predictor, load, parts_of
-from bert_keras.report.page import write_file
+from bert_keras.models.task_model import TaskModel
+from bert_keras.scoring.embeddings import cosines
 from bert_keras.settings import (
     ATTRIBUTIONS,
     BASELINES,
@@ -34,130 +30,10 @@ from bert_keras.settings import (
     check_whole_number,
 )
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import ExplainedInPairs
-from bert_keras.tasks.task_model import TaskModel
+from bert_keras.tasks.embedding import Embedding
 from bert_keras.text.truncation import Truncation
 
 _MOST_TOKENS = 4096  # computed at once: gradients keep every layer's activations
-
-
-@dataclasses.dataclass(frozen=True)
-class Explanation:
-    """The contributions of the words of a text to one or several answers.
-
-    Attributes:
-        texts: role to text.
-        words: W words with their positions in the texts. Words that are truncated, or
-            outside of the answer's window, have attributions of 0.
-        targets: names of the K answers that are explained, such as a class.
-        against: the answer that each is compared with; empty: all others.
-        attributions: float32 [K, W], above 0 if a word supports the answer.
-        values, baseline_values: float32 [K], the explained values of the text and of
-            its baseline.
-        gaps, steps: float32 and int32 [K], see `attribution.Result`; NaN for no gap.
-        unit: of the values: `log-odds`, `cosine`, `score` or `value`.
-        answer: what `predict` returns for the text.
-        read_to: role to the offset in characters where reading ended, of the texts that
-            are truncated.
-    """
-
-    texts: Mapping[str, str]
-    words: tuple[Word, ...]
-    targets: tuple[str, ...]
-    against: tuple[str, ...]
-    attributions: np.ndarray
-    values: np.ndarray
-    baseline_values: np.ndarray
-    gaps: np.ndarray
-    steps: np.ndarray
-    unit: str
-    answer: Mapping[str, Any]
-    read_to: Mapping[str, int] = dataclasses.field(default_factory=dict)
-
-    def top(self, count: int = 5, *, target: int = 0) -> list[tuple[str, float]]:
-        """Return the words with the largest absolute attributions, and these.
-
-        Words are `whole_words`, which have the sum of their parts.
-        """
-        found = [
-            (name, float(self.attributions[target, parts].sum()))
-            for name, parts in whole_words(self.words)
-        ]
-        return sorted(found, key=lambda word: -abs(word[1]))[:count]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as JSON values."""
-        return {
-            "texts": dict(self.texts),
-            "answer": dict(self.answer),
-            "unit": self.unit,
-            "read_to": dict(self.read_to),
-            "targets": [
-                {
-                    "target": self.targets[row],
-                    "against": self.against[row] or None,
-                    "value": float(self.values[row]),
-                    "baseline_value": float(self.baseline_values[row]),
-                    "gap": None if np.isnan(gap) else float(gap),
-                    "words": [
-                        {**word._asdict(), "attribution": float(value)}
-                        for word, value in zip(
-                            self.words, self.attributions[row], strict=True
-                        )
-                    ],
-                }
-                for row, gap in enumerate(self.gaps)
-            ],
-        }
-
-    def _repr_html_(self) -> str:
-        return words_in_colour([self], "words.html")
-
-
-class Explanations(list[Explanation]):
-    """The explanations of several texts; a notebook shows their words in colour.
-
-    Args:
-        items: one for each text.
-        method, baseline: as given to `explain`.
-    """
-
-    def __init__(
-        self, items: Iterable[Explanation], *, method: str, baseline: str
-    ) -> None:
-        super().__init__(items)
-        self.method = method
-        self.baseline = baseline
-
-    def write(
-        self, path: str | os.PathLike[str], *, title: str = "Explanations"
-    ) -> Path:
-        """Write a self-contained HTML page, or JSONL; return its path.
-
-        Args:
-            path: the file; `.jsonl` for JSONL, see `Explanation.to_dict`.
-            title: heading of the page.
-
-        Raises:
-            DataError: it cannot be written.
-        """
-        if Path(path).suffix == ".jsonl":
-            lines = (json_text(each.to_dict()) for each in self)
-            return write_file(path, "".join(f"{line}\n" for line in lines))
-        return write_file(path, self.page(title=title))
-
-    def page(self, *, title: str = "Explanations") -> str:
-        """Return the page."""
-        return words_in_colour(
-            self,
-            "explanations.html",
-            title=title,
-            method=self.method,
-            baseline=f"[{self.baseline.upper()}]",
-        )
-
-    def _repr_html_(self) -> str:
-        return words_in_colour(self, "words.html")
 
 
 def explain(
@@ -253,9 +129,22 @@ def predictor_of(
     return predictor, predictor.model
 
 
+class PairedTexts(Embedding):
+    """Embeds pairs of texts, whose similarity is explained."""
+
+    roles = ("text", "text_pair")
+
+
 def reading_task(task: Task) -> Task:
-    """Return the task that reads what is explained, such as pairs for embeddings."""
-    return task.paired() if isinstance(task, ExplainedInPairs) else task
+    """Return the task that reads what is explained: pairs for embeddings."""
+    if not isinstance(task, Embedding):
+        return task
+    if task.prompt():
+        raise ConfigError(
+            "`default_prompt` must be empty to explain the words of texts; received "
+            f"{task.default_prompt}: --set default_prompt= leaves it out"
+        )
+    return PairedTexts(**task.settings())
 
 
 def items_of(predictor: Predictor, texts: Any) -> list[tuple[Any, ...]]:
@@ -275,19 +164,22 @@ def answers_of(
     *,
     truncation: Truncation | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the answer to each item, or to each pair of texts.
+    """Return the answer to each item; for pairs of embedded texts their similarity.
 
     `truncation` is as in `Predictor.predict`.
     """
     settings: dict[str, Any] = {"batch_size": batch_size, "truncation": truncation}
     if not items:
         return []
-    task = predictor.model.task
-    if not isinstance(task, ExplainedInPairs):
+    if not isinstance(predictor.model.task, Embedding):
         given = [item[0] if len(item) == 1 else item for item in items]
         return predictor.predict(given, **settings)
     flat = [text for item in items for text in item]
-    return task.pair_answers(predictor.predict(flat, **settings))
+    vectors = np.array(
+        [row["embedding"] for row in predictor.predict(flat, **settings)]
+    ).reshape(len(items), 2, -1)
+    found = cosines(vectors[:, 0], vectors[:, 1])
+    return [{"similarity": float(cosine)} for cosine in found]
 
 
 def _printable(part: Any) -> Any:
@@ -333,7 +225,7 @@ class Explainer:
         Raises:
             ConfigError: the task has no such answer.
         """
-        targets = targets_of(item)
+        targets = targets_of(self._model.task, item)
         count = len(item.words.words)
         results = [self._method(self.path(target, count)) for target in targets]
         gaps = [np.nan if each.gap is None else each.gap for each in results]

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_keras.inference.predictor import Predictor
 from bert_keras.model.layers import word_vectors
-from bert_keras.tasks.task_model import TaskModel
+from bert_keras.models.task_model import TaskModel
 
 _ATTRIBUTE = "_explanation_graphs"
 

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import markupsafe
-import numpy as np
 
 from bert_keras.files.json_file import json_text
 from bert_keras.report.page import render, script_values
 
-if TYPE_CHECKING:
-    from bert_keras.explanations.explainer import Explanation
-
-_STRONGEST = 0.85  # opacity of the colour behind the strongest word
-_BARS = 8  # words with the largest attributions, shown as bars next to a text
 _HEIGHT = 640  # pixels of a page in a notebook
 
 
@@ -52,104 +46,3 @@ def framed(page: str) -> str:
         f'<iframe srcdoc="{source}" sandbox="allow-scripts" '
         f'style="width: 100%; height: {_HEIGHT}px; border: 0"></iframe>'
     )
-
-
-def words_in_colour(
-    explanations: Sequence[Explanation], template: str, **values: str
-) -> str:
-    """Return a template rendered with explanations and further values."""
-    return render(template, explanations=list(map(page_values, explanations)), **values)
-
-
-def page_values(explanation: Explanation) -> dict[str, Any]:
-    """Return the values of an explanation that a template reads."""
-    return {
-        "answer": answer_line(explanation.answer),
-        "unit": explanation.unit,
-        "targets": [
-            _target(explanation, row) for row in range(len(explanation.targets))
-        ],
-        "texts": dict(explanation.texts),
-    }
-
-
-def _target(explanation: Explanation, row: int) -> dict[str, Any]:
-    values = explanation.attributions[row]
-    strongest = float(np.abs(values).max()) if values.size else 0.0
-    bars = [
-        {
-            "text": text,
-            "value": value,
-            "share": round(100 * abs(value) / (strongest or 1.0), 1),
-        }
-        for text, value in explanation.top(_BARS, target=row)
-        if value != 0
-    ]
-    gap = float(explanation.gaps[row])
-    return {
-        "name": explanation.targets[row],
-        "against": explanation.against[row],
-        "value": float(explanation.values[row]),
-        "baseline": float(explanation.baseline_values[row]),
-        "gap": None if np.isnan(gap) else gap,
-        "parts": {
-            role: list(_pieces(explanation, row, role, text, strongest))
-            for role, text in explanation.texts.items()
-        },
-        "bars": bars,
-    }
-
-
-def _pieces(
-    explanation: Explanation, row: int, role: str, text: str, strongest: float
-) -> list[dict[str, Any]]:
-    """Return a text split into its words and the text between them."""
-    found: list[dict[str, Any]] = []
-    last = 0
-    for place, word in enumerate(explanation.words):
-        if word.role != role:
-            continue
-        if word.start > last:
-            found.append({"text": text[last : word.start]})
-        if word.start == explanation.read_to.get(role):
-            found.append({"text": "", "ends": True})
-        value = float(explanation.attributions[row, place])
-        share = abs(value) / strongest if strongest else 0.0
-        found.append(
-            {
-                "text": text[word.start : word.end],
-                "value": value,
-                "sign": "for" if value > 0 else "against",
-                "share": f"{_STRONGEST * share:.3f}",
-            }
-        )
-        last = max(last, word.end)
-    if last < len(text):
-        found.append({"text": text[last:]})
-    return found
-
-
-def answer_line(answer: Mapping[str, Any]) -> str:
-    """Return a model's answer in one line."""
-    for key in ("label", "choice", "answer", "summary"):
-        if key in answer:
-            score = answer.get("score")
-            shown = str(answer[key]) or "none"
-            return shown if score is None else f"{shown} ({score:.1%})"
-    if "labels" in answer:
-        return ", ".join(answer["labels"]) or "none"
-    if "is_next" in answer:
-        word = "follows" if answer["is_next"] else "does not follow"
-        return f"{word} (probability of following {answer['probability']:.1%})"
-    if "entities" in answer:
-        names = [f"{each['text']} ({each['type']})" for each in answer["entities"]]
-        return ", ".join(names) or "none"
-    if "tags" in answer:
-        return " ".join(answer["tags"])
-    if "masks" in answer:
-        words = [each[0]["token"] for each in answer["masks"] if each]
-        return ", ".join(words)
-    for key in ("similarity", "score"):
-        if key in answer:
-            return f"{answer[key]:.4f}"
-    return str(markupsafe.Markup.striptags(markupsafe.escape(str(dict(answer)))))[:200]

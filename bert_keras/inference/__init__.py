@@ -1,7 +1,7 @@
-"""Load a trained model: predict, embed, search, export and convert.
+"""Answer texts with a trained model: predict, embed and search.
 
-Read `model_folder`, `predictor`, `export`, in that order. `convert` writes checkpoints
-of other formats; it is not in `checkpoints` because it needs models and tokenizers.
+Read `predictor` first. `served_model` and `engine` run what `export` wrote, `embedder`
+gives vectors, and `features` and `search` write and read files of them.
 """
 
 from lazy_loader import attach_stub

@@ -1,12 +1,6 @@
-from .convert import convert as convert
-from .convert import from_keras_hub as from_keras_hub
-from .convert import to_keras_hub as to_keras_hub
 from .embedder import embed as embed
 from .embedder import load_embedder as load_embedder
-from .export import export_model as export_model
 from .features import write_features as write_features
-from .model_folder import load_model as load_model
-from .model_folder import save_model as save_model
 from .predictor import Predictor as Predictor
 from .predictor import load as load
 from .search import Search as Search

@@ -11,12 +11,12 @@ import numpy as np
 from bert_keras.checkpoints import Checkpoint
 from bert_keras.data.items import as_strings
 from bert_keras.errors import ConfigError
-from bert_keras.inference.folder import Folder, check_max_length
-from bert_keras.inference.model_folder import load_model
 from bert_keras.inference.predictor import Predictor
+from bert_keras.models.backend import Answering
+from bert_keras.models.folder import Folder, check_max_length
+from bert_keras.models.loading import load_model
 from bert_keras.settings import PRECISIONS, check_choice
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.tasks.task_model import Answering
 from bert_keras.text.truncation import Truncation
 
 Source = str | os.PathLike[str] | Predictor

@@ -21,12 +21,13 @@ import tensorflow as tf
 
 from bert_keras.errors import CheckpointError, ConfigError, one_line
 from bert_keras.files.lfs import check_no_pointer
-from bert_keras.inference.model_file import FILES, package, write_model_file
-from bert_keras.inference.saved_model_folder import ANSWERS
 from bert_keras.inference.served_model import check_answers, described
+from bert_keras.models.backend import Answering
+from bert_keras.models.model_file import FILES, package, write_model_file
+from bert_keras.models.saved_model_folder import ANSWERS
+from bert_keras.models.task_model import TaskModel
 from bert_keras.settings import ENGINES, check_choice
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.task_model import Answering, TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 
 _PRECISIONS = {"openvino": ("float32", "mixed_bfloat16"), "onnx": ("float32",)}

@@ -21,8 +21,9 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import BertKerasError, ConfigError
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.inference.engine import EngineModel, Session, session_of
-from bert_keras.inference.export import write_description
-from bert_keras.inference.model_file import (
+from bert_keras.inference.predictor import Predictor
+from bert_keras.models.export import write_description
+from bert_keras.models.model_file import (
     ALL_FILES,
     FILES,
     check_convertible,
@@ -32,11 +33,9 @@ from bert_keras.inference.model_file import (
     write_int8,
     write_model_file,
 )
-from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.saved_model_folder import ANSWERS
+from bert_keras.models.saved_model_folder import ANSWERS
+from bert_keras.models.task_model import TaskModel
 from bert_keras.settings import check_choice, check_number
-from bert_keras.tasks.protocols import recipe_of
-from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.tokenizer_files import TOKENIZER_JSON, write_tokenizer_json
 
 _MOST_CALIBRATED = 300  # texts; NNCF's own default
@@ -184,7 +183,7 @@ def _describe(model: TaskModel, folder: Path, kind: str, precision: str) -> None
         "tokenizer": TOKENIZER_JSON,
         "inputs": [_spec(name, each) for name, each in inputs_of(model).items()],
         "outputs": [_spec(name, each) for name, each in outputs_of(model).items()],
-        "answer": recipe_of(model.task),
+        "answer": model.task.recipe(),
     }
     write_description(model, folder, others)
 

@@ -11,7 +11,7 @@ from typing import Any
 from bert_keras.checkpoints import has_pooler, read_checkpoint
 from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.json_file import read_json
-from bert_keras.inference.saved_model_folder import (
+from bert_keras.models.saved_model_folder import (
     ANSWERS,
     EXTRA,
     find_saved_model,
@@ -49,7 +49,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     load_tensorflow()
-    from bert_keras.inference.folder import Folder
+    from bert_keras.models.folder import Folder
 
     checkpoint = read_checkpoint(path)
     raw, shapes = checkpoint.raw_config, checkpoint.shapes
@@ -115,7 +115,7 @@ def _stored_spec(spec: Mapping[str, Any]) -> str:
 def _saved_model(folder: Path) -> dict[str, Any]:
     """Return the signatures of a SavedModel and the facts in `assets.extra`."""
     load_tensorflow()
-    from bert_keras.inference.export import meta_graphs
+    from bert_keras.models.export import meta_graphs
 
     graph = meta_graphs(folder)[0]
     facts: dict[str, Any] = {

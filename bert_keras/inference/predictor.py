@@ -23,20 +23,20 @@ from bert_keras.inference.engine import (
     find_engine,
     load_engine_folder,
 )
-from bert_keras.inference.frozen_model import FrozenModel, gains_by_freezing
-from bert_keras.inference.model_folder import load_model
-from bert_keras.inference.saved_model_folder import (
+from bert_keras.inference.served_model import ServedModel, load_saved_model
+from bert_keras.models.frozen_weights import FrozenModel, gains_by_freezing
+from bert_keras.models.loading import load_model
+from bert_keras.models.saved_model_folder import (
     ANSWERS,
     EXTRA,
     find_saved_model,
     is_exported,
 )
-from bert_keras.inference.served_model import ServedModel, load_saved_model
+from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import forms_of, lengths_of
-from bert_keras.tasks.task_model import TaskModel, as_tensors, one_or_all
+from bert_keras.text.preprocessor import as_tensors, one_or_all
 from bert_keras.text.truncation import Truncation
 
 _WINDOW_BATCHES = 32  # batches of texts that are sorted by length together
@@ -135,7 +135,7 @@ class Predictor:
         self._padded = padded = model.preprocessor.replace(layout="padded")
 
         def lengths(*texts: Any) -> tuple[tf.Tensor, tf.Tensor]:
-            read, lost = lengths_of(model.task, padded, one_or_all(texts))
+            read, lost = model.task.lengths(padded, one_or_all(texts))
             return read, tf.cast(lost, tf.int32)
 
         # Traced at their first call.
@@ -376,7 +376,7 @@ def parts_of(task: Task, texts: Any) -> tuple[list[Any], ...]:
         DataError: a text is missing or not a string.
     """
     signatures = task.signatures().values()
-    forms = [*forms_of(task), *([spec.name for spec in each] for each in signatures)]
+    forms = [*task.forms, *([spec.name for spec in each] for each in signatures)]
     return task.parts(as_items(texts, forms))
 
 

@@ -21,6 +21,8 @@ from bert_keras.errors import ConfigError
 from bert_keras.model import layers
 from bert_keras.model.block import Block
 from bert_keras.model.layers import moved, undrawn
+from bert_keras.model.lora import add_lora, has_lora
+from bert_keras.model.quantization import check_not_quantized, is_dense
 from bert_keras.settings import check_whole_number
 
 if TYPE_CHECKING:
@@ -29,10 +31,6 @@ if TYPE_CHECKING:
 
 # Not a model itself: Keras makes the bases of a functional model functional, once each.
 _Model: Any = keras.Model if TYPE_CHECKING else object
-
-
-def _is_dense(layer: Any) -> bool:
-    return isinstance(layer, keras.layers.Dense | keras.layers.EinsumDense)
 
 
 def frozen_paths(model: keras.Model) -> list[str]:
@@ -85,7 +83,7 @@ class FromConfig(_Model):
             filters: selects layers, see Keras; by default all dense layers.
         """
         if filters is None:  # Keras warns of each layer that it cannot quantize
-            filters = _is_dense
+            filters = is_dense
         super().quantize(mode, config=config, filters=filters, **kwargs)
 
 
@@ -102,15 +100,6 @@ class BatchModel(FromConfig):
         if isinstance(inputs, dict):
             inputs = complete(inputs, self._inputs_struct)
         return super().call(inputs, training=training, mask=mask)
-
-
-def check_not_quantized(model: keras.Model, what: str) -> None:
-    """Raise ConfigError if weights are quantized, which file formats cannot store."""
-    if any(weight.path.endswith("/kernel_scale") for weight in model.weights):
-        raise ConfigError(
-            f"a quantized model cannot be {what}: save it before `quantize`, or export "
-            "it as a SavedModel"
-        )
 
 
 REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
@@ -504,8 +493,6 @@ class BertEncoder(FromConfig, keras.Model):
         Raises:
             ConfigError: the rank does not fit, or the encoder already has LoRA.
         """
-        from bert_keras.model.lora import add_lora, has_lora
-
         check_whole_number("rank", rank, least=1)
         if has_lora(self):
             raise ConfigError("`enable_lora` must be called once for an encoder")

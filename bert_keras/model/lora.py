@@ -9,14 +9,17 @@ and the head are trained.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
 from bert_keras.errors import ConfigError
-from bert_keras.model.encoder import BertEncoder, check_not_quantized
 from bert_keras.model.layers import moved
+from bert_keras.model.quantization import check_not_quantized
+
+if TYPE_CHECKING:
+    from bert_keras.model.encoder import BertEncoder
 
 
 def freeze_layers(encoder: BertEncoder, count: int) -> None:

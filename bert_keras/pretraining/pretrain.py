@@ -15,7 +15,7 @@ from typing import Any
 from bert_keras.config import BertConfig
 from bert_keras.distribution.strategy import find_strategy
 from bert_keras.files.atomic import check_output_place, replaced_folder
-from bert_keras.inference.model_card import write_readme
+from bert_keras.models.model_card import write_readme
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.loop import HeldOut, PretrainingLoop
 from bert_keras.pretraining.plan import PretrainingPlan, plan_pretraining
@@ -31,7 +31,6 @@ from bert_keras.runs.environment import environment
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import MODEL, RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
-from bert_keras.text.new_tokens import described
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +131,7 @@ def pretrain(
 
 def _write(loop: PretrainingLoop, plan: PretrainingPlan, command: str) -> None:
     """Write the model and the report of a completed run."""
-    run, scores, added = loop.run, loop.scores, plan.config.add_tokens
+    run, scores = loop.run, loop.scores
     skipped = int(sum(row.get("skipped_updates", 0) for row in loop.history))
     with replaced_folder(run.path / MODEL) as folder:
         write_pretrainer(folder, loop.model, plan.tokenizer)
@@ -142,7 +141,6 @@ def _write(loop: PretrainingLoop, plan: PretrainingPlan, command: str) -> None:
         "settings": {
             **dataclasses.asdict(plan.config),
             **plan.sizes.to_dict(),
-            **({"add_tokens": described(added)} if added else {}),
             **({"skipped_updates": skipped} if skipped else {}),
         },
         "data": {str(phase.data): phase.facts() for phase in plan.phases},

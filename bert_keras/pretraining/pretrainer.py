@@ -29,8 +29,6 @@ from bert_keras.config import BertConfig
 from bert_keras.distribution.replicas import ReplicatedFit
 from bert_keras.errors import ConfigError
 from bert_keras.files.atomic import replaced_folder
-from bert_keras.inference.model_card import write_readme
-from bert_keras.inference.model_folder import assign_scope
 from bert_keras.model.encoder import (
     BatchModel,
     BertEncoder,
@@ -50,6 +48,8 @@ from bert_keras.model.heads import (
 from bert_keras.model.layers import undrawn
 from bert_keras.model.lora import plain_weights
 from bert_keras.model.optimizers import AdamW
+from bert_keras.models.model_card import write_readme
+from bert_keras.models.pretrained_model import assign_scope
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_type

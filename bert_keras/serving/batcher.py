@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.inference.export import rejection
 from bert_keras.inference.predictor import joined
+from bert_keras.models.export import rejection
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.signatures import TRUNCATED, Answers, Parts, Row, Signature
 

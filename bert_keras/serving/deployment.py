@@ -30,9 +30,9 @@ from bert_keras.errors import (
 )
 from bert_keras.files.atomic import check_output_place, replaced_folder
 from bert_keras.files.json_file import json_text, read_json
-from bert_keras.inference.export import export_model, meta_graphs, refuse_unknown_ops
-from bert_keras.inference.model_folder import load_model
-from bert_keras.inference.saved_model_folder import (
+from bert_keras.models.export import export_model, meta_graphs, refuse_unknown_ops
+from bert_keras.models.loading import load_model
+from bert_keras.models.saved_model_folder import (
     ANSWERS,
     EXTRA,
     find_saved_model,

@@ -18,9 +18,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
-from bert_keras.inference.export import signature_functions
 from bert_keras.inference.served_model import ServedModel
 from bert_keras.model.encoder import PACKED_INPUTS
+from bert_keras.models.export import signature_functions
+from bert_keras.models.task_model import TaskModel
 from bert_keras.serving.batch_choice import (
     about_as_long,
     of_one_shape,
@@ -28,9 +29,7 @@ from bert_keras.serving.batch_choice import (
     that_fit,
 )
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import lengths_of
-from bert_keras.tasks.task_model import TaskModel, one_or_all
-from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
 # Names of a dtype in TF Serving's API and in the Open Inference Protocol.
 DTYPES = {
@@ -400,7 +399,7 @@ def _tokenized(preprocessor: Preprocessor, *texts: Any) -> tuple[Any, ...]:
 
 
 def _measured(task: Task, preprocessor: Preprocessor, *texts: Any) -> tuple[Any, Any]:
-    read, lost = lengths_of(task, preprocessor, one_or_all(texts))
+    read, lost = task.lengths(preprocessor, one_or_all(texts))
     return read, tf.cast(lost, tf.int32)
 
 

@@ -5,6 +5,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), figure 2.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -192,3 +193,28 @@ class Preprocessor(keras.layers.Layer):
         settings = dict(config)
         tokenizer = WordPieceTokenizer.from_config(settings.pop("tokenizer"))
         return cls(tokenizer, **settings)
+
+
+def as_tensors(parts: Sequence[Sequence[Any]]) -> Any:
+    """Return the texts of each role as inputs of a model: one tensor, or a tuple.
+
+    tf.string [N], or [N, M] for lists of strings, shorter ones padded with empty
+    strings. A lone surrogate becomes invalid UTF-8.
+    """
+    return one_or_all(tuple(_strings(part) for part in parts))
+
+
+def one_or_all(texts: tuple[Any, ...]) -> Any:
+    """Return the texts of a single role unchanged, those of several as a tuple."""
+    return texts if len(texts) > 1 else texts[0]
+
+
+def _strings(texts: Sequence[Any]) -> tf.Tensor:
+    if not len(texts) or isinstance(texts[0], str):
+        return tf.constant([_bytes(text) for text in texts], tf.string)
+    rows = [[_bytes(text) for text in row] for row in texts]
+    return tf.ragged.constant(rows, tf.string, ragged_rank=1).to_tensor(b"")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

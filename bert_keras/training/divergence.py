@@ -26,9 +26,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.table import Columns
-from bert_keras.tasks.protocols import compares_rows, weights_of
+from bert_keras.models.task_model import TaskModel, is_one_vector
 from bert_keras.tasks.regression import ScaledSquaredError
-from bert_keras.tasks.task_model import TaskModel, is_one_vector
 
 LEAST_UPDATES = 100  # with fewer, divergence cannot be distinguished from a slow start
 _MARGIN = 0.003
@@ -78,9 +77,9 @@ def divergence(
     if tuple(targets.shape[:1]) != (rows,):
         return None
     loss = model.task.loss()
-    if compares_rows(model.task) or loss.reduction not in _MEANS:
+    if model.task.compares or loss.reduction not in _MEANS:
         return None
-    weights = weights_of(model.task, train)
+    weights = model.task.example_weights(train)
     constant = constant_loss(loss, targets, weights)
     last = _last_loss(history)
     if constant is None or not math.isfinite(constant):

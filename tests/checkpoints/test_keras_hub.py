@@ -20,13 +20,14 @@ from conftest import VOCABULARY, files_of, refused
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.checkpoints.keras_hub import FILES, write_keras_hub
 from bert_keras.errors import CheckpointError
-from bert_keras.inference.convert import convert, from_keras_hub, to_keras_hub
-from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.models.convert import convert, from_keras_hub, to_keras_hub
+from bert_keras.models.loading import load_model
+from bert_keras.models.model_folder import save_model
+from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.masked_lm import MaskedLM
 from bert_keras.tasks.tagging.task import TokenClassification
-from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 TEXTS = ["free cash, win now!", "see you at six é 日本", "", "half " * 30]

@@ -31,8 +31,8 @@ from bert_keras.checkpoints.matching import encoder_shapes
 from bert_keras.checkpoints.model_garden import write_model_garden
 from bert_keras.config import BertConfig
 from bert_keras.errors import BertKerasError
-from bert_keras.inference.convert import convert
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.models.convert import convert
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"

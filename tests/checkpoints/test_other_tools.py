@@ -23,7 +23,7 @@ from bert_keras.files.lfs import POINTER
 from bert_keras.files.parquet import read_table
 from bert_keras.files.streams import text_of
 from bert_keras.inference.info import describe
-from bert_keras.inference.model_folder import load_model
+from bert_keras.models.loading import load_model
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 GOLDEN = ROOT / "tests/goldens/tf4"

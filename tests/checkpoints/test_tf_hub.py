@@ -16,18 +16,18 @@ import pytest
 import tensorflow as tf
 import tensorflow_text as tf_text
 from conftest import VOCABULARY, refused, write_encoder
-from inference.test_export import op_libraries
+from models.test_export import op_libraries
 
 from bert_keras.checkpoints import read_checkpoint, write_huggingface
 from bert_keras.checkpoints.names import TABLE, from_hub, head_axis, to_hub
 from bert_keras.config import BertConfig
 from bert_keras.errors import BertKerasError
 from bert_keras.files.atomic import check_replaceable
-from bert_keras.inference.convert import convert
 from bert_keras.inference.info import describe
-from bert_keras.inference.tf_hub import FILES, NEEDED, hub_encoder, special_token_ids
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import MaskedLMHead
+from bert_keras.models.convert import convert
+from bert_keras.models.tf_hub import FILES, NEEDED, hub_encoder, special_token_ids
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 

@@ -27,7 +27,7 @@ from bert_keras.cli.parser import parser
 from bert_keras.cli.training import named_tests
 from bert_keras.errors import ConfigError
 from bert_keras.inference import predictor as inference
-from bert_keras.inference.model_folder import save_model
+from bert_keras.models.model_folder import save_model
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
@@ -994,9 +994,7 @@ def test_pretraining_from_a_corpus(
         assert told in lines[-1], lines
 
 
-def test_every_setting_of_pretraining_has_an_option(
-    tmp_path: Path,
-) -> None:
+def test_every_setting_of_pretraining_has_an_option() -> None:
     whole = parser(["pretrain"])
     words = ["pretrain", "--data", "d", "--output", "o", "--size", "tiny"]
     assert config_of(whole.parse_args(words), PretrainConfig) == PretrainConfig()
@@ -1028,12 +1026,8 @@ def test_every_setting_of_pretraining_has_an_option(
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     words += ["--rematerialize", "--phase-shares", "0.5", "0.5"]
-    lines = tmp_path / "words.txt"
-    lines.write_text("covid\nlift\n")
-    words += ["--add-tokens", str(lines)]
     config = config_of(whole.parse_args(words), PretrainConfig)
     others = {"rematerialize": True, "phase_shares": (0.5, 0.5), "save_every": None}
-    others["add_tokens"] = ("covid", "lift")
     assert dataclasses.asdict(config) == {**given, **others}
     place = words.index("--checkpoint-every")
     words[place : place + 2] = ["--save-every", "3"]

@@ -15,7 +15,8 @@ from task_cases import cases_of, first_case
 
 import bert_keras
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.explanations.explainer import Explanation, explain
+from bert_keras.explanations.explainer import explain
+from bert_keras.explanations.explanation import Explanation
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.served_model import ServedModel
 from bert_keras.tasks import TASKS

@@ -11,7 +11,7 @@ from conftest import TOO_WIDE, needs_browser
 
 from bert_keras.explanations.attention import Attention, AttentionList
 from bert_keras.explanations.embedding_map import EmbeddingMap
-from bert_keras.explanations.explainer import Explanation, Explanations
+from bert_keras.explanations.explanation import Explanation, Explanations
 from bert_keras.explanations.words import Word
 
 pytestmark = needs_browser()

@@ -24,8 +24,8 @@ from official.modeling.hyperparams import params_dict
 from official.nlp.configs.bert import PretrainerConfig
 
 from bert_keras.checkpoints import read_checkpoint, write_huggingface
-from bert_keras.inference.convert import convert
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.models.convert import convert
 from bert_keras.pretraining.pretrainer import BertPretrainer, weights_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 

@@ -16,9 +16,10 @@ from bert_keras.checkpoints.sentence_files import write_sentence_files
 from bert_keras.data.table import as_columns
 from bert_keras.files.atomic import check_replaceable
 from bert_keras.inference.embedder import embed, load_embedder
-from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.inference.predictor import load
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.models.loading import load_model
+from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer

@@ -13,10 +13,10 @@ from conftest import SHARED, refused
 
 from bert_keras.inference.engine_export import export_to_engine
 from bert_keras.inference.info import describe
-from bert_keras.inference.model_folder import save_model
-from bert_keras.inference.saved_model_folder import ANSWERS, EXTRA
+from bert_keras.models.model_folder import save_model
+from bert_keras.models.saved_model_folder import ANSWERS, EXTRA
+from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.tasks.task_model import TaskModel
 
 
 @pytest.fixture(scope="module")

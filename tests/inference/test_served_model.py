@@ -21,10 +21,10 @@ from bert_keras.data.table import as_columns
 from bert_keras.files.lfs import POINTER
 from bert_keras.inference.embedder import embed
 from bert_keras.inference.engine import session_of
-from bert_keras.inference.export import export_model
 from bert_keras.inference.predictor import Predictor, load
-from bert_keras.inference.saved_model_folder import find_saved_model
 from bert_keras.inference.served_model import ServedModel, _refuse_file_ops
+from bert_keras.models.export import export_model
+from bert_keras.models.saved_model_folder import find_saved_model
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.training.finetune import evaluate

@@ -14,8 +14,8 @@ from bert_keras.config import BertConfig
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.heads import MaskedLMHead, PooledHead, SmoothedCrossentropy
 from bert_keras.model.optimizers import AdamW
+from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.classification import Classification
-from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 

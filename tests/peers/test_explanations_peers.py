@@ -5,10 +5,10 @@ import pytest
 
 from bert_keras.config import BertConfig
 from bert_keras.explanations import explain
-from bert_keras.inference.model_folder import save_model
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.models.model_folder import save_model
+from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.classification import Classification
-from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 

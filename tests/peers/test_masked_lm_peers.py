@@ -6,11 +6,12 @@ import tensorflow as tf
 
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
-from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.inference.predictor import Predictor, load
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.models.loading import load_model
+from bert_keras.models.model_folder import save_model
+from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.masked_lm import MaskedLM, pseudo_perplexity
-from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 

@@ -5,10 +5,11 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.config import BertConfig
-from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.models.loading import load_model
+from bert_keras.models.model_folder import save_model
+from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.multiple_choice import MultipleChoice
-from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_keras.inference.convert import convert
 from bert_keras.inference.embedder import embed
-from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.inference.predictor import Predictor, load
+from bert_keras.models.convert import convert
+from bert_keras.models.loading import load_model
+from bert_keras.models.model_folder import save_model
 from tests.conftest import ROOT, SHARED
 
 torch = pytest.importorskip("torch")

@@ -9,15 +9,16 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.config import BertConfig
-from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.models.loading import load_model
+from bert_keras.models.model_folder import save_model
+from bert_keras.models.task_model import TaskModel
 from bert_keras.scoring.correlation import pearson, spearman
 from bert_keras.scoring.multi_label import multi_label_scores
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.next_sentence import NextSentence
 from bert_keras.tasks.regression import Regression
-from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from bert_keras.inference.embedder import embed
-from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.models.loading import load_model
+from bert_keras.models.model_folder import save_model
+from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.inference.predictor import Predictor
+from bert_keras.models.loading import load_model
+from bert_keras.models.model_folder import save_model
 from bert_keras.scoring.entities import entities_of, entity_scores
 from bert_keras.tasks.tagging.task import TokenClassification
 from bert_keras.text.tokenizer import WordPieceTokenizer

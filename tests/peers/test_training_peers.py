@@ -7,14 +7,14 @@ import tensorflow as tf
 
 from bert_keras.config import BertConfig
 from bert_keras.data.table import Columns, as_columns
-from bert_keras.inference.model_folder import save_model
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.optimizers import AdamW, WarmupLinearDecay
+from bert_keras.models.model_folder import save_model
+from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.question_answering.task import QuestionAnswering
 from bert_keras.tasks.tagging.task import TokenClassification
-from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.config import TrainConfig

@@ -24,7 +24,7 @@ from bert_keras.config import BertConfig
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import CheckpointError, TrainingError
 from bert_keras.files.records import compression_of
-from bert_keras.inference.model_folder import load_model
+from bert_keras.models.loading import load_model
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.input import pretraining_dataset
 from bert_keras.pretraining.loop import PretrainingLoop

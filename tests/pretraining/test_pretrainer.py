@@ -12,10 +12,11 @@ import pytest
 import tensorflow as tf
 from conftest import refused
 
-from bert_keras.inference.model_folder import save_model
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import MaskedAccuracy, MaskedPerplexity
 from bert_keras.model.optimizers import AdamW
+from bert_keras.models.model_folder import save_model
+from bert_keras.models.task_model import TaskModel
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.input import pretraining_dataset
 from bert_keras.pretraining.pretrainer import (
@@ -26,7 +27,6 @@ from bert_keras.pretraining.pretrainer import (
     pretraining_metrics,
 )
 from bert_keras.pretraining.progress import forward_operations
-from bert_keras.tasks.task_model import TaskModel
 from pretraining.test_data import TOKENIZER, write
 from pretraining.test_pretrain import STILL
 

@@ -21,7 +21,7 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras.cli.main import main
-from bert_keras.inference.warmup import WARMUP
+from bert_keras.models.warmup import WARMUP
 from bert_keras.serving import write_deployment
 from bert_keras.serving.deployment import RECORD
 from serving.rest_stub import running, stub_of

@@ -14,7 +14,7 @@ from conftest import needs_browser
 from task_cases import Case, cases_of, first_case
 
 import bert_keras
-from bert_keras.inference.model_folder import save_model
+from bert_keras.models.model_folder import save_model
 from bert_keras.serving import ServeConfig, Server
 from bert_keras.serving.app import STATIC
 from bert_keras.tasks import TASKS

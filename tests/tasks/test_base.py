@@ -14,10 +14,10 @@ from conftest import refused
 from bert_keras.data.class_names import class_names, sorted_names
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.pooling import TextPooling
+from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks import TASKS, check_settings, find_task, parse_settings
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.regression import Regression
-from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.preprocessor import Preprocessor
 
 THREE = {"0": "a", "1": "b", "2": "c"}

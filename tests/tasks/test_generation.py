@@ -17,13 +17,13 @@ from task_cases.translation import CASES
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
-from bert_keras.inference.convert import convert
 from bert_keras.inference.info import describe
-from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.inference.predictor import load
-from bert_keras.inference.pretrained_model import new_model
+from bert_keras.models.convert import convert
+from bert_keras.models.loading import load_model, new_model
+from bert_keras.models.model_folder import save_model
+from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.generation import AbstractiveSummarization, Translation
-from bert_keras.tasks.task_model import TaskModel
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.config import TrainConfig
 

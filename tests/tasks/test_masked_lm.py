@@ -17,9 +17,9 @@ from conftest import ROWS, SHARED, VOCABULARY, refused, write_tsv
 
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
-from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.inference.predictor import Predictor, load
-from bert_keras.inference.pretrained_model import new_model
+from bert_keras.models.loading import load_model, new_model
+from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.masked_lm import MaskedLM, pseudo_perplexity
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.finetune import evaluate, train

@@ -16,9 +16,9 @@ from conftest import refused
 
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
-from bert_keras.inference.export import export_model
-from bert_keras.inference.model_folder import save_model
 from bert_keras.inference.predictor import Predictor
+from bert_keras.models.export import export_model
+from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.multiple_choice import MultipleChoice
 
 ITEMS = [

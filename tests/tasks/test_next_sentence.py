@@ -15,8 +15,8 @@ from conftest import refused
 
 from bert_keras.checkpoints import write_huggingface
 from bert_keras.data.table import as_columns
-from bert_keras.inference.model_folder import load_model, save_model
-from bert_keras.inference.pretrained_model import new_model
+from bert_keras.models.loading import load_model, new_model
+from bert_keras.models.model_folder import save_model
 from bert_keras.tasks import parse_settings
 from bert_keras.tasks.next_sentence import NextSentence, pairs_of_documents
 from bert_keras.training.config import TrainConfig

@@ -16,16 +16,16 @@ from conftest import refused, write_encoder, write_tsv
 
 from bert_keras.cli.main import main
 from bert_keras.data.table import Columns, as_columns
-from bert_keras.inference.export import export_model
-from bert_keras.inference.model_folder import save_model
 from bert_keras.inference.predictor import Predictor, load
-from bert_keras.inference.pretrained_model import new_model
+from bert_keras.models.export import export_model
+from bert_keras.models.loading import new_model
+from bert_keras.models.model_folder import save_model
+from bert_keras.models.task_model import TaskModel
 from bert_keras.scoring.answers import normalize_answer
 from bert_keras.tasks.question_answering.answers import cut_out, normalized
 from bert_keras.tasks.question_answering.spans import text_spans
 from bert_keras.tasks.question_answering.task import QuestionAnswering
-from bert_keras.tasks.task_model import TaskModel, as_tensors
-from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.preprocessor import Preprocessor, as_tensors
 from bert_keras.training.config import TrainConfig
 
 QUESTION = "when do I see you?"

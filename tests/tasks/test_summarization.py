@@ -14,8 +14,8 @@ from conftest import refused
 
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.data.table import as_columns
-from bert_keras.inference.model_folder import save_model
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.summarization import Summarization, sentence_windows
 
 LONG = " ".join(f"{word} at {word}." for word in ("win", "cash", "lunch", "sale") * 3)

@@ -15,12 +15,13 @@ from task_cases.token_classification import CLASSES, rows
 
 from bert_keras.cli.main import main
 from bert_keras.data.table import Columns, as_columns
-from bert_keras.inference.export import export_model
-from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.inference.predictor import Predictor
+from bert_keras.models.export import export_model
+from bert_keras.models.loading import load_model
+from bert_keras.models.model_folder import save_model
 from bert_keras.scoring.entities import entities_of
 from bert_keras.tasks.tagging.task import TokenClassification
-from bert_keras.tasks.task_model import as_tensors
+from bert_keras.text.preprocessor import as_tensors
 
 TEXTS = ["see you at six!", "", "win cash, win " * 12, "é日本 – 🎉 e\u0301", "lunch"]
 CONLL = "win B-deal\ncash I-deal\nnow O\n\nlunch O\nat O\nsix B-time\n"

@@ -20,8 +20,8 @@ from conftest import ROWS, files_of, refused
 
 from bert_keras.data.table import Columns, as_columns
 from bert_keras.inference.predictor import Predictor, load
-from bert_keras.inference.pretrained_model import new_model
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.models.loading import new_model
 from bert_keras.tasks import find_task
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding

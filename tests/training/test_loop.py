@@ -21,10 +21,11 @@ from conftest import ROOT, ROWS, files_of, is_noise, refused, write_encoder
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
 from bert_keras.errors import TrainingError, WorkerLostError
-from bert_keras.inference.model_folder import load_model, save_model
 from bert_keras.model.block import Block
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.lora import add_lora, freeze_layers, plain_weights
+from bert_keras.models.loading import load_model
+from bert_keras.models.model_folder import save_model
 from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.regression import ScaledSquaredError

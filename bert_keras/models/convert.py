@@ -1,0 +1,273 @@
+"""Models of other tools: `convert`, and `from_keras_hub` and `to_keras_hub` in memory.
+
+`convert` writes a checkpoint of any readable format as a folder of another format. The
+source format is detected from the files. `FORMATS` lists the target formats: the
+function that writes each, and the files of such a folder.
+
+A KerasHub model in memory is converted through a temporary preset folder, so that one
+mapping of weight names serves folders and models alike.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras_hub
+
+from bert_keras.checkpoints import (
+    LazyArrays,
+    check_encoder,
+    google,
+    model_garden,
+    write_google,
+    write_huggingface,
+    write_model_garden,
+)
+from bert_keras.checkpoints.checkpoint import KEY, as_checkpoint_error
+from bert_keras.checkpoints.huggingface import is_encoder_decoder
+from bert_keras.checkpoints.keras_hub import FILES as KERAS_HUB_FILES
+from bert_keras.checkpoints.keras_hub import TASK, write_keras_hub
+from bert_keras.checkpoints.sentence_files import (
+    dense_tensors,
+    write_dense,
+    write_sentence_files,
+)
+from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.files.atomic import CONFIG, FILES, check_output_place, replaced_folder
+from bert_keras.files.json_file import read_json
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.models import tf_hub
+from bert_keras.models.folder import Folder
+from bert_keras.models.loading import load_model
+from bert_keras.models.model_card import Source, write_readme
+from bert_keras.models.model_folder import config_of
+from bert_keras.models.task_model import TaskModel
+from bert_keras.settings import check_choice
+
+# Keys of a config.json, other than sizes, that our readers use.
+_KEPT = (
+    "id2label",
+    "label2id",
+    "num_labels",
+    "problem_type",
+    "sentence_transformers",
+    "sbert_ce_default_activation_function",
+    "pad_token_id",
+    "bert_keras",
+)
+
+
+class Format(NamedTuple):
+    """How a folder of one format is written, and which files it may hold.
+
+    `write(folder, arrays, config)` fills a new folder and returns notes, if any;
+    `config` is a complete Hugging Face `config.json`. With `has_own_vocabulary`, it
+    also takes the tokenizer, and writes it; otherwise the files of the tokenizer are
+    those of Hugging Face. An existing target folder is replaced only if it holds no
+    files other than `files`, and `needed` among them.
+    """
+
+    write: Callable[..., Sequence[str] | None]
+    files: frozenset[str]
+    needed: str
+    has_own_vocabulary: bool = False
+
+
+FORMATS = {
+    "huggingface": Format(write_huggingface, FILES, CONFIG),
+    "google": Format(write_google, google.FILES, google.CONFIG),
+    "keras-hub": Format(
+        lambda folder, arrays, config, tokenizer: write_keras_hub(
+            folder, arrays, config, tokenizer.get_config()
+        ),
+        KERAS_HUB_FILES,
+        CONFIG,
+        has_own_vocabulary=True,
+    ),
+    "model-garden": Format(write_model_garden, model_garden.FILES, model_garden.PARAMS),
+    "tf-hub": Format(
+        tf_hub.write_tf_hub, tf_hub.FILES, tf_hub.NEEDED, has_own_vocabulary=True
+    ),
+}
+
+
+def convert(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    to: str = "huggingface",
+    card: bool = True,
+) -> list[str]:
+    """Write a checkpoint, encoder and heads, as a folder of another format.
+
+    Weights of float32 keep every bit; float16, bfloat16 and float64 become float32.
+    What the target format cannot express is reported in a note, or rejected
+    if the model's answers would change.
+
+    Args:
+        source: what `read_checkpoint` reads: a folder, a checkpoint, `hf://owner/name`.
+        target: the folder to write; an existing one of the same format is replaced
+            once everything is written.
+        to: `huggingface`, `google`, `keras-hub`, `model-garden` or `tf-hub`.
+        card: whether to write a model card, README.md, into a folder of the format
+            `huggingface`. Another README.md that is already there stays.
+
+    Returns:
+        Notes on choices made during the conversion.
+
+    Raises:
+        CheckpointError: the source is broken or not a BERT model, the format lacks a
+            weight or computation, or the target holds something else.
+        ConfigError: `to` is not a known format, or a size in the source is out of
+            range.
+    """
+    check_choice("to", to, FORMATS)
+    check_output_place("target", target, {"source": source})
+    opened = Folder.open(source)
+    opened.check_config()
+    checkpoint = opened.checkpoint
+    if checkpoint.unrecognized:
+        raise CheckpointError(
+            f"{checkpoint.path}: holds weights that are not part of BERT: "
+            f"{', '.join(checkpoint.unrecognized[:4])}"
+        )
+    check_encoder(checkpoint)
+    tokenizer = opened.tokenizer
+    raw = checkpoint.raw_config
+    place = f"{checkpoint.path}: config.json"
+    head = {k: v for k, v in opened.config.items() if k != KEY and raw.get(k) != v}
+    head["architectures"] = opened.config["architectures"]
+    notes = [*checkpoint.notes, *tokenizer.notes]
+    said = head["architectures"][0]
+    is_encoder = all(name.startswith("bert/") for name in checkpoint.shapes)
+    if is_encoder and said != "BertModel" and not is_encoder_decoder(raw):
+        notes.append(f"written as BertModel: the config names {said}, without its head")
+        head["architectures"] = ["BertModel"]
+    config = {
+        **checkpoint.config.to_dict(),
+        **{key: raw[key] for key in _KEPT if key in raw},
+        "model_type": "bert",
+        **head,
+    }
+    if is_encoder_decoder(raw):
+        if to != "huggingface":
+            raise CheckpointError(
+                f"{checkpoint.path}: has a decoder, which only the format huggingface "
+                f"can hold; received `to` {to}"
+            )
+        config = raw
+    form = FORMATS[to]
+    with replaced_folder(target, files=form.files, needed=form.needed) as folder:
+        given = (folder, checkpoint.arrays, config)
+        if form.has_own_vocabulary:
+            notes += form.write(*given, tokenizer) or ()
+        else:
+            notes += form.write(*given) or ()
+            tokenizer.save(folder, max_length=config.get("max_position_embeddings"))
+        notes += _convert_pooling(opened, folder if to == "huggingface" else None)
+        if to == "huggingface":
+            found = Source(os.fspath(source), checkpoint.origin)
+            with as_checkpoint_error(place, ConfigError):
+                is_kept = write_readme(target, folder, card=card, source=found)
+            if is_kept:
+                notes.append("README.md is kept: it is not a card of bert_keras")
+    return notes
+
+
+def _convert_pooling(opened: Folder, folder: Path | None) -> list[str]:
+    """Write how tokens are pooled into a text's vector, if the source specifies it.
+
+    An encoder whose later steps are not supported here is converted without them.
+
+    Args:
+        opened: the source.
+        folder: gets the files of sentence-transformers; `None` for formats that have
+            no such files.
+
+    Returns:
+        Notes on what is left out.
+    """
+    settings = opened.sentence
+    if "error" in settings:
+        return [f"left out: the files of sentence-transformers: {settings['error']}"]
+    if not settings:
+        return []
+    if folder is None:
+        how = f"{settings['pooling']}{', of length 1' if settings['normalize'] else ''}"
+        return [f"left out: how tokens are pooled into a text's vector ({how})"]
+    sizes = opened.checkpoint.config
+    settings = {"max_length": sizes.max_position_embeddings, **settings}
+    write_sentence_files(folder, hidden_size=sizes.hidden_size, **settings)
+    tensors = dense_tensors(opened.path)
+    write_dense(folder, LazyArrays.of(tensors, place=str(opened.path)))
+    return []
+
+
+_TASKS = (keras_hub.models.BertMaskedLM, keras_hub.models.BertTextClassifier)
+
+
+def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:
+    """Return our model with the weights of a KerasHub model.
+
+    Args:
+        model: a `BertBackbone`, which becomes a `BertEncoder`, or a `BertMaskedLM` or
+            `BertTextClassifier` with its preprocessor, which becomes a `TaskModel`.
+            KerasHub does not name classes: here they are LABEL_0, LABEL_1 …
+        dtype: dtype policy, as in `BertEncoder`.
+
+    Raises:
+        CheckpointError: the model is none of these, or has no preprocessor.
+
+    Example:
+        >>> backbone = keras_hub.models.BertBackbone(
+        ...     vocabulary_size=9, num_layers=1, num_heads=2, hidden_dim=4,
+        ...     intermediate_dim=6, max_sequence_length=8)
+        >>> from_keras_hub(backbone).config.hidden_act
+        'gelu_new'
+    """
+    if not isinstance(model, (keras_hub.models.BertBackbone, *_TASKS)):
+        raise CheckpointError(
+            "`model` must be a BertBackbone, BertMaskedLM or BertTextClassifier of "
+            f"KerasHub; received {type(model).__name__}"
+        )
+    if isinstance(model, _TASKS) and model.preprocessor is None:
+        raise CheckpointError(
+            "`model` must have a preprocessor, which holds the vocabulary; "
+            f"received a {type(model).__name__} without one"
+        )
+    with tempfile.TemporaryDirectory(prefix="bert-keras-") as folder:
+        model.save_to_preset(folder)
+        if isinstance(model, _TASKS):
+            return load_model(folder, dtype=dtype)
+        encoder = BertEncoder.from_pretrained(folder, dtype=dtype)
+        encoder.source = f"KerasHub's {type(model).__name__}"
+        return encoder
+
+
+def to_keras_hub(model: BertEncoder | TaskModel) -> Any:
+    """Return a KerasHub model with the weights of ours.
+
+    Args:
+        model: an encoder, which becomes a `BertBackbone`; or a model of the tasks
+            `classification`, `multi-label`, `regression` or `masked-lm`, which becomes
+            a `BertTextClassifier` or a `BertMaskedLM` with its preprocessor.
+
+    Raises:
+        CheckpointError: KerasHub has no such head or computation.
+    """
+    arrays = {weight.path: weight.numpy() for weight in model.weights}
+    with tempfile.TemporaryDirectory(prefix="bert-keras-") as name:
+        folder = Path(name)
+        if isinstance(model, TaskModel):
+            settings = model.preprocessor.tokenizer.get_config()
+            write_keras_hub(folder, arrays, config_of(model), settings)
+        else:
+            config = {**model.config.to_dict(), "architectures": ["BertModel"]}
+            write_keras_hub(folder, arrays, config)
+        task = folder / TASK
+        kind = read_json(task)["class_name"] if task.is_file() else "BertBackbone"
+        return getattr(keras_hub.models, kind).from_preset(str(folder))

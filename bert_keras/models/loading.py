@@ -1,0 +1,187 @@
+"""The models of folders: `load_model`, and `new_model` for training.
+
+`TaskModel.from_pretrained` is in `pretrained_model`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from bert_keras.checkpoints import (
+    Checkpoint,
+    assign,
+    check_encoder,
+    check_head,
+    has_pooler,
+)
+from bert_keras.checkpoints.checkpoint import as_checkpoint_error
+from bert_keras.checkpoints.sentence_files import DENSE_SCOPE, pair_scores
+from bert_keras.distribution.strategy import Devices
+from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.heads import head_names
+from bert_keras.model.layers import undrawn
+from bert_keras.models.folder import Folder, check_max_length
+from bert_keras.models.pretrained_model import check_tied, max_length_of, on_encoder
+from bert_keras.models.task_model import TaskModel
+from bert_keras.runs.progress import say
+from bert_keras.settings import LAYOUT
+from bert_keras.tasks import named_or_given
+from bert_keras.tasks.base import Task
+from bert_keras.text.preprocessor import Preprocessor
+
+if TYPE_CHECKING:
+    from bert_keras.training.config import TrainConfig
+
+
+def load_model(
+    folder: str | os.PathLike[str] | Checkpoint | Folder,
+    *,
+    task: str | type[Task] | Task | None = None,
+    dtype: Any = None,
+) -> TaskModel:
+    """Load a model from a folder, ours or one of Hugging Face with a task's head.
+
+    Args:
+        folder: a model folder, `hf://owner/name` or an opened checkpoint.
+        task: name or class of the task; needed for a custom task, since no code is
+            imported because a folder names it. A task instance is put on the folder's
+            encoder, whatever settings the folder holds.
+        dtype: dtype policy, as in `BertEncoder`.
+
+    Raises:
+        CheckpointError: the folder holds no such model, or is broken.
+    """
+    opened = folder if isinstance(folder, Folder) else Folder.open(folder)
+    found = opened.task(task)
+    checkpoint = opened.weights_for(found)
+    place = f"{checkpoint.path}: config.json"
+    with as_checkpoint_error(place, TypeError, ConfigError):
+        settings = {"layout": LAYOUT.default, **opened.preprocessing}
+        preprocessor = Preprocessor(opened.tokenizer, **settings)
+        check_max_length(preprocessor.max_length, checkpoint.config)
+    check_encoder(checkpoint)
+    _check_widths(found, checkpoint)
+    with undrawn():
+        encoder = BertEncoder(
+            checkpoint.config,
+            pooler=found.pooler,
+            outputs=found.encoder_outputs,
+            dtype=dtype,
+        )
+        model = TaskModel(encoder, found, preprocessor)
+    check_head([weight.path for weight in model.weights], checkpoint, found.name)
+    check_tied(model, checkpoint)
+    passed = _passed_scopes(found) + (() if found.pooler else ("bert/pooler/",))
+    scopes = {weight.path.split("/")[0] for weight in model.weights}
+    if all(scope.startswith(("bert", DENSE_SCOPE)) for scope in scopes):
+        # A task without a head ignores the heads.
+        heads = {name.split("/")[0] for name in checkpoint.shapes} - scopes
+        passed += tuple(f"{scope}/" for scope in sorted(heads))
+    else:
+        opened.check_head()
+    assign(model, checkpoint, optional=passed)
+    encoder.source = str(checkpoint.path)
+    opened.tell()
+    return model
+
+
+def _passed_scopes(task: Task) -> tuple[str, ...]:
+    """Return the scopes of pretraining heads that a task's model does not use."""
+    heads = ("cls/predictions/", "cls/seq_relationship/")
+    taken = task.pretrained_scopes
+    return tuple(head for head in heads if taken and head not in taken)
+
+
+def _check_widths(task: Task, checkpoint: Checkpoint) -> None:
+    """Raise if a task requires a wider head than the checkpoint has.
+
+    Checked before the head is built, so that a wrong config allocates no memory.
+    """
+    head = [v for k, v in checkpoint.shapes.items() if not k.startswith("bert/")]
+    widest = max((size for shape in head for size in shape), default=0)
+    classes = getattr(task, "classes", ())
+    for name, asked in (
+        ("classes", len(classes) if isinstance(classes, tuple) else 0),
+        ("units", getattr(task, "units", None)),
+    ):
+        # A custom task may have one output more or less than it has classes.
+        if widest and isinstance(asked, int) and asked > widest + 1:
+            raise CheckpointError(
+                f"{checkpoint.path}: `{name}` must fit the weights of the head, whose "
+                f"widest has {widest:,} values; received {asked:,}"
+            )
+
+
+def new_model(
+    task: Task,
+    encoder: str | os.PathLike[str],
+    config: TrainConfig,
+    *,
+    devices: Devices | None = None,
+    tell: Callable[[str], object] = say,
+) -> TaskModel:
+    """Return a task's model on a pretrained encoder, with a head initialized randomly.
+
+    Heads in `task.pretrained_scopes` are loaded from the checkpoint. Only the weights
+    are created in the scope of the devices' strategy.
+
+    Raises:
+        CheckpointError: the encoder is missing, broken or does not fit.
+        ConfigError: `max_length` is above the encoder's limit.
+    """
+    keras.utils.set_random_seed(config.seed)
+    folder = Folder.open(encoder)
+    checkpoint = folder.weights_for(task)
+    folder.tell(tell, facts=True)
+    applied = pair_scores(folder.config)
+    if applied not in (None, getattr(task, "activation", applied)):
+        tell(
+            f"the encoder is a cross-encoder with the activation {applied}, which the "
+            f"new head does not have (--set activation={applied})"
+        )
+    preprocessor = Preprocessor(
+        folder.tokenizer,
+        max_length=max_length_of(task, checkpoint, config.max_length),
+        truncation=config.truncation,
+        layout=config.layout,
+    )
+    with devices.strategy.scope() if devices else contextlib.nullcontext():
+        model = on_encoder(
+            TaskModel,
+            checkpoint,
+            task,
+            preprocessor,
+            tell,
+            rematerialize=config.rematerialize,
+            seed=config.seed,
+            dtype=config.precision,
+        )
+        notes = task.start(model, checkpoint)
+        for line in notes or ():
+            tell(line)
+    loaded = {
+        scope
+        for scope in task.pretrained_scopes
+        if any(name.startswith(scope) for name in checkpoint.shapes)
+    }
+    heads = {f"{name}/" for name in head_names(model, model.backbone)}
+    lacks_pooler = task.pooler and not has_pooler(checkpoint)
+    is_loaded = heads <= loaded if notes is None else not notes
+    model.has_pretrained_head = is_loaded and not lacks_pooler
+    return model
+
+
+def inherited_settings(
+    task: str | type[Task] | Task, encoder: str | os.PathLike[str]
+) -> dict[str, Any]:
+    """Return the settings that a task by name takes from the folder of its encoder."""
+    kind = named_or_given(task)
+    if not isinstance(kind, type) or kind.inherited.__func__ is Task.inherited.__func__:  # type: ignore[attr-defined]
+        return {}
+    return kind.inherited(Folder.open(encoder).held(kind))

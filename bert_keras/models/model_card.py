@@ -1,0 +1,435 @@
+"""The model card of a folder: `README.md` in the form of the Hugging Face Hub.
+
+A card has a block of metadata, from which the hub shows task and scores, and a text for
+people: how to load the model, its training data, its scores and its limits, as
+`templates/card.md.jinja` has them. It is built from the files of the folder and, after
+training, from the content of the report; after a conversion it names the source.
+
+Source: Mitchell et al. 2019, "Model Cards for Model Reporting" (arXiv:1810.03993).
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import jinja2
+
+from bert_keras.checkpoints.checkpoint import KEY
+from bert_keras.config import BertConfig
+from bert_keras.errors import CheckpointError, ConfigError, first_of
+from bert_keras.files.json_file import read_json
+from bert_keras.scoring.intervals import wilson_interval
+from bert_keras.tasks import TASKS, find_task
+
+CARD = "README.md"
+_HUB = "hf://"
+_LIBRARY = "bert_keras"
+_several = functools.partial(first_of, most=50)  # the classes that a card lists
+
+# Task to the hub's name of it, and to what `predict` takes.
+_PIPELINES = {
+    "abstractive-summarization": "summarization",
+    "classification": "text-classification",
+    "embedding": "sentence-similarity",
+    "feature-tagging": "token-classification",
+    "masked-lm": "fill-mask",
+    "multi-label": "text-classification",
+    "multiple-choice": "multiple-choice",
+    "next-sentence": "text-classification",
+    "question-answering": "question-answering",
+    "regression": "text-classification",
+    "summarization": "summarization",
+    "token-classification": "token-classification",
+    "translation": "translation",
+}
+_FEATURES = "feature-extraction"  # of an encoder
+_PAIR = '("A man sleeps.", "Somebody rests.")'
+_INPUTS = {
+    "embedding": '"How do I reset my password?"',
+    "feature-tagging": '"Anna Weber lives in Vienna."',
+    "masked-lm": '"The cat sat on the [MASK]."',
+    "multiple-choice": '("She opened her umbrella because", ["it rained.", "it ran."])',
+    "next-sentence": _PAIR,
+    "question-answering": '("When was it built?", "The tower was built in 1889.")',
+    "summarization": '"A long document. It has many sentences."',
+    "token-classification": '"Anna Weber lives in Vienna."',
+}
+# Scores that are a share of the rows, with the share of one row.
+_SHARES = {
+    "classification": {"accuracy": 1},
+    "multi-label": {"exact_match": 1},
+    "multiple-choice": {"accuracy": 1},
+    "next-sentence": {"accuracy": 1},
+    "question-answering": {"exact": 100},
+}
+_SETTINGS = (
+    "epochs",
+    "best_epoch",
+    "batch_size",
+    "learning_rate",
+    "optimizer",
+    "weight_decay",
+    "warmup_share",
+    "seed",
+    "precision",
+    "freeze_layers",
+    "lora_rank",
+    "training_seconds",
+)
+_VERSIONS = ("python", "bert_keras", "tensorflow", "keras")
+_FORMATS = {
+    "google": "google-research/bert, TensorFlow 1",
+    "huggingface": "Hugging Face",
+    "keras-hub": "KerasHub",
+    "model-garden": "TF Model Garden",
+    "tf-hub": "TF-Hub",
+}
+
+
+class Source(NamedTuple):
+    """What a model folder was converted from.
+
+    Attributes:
+        name: path or hub name, as the user gave it.
+        origin: its format, see `Checkpoint`.
+    """
+
+    name: str
+    origin: str
+
+
+def write_readme(
+    old: str | os.PathLike[str],
+    new: Path,
+    *,
+    name: str | None = None,
+    card: bool = True,
+    report: Mapping[str, Any] | None = None,
+    source: Source | None = None,
+) -> bool:
+    """Write the README.md of a model folder, its card; another README.md is kept.
+
+    Args:
+        old: the folder that `new` is about to replace; need not exist. Its README.md is
+            copied if it is not one of our cards.
+        new: the new folder, which has its config and tokenizer already.
+        name: name of the model; by default that of `old`.
+        card: whether to write a card.
+        report: `TrainResult.report`; without it, the card has no data and no scores.
+        source: what the folder was converted from, if it was.
+
+    Returns:
+        Whether the README.md of `old` is kept.
+    """
+    readme = Path(old) / CARD
+    if readme.is_file() and not _is_ours(readme):
+        shutil.copyfile(readme, new / CARD)
+        return True
+    if card:
+        name = name or Path(os.path.realpath(old)).name
+        text = model_card(new, name=name, report=report, source=source)
+        (new / CARD).write_text(text, encoding="utf-8")
+    return False
+
+
+def _is_ours(readme: Path) -> bool:
+    """Return whether the metadata of a README.md names this library."""
+    text = readme.read_text(encoding="utf-8", errors="replace")
+    start, _, rest = text.partition("---\n")
+    lines = rest.partition("\n---")[0].splitlines()
+    return not start.strip() and f"library_name: {_LIBRARY}" in lines
+
+
+def model_card(
+    folder: str | os.PathLike[str],
+    *,
+    name: str,
+    report: Mapping[str, Any] | None = None,
+    source: Source | None = None,
+) -> str:
+    """Return the text of the card of a folder; see `write_readme`."""
+    report, folder = report or {}, Path(folder)
+    encoder, is_on_hub = _encoder(report, source)
+    facts = {
+        **_facts_of_folder(folder, has_source=source is not None),
+        **_facts_of_report(report),
+        "name": name,
+        "encoder": encoder,
+        "source": source,
+        "source_format": source and _FORMATS.get(source.origin, source.origin),
+    }
+    facts["scores"] = rows = _score_rows(report, facts["task"])
+    facts["has_intervals"] = any("(" in cell for row in rows[1:] for cell in row[1:])
+    facts["metadata"] = _metadata(
+        name, facts["task"], facts["splits"], encoder if is_on_hub else ""
+    )
+    return _template().render(facts)
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    import jinja2  # not for a model that is only read
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("bert_keras.models"),
+        autoescape=False,  # noqa: S701  # Markdown: `plain` and `code` escape
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {"plain": _plain, "code": _code, "several": _several}
+    return environment.get_template("card.md.jinja")
+
+
+def usage_of(
+    folder: str | os.PathLike[str],
+    *,
+    task: str,
+    settings: Mapping[str, Any],
+    inputs: Sequence[str],
+) -> dict[str, str]:
+    """Return code that loads a model folder, and commands that serve it, by heading.
+
+    Args:
+        folder: the model folder, as the user named it.
+        task: name of the task.
+        settings: its settings.
+        inputs: names of the inputs of the model's default signature.
+    """
+    place, text = os.fspath(folder), _input_of(task, settings)
+    name = os.path.basename(os.path.normpath(place))
+    parts = ast.literal_eval(text)
+    if not isinstance(parts, str):
+        parts = dict(zip(inputs, parts, strict=False))
+    request = shlex.quote(json.dumps({"instances": [parts]}))
+    url = shlex.quote(f"localhost:8501/v1/models/{name}:predict")
+    served = shlex.quote(place)
+    exported = shlex.quote(os.path.join("saved_models", name))
+    own, export = "", f"bert-keras export {served} {exported}"
+    if task not in TASKS:  # which only an export serves without its code
+        own, export = f", task={task!r}", f"{export} --task {shlex.quote(task)}"
+        served = exported
+    return {
+        "In Python": (
+            "import bert_keras\n\n"
+            f"predictor = bert_keras.load({place!r}{own})\n"
+            f"print(predictor.predict([{text}]))"
+        ),
+        "As a SavedModel": export,
+        "As a server": f"bert-keras serve {served}\ncurl -d {request} {url}",
+    }
+
+
+def _task_of(
+    config: Mapping[str, Any], has_sentence_files: bool
+) -> tuple[str, Mapping[str, Any]]:
+    """Return the name of a model folder's task and its settings.
+
+    The name is empty for an encoder, which `load` does not open.
+    """
+    own = config.get(KEY, {})
+    if "task" in own:
+        return str(own["task"]), own.get("settings", {})
+    if has_sentence_files:
+        return "embedding", {}
+    for name in TASKS:
+        task = find_task(name)
+        if task.reads(config):
+            try:
+                return name, task.from_model_config(config).settings()
+            except (CheckpointError, ConfigError):
+                break
+    return "", {}
+
+
+def _input_of(task: str, settings: Mapping[str, Any]) -> str:
+    """Return an input of `predict` for a task, as Python."""
+    return _PAIR if settings.get("pairs") else _INPUTS.get(task, '"A text."')
+
+
+def _sizes(config: BertConfig) -> str:
+    return (
+        f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}, "
+        f"{config.num_attention_heads} attention heads"
+    )
+
+
+def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
+    """Return the facts about a model in the files of its folder."""
+    config = read_json(folder / "config.json")
+    has_sentence_files = (folder / "modules.json").is_file()
+    task, settings = _task_of(config, has_sentence_files)
+    labels = [str(label) for label in config.get("id2label", {}).values()]
+    lowercase = read_json(folder / "tokenizer_config.json").get("do_lower_case", True)
+    # A model that writes holds the configs of its two halves.
+    encoder = BertConfig.from_dict(config.get("encoder", config))
+    max_length = config.get(KEY, {}).get("preprocessing", {}).get("max_length")
+    case = "uncased" if lowercase else "cased"
+    rows = [
+        ("", ""),
+        ("encoder", f"{_sizes(encoder)}, {encoder.parameter_count():,} parameters"),
+        ("vocabulary", f"{encoder.vocab_size:,} tokens, {case}"),
+    ]
+    if "decoder" in config:
+        decoder = BertConfig.from_dict(config["decoder"])
+        rows.append(("decoder", f"{_sizes(decoder)}, {decoder.vocab_size:,} tokens"))
+    longest = max_length or encoder.max_position_embeddings
+    rows.append(("longest input", f"{longest} tokens"))
+    weights = folder / "model.safetensors"
+    if has_source and weights.is_file():
+        rows.append(("weights", f"float32, {weights.stat().st_size / 1e6:,.1f} MB"))
+    if labels and task != "regression":
+        rows.append(("classes", _several([_code(label) for label in labels])))
+    return {
+        "task": task,
+        "settings": settings,
+        "is_own_task": task not in TASKS,
+        "summary": TASKS[task].summary if task in TASKS else "a task of its own",
+        "example": _input_of(task, settings),
+        "architecture": str(config["architectures"][0]),
+        "has_sentence_files": has_sentence_files,
+        "labels": labels,
+        "lowercase": lowercase,
+        "max_length": max_length,
+        "model": rows,
+    }
+
+
+def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts about data and training in a report."""
+    data: Mapping[str, Any] = report.get("data", {})
+    rows: list[tuple[str, ...]]
+    rows = [("set", "rows", "mean tokens", "longest", "truncated")]
+    columns = ("rows", "mean_tokens", "longest_tokens", "truncated")
+    for name, facts in data.items():
+        if isinstance(facts, Mapping):
+            cells = [f"{facts[column]:,}" for column in columns]
+            rows.append((_plain(name), *cells))
+    classes: Mapping[str, int] = data.get("train", {}).get("classes", {})
+    settings: Mapping[str, Any] = report.get("settings", {})
+    environment: Mapping[str, Any] = report.get("environment", {})
+    training = [("setting", "value")]
+    for key in _SETTINGS:
+        if settings.get(key) not in (None, 0):
+            training.append((key, str(settings[key])))
+    training += [(key, environment[key]) for key in _VERSIONS if key in environment]
+    return {
+        "data": rows if data else [],
+        "notes": [facts for facts in data.values() if isinstance(facts, str)],
+        "has_dev": "dev" in report.get("scores", {}),
+        "classes": [f"{_code(name)} {count:,}" for name, count in classes.items()],
+        "splits": _splits(report),
+        "best_score": report.get("best_score"),
+        "runs": len(_runs(report).get("per_run", ())),
+        "training": training if len(training) > 1 else [],
+    }
+
+
+def _encoder(report: Mapping[str, Any], source: Source | None) -> tuple[str, bool]:
+    """Return the encoder's name, and whether it is on the hub.
+
+    Of a local path it is the last part: a card is published.
+    """
+    name = str(report.get("settings", {}).get("encoder", ""))
+    if source is not None:
+        name = source.name
+    if name.startswith(_HUB):
+        return name.removeprefix(_HUB), True
+    return (os.path.basename(os.path.normpath(name)) if name else ""), False
+
+
+def _metadata(name: str, task: str, splits: Mapping[str, Any], hub_encoder: str) -> str:
+    """Return the block that the hub reads, as YAML."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    pipeline = _PIPELINES.get(task) if task else _FEATURES
+    results = [
+        EvalResult(
+            task_type=pipeline or "other",
+            dataset_type=split,
+            dataset_name=split,
+            metric_type=key,
+            metric_value=value,
+        )
+        for split, scores in splits.items()
+        for key, value in _numbers(scores)
+    ]
+    return ModelCardData(
+        base_model=hub_encoder.partition("@")[0] or None,
+        eval_results=results or None,
+        library_name=_LIBRARY,
+        model_name=name,
+        pipeline_tag=pipeline,
+        tags=["bert", "keras", *([task.replace(":", "-")] if task else [])],
+    ).to_yaml()
+
+
+def _splits(report: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    scores: Mapping[str, Any] = report.get("scores", {})
+    return {k: v for k, v in scores.items() if k not in ("runs", "diverged")}
+
+
+def _runs(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    return report.get("scores", {}).get("runs", {})
+
+
+def _score_rows(report: Mapping[str, Any], task: str) -> list[tuple[str, ...]]:
+    """Return the table of the scores: a column for each split."""
+    splits = _splits(report)
+    keys = dict.fromkeys(key for each in splits.values() for key, _ in _numbers(each))
+    rows = [("score", *map(_plain, splits))]
+    for key in keys:
+        name = f"**{key}**" if key == report["best_score"] else key
+        rows.append(
+            (name, *(_score_text(report, task, split, key) for split in splits))
+        )
+    return rows
+
+
+def _score_text(report: Mapping[str, Any], task: str, split: str, key: str) -> str:
+    """Return a score with its interval, or with its deviation over several runs."""
+    value, runs = report["scores"][split].get(key), _runs(report)
+    if value is None:
+        return ""
+    text = f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
+    deviation = runs.get("standard_deviation", {}).get(split, {}).get(key)
+    if deviation is not None:
+        return f"{text}; of all runs {runs['mean'][split][key]:.4g} ± {deviation:.2g}"
+    count = report.get("data", {}).get(split, {}).get("rows")
+    whole = _SHARES.get(task, {}).get(key)
+    if whole and count:
+        low, high = wilson_interval(min(value / whole, 1.0), count)
+        text += f" ({low * whole:.3g} to {high * whole:.3g})"
+    return text
+
+
+def _numbers(scores: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Return the scores that are single numbers."""
+    return [
+        (key, value)
+        for key, value in scores.items()
+        if isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and key != "num_examples"  # the table of the data has it
+    ]
+
+
+def _plain(text: str) -> str:
+    """Return text in one line, with the characters of Markdown escaped."""
+    text = " ".join(text.split())
+    return "".join(f"\\{c}" if c in "\\`*_[]<>|#" else c for c in text)
+
+
+def _code(text: str) -> str:
+    """Return text as code in a table."""
+    return f"`{' '.join(text.split()).replace('`', '´').replace('|', '¦')}`"

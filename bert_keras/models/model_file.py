@@ -1,0 +1,310 @@
+"""The Keras model of a task as a file of an engine: ids in, outputs of the head out.
+
+Keras's exporters write the file; here its inputs and outputs get their names, and
+`write_int8` turns it into int8. Text handling is not in it, see `engine`.
+
+Source: NNCF's post-training quantization for OpenVINO, ONNX Runtime's dynamic one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import logging
+import math
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from bert_keras.errors import BertKerasError, ConfigError, needs, one_line
+from bert_keras.model.encoder import is_optional
+from bert_keras.model.layers import for_engines
+from bert_keras.models.export import check_backend
+from bert_keras.models.task_model import TaskModel
+from bert_keras.tasks.base import Task
+
+FILES = {"openvino": "model.xml", "onnx": "model.onnx", "litert": "model.tflite"}
+_WEIGHTS = "model.bin"  # next to OpenVINO's model.xml
+ALL_FILES = (*FILES.values(), _WEIGHTS)
+OUTPUT = "output"  # the name of a single output
+# What Keras's exporters and the engines import, by format.
+_PACKAGES = {
+    "openvino": ("openvino",),
+    "onnx": ("onnx", "tf2onnx"),
+    "litert": (),  # TensorFlow writes it
+}
+_IDENTITY = "Identity"  # TensorFlow's name of each output of a function
+# In older ones tf2onnx writes some means as poolings, and ONNX Runtime then does not
+# find the layer normalization around them.
+_OPSET = {"onnx": {"opset_version": 18}}
+
+
+def package(name: str, what: str) -> Any:
+    """Import a package of the extra `engines`.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    with needs(what, extra="engines"), _quiet():
+        return importlib.import_module(name)
+
+
+def check_convertible(task: Task) -> None:
+    """Raise a ConfigError unless engines can run the model of a task."""
+    if task.not_for_engines:
+        raise ConfigError(
+            f"the task {task.name} runs in TensorFlow only: {task.not_for_engines}"
+        )
+
+
+def inputs_of(model: TaskModel) -> dict[str, Any]:
+    """Return the Keras inputs of an engine, with one text per row, by sorted name."""
+    found: dict[str, Any] = model._inputs_struct
+    return {name: found[name] for name in sorted(found) if not is_optional(name)}
+
+
+def outputs_of(model: TaskModel) -> dict[str, Any]:
+    """Return the Keras outputs of a model by sorted name; a single one is `OUTPUT`.
+
+    Raises:
+        ConfigError: the outputs are neither one tensor nor a dict of tensors.
+    """
+    outputs = model._outputs_struct
+    found = outputs if isinstance(outputs, dict) else {OUTPUT: outputs}
+    if not all(keras.utils.is_keras_tensor(value) for value in found.values()):
+        raise ConfigError(
+            "`outputs` of the task must be one tensor or a dict of tensors for an "
+            f"engine; received {one_line(outputs)}"
+        )
+    return dict(sorted(found.items()))
+
+
+def write_model_file(model: TaskModel, folder: Path, kind: str) -> Path:
+    """Write the Keras model of a task for an engine; return the file.
+
+    Args:
+        model: a task model in float32.
+        folder: an existing folder.
+        kind: `openvino`, `onnx` or `litert`.
+
+    Raises:
+        ConfigError: a package is missing, or the task cannot be converted.
+        BertKerasError: the exporter fails.
+    """
+    check_convertible(model.task)
+    outputs = outputs_of(model)
+    for name in _PACKAGES[kind]:
+        package(name, f"the format {kind}")
+    check_backend(f"the format {kind}")
+    path = folder / FILES[kind]
+    specs = {
+        name: keras.InputSpec(
+            shape=(None, *each.shape[1:]), dtype=each.dtype, name=name
+        )
+        for name, each in inputs_of(model).items()
+    }
+    exported: keras.Model = model
+    if kind == "onnx":
+        exported = _WithWeights(model)
+        specs |= exported.specs()
+    try:
+        with _quiet(), for_engines():
+            # `TaskModel.export` writes SavedModels only.
+            keras.Model.export(
+                exported,
+                os.fspath(path),
+                format=kind,
+                # Sorted: TensorFlow orders the inputs of a function by name, and
+                # Keras's exporter names them in the order of this dict.
+                input_signature=[dict(sorted(specs.items()))],
+                verbose=False,
+                **_OPSET.get(kind, {}),
+            )
+    except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BertKerasError(
+            f"the model of {model.task.name} cannot be written as {kind}: "
+            f"{one_line(error)}"
+        ) from None
+    if kind == "openvino":
+        _name_openvino(path, list(outputs))
+    elif kind == "onnx":
+        _complete_onnx(path, list(outputs), exported.values())
+    return path
+
+
+class _WithWeights(keras.Model):
+    """A model whose weights are inputs.
+
+    tf2onnx copies constants at each of its passes: 21 GB and more for BERT-base.
+    """
+
+    def __init__(self, model: TaskModel) -> None:
+        super().__init__(name="with_weights")
+        self._held = (model,)  # in a tuple: not a layer of this model
+        self.built = True
+
+    def _weights_by_name(self) -> dict[str, Any]:
+        (model,) = self._held
+        return {f"weight_{i:05}": each for i, each in enumerate(model.variables)}
+
+    def specs(self) -> dict[str, Any]:
+        """Return the inputs of the weights."""
+        return {
+            name: keras.InputSpec(shape=each.shape, dtype=each.dtype, name=name)
+            for name, each in self._weights_by_name().items()
+        }
+
+    def values(self) -> dict[str, np.ndarray]:
+        """Return the weights by the names of their inputs."""
+        found = self._weights_by_name()
+        return {name: np.asarray(each.value) for name, each in found.items()}
+
+    def call(self, inputs: dict[str, Any], training: bool = False) -> Any:
+        (model,) = self._held
+        weights = self._weights_by_name().items()
+        values = [(variable, inputs[name]) for name, variable in weights]
+        features = {name: inputs[name] for name in inputs_of(model)}
+        with keras.StatelessScope(state_mapping=values):
+            return model(features, training=training)
+
+
+def _name_openvino(path: Path, names: Sequence[str]) -> None:
+    """Name the outputs of a model.xml, and drop the sizes that it also returns."""
+    openvino = package("openvino", "the format openvino")
+    read = openvino.Core().read_model(os.fspath(path))
+    found = {name: each for each in read.outputs for name in each.names}
+    kept = []
+    for place, name in enumerate(names):
+        suffix = f"_{place}" if place else ""
+        names_of_it = (f"{_IDENTITY}{suffix}:0", f"{_IDENTITY}{suffix}", name)
+        output = next(found[each] for each in names_of_it if each in found)
+        output.tensor.set_names({name})
+        kept.append(output.get_node())
+    whole = openvino.Model(kept, read.get_parameters(), "bert_keras")
+    beside = path.with_name(f"whole-{path.name}")
+    # The weights of the file that was read are mapped into memory.
+    openvino.save_model(whole, os.fspath(beside), compress_to_fp16=False)
+    for written in (beside, beside.with_suffix(".bin")):
+        written.replace(path.with_suffix(written.suffix))
+
+
+def _complete_onnx(
+    path: Path, names: Sequence[str], weights: Mapping[str, np.ndarray]
+) -> None:
+    """Name the outputs of a model.onnx, and store the weights, still inputs there."""
+    onnx = package("onnx", "the format onnx")
+    read = onnx.load(os.fspath(path))
+    _divide_before_erf(read.graph, onnx.numpy_helper)
+    renamed = {}
+    for output, name in zip(read.graph.output, names, strict=True):
+        renamed[output.name] = name
+        output.name = name
+    used = set()
+    for node in read.graph.node:
+        used.update(node.input)
+        for places in (node.input, node.output):
+            for place, held in enumerate(places):
+                places[place] = renamed.get(held, held)
+    inputs = [each for each in read.graph.input if each.name not in weights]
+    del read.graph.input[:]
+    read.graph.input.extend(inputs)
+    read.graph.initializer.extend(
+        onnx.numpy_helper.from_array(value, name)
+        for name, value in weights.items()
+        if name in used
+    )
+    onnx.save(read, os.fspath(path))
+
+
+def _divide_before_erf(graph: Any, numpy_helper: Any) -> None:
+    """Replace `erf(x * sqrt(1/2))` by `erf(x / sqrt(2))`.
+
+    ONNX Runtime computes GELU in one operation where it finds the quotient, which
+    TensorFlow has turned into a product.
+    """
+    factor = np.float32(math.sqrt(0.5))
+    factors = {
+        each.name
+        for each in graph.initializer
+        if np.array_equal(numpy_helper.to_array(each), factor)
+    }
+    divisor = numpy_helper.from_array(np.float32(math.sqrt(2.0)), "sqrt_of_2")
+    before_erf = {node.input[0] for node in graph.node if node.op_type == "Erf"}
+    for node in graph.node:
+        if node.op_type == "Mul" and node.output[0] in before_erf:
+            others = [name for name in node.input if name not in factors]
+            if len(others) == 1:
+                node.op_type = "Div"
+                node.input[:] = [*others, divisor.name]
+    graph.initializer.append(divisor)
+    used = {name for node in graph.node for name in node.input}
+    for each in [*graph.initializer]:
+        if each.name in factors | {divisor.name} and each.name not in used:
+            graph.initializer.remove(each)
+
+
+def check_int8(kind: str) -> None:
+    """Raise a ConfigError unless int8 is offered for a format and can be computed."""
+    needed = {"openvino": "nncf", "onnx": "onnxruntime"}
+    if kind not in needed:
+        raise ConfigError(f"int8 is offered for openvino and onnx; received {kind}")
+    package(needed[kind], f"int8 for {kind}")
+
+
+def write_int8(
+    path: Path, target: Path, kind: str, batches: Sequence[dict[str, np.ndarray]]
+) -> None:
+    """Write a model file with weights and products in int8.
+
+    OpenVINO: weights and activations, whose ranges are those of the batches. ONNX:
+    weights; ranges of activations are computed at each call.
+
+    Args:
+        path: as `write_model_file` wrote it.
+        target: the file to write.
+        kind: `openvino` or `onnx`.
+        batches: inputs of the model by name, for OpenVINO.
+    """
+    if kind == "onnx":
+        quantization = package("onnxruntime.quantization", "int8 for onnx")
+        with _quiet():
+            quantization.quantize_dynamic(
+                os.fspath(path),
+                os.fspath(target),
+                weight_type=quantization.QuantType.QInt8,
+                op_types_to_quantize=["MatMul", "Gather"],
+            )
+        return
+    openvino = package("openvino", "int8 for openvino")
+    nncf = package("nncf", "int8 for openvino")
+    with _quiet():
+        quantized = nncf.quantize(
+            openvino.Core().read_model(os.fspath(path)),
+            nncf.Dataset(list(batches)),
+            model_type=nncf.ModelType.TRANSFORMER,
+            subset_size=len(batches),
+        )
+        openvino.save_model(quantized, os.fspath(target), compress_to_fp16=False)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep exporters and quantizers from printing and logging; errors are raised."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)

@@ -1,0 +1,186 @@
+"""A task's model with weights of a checkpoint: `TaskModel.from_pretrained`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bert_keras.checkpoints import Checkpoint, assign, has_pooler
+from bert_keras.checkpoints.names import TIED
+from bert_keras.checkpoints.sentence_files import DENSE_SCOPE
+from bert_keras.data.class_names import with_clean_names
+from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.heads import head_names
+from bert_keras.models.folder import Folder, check_max_length
+from bert_keras.runs.progress import say
+from bert_keras.settings import LAYOUT, PRECISIONS, check_choice
+from bert_keras.tasks import check_settings, named_or_given
+from bert_keras.tasks.base import Task
+from bert_keras.text.preprocessor import Preprocessor
+
+if TYPE_CHECKING:
+    from bert_keras.models.task_model import TaskModel
+
+_Model = TypeVar("_Model", bound="TaskModel")
+
+
+def pretrained_model(
+    kind: type[_Model],
+    path: str | os.PathLike[str],
+    task: str | type[Task] | Task | None,
+    *,
+    settings: Mapping[str, Any],
+    preprocessing: Mapping[str, Any],
+    **encoder: Any,
+) -> _Model:
+    """Implement `TaskModel.from_pretrained`.
+
+    Args:
+        kind: `TaskModel` or a subclass.
+        path, task: as there.
+        settings: the task's settings.
+        preprocessing: the user's settings of the preprocessor.
+        **encoder: arguments of `BertEncoder`; the seed is also the head's.
+    """
+
+    def tell(line: str) -> None:
+        say(f"{path}: {line}")
+
+    check_choice("precision", encoder["dtype"], (None, *PRECISIONS))
+    folder = Folder.open(path)
+    held = _held(folder, task)
+    found = _settled(task, held, settings)
+    checkpoint = folder.weights_for(found)
+    is_held = held is not None and _same_head(held, found)
+    folder.tell(facts=True)
+    given = folder.preprocessing if is_held else {}
+    given = {"layout": LAYOUT.default, **given, **preprocessing}
+    given["max_length"] = max_length_of(found, checkpoint, given.get("max_length"))
+    preprocessor = Preprocessor(folder.tokenizer, **given)
+    model = on_encoder(kind, checkpoint, found, preprocessor, tell, **encoder)
+    notes = None if is_held else found.start(model, checkpoint)
+    for line in notes or ():
+        tell(line)
+    for name in head_names(model, model.backbone):
+        if notes is not None or f"{name}/" in found.pretrained_scopes:
+            continue  # set by `start` or `on_encoder`
+        if is_held and assign_scope(model, checkpoint, f"{name}/"):
+            if not name.startswith(DENSE_SCOPE):
+                folder.check_head()
+            continue
+        reason = f"the checkpoint has no {name}"
+        if held is not None and not is_held:
+            reason = f"the checkpoint's {name} has other labels"
+        tell(f"{reason}: it is initialized randomly")
+    model.backbone.source = str(path)
+    return model
+
+
+def _held(folder: Folder, task: str | type[Task] | Task | None) -> Task | None:
+    """Return the task whose head a folder holds, if it is the requested one."""
+    if task is None:
+        return folder.task()
+    kind = named_or_given(task)
+    return folder.held(kind if isinstance(kind, type) else type(kind))
+
+
+def _same_head(held: Task, found: Task) -> bool:
+    """Return whether a task has the outputs of a folder's; generic names may change."""
+    names = getattr(held, "classes", ())
+    generic = tuple(f"LABEL_{number}" for number in range(len(names)))
+    if names and names == generic and len(getattr(found, "classes", ())) == len(names):
+        held = held.replaced(classes=found.classes)  # type: ignore[attr-defined]
+    return held.model_config() == found.model_config()
+
+
+def _settled(
+    task: str | type[Task] | Task | None,
+    held: Task | None,
+    settings: Mapping[str, Any],
+) -> Task:
+    """Return the task with its settings: the given ones, then those of the folder."""
+    if isinstance(task, Task):
+        if settings:
+            raise ConfigError(
+                f"{', '.join(settings)}: a task instance has its own settings; give "
+                "them to it, or give the task by name"
+            )
+        return task
+    settings = with_clean_names(settings)
+    if held is not None:
+        check_settings(held, settings)
+        return held.replaced(**settings)
+    kind: Any = named_or_given(task)
+    check_settings(kind, settings)
+    for field in dataclasses.fields(kind):
+        defaults = (field.default, field.default_factory)
+        if field.name not in settings and defaults == (dataclasses.MISSING,) * 2:
+            raise ConfigError(f"`{field.name}` must be given for the task {kind.name}")
+    return kind(**settings)
+
+
+def max_length_of(task: Task, checkpoint: Checkpoint, given: int | None) -> int:
+    """Return the maximum length in tokens: the given one, or the task's if it fits."""
+    if given is None:
+        return min(task.max_length, checkpoint.config.max_position_embeddings)
+    check_max_length(given, checkpoint.config)
+    return given
+
+
+def on_encoder(
+    kind: type[_Model],
+    checkpoint: Checkpoint,
+    task: Task,
+    preprocessor: Preprocessor,
+    tell: Callable[[str], object],
+    *,
+    seed: int | None,
+    **settings: Any,
+) -> _Model:
+    """Return a task's model on the encoder of a checkpoint.
+
+    Heads in `task.pretrained_scopes` are loaded from the checkpoint. Everything that is
+    initialized randomly is reported, except the task's own head.
+    """
+    encoder = BertEncoder.from_checkpoint(
+        checkpoint,
+        pooler=task.pooler,
+        outputs=task.encoder_outputs,
+        seed=seed,
+        **settings,
+    )
+    if task.pooler and not has_pooler(checkpoint):
+        tell("the checkpoint has no pooler: it is initialized randomly, like the head")
+    model = kind(encoder, task, preprocessor, seed=seed)
+    for scope in task.pretrained_scopes:
+        if not assign_scope(model, checkpoint, scope):
+            tell(
+                f"the checkpoint has no {scope.rstrip('/')}: it is initialized randomly"
+            )
+    return model
+
+
+def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:
+    """Assign a model's weights in a scope from a checkpoint; return if it has any.
+
+    Raises:
+        MismatchError: the checkpoint has only some of the weights, or others.
+    """
+    if not any(name.startswith(scope) for name in checkpoint.shapes):
+        return False
+    check_tied(model, checkpoint)
+    assign(model, checkpoint, scope=scope)
+    return True
+
+
+def check_tied(model: TaskModel, checkpoint: Checkpoint) -> None:
+    """Raise if a model would use a tied weight that the checkpoint does not tie."""
+    untied = set(TIED) & set(checkpoint.unrecognized)
+    if untied and any(w.path.startswith("cls/predictions/") for w in model.weights):
+        raise CheckpointError(
+            f"{checkpoint.path}: {', '.join(sorted(untied))} must equal the weight it "
+            "is tied to; the two differ"
+        )

@@ -1,0 +1,634 @@
+"""The Keras model of a task: `fit`, `evaluate` and `predict` on raw strings.
+
+Training, prediction and export share `TaskModel`, so they treat texts identically.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from typing_extensions import Self  # in typing since Python 3.11
+
+from bert_keras.data.holdout import (
+    Strata,
+    stratified_holdout,
+    uncovered_classes,
+)
+from bert_keras.data.memory import is_missing
+from bert_keras.data.table import as_columns
+from bert_keras.distribution.replicas import ReplicatedFit, replica_count
+from bert_keras.errors import ConfigError, DataError, received, shown
+from bert_keras.model.encoder import (
+    BatchModel,
+    BertEncoder,
+    frozen_paths,
+    seed_behind,
+    with_frozen,
+)
+from bert_keras.model.heads import new_heads
+from bert_keras.model.optimizers import AdamW
+from bert_keras.models.backend import Answering
+from bert_keras.models.keras_hub_task import Task as KerasHubTask
+from bert_keras.runs.progress import say
+from bert_keras.settings import check_share, check_type
+from bert_keras.tasks.base import Batch, Task
+from bert_keras.tasks.classifier import label_errors
+from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.text.preprocessor import Preprocessor, one_or_all
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
+    """A task's head on an encoder; `fit`, `evaluate` and `predict` take raw strings.
+
+    A functional Keras model from a batch dict (see `BertEncoder`) to logits. Strings,
+    or a tuple of two for pairs, are turned into batches by the preprocessor; a
+    `tf.data.Dataset` of strings, of dicts of strings by role (`text`, `text_pair`) or
+    of batch dicts is also accepted. `from_pretrained` loads the head of a folder that
+    has one; the constructor initializes it randomly.
+
+    Args:
+        encoder: the encoder; trained with the head, except for layers that the task
+            freezes.
+        task: the task of the head.
+        preprocessor: strings to batches.
+        seed: seed of the head's initializer and dropout; may equal the encoder's seed,
+            which leads to different numbers.
+
+    Attributes:
+        has_pretrained_head: whether `train` made the model, and all of its weights are
+            pretrained, also because it has no head.
+
+    Example:
+        >>> model = TaskModel.from_pretrained(
+        ...     "models/bert", "classification", classes=("ham", "spam")
+        ... )
+        >>> model.compile()  # AdamW, the task's loss and metrics
+        >>> model.fit(["win a prize now", "see you at six"], ["spam", "ham"])
+    """
+
+    def __init__(
+        self,
+        encoder: BertEncoder,
+        task: Task,
+        preprocessor: Preprocessor,
+        *,
+        seed: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        check_type("encoder", encoder, BertEncoder)
+        check_type("task", task, Task)
+        if preprocessor is not None:  # there may be none, for batch dicts only
+            check_type("preprocessor", preprocessor, Preprocessor)
+        for output in task.encoder_outputs:
+            if output not in encoder.output:
+                raise ConfigError(
+                    f"`encoder` must have `outputs={task.encoder_outputs}` for the "
+                    f"task {task.name}; received one without {output}"
+                )
+        self.backbone = encoder
+        self.preprocessor = preprocessor
+        inputs = task.inputs()
+        # With equal seeds, head and embeddings would drop the same units in each step.
+        own = None if seed is None else seed_behind(encoder.config, seed) + 1
+        outputs = task.outputs(encoder, inputs, own)
+        packs = getattr(preprocessor, "layout", None) == "packed"
+        if packs and "cls_positions" not in inputs and is_one_vector(outputs):
+            raise ConfigError(
+                f"`inputs` of the task {task.name} must have `cls_positions`, where "
+                "texts start in packed rows, for one output per text: return "
+                "batch_inputs(cls_positions=True)"
+            )
+        super().__init__(
+            inputs=inputs, outputs=outputs, compile=False, name=name or task.name
+        )
+        self.task = task
+        self.seed = seed
+        self.has_pretrained_head = False
+        for line in new_heads(self, encoder):
+            say(line)
+
+    @property
+    def task(self) -> Task:
+        """The task, with its lengths within the positions of the encoder."""
+        return self._task
+
+    @task.setter
+    def task(self, task: Task) -> None:
+        self._task = task.within(self.backbone.config)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | os.PathLike[str],
+        task: str | type[Task] | Task | None = None,
+        *,
+        max_length: int | None = None,
+        truncation: str | None = None,
+        layout: str | None = None,
+        precision: str | None = None,
+        rematerialize: bool = False,
+        seed: int | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Return a task's model on the encoder of a folder, checkpoint or hub name.
+
+        The head is that of the folder if it holds one of the same task with the same
+        labels; otherwise it is initialized randomly, with a message.
+
+        Args:
+            path: a model folder, a Hugging Face folder, a Google checkpoint,
+                `hf://owner/name`.
+            task: name, class or task; `None`: the task of the folder's head.
+            max_length, truncation, layout: those of the `Preprocessor`; by default
+                those of the folder, or else of the task.
+            precision: `float32`, `mixed_bfloat16` or `mixed_float16`; by default
+                Keras's own.
+            rematerialize: as in `BertEncoder`.
+            seed: of the head's initializer and dropout.
+            **settings: of the task, such as `classes`; by default the folder's.
+
+        Raises:
+            CheckpointError: a part is missing, broken or of another shape.
+            ConfigError: a setting is missing, unknown or out of its range.
+
+        Example:
+            >>> model = TaskModel.from_pretrained(
+            ...     "hf://google-bert/bert-base-uncased",
+            ...     "classification", classes=("ham", "spam"), max_length=64)
+        """
+        from bert_keras.models.pretrained_model import pretrained_model
+
+        given = {"max_length": max_length, "truncation": truncation, "layout": layout}
+        return pretrained_model(
+            cls,
+            path,
+            task,
+            settings=settings,
+            preprocessing={k: v for k, v in given.items() if v is not None},
+            dtype=precision,
+            rematerialize=rematerialize,
+            seed=seed,
+        )
+
+    @classmethod
+    def from_preset(
+        cls,
+        preset: str | os.PathLike[str],
+        task: str | type[Task] | Task | None = None,
+        *,
+        load_weights: bool = True,
+        **settings: Any,
+    ) -> Self:
+        """Same as `from_pretrained`, under KerasHub's name.
+
+        Raises:
+            ConfigError: `load_weights` is False.
+        """
+        if not load_weights:
+            raise ConfigError(
+                "`load_weights` must be True; received False: put a task on "
+                "`BertEncoder(config)` for random weights"
+            )
+        return cls.from_pretrained(preset, task, **settings)
+
+    def save_to_preset(self, preset_dir: str | os.PathLike[str]) -> None:
+        """Write a model folder, like `save_model`; `from_preset` opens it.
+
+        KerasHub's own layout is `to_keras_hub(model).save_to_preset(folder)`.
+        """
+        from bert_keras.models.model_folder import save_model
+
+        save_model(self, preset_dir)
+
+    def export(
+        self,
+        filepath: str | os.PathLike[str],
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+    ) -> None:
+        """Write a SavedModel like `export_model`: strings in, answers out.
+
+        `filepath` is the folder of the SavedModel itself; an existing one is replaced.
+        `verbose` is accepted for Keras; nothing is printed.
+
+        Raises:
+            ConfigError: another format, which cannot hold the text handling.
+        """
+        if format != "tf_saved_model":
+            raise ConfigError(
+                "`format` must be 'tf_saved_model', whose graph reads strings; "
+                f"received {format!r}: `model.backbone.export` takes ids in any format"
+            )
+        from bert_keras.models.export import write_saved_model
+
+        write_saved_model(self, filepath)
+
+    def summary(
+        self,
+        line_length: int | None = None,
+        positions: Sequence[float] | None = None,
+        print_fn: Callable[[str], object] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Print the preprocessor and the layers, like `keras.Model.summary`."""
+        if self.preprocessor is not None:
+            settings = self.preprocessor.settings().items()
+            shown = ", ".join(f"{name}={value}" for name, value in settings)
+            size = self.preprocessor.tokenizer.vocab_size
+            line = f"Preprocessor: WordPiece, {size:,} tokens; {shown}"
+            (print_fn or print)(line)
+        # KerasHub's table has rows for its own tokenizers only.
+        keras.Model.summary(self, line_length, positions, print_fn, **kwargs)
+
+    def _own_optimizer(self) -> keras.optimizers.Optimizer:
+        return AdamW(self.task.default_learning_rate(self.backbone.config.hidden_size))
+
+    def _own_loss(self) -> keras.losses.Loss:
+        return self.task.loss()
+
+    def _own_metrics(self) -> list[Any]:
+        return self.task.metrics()
+
+    # A task freezes layers only in its own model: setting `trainable` of a layer would
+    # freeze it in every model on the same encoder.
+
+    @property
+    def trainable_weights(self) -> list[Any]:
+        frozen = self._frozen()
+        return [w for w in super().trainable_weights if id(w) not in frozen]
+
+    @property
+    def trainable_variables(self) -> list[Any]:
+        frozen = self._frozen()
+        return [v for v in super().trainable_variables if id(v) not in frozen]
+
+    @property
+    def non_trainable_weights(self) -> list[Any]:
+        trained = {id(weight) for weight in self.trainable_weights}
+        return [weight for weight in self.weights if id(weight) not in trained]
+
+    @property
+    def non_trainable_variables(self) -> list[Any]:
+        trained = {id(variable) for variable in self.trainable_variables}
+        return [each for each in self.variables if id(each) not in trained]
+
+    def _frozen(self) -> set[int]:
+        """Return the ids of the variables that the task does not train."""
+        layers = self.task.frozen(self.backbone)
+        return {id(variable) for layer in layers for variable in layer.variables}
+
+    def fit(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        sample_weight: Any = None,
+        *,
+        shuffle: bool = True,
+        **kwargs: Any,
+    ) -> Any:
+        """Train like `keras.Model.fit`.
+
+        Texts in memory are shuffled each epoch (unlike in KerasHub's `Task`); a
+        dataset, or batch dicts, keep their order. A batched `tf.data.Dataset` holds
+        pairs of texts and labels, or dicts with the columns of the texts and `label`.
+
+        `validation_split` selects random rows, each class in proportion, with the seed
+        of `keras.utils.set_random_seed`, see `stratified_holdout`. With `shuffle=False`
+        it takes the last rows, like Keras; for rows sorted by class these would all be
+        of one class.
+
+        Without `y`, `masked-lm` draws new masks in each epoch.
+
+        A model made in a strategy's scope is trained on its replicas, see
+        `ReplicatedFit`; each text then has its own row. `class_weight` may name
+        classes; that of the others is 1.
+        """
+        class_weight = kwargs.get("class_weight")
+        if class_weight and all(isinstance(name, str) for name in class_weight):
+            numbers = self.task.encode_targets(tf.constant(list(class_weight)))
+            weights = zip(numbers.numpy(), class_weight.values(), strict=True)
+            # Keras takes 1 for others too, but not for those above the last one named.
+            others = dict.fromkeys(range(self.output.shape[-1]), 1.0)
+            kwargs["class_weight"] = others | dict(weights)
+        x, held = self._labelled(x), self._labelled(kwargs.pop("validation_data", None))
+        split = kwargs.pop("validation_split", None)
+        if split and held is None:
+            kept, held = self._split((x, y, sample_weight), split, shuffle)
+            x, y, sample_weight = kept
+        if isinstance(held, tuple | list):
+            rows = keras.utils.unpack_x_y_sample_weight(held)
+            check_rows(*rows, of=" of `validation_data`")
+            size = kwargs.pop("validation_batch_size", None) or batch_size or 32
+            held = _dataset(*rows).batch(size)
+        kwargs["validation_data"] = self._drawn(held)
+        if not isinstance(x, tf.data.Dataset | dict):
+            check_rows(x, y, sample_weight)
+            if shuffle or y is None:
+                dataset = _dataset(x, y, sample_weight)
+                if shuffle:
+                    dataset = dataset.shuffle(len(dataset), seed=_new_seed())
+                x, y, sample_weight = dataset.batch(batch_size or 32), None, None
+                batch_size = None
+        x = self._drawn(x, each_epoch=True)
+        # Otherwise TensorFlow creates the optimizer's variables while it traces the
+        # step, and then has to trace the step a second time.
+        if keras.config.backend() == "tensorflow" and self.compiled:
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
+        with label_errors():
+            return super().fit(x, y, batch_size, sample_weight, shuffle=False, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Answer like `keras.Model.predict`.
+
+        Raises:
+            ConfigError: `x` is no list of rows, or has none.
+            DataError: a row has no value.
+        """
+        if isinstance(x, str | list | tuple | np.ndarray):
+            check_rows(x, None, None)
+        return super().predict(x, *args, **kwargs)
+
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        sample_weight: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Score like `keras.Model.evaluate`; datasets are those of `fit`."""
+        x = self._labelled(x)
+        if not isinstance(x, tf.data.Dataset | dict):
+            check_rows(x, y, sample_weight)
+            if y is None:
+                x = _dataset(x).batch(batch_size or 32)
+                batch_size = None
+        with label_errors():
+            return super().evaluate(
+                self._drawn(x), y, batch_size, sample_weight, **kwargs
+            )
+
+    def _labelled(self, data: Any) -> Any:
+        """Return a dataset of dicts that hold a label as one of texts and labels."""
+        roles, label = self.task.roles, "label"
+        spec = getattr(data, "element_spec", None)
+        if not isinstance(spec, dict) or not {*roles, label} <= set(spec):
+            return data
+        return data.map(lambda row: ({role: row[role] for role in roles}, row[label]))
+
+    def _drawn(self, data: Any, *, each_epoch: bool = False) -> Any:
+        """Return a dataset of texts without targets with those that the task draws.
+
+        They are drawn anew in each epoch, or the same each time.
+
+        Raises:
+            ConfigError: the task draws none.
+        """
+        if not isinstance(data, tf.data.Dataset):
+            return data
+        texts, targets, _ = keras.utils.unpack_x_y_sample_weight(data.element_spec)
+        is_batch = isinstance(texts, dict) and not set(self.task.roles) <= set(texts)
+        if is_batch or targets is not None:
+            return data
+
+        def draw(row: Any, number: Any) -> Any:
+            texts = keras.utils.unpack_x_y_sample_weight(row)[0]
+            count = tf.shape(tf.nest.flatten(texts)[0])[0]
+            draws = tf.random.stateless_uniform(
+                [count], [number, 0], maxval=tf.int64.max, dtype=tf.int64
+            )
+            return self.task.redrawn((texts, None), draws)
+
+        numbers = tf.data.Dataset.random(
+            _new_seed() if each_epoch else 0, rerandomize_each_iteration=each_epoch
+        )
+        drawn = tf.data.Dataset.zip((data, numbers)).map(draw)
+        if isinstance(drawn.element_spec[1], tf.TensorSpec):
+            return drawn
+        raise ConfigError(
+            f"`y` must be given for the task {self.task.name}; received None"
+        )
+
+    def _split(
+        self, data: tuple[Any, Any, Any], share: float, shuffle: bool
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Return texts, targets and weights for training, and the held-out ones."""
+        check_share("validation_split", share)
+        if isinstance(data[0], tf.data.Dataset):
+            raise ConfigError(
+                "`validation_split` needs lists or arrays: give `validation_data` for "
+                "a dataset"
+            )
+        check_rows(*data)
+        total = _rows_of(_leaves(data[0])[0])
+        count = total - math.floor(total * (1 - share))
+        held_out = list(range(total - count, total))
+        if shuffle:
+            strata = self._strata(data[1]) or [()] * total
+            held_out = stratified_holdout(
+                strata, count, seed=_new_seed(), groups=self._groups(data[0])
+            )
+            option = "`validation_split`"
+            if missing := uncovered_classes(strata, held_out, option=option):
+                say(f"the validation split of {len(held_out):,} rows has {missing}")
+        kept = sorted(set(range(total)) - set(held_out))
+        if not held_out or not kept:
+            raise ConfigError(
+                "`validation_split` must leave rows on both sides, and in training "
+                f"one of each class; received {share} of {total} rows"
+            )
+        held = [tuple(_take(part, rows) for part in data) for rows in (kept, held_out)]
+        return held[0], held[1]
+
+    def _groups(self, x: Any) -> list[Any] | None:
+        """Return the first text of each pair; `None` unless rows are pairs of texts."""
+        if self.task.roles[0] != "text" or not isinstance(x, tuple) or len(x) != 2:
+            return None
+        return np.asarray(x[0], dtype=object).tolist()
+
+    def _strata(self, y: Any) -> Strata:
+        """Return the classes or quantiles of each row; an empty list if unknown."""
+        labels: Any = np.asarray(y, dtype=object)
+        if isinstance(self.task, MultiLabel) and labels.ndim == 2:  # 0 or 1 for each
+            names = np.array(self.task.classes, object)
+            return [names[row.astype(bool)].tolist() for row in labels]
+        one = (str, bytes, int, float, np.number)
+        if labels.ndim != 1 or not all(isinstance(each, one) for each in labels):
+            return []
+        return self.task.strata(as_columns(label=labels), **self.task.settings())
+
+    @tf.autograph.experimental.do_not_convert  # has no Python control flow to convert
+    def preprocess_samples(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        preprocessor: Preprocessor | None = None,
+    ) -> Any:
+        """Turn batches of strings into batch dicts, in graph.
+
+        `preprocessor` overrides the model's, for another layout.
+        """
+        if isinstance(x, dict) and set(self.task.roles) <= set(x):
+            x = one_or_all(tuple(x[role] for role in self.task.roles))
+        # `train_on_batch` passes lists and arrays unchanged.
+        y = _as_tensor(y)
+        preprocessor = preprocessor or self.preprocessor
+        # Keras splits the rows of a batch among replicas; JAX compiles a model anew for
+        # each number of rows.
+        if replica_count(self) > 1 or keras.config.backend() == "jax":
+            preprocessor = preprocessor.replace(layout="padded")
+        if tf.executing_eagerly():
+            return self._examples(x, y, sample_weight, preprocessor)
+        settings = repr((self.task, preprocessor.settings()))
+        return self._traced(x, y, sample_weight, preprocessor, settings)
+
+    @tf.function(autograph=False)
+    def _traced(
+        self, x: Any, y: Any, weights: Any, preprocessor: Preprocessor, settings: str
+    ) -> Any:
+        """Call `_examples` in a graph that further calls of `fit` share.
+
+        Otherwise each call would trace the text handling again. `settings` are those of
+        task and preprocessor; other settings lead to another graph.
+        """
+        return self._examples(x, y, weights, preprocessor)
+
+    def _examples(
+        self, x: Any, y: Any, weights: Any, preprocessor: Preprocessor
+    ) -> Any:
+        if isinstance(x, dict):
+            if y is not None:
+                y = self.task.encode_targets(y)
+        elif y is None:
+            x = self.task.features(preprocessor, x)
+        else:
+            x, y, weights = self.task.examples(preprocessor, x, y, weights)
+        return keras.utils.pack_x_y_sample_weight(x, y, weights)
+
+    def infer(self, batch: Batch) -> Any:
+        """Return what the task's `answer` reads of a batch dict, in graph."""
+        return self.task.infer(self, batch)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "encoder": keras.saving.serialize_keras_object(self.backbone),
+            "task": keras.saving.serialize_keras_object(self.task),
+            "preprocessor": self.preprocessor.get_config(),
+            "seed": self.seed,
+            "name": self.name,
+            "frozen": frozen_paths(self),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        settings = dict(config)
+        for key in ("encoder", "task"):
+            settings[key] = keras.saving.deserialize_keras_object(
+                settings[key], custom_objects=custom_objects
+            )
+        settings["preprocessor"] = Preprocessor.from_config(settings["preprocessor"])
+        return with_frozen(cls, settings)
+
+
+def _new_seed() -> int:
+    """Return a seed derived from that of `keras.utils.set_random_seed`."""
+    return int(np.random.randint(2**31))
+
+
+def _dataset(*rows: Any) -> tf.data.Dataset:
+    """Return a dataset of texts, targets and weights; the last ones may be left out."""
+    return tf.data.Dataset.from_tensor_slices(keras.utils.pack_x_y_sample_weight(*rows))
+
+
+def _leaves(part: Any) -> list[Any]:
+    """Return the lists and arrays of texts, targets or weights."""
+    if isinstance(part, tuple):
+        return [leaf for each in part for leaf in _leaves(each)]
+    if isinstance(part, dict):
+        return [leaf for each in part.values() for leaf in _leaves(each)]
+    return [part]
+
+
+def _rows_of(leaf: Any) -> int:
+    return len(leaf) if isinstance(leaf, list) else leaf.shape[0]
+
+
+def check_rows(x: Any, y: Any, sample_weight: Any, *, of: str = "") -> None:
+    """Raise ConfigError unless texts, targets and weights have the same rows, and some.
+
+    A row without a value, or with a value of another type than the first, is a
+    DataError. `of` names what they are part of.
+    """
+    if y is None and sample_weight is not None:
+        raise ConfigError(f"`sample_weight`{of} must be None where `y` is None")
+    first = None
+    for name, part in (("x", x), ("y", y), ("sample_weight", sample_weight)):
+        for leaf in _leaves(part) if part is not None or name == "x" else ():
+            if not isinstance(leaf, list) and not getattr(leaf, "shape", ()):
+                raise ConfigError(
+                    f"`{name}`{of} must be a list, an array or a `tf.data.Dataset`; "
+                    f"{received(leaf)}"
+                )
+            rows = _rows_of(leaf)
+            first = rows if first is None else first
+            if not rows:
+                raise ConfigError(
+                    f"`{name}`{of} must have at least one row; received 0"
+                )
+            if rows != first:
+                raise ConfigError(
+                    f"`{name}`{of} must have the same number of rows as `x`; "
+                    f"received {rows} and {first}"
+                )
+            for row, cell in enumerate(() if tf.is_tensor(leaf) else leaf):
+                if is_missing(cell):
+                    raise DataError(
+                        f"`{name}`{of} must have a value in each row; row {row} has "
+                        f"{cell}"
+                    )
+                if name == "x" and isinstance(cell, str) != isinstance(leaf[0], str):
+                    raise DataError(
+                        f"`x`{of} must hold one type of values; row {row} has "
+                        f"{shown(cell)}, row 0 {shown(leaf[0])}"
+                    )
+
+
+def _take(part: Any, rows: list[int]) -> Any:
+    """Return some rows of texts, targets or weights."""
+    if isinstance(part, tuple):
+        return tuple(_take(each, rows) for each in part)
+    if isinstance(part, dict):
+        return {key: _take(each, rows) for key, each in part.items()}
+    if part is None:
+        return None
+    if isinstance(part, list):
+        return [part[row] for row in rows]
+    if isinstance(part, tf.Tensor | tf.RaggedTensor):
+        return tf.gather(part, rows)
+    return np.asarray(part)[rows]
+
+
+def _as_tensor(targets: Any) -> Any:
+    """Return a list or array of strings as a tensor, and others unchanged."""
+    kinds = (list, np.ndarray)
+    if isinstance(targets, kinds) and np.asarray(targets).dtype.kind in "USO":
+        return tf.convert_to_tensor(targets)
+    return targets
+
+
+def is_one_vector(outputs: Any) -> bool:
+    """Return whether a model's outputs are one vector per text, such as logits."""
+    if not keras.utils.is_keras_tensor(outputs):
+        return False
+    return len(outputs.shape) == 2 and outputs.shape[1] is not None

@@ -1,0 +1,264 @@
+"""Keras's `fit` and `evaluate` on strings: rows set aside, labels that are unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import ROWS, refused
+
+from bert_keras.models.task_model import TaskModel
+from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.classifier import label_errors
+from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.multiple_choice import MultipleChoice
+from bert_keras.tasks.next_sentence import NextSentence
+from bert_keras.tasks.regression import Regression
+
+TEXTS, LABELS = (list(column) for column in zip(*sorted(ROWS), strict=True))
+CLASSES = ("ham", "promo", "spam")
+
+
+def compiled(
+    make_model: Callable[..., Any], task: Any, *, run_eagerly: bool = True
+) -> TaskModel:
+    """Return a model that learns nothing; without a graph, unless that matters."""
+    model: TaskModel = make_model(task)
+    still = keras.optimizers.SGD(0.0)
+    model.compile(optimizer=still, loss=task.loss(), run_eagerly=run_eagerly)
+    return model
+
+
+@pytest.fixture(scope="module")
+def classifier(make_model: Callable[..., Any]) -> TaskModel:
+    """Return a classifier that learns nothing."""
+    return compiled(make_model, Classification(CLASSES))
+
+
+def parts(model: TaskModel, x: Any, y: Any, **options: Any) -> tuple[Any, Any]:
+    """Return the rows that `fit` trains on and those that it sets aside, sorted."""
+    seen: list[Any] = []
+
+    class Seen(Exception):
+        """What Keras was given."""
+
+    class Base:
+        def fit(self, *data: Any, validation_data: Any = None, **kwargs: Any) -> None:
+            seen.extend([data, validation_data])
+            raise Seen
+
+    keras.utils.set_random_seed(options.pop("seed", 0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(model).__mro__[1], "fit", Base.fit, raising=False)
+        with pytest.raises(Seen):
+            model.fit(x, y, **options)
+    (x, y, *_), held = seen
+    if isinstance(x, tf.data.Dataset):
+        kept = [row for row in x.unbatch().as_numpy_iterator()]
+    else:
+        kept = list(zip(x, y, strict=True))
+    aside = list(held.unbatch().as_numpy_iterator())
+    return kept, aside
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_held_out_rows_are_of_all_classes(classifier: TaskModel, seed: int) -> None:
+    order = np.argsort(LABELS, kind="stable")
+    texts, labels = np.array(TEXTS)[order], np.array(LABELS)[order]
+    kept, aside = parts(classifier, texts, labels, validation_split=0.5, seed=seed)
+    assert len(kept) == len(aside) == 6
+    # The last six rows are of two classes, and the first six of two others.
+    assert {label for _, label in aside} | {b"ham"} != {b"spam", b"ham"}
+    assert {label for _, label in kept} == {b"ham", b"promo", b"spam"}
+    assert sorted(x for x, _ in kept + aside) == sorted(t.encode() for t in TEXTS)
+    again = parts(classifier, texts, labels, validation_split=0.5, seed=seed)
+    assert again[1] == aside
+
+
+def test_a_class_of_one_row_is_trained_on(classifier: TaskModel) -> None:
+    labels = ["ham"] * 11 + ["spam"]
+    for seed in range(8):
+        kept, aside = parts(classifier, TEXTS, labels, validation_split=0.4, seed=seed)
+        assert b"spam" in {label for _, label in kept}
+        assert len(aside) == 5
+    numbers = parts(classifier, TEXTS, [0] * 11 + [2], validation_split=0.9)[0]
+    assert 2 in {label for _, label in numbers}
+
+
+def test_without_shuffling_the_last_rows_are_held_out(classifier: TaskModel) -> None:
+    _, aside = parts(classifier, TEXTS, LABELS, validation_split=0.25, shuffle=False)
+    assert [text.decode() for text, _ in aside] == TEXTS[9:]
+
+
+def test_other_forms_of_rows_are_split(make_model: Callable[..., Any]) -> None:
+    model = compiled(make_model, NextSentence())
+    pairs = (TEXTS, tf.constant(TEXTS[::-1]))
+    weights = np.arange(12.0)
+    options = {"validation_split": 0.25, "sample_weight": weights}
+    _, aside = parts(model, pairs, np.arange(12) % 2, **options)
+    for (text, other), label, weight in aside:
+        row = TEXTS.index(text.decode())
+        assert (TEXTS[11 - row].encode(), row % 2, row) == (other, label, weight)
+    # Numbers that are not classes may all be held out.
+    number = compiled(make_model, Regression())
+    assert len(parts(number, TEXTS, np.arange(12), validation_split=0.25)[1]) == 3
+
+
+def test_a_split_is_trained_and_scored(make_model: Callable[..., Any]) -> None:
+    model = compiled(make_model, MultiLabel(CLASSES))
+    labels = [f"{label},ham" for label in LABELS]
+    found = model.fit(TEXTS, labels, validation_split=0.25, verbose=0).history
+    assert set(found) >= {"loss", "val_loss"}
+
+
+@pytest.mark.parametrize("split", [1.5, -0.1, 1.0, 0.01])
+def test_an_invalid_split(classifier: TaskModel, split: float) -> None:
+    action = lambda: classifier.fit(TEXTS[:2], ["ham", "spam"], validation_split=split)  # noqa: E731
+    refused(action, "`validation_split`")
+
+
+def test_inputs_that_cannot_be_split(classifier: TaskModel) -> None:
+    data = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(4)
+    refused(lambda: classifier.fit(data, validation_split=0.5), "`validation_data`")
+    action = lambda: classifier.fit(TEXTS, LABELS[1:], validation_split=0.5)  # noqa: E731
+    refused(action, "`y`", "the same number of rows as `x`", "11 and 12")
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_columns_of_unequal_length(classifier: TaskModel, shuffle: bool) -> None:
+    texts, labels = TEXTS[:4], LABELS[:3]
+    few: Any = {"sample_weight": np.ones(3), "verbose": 0}
+    for name, action in (
+        ("`y`", lambda: classifier.fit(texts, labels, shuffle=shuffle)),
+        ("`sample_weight`", lambda: classifier.fit(texts, LABELS[:4], **few)),
+        ("`y`", lambda: classifier.evaluate(texts, labels)),
+    ):
+        refused(action, name, "the same number of rows as `x`", "3 and 4")
+    held = (texts, labels)
+    action = lambda: classifier.fit(TEXTS, LABELS, validation_data=held)  # noqa: E731
+    refused(action, "`y` of `validation_data`", "3 and 4")
+
+
+def test_texts_that_are_no_rows(classifier: TaskModel) -> None:
+    refused(lambda: classifier.fit("win a prize", "spam"), "`x`", "a list", "prize")
+    refused(lambda: classifier.fit([], []), "`x`", "at least one row", "0")
+    refused(lambda: classifier.fit((TEXTS, None), LABELS), "`x`", "a list", "None")
+    refused(lambda: classifier.fit(validation_split=0.5), "`x`", "a list", "None")
+    refused(classifier.evaluate, "`x`", "a list", "None")
+    refused(lambda: classifier.fit(iter(TEXTS), LABELS), "`x`", "a list", "iterator")
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan")])
+def test_rows_without_a_value(classifier: TaskModel, nothing: Any) -> None:
+    texts, part = ["win a prize", nothing], "a value in each row; row 1 has"
+    for x in (texts, np.array(texts, object)):
+        refused(lambda x=x: classifier.fit(x, LABELS[:2]), "`x`", part, str(nothing))
+        refused(lambda x=x: classifier.predict(x), "`x`", part, str(nothing))
+    refused(lambda: classifier.evaluate(TEXTS[:2], ["ham", nothing]), "`y`", part)
+    held = (texts, LABELS[:2])
+    action = lambda: classifier.fit(TEXTS, LABELS, validation_data=held)  # noqa: E731
+    refused(action, "`x` of `validation_data`", part)
+
+
+def test_rows_of_two_types(classifier: TaskModel) -> None:
+    texts, part = ["win a prize", 3], "row 1 has 3, row 0 'win a prize'"
+    refused(lambda: classifier.predict(texts), "`x` must hold one type", part)
+    refused(lambda: classifier.fit(texts, LABELS[:2]), "`x` must hold one type", part)
+    refused(lambda: classifier.predict("win a prize"), "`x` must be a list")
+
+
+def test_a_task_that_draws_no_targets_needs_y(classifier: TaskModel) -> None:
+    rows = tf.data.Dataset.from_tensor_slices(TEXTS).batch(4)
+    for x in (TEXTS, rows, rows.map(lambda text: {"text": text})):
+        for action in (classifier.fit, classifier.evaluate):
+            refused(lambda a=action, x=x: a(x), "`y`", "classification", "None")
+    for held in ((TEXTS,), rows):
+        action = lambda h=held: classifier.fit(TEXTS, LABELS, validation_data=h)  # noqa: E731
+        refused(action, "`y`", "classification")
+
+
+def test_held_out_rows_are_scored_in_batches(
+    make_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = compiled(make_model, Classification(CLASSES))
+    found: list[int] = []
+
+    def scored(data: Any) -> dict[str, Any]:
+        found.append(len(data[1]))
+        return {"loss": 0.0}
+
+    monkeypatch.setattr(model, "train_step", lambda data: {"loss": 0.0})
+    monkeypatch.setattr(model, "test_step", scored)
+    monkeypatch.setattr(model, "get_metrics_result", dict)
+    weighed = (TEXTS, LABELS, np.ones(len(TEXTS)))
+    for given, held, sizes in (
+        ({}, (TEXTS, LABELS), [5, 5, 2]),
+        ({"validation_batch_size": 4}, weighed, [4, 4, 4]),
+        ({"shuffle": False}, weighed, [5, 5, 2]),
+    ):
+        found.clear()
+        options = {"batch_size": 5, "verbose": 0, **given}
+        model.fit(TEXTS, LABELS, validation_data=held, **options)
+        assert found == sizes
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "rule"),
+    [
+        (Classification(CLASSES), ["eggs"] + LABELS[1:], "one of ham, promo"),
+        (Classification(CLASSES), ["é" * 5000] + LABELS[1:], "éé…'"),
+        (Classification(CLASSES), [3] * 12, "from 0 to 2"),
+        (Classification(CLASSES), [-1] * 12, "received '-1'"),
+        (MultiLabel(CLASSES), ["ham,eggs"] * 12, "received 'eggs'"),
+        (NextSentence(), ["maybe"] * 12, "received 'maybe'"),
+        (Regression(), ["1", "two"] * 6, "a number; received 'two'"),
+        (
+            MultipleChoice(),
+            ["0", "x"] * 6,
+            "a whole number from 0; received 'x'",
+        ),
+    ],
+)
+def test_an_unknown_label_is_one_line(task: Any, labels: Any, rule: str) -> None:
+    def in_graph() -> None:
+        data = tf.data.Dataset.from_tensor_slices(labels).batch(4)
+        with label_errors():
+            list(data.map(task.encode_targets))
+
+    for action in (in_graph, lambda: task.encode_targets(tf.constant(labels))):
+        line = refused(action, "`label` must be", rule)
+        assert len(line) < 200
+
+
+def test_known_labels_pass() -> None:
+    for task, labels, wanted in (
+        (Classification(CLASSES), ["spam", "ham"], [2, 0]),
+        (Classification(CLASSES), [2, 0], [2, 0]),
+        (Classification(CLASSES), [[0.5, 0.5, 0.0]], [[0.5, 0.5, 0.0]]),
+        (MultiLabel(CLASSES), ["spam , ham", ""], [[1, 0, 1], [0, 0, 0]]),
+        (Regression(), ["-1.5", " 2e1 ", ".5"], [-1.5, 20, 0.5]),
+        (MultipleChoice(), ["0", "12"], [0, 12]),
+    ):
+        assert task.encode_targets(tf.constant(labels)).numpy().tolist() == wanted
+
+
+def test_fit_and_evaluate_report_an_unknown_label(
+    make_model: Callable[..., Any],
+) -> None:
+    model = compiled(make_model, Classification(CLASSES), run_eagerly=False)
+    known = tf.data.Dataset.from_tensor_slices((TEXTS[:4], ["eggs"] * 4)).batch(4)
+    for action in (
+        lambda: model.fit(TEXTS, ["ham", "eggs"] * 6, verbose=0),
+        lambda: model.evaluate(known, verbose=0),
+    ):
+        line = refused(action, "`label` must be one of ham, promo, spam")
+        assert line.endswith("received 'eggs'")
+
+
+def test_other_errors_of_tensorflow_are_unchanged() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError), label_errors():
+        tf.reshape(tf.zeros([4]), [3])

@@ -1,0 +1,330 @@
+"""What a folder is: `Folder`, its notes and its errors, in every verb."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import refused, write_tsv
+from safetensors.numpy import load_file, save_file
+
+from bert_keras.cli.main import main
+from bert_keras.inference.embedder import embed
+from bert_keras.inference.predictor import Predictor, load
+from bert_keras.models.folder import Folder
+from bert_keras.models.loading import load_model, new_model
+from bert_keras.models.model_folder import save_model
+from bert_keras.models.task_model import TaskModel
+from bert_keras.runs import progress
+from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.generation import Translation
+from bert_keras.tasks.regression import Regression
+from bert_keras.tasks.tagging.task import TokenClassification
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.finetune import train
+
+TEXTS = ["see you at six", "win cash now"]
+PAIRS = [("see you at six", "lunch at home"), ("see you at six", "win cash")]
+SIGMOID = "torch.nn.modules.activation.Sigmoid"
+IDENTITY = "torch.nn.modules.linear.Identity"
+
+
+def foreign(folder: Path, *, without: tuple[str, ...] = (), **entries: Any) -> Path:
+    """Make a folder of ours one of transformers, with further entries of its config."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    for key in ("bert_keras", "sentence_transformers", *without):
+        config.pop(key, None)
+    path.write_text(json.dumps(config | entries))
+    return folder
+
+
+def add_weights(folder: Path, **arrays: np.ndarray) -> Path:
+    path = folder / "model.safetensors"
+    save_file(load_file(path) | arrays, path)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scorer(make_model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a head of one output."""
+    folder = tmp_path_factory.mktemp("scorer") / "model"
+    return save_model(make_model(Regression()), folder)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Callable[[Path], Path]:
+    def copy(folder: Path) -> Path:
+        for file in folder.rglob("*"):
+            target = tmp_path / "copy" / file.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if file.is_file():
+                target.write_bytes(file.read_bytes())
+        return tmp_path / "copy"
+
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("entries", "activation"),
+    [
+        ({"sentence_transformers": {"activation_fn": SIGMOID}}, "sigmoid"),
+        ({"sentence_transformers": {"activation_fn": IDENTITY}}, "linear"),
+        ({"sentence_transformers": {"version": "4.1.0"}}, "sigmoid"),
+        ({"sbert_ce_default_activation_function": IDENTITY}, "linear"),
+        (
+            {"problem_type": "single_label_classification"}
+            | {"sentence_transformers": {"activation_fn": SIGMOID}},
+            "sigmoid",
+        ),
+    ],
+)
+def test_a_cross_encoder_scores_pairs(
+    scorer: Path, copy: Any, entries: dict[str, Any], activation: str
+) -> None:
+    folder = foreign(copy(scorer), without=("problem_type",), **entries)
+    model = load_model(folder)
+    assert model.task == Regression(pairs=True, activation=activation)
+    save_model(model, folder)  # `CrossEncoder` opens what is written
+    config = json.loads((folder / "config.json").read_text())
+    wanted = SIGMOID if activation == "sigmoid" else IDENTITY
+    assert config["sentence_transformers"] == {"activation_fn": wanted}
+    assert load_model(folder).task == model.task
+
+
+def test_another_activation_is_refused(scorer: Path, copy: Any) -> None:
+    entry = {"activation_fn": "torch.nn.modules.activation.Softmax"}
+    folder = foreign(copy(scorer), sentence_transformers=entry)
+    refused(lambda: load(folder), str(folder), "Softmax")
+
+
+def test_a_folder_that_does_not_say_reads_texts_and_pairs(
+    spam_folder: Path, copy: Any, tmp_path: Path, capsys: Any
+) -> None:
+    folder = foreign(copy(spam_folder))
+    predictor = load(folder)
+    single, pairs = predictor.predict(TEXTS), predictor.predict(PAIRS)
+    assert single[0] != pairs[0] != pairs[1]
+    assert predictor.predict({"text": ["a"], "text_pair": ["b"]}) == predictor.predict(
+        [("a", "b")]
+    )
+    refused(lambda: predictor.predict([TEXTS[0], PAIRS[0]]), "pair of strings")
+    rows = [("text", "other", "label"), (*PAIRS[0], "ham"), (*PAIRS[1], "spam")]
+    file = str(write_tsv(tmp_path / "pairs.tsv", rows))
+    given = ["predict", str(folder), "--input", file, "--text-pair", "other"]
+    assert main(given) == 0
+    tabs = ["\t".join(pair) for pair in PAIRS]
+    assert main(["predict", str(folder), *tabs]) == 0
+    assert main(["predict", str(folder), *tabs, "--set", "pairs=true"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for start in (0, 2, 4):
+        for row, pair, wanted in zip(lines[start:], PAIRS, pairs, strict=False):
+            assert (row["text_a"], row["text_b"]) == pair
+            assert row["score"] == pytest.approx(wanted["score"], abs=1e-5)
+    assert len(lines) == 6
+    assert Folder.open(folder).facts()["pairs"] == "single texts or pairs"
+
+
+def test_a_second_text_is_never_dropped(
+    spam_folder: Path, tmp_path: Path, capsys: Any
+) -> None:
+    rows = [("text", "text_pair", "label"), (*PAIRS[0], "ham"), (*PAIRS[1], "spam")]
+    file = str(write_tsv(tmp_path / "pairs.tsv", rows))
+    for verb in (
+        ["predict", str(spam_folder), "--input"],
+        ["evaluate", str(spam_folder)],
+    ):
+        assert main([*verb, file]) == 2
+        assert "second text, `text_pair`" in capsys.readouterr().err
+    assert main(["predict", str(spam_folder), "\t".join(PAIRS[0])]) == 0
+    assert "a tab within a text is read as a space" in capsys.readouterr().err
+
+
+def test_a_new_head_tells_that_it_lacks_the_activation(scorer: Path, copy: Any) -> None:
+    folder = foreign(copy(scorer), sentence_transformers={"activation_fn": SIGMOID})
+    told: list[str] = []
+    new_model(Regression(pairs=True), folder, TrainConfig(), tell=told.append)
+    assert "--set activation=sigmoid" in "".join(told)
+    told.clear()
+    sigmoid = Regression(pairs=True, activation="sigmoid")
+    new_model(sigmoid, folder, TrainConfig(), tell=told.append)
+    assert "activation" not in "".join(told)
+
+
+def test_outputs_can_be_named(spam_folder: Path, copy: Any) -> None:
+    names = {str(number): f"LABEL_{number}" for number in range(3)}
+    folder = foreign(copy(spam_folder), id2label=names)
+    wanted = load(folder).predict(TEXTS)
+    model = TaskModel.from_pretrained(folder, classes=("a", "b", "c"))
+    found = Predictor(model).predict(TEXTS)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one["score"], other["score"], atol=1e-5)
+        assert set(one["probabilities"]) == {"a", "b", "c"}
+    task = load(folder).model.task.changed(classes="a,b,c")
+    assert task.classes == ("a", "b", "c")
+    refused(lambda: load(folder).model.task.changed(classes="a,b"), "3 outputs")
+
+
+def test_a_head_without_names_leaves_the_encoder(spam_folder: Path, copy: Any) -> None:
+    names = {"0": "LABEL_0", "1": "LABEL_1"}
+    folder = foreign(copy(spam_folder), id2label=names)
+    refused(lambda: load(folder), "id2label", "3", "2 names")
+    model = TaskModel.from_pretrained(folder, "embedding")
+    assert model.task == Embedding()
+    assert embed(folder, TEXTS).shape == (2, 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("pre_classifier.weight", (16, 16)),
+        ("lstm.weight_ih_l0", (32, 16)),
+        ("bert.encoder.layer.0.attention.self.query.lora_A.default.weight", (2, 16)),
+    ],
+)
+def test_a_layer_that_changes_answers_is_an_error(
+    spam_folder: Path, copy: Any, name: str, shape: tuple[int, ...]
+) -> None:
+    folder = add_weights(copy(spam_folder), **{name: np.ones(shape, "float32")})
+    refused(lambda: load(folder), str(folder), name)
+    refused(lambda: TaskModel.from_pretrained(folder), str(folder), name)
+
+
+@pytest.fixture
+def noted(make_model: Any, tmp_path: Path) -> Path:
+    """Return the folder of a tagger with a CRF, which is not used."""
+    task = TokenClassification(("O", "B-name", "I-name"))
+    folder = save_model(make_model(task), tmp_path / "noted")
+    return add_weights(folder, **{"crf.transitions": np.ones((3, 3), "float32")})
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *("predict", "info", "train"),
+        *(
+            pytest.param(verb, marks=pytest.mark.thorough)
+            for verb in ("evaluate", "export", "features", "search", "explain")
+        ),
+    ],
+)
+def test_each_verb_tells_the_notes(
+    noted: Path, tmp_path: Path, capsys: Any, monkeypatch: Any, verb: str
+) -> None:
+    monkeypatch.setattr(progress, "_said", set())
+    words = tmp_path / "words.conll"
+    words.write_text("see O\nBob B-name\n\nlunch O\nwith O\nBob B-name\n\n" * 4)
+    texts = write_tsv(tmp_path / "texts.tsv", [("text",), *((t,) for t in TEXTS)])
+    out, model = str(tmp_path / "out"), str(noted)
+    given = {
+        "predict": [model, "see Bob"],
+        "evaluate": [model, str(words)],
+        "export": [model, out],
+        "features": [model, str(texts), "--output", f"{out}.npz"],
+        "search": [model, str(texts), "cash"],
+        "info": [model],
+        "explain": [model, "see Bob", "--output", f"{out}.html", "--method"]
+        + ["gradient-input"],
+        "train": ["token-classification", "--encoder", model, "--train", str(words)]
+        + ["--output", out, "--epochs", "1"],
+    }
+    assert main([verb, *given[verb]]) == 0
+    told = capsys.readouterr()
+    note = "the CRF is not used (crf.transitions)"
+    assert (told.out if verb == "info" else told.err).count(note) == 1
+    if verb == "predict":
+        assert main([verb, *given[verb]]) == 0  # once in a process
+        assert note not in capsys.readouterr().err
+
+
+def embedding_folder(make_model: Any, folder: Path, **settings: Any) -> Path:
+    return save_model(make_model(Embedding(**settings)), folder)
+
+
+DENSE = ({"units": 6, "activation": "tanh", "use_bias": True},)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"pooling": "cls+weightedmean", "dense": DENSE},
+        *(
+            pytest.param(settings, marks=pytest.mark.thorough)
+            for settings in (
+                {"pooling": "cls", "normalize": False},
+                {"pooling": "lasttoken", "prompts": {"query": "see ", "passage": "a "}},
+            )
+        ),
+    ],
+)
+def test_an_embedding_is_trained_as_its_encoder_says(
+    make_model: Any, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    folder = embedding_folder(make_model, tmp_path / "encoder", **settings)
+    foreign(folder)
+    opened = load_model(folder)
+    assert opened.task == Embedding(**settings)
+    before = embed(folder, TEXTS)
+    assert before.shape == (2, 6 if "dense" in settings else 16)
+    result = train(
+        "embedding",
+        encoder=folder,
+        train={"text": TEXTS * 4, "text_pair": TEXTS[::-1] * 4},
+        dev={"text": TEXTS, "text_pair": TEXTS[::-1]},
+        output=tmp_path / "trained",
+        config=TrainConfig(epochs=1, batch_size=4, learning_rate=1e-9),
+    )
+    assert load_model(result.folder).task == opened.task
+    np.testing.assert_allclose(embed(result.folder, TEXTS), before, atol=1e-4)
+    assert load_model(foreign(result.folder)).task == opened.task
+
+
+def test_a_new_head_needs_the_encoder_alone(make_model: Any, tmp_path: Path) -> None:
+    folder = embedding_folder(make_model, tmp_path / "encoder")
+    steps = json.loads((folder / "modules.json").read_text())
+    steps.append({"idx": 3, "name": "3", "path": "3_LSTM", "type": "models.LSTM"})
+    (folder / "modules.json").write_text(json.dumps(steps))
+    foreign(folder)
+    refused(lambda: embed(folder, TEXTS), "modules.json", "LSTM")
+    model = TaskModel.from_pretrained(folder, "classification", classes=("a", "b"))
+    assert model.task == Classification(("a", "b"))
+    assert "error" in Folder.open(folder).sentence
+
+
+def test_prompts_are_put_before_texts(make_model: Any, tmp_path: Path) -> None:
+    prompts = {"query": "see ", "passage": "win "}
+    folder = embedding_folder(make_model, tmp_path / "model", prompts=prompts)
+    wanted = embed(folder, ["see cash", "win cash", "cash"])
+    for row, prompt in enumerate(("query", "document", None)):
+        found = embed(folder, ["cash"], prompt=prompt)
+        np.testing.assert_allclose(found[0], wanted[row], atol=1e-5)
+    refused(lambda: embed(folder, ["cash"], prompt="clustering"), "clustering")
+    task = Embedding(prompts=prompts, default_prompt="query")
+    default = save_model(make_model(task), tmp_path / "default")
+    np.testing.assert_allclose(embed(default, ["cash"])[0], wanted[0], atol=1e-5)
+
+
+def test_settings_of_generation_are_used_or_told(
+    make_model: Any, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(progress, "_said", set())
+    folder = save_model(make_model(Translation()), tmp_path / "model")
+    given = {"num_beams": 1, "max_length": 9, "no_repeat_ngram_size": 2}
+    given |= {"early_stopping": True, "min_length": 0, "repetition_penalty": 1.5}
+    foreign(folder, num_beams=7, early_stopping=True)
+    assert load_model(folder, task="translation").task.beams == 7
+    (folder / "generation_config.json").write_text(json.dumps(given))
+    task = load_model(folder, task="translation").task
+    assert (task.beams, task.max_target_length, task.no_repeat_ngram) == (1, 8, 2)
+    told = capsys.readouterr().err
+    assert told.count("early_stopping is not used; received True") == 1
+    assert told.count("repetition_penalty is not used; received 1.5") == 1
+    assert "min_length" not in told
+    edited = {**given, "num_beams": 100}
+    (folder / "generation_config.json").write_text(json.dumps(edited))
+    refused(lambda: load_model(folder, task="translation"), "beams", "100")

@@ -6,10 +6,12 @@ import argparse
 import ast
 import configparser
 import doctest
+import functools
 import importlib
 import pkgutil
 import re
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +62,19 @@ def commands(text: str) -> list[str]:
     return [*lines, *(" ".join(span.split()) for span in spans)]
 
 
-def wrong_options(text: str) -> list[str]:
-    """Return each option that its verb, or any verb if none is named, lacks."""
+@functools.cache
+def options_of_verbs() -> dict[str, set[str]]:
     verbs = next(
         a for a in parser()._actions if isinstance(a, argparse._SubParsersAction)
     )
-    options = {
+    return {
         verb: set(given._option_string_actions) for verb, given in verbs.choices.items()
     }
+
+
+def wrong_options(text: str) -> list[str]:
+    """Return each option that its verb, or any verb if none is named, lacks."""
+    options = options_of_verbs()
     known = {option for found in options.values() for option in found}
     wrong = []
     for command in commands(text):
@@ -84,36 +91,43 @@ def wrong_options(text: str) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_each_link_leads_somewhere(page: Path) -> None:
-    text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    wrong = []
-    for link in re.findall(r"\]\(([^)\s]+)\)", text):
-        if re.match(r"[a-z]+:", link):
-            continue
-        place, _, anchor = link.partition("#")
-        target = (page.parent / place) if place else page
-        if not target.exists() or (anchor and anchor not in headings(target)):
-            wrong.append(link)
-    assert not wrong
+def found_on(pages: list[Path], find: Callable[[Path, str], list[str]]) -> list[str]:
+    """Return what is wrong on any of the pages, each with its page."""
+    texts = ((page, page.read_text(encoding="utf-8")) for page in pages)
+    return [f"{name_of(page)}: {w}" for page, text in texts for w in find(page, text)]
 
 
-@pytest.mark.parametrize("page", LASTING, ids=name_of)
-def test_each_path_and_name_exists(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    paths = re.findall(rf"(?<![\w/.])(?:{FOLDERS})/[\w./-]*[\w/]", text)
-    wrong = [path for path in paths if not (ROOT / path).exists()]
-    for name in set(re.findall(r"(?<![\w/.-])bert_keras(?:\.[A-Za-z]\w*)+", text)):
-        try:
-            pkgutil.resolve_name(name)
-        except (ImportError, AttributeError):
-            wrong.append(name)
-    assert not wrong
+def test_each_link_leads_somewhere() -> None:
+    def wrong(page: Path, text: str) -> list[str]:
+        found = []
+        for link in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", text)):
+            if re.match(r"[a-z]+:", link):
+                continue
+            place, _, anchor = link.partition("#")
+            target = (page.parent / place) if place else page
+            if not target.exists() or (anchor and anchor not in headings(target)):
+                found.append(link)
+        return found
+
+    assert found_on(PAGES, wrong) == []
 
 
-@pytest.mark.parametrize("page", OURS, ids=name_of)
-def test_each_option_is_known(page: Path) -> None:
-    assert not wrong_options(page.read_text(encoding="utf-8"))
+def test_each_path_and_name_exists() -> None:
+    def wrong(page: Path, text: str) -> list[str]:
+        paths = re.findall(rf"(?<![\w/.])(?:{FOLDERS})/[\w./-]*[\w/]", text)
+        found = [path for path in paths if not (ROOT / path).exists()]
+        for name in set(re.findall(r"(?<![\w/.-])bert_keras(?:\.[A-Za-z]\w*)+", text)):
+            try:
+                pkgutil.resolve_name(name)
+            except (ImportError, AttributeError):
+                found.append(name)
+        return found
+
+    assert found_on(LASTING, wrong) == []
+
+
+def test_each_option_is_known() -> None:
+    assert found_on(OURS, lambda page, text: wrong_options(text)) == []
 
 
 def test_extras_are_those_of_the_package() -> None:
@@ -177,17 +191,18 @@ def test_the_start_is_the_tour_of_the_readme() -> None:
     assert tours[0] == tours[1] != []
 
 
-@pytest.mark.parametrize("page", LASTING, ids=name_of)
-def test_python_on_a_page_parses_and_its_names_are_public(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    for code in [block for kind, block in FENCE.findall(text) if kind == "python"]:
-        for node in ast.walk(ast.parse(code)):
-            if isinstance(node, ast.ImportFrom) and node.module == "bert_keras":
-                assert {alias.name for alias in node.names} <= set(bert_keras.__all__)
-            is_ours = isinstance(node, ast.Attribute) and (
-                isinstance(node.value, ast.Name) and node.value.id == "bert_keras"
-            )
-            assert not is_ours or node.attr in bert_keras.__all__  # type: ignore[attr-defined]
+def test_python_on_a_page_parses_and_its_names_are_public() -> None:
+    def wrong(page: Path, text: str) -> list[str]:
+        used: set[str] = set()
+        for code in [block for kind, block in FENCE.findall(text) if kind == "python"]:
+            for node in ast.walk(ast.parse(code, name_of(page))):
+                if isinstance(node, ast.ImportFrom) and node.module == "bert_keras":
+                    used |= {alias.name for alias in node.names}
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                    used |= {node.attr} if node.value.id == "bert_keras" else set()
+        return sorted(used - set(bert_keras.__all__))
+
+    assert found_on(LASTING, wrong) == []
 
 
 @pytest.mark.slow

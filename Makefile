@@ -5,7 +5,7 @@ PEERS := .venv-peers
 BEAM := .venv-beam
 GARDEN := .venv-garden
 DOCS := .venv-docs
-# In file order; otherwise files with few, long tests would run last, one after the other.
+# In the order of tests/conftest.py; xdist's own starts with the files of many, short tests.
 PARALLEL := --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 # TORCH_INDEX=https://download.pytorch.org/whl/cpu selects the small CPU build of torch.
 TORCH_INDEX ?=

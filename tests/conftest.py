@@ -53,6 +53,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     random.seed(item.nodeid)
 
 
+# Files that take longest start first: otherwise one of them would run alone at the end.
+LONGEST = (
+    *("tasks/test_task_contract", "training/test_finetune", "tasks/test_task_model"),
+    *("cli/test_main", "pretraining/test_pretrain", "tasks/test_question_answering"),
+    *("inference/test_folder", "tasks/test_generation", "training/test_loop"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the files that take longest; the rest keeps its order."""
+    first = {f"{ROOT}/tests/{name}.py": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: first.get(str(item.path), len(first)))
+
+
 def pytest_collection_finish() -> None:
     """Leave all that is imported out of garbage collections.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import re
 import sys
 import textwrap
@@ -56,12 +57,23 @@ PROJECTIONS = ("pca", "tsne", "umap")
 # number of tokens, `weightedmean` weights them by their position.
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 COMBINATIONS = ("sum", "concat", "weighted")
+STEMMERS = ("porter", "none")
 # 0 is the embedding layer, L the last block. Negative numbers count from the end.
 NAMED_LAYERS: dict[str, tuple[int, ...]] = {
     "embeddings": (0,),
     "last": (-1,),
     "second-to-last": (-2,),
     "last-four": (-4, -3, -2, -1),
+}
+# The hidden layers that `RecurrentHead` reads, as in table 7 of the BERT paper, and how
+# many blocks the encoder must have for them.
+FEATURES = {
+    "embeddings": 0,
+    "second_to_last": 1,
+    "last": 1,
+    "weighted_sum_last_four": 4,
+    "concat_last_four": 4,
+    "weighted_sum_all": 1,
 }
 # The grids of a search; `paper` is the grid of the paper's appendix A.3.
 GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
@@ -75,6 +87,7 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
 SERVER_IMAGE = "tensorflow/serving:2.20.0"
 SERVER_STORAGE = "pvc://models"
 
+REQUIRED = dataclasses.MISSING  # as a default: there is none
 INT32 = 2**31 - 1  # the largest; steps and lengths are counted in int32
 LARGEST = 2**63 - 1  # of an int64, the dtype of counts and seeds
 
@@ -86,14 +99,21 @@ class Option:
     Args:
         default: the value if none is given.
         help: what it does, in one sentence without the full stop.
-        unit: what a number counts, such as `tokens`; for a path, what it refers to.
+        unit: what a number counts, such as `tokens`; for a path, what it refers to; for
+            a list of strings, `file`: the command line takes a file with one a line.
         words: the allowed values of an option that takes one of several words.
         least, most: the smallest and the largest number allowed; whole numbers are at
             most `INT32` by default.
         above, below: exclusive limits of a number.
-        pattern: regular expression of an option with its own notation, which `form`
-            describes; a whole number is read as its digits.
-        unset: description of the value that replaces `None`.
+        pattern: regular expression of an option with its own notation; a whole number
+            is read as its digits.
+        form: description of the allowed values, for a `pattern` or for values that the
+            config itself checks.
+        unset: description of the value that replaces the default.
+        free: whether a task's setting may change after training: no weight and no label
+            depends on it.
+        later: whether earlier versions do not know it: it is not written into a model
+            folder at its default.
         name, kind, may_be_none, is_list: set by `options_of` from the field; `kind` is
             `int`, `float`, `str` or `bool`; for a list, the type of its items.
     """
@@ -109,6 +129,8 @@ class Option:
     pattern: str = ""
     form: str = ""
     unset: str = ""
+    free: bool = False
+    later: bool = False
     name: str = ""
     kind: type = str
     may_be_none: bool = False
@@ -118,6 +140,12 @@ class Option:
         """Return the field of a dataclass that has this option, with changes."""
         declared = dataclasses.replace(self, **changes)
         metadata = {"option": declared}
+        if declared.default is REQUIRED:
+            return dataclasses.field(metadata=metadata)
+        if isinstance(declared.default, dict):
+            return dataclasses.field(
+                default_factory=declared.default.copy, metadata=metadata
+            )
         return dataclasses.field(default=declared.default, metadata=metadata)
 
     def rule(self, value: Any = None) -> str:
@@ -131,7 +159,7 @@ class Option:
             return "true or false"
         if self.words:
             return f"one of {', '.join(self.words)}"
-        if self.pattern:
+        if self.form:
             return self.form
         if self.kind is str:
             return "a string that is not empty"
@@ -159,13 +187,15 @@ class Option:
 
     def accepts(self, value: Any) -> bool:
         """Return whether a single value other than `None` is allowed."""
+        if self._is_checked_elsewhere:
+            return True
         if self.kind is bool or isinstance(value, bool):
             return self.kind is bool and isinstance(value, bool)
         if self.pattern:
             is_text = isinstance(value, str | int)
             return is_text and re.fullmatch(self.pattern, str(value)) is not None
         if self.kind is str:
-            is_text = isinstance(value, str) and bool(value)
+            is_text = isinstance(value, str) and (value != "" or self.default == "")
             return is_text and (not self.words or value in self.words)
         if self.kind is int:
             least = -LARGEST - 1 if self.least is None else self.least
@@ -183,7 +213,7 @@ class Option:
 
     def check(self, value: Any) -> None:
         """Raise ConfigError unless a value is allowed."""
-        if value is None and self.may_be_none:
+        if value is None and self.may_be_none or self._is_checked_elsewhere:
             return
         if not self.is_list:
             if not self.accepts(value):
@@ -195,6 +225,10 @@ class Option:
             for item in value:
                 dataclasses.replace(self, is_list=False, may_be_none=False).check(item)
 
+    @property
+    def _is_checked_elsewhere(self) -> bool:
+        return bool(self.form) and not self.pattern
+
 
 def option(default: Any, help: str, **rules: Any) -> Any:
     """Return the field for an option that only one config has, see `Option`."""
@@ -202,15 +236,26 @@ def option(default: Any, help: str, **rules: Any) -> Any:
 
 
 def options_of(config: type) -> Mapping[str, Option]:
-    """Return the options of a config by name, with the types of its fields."""
+    """Return the options of a config by name, with the types of its fields.
+
+    In the order of the constructor's arguments; a field without a declaration is left
+    out.
+    """
     return _resolved(config)  # type checkers do not see that a class is hashable
 
 
 @functools.cache
 def _resolved(config: type) -> Mapping[str, Option]:
-    hints = typing.get_type_hints(config)
+    every = sorted(dataclasses.fields(config), key=lambda field: bool(field.kw_only))
+    fields = [field for field in every if "option" in field.metadata]
+    names = {field.name for field in fields}
+    hints: dict[str, Any] = {}
+    for base in reversed(config.__mro__):
+        # The types of other classes, such as those of a task's methods, need not exist.
+        if not names.isdisjoint(inspect.get_annotations(base)):
+            hints |= typing.get_type_hints(base)
     found = {}
-    for field in dataclasses.fields(config):
+    for field in fields:
         kinds = [hints[field.name]]
         if isinstance(kinds[0], types.UnionType):
             kinds = list(typing.get_args(kinds[0]))
@@ -235,25 +280,23 @@ def check_options(config: Any) -> None:
 def with_options_documented(config: type[_Config]) -> type[_Config]:
     """Add the options of a config to its docstring; a class decorator."""
     if config.__doc__:  # `python -OO` has none
-        said, raises, rest = config.__doc__.partition("    Raises:")
-        texts = {}
-        for name, declared in options_of(config).items():
-            sentences = [declared.help]
-            if declared.words:
-                sentences.append(declared.rule())
-            sentences.append(default_of(declared, none="`None`: "))
-            texts[name] = "; ".join(sentences)
-        lines = [said.rstrip(), "", *argument_lines(texts), "", f"{raises}{rest}"]
+        start_of_rest = r"(?m)^(?=    (?:Raises|Example):)"
+        summary, *rest = re.split(start_of_rest, config.__doc__, maxsplit=1)
+        lines = [summary.rstrip(), "", *_argument_lines(config), "", *rest]
         config.__doc__ = "\n".join(lines)
     return config
 
 
-def argument_lines(texts: Mapping[str, str]) -> list[str]:
-    """Return the `Args` of a class's docstring, from a text for each argument."""
+def _argument_lines(config: type) -> list[str]:
+    """Return the `Args` of a config's docstring, from its options."""
     lines = ["    Args:"]
-    for name, text in texts.items():
+    for name, declared in options_of(config).items():
+        sentences = [declared.help]
+        if declared.words or declared._is_checked_elsewhere:
+            sentences.append(declared.rule())
+        sentences.append(default_of(declared, none="`None`: "))
         lines += textwrap.wrap(
-            f"{name}: {text}.",
+            f"{name}: {'; '.join(sentences)}.",
             width=88,
             initial_indent=" " * 8,
             subsequent_indent=" " * 12,
@@ -271,12 +314,21 @@ def default_of(declared: Option, *, none: str) -> str:
     """
     if declared.default is None:
         return f"{none}{declared.unset}"
+    if declared.unset:
+        return f"default: {declared.unset}"
     if declared.kind is bool:
         return f"default: {'yes' if declared.default else 'no'}"
     return f"default: {declared.default}"
 
 
 # Options that several configs share.
+ADD_TOKENS = Option(
+    None,
+    "words that the tokenizer gets as added tokens; their embeddings start as the mean "
+    "of the embeddings of their pieces",
+    unit="file",
+    unset="none",
+)
 ACCUMULATION = Option(
     1,
     "gradient accumulation: number of parts of a batch that are computed one after the "

@@ -63,7 +63,10 @@ def given_texts(
         except NoRowsError as error:
             say(f"{error}: nothing to answer")
             return
-        task.refuse_unread(rows)
+        from bert_keras.tasks.protocols import Refusing
+
+        if isinstance(task, Refusing):
+            task.refuse_unread(rows)
         parts = task.texts(rows)
         items = zip(*parts, strict=True) if len(parts) > 1 else parts[0]
         names = rows["id"] if "id" in rows else names
@@ -83,7 +86,9 @@ class BlankTexts:
 
     def __init__(self, task: Task, on_empty: str, place: str) -> None:
         self._place = place
-        self._roles, self._may_be_empty = task.roles, task.empty_roles
+        from bert_keras.tasks.base import roles_with
+
+        self._roles, self._may_be_empty = task.roles, roles_with(task.columns, "empty")
         self._on_empty = on_empty
         self._seen = self._count = 0
 

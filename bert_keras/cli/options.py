@@ -68,10 +68,36 @@ def config_of(options: argparse.Namespace, config: type[_Config]) -> _Config:
         ConfigError: a value is not allowed.
     """
     given = vars(options)
-    names = [name for name in options_of(config) if name in given]
-    values = [given[name] for name in names]
-    plain = [tuple(v) if isinstance(v, list) else v for v in values]
-    return config(**dict(zip(names, plain, strict=True)))
+    values: dict[str, Any] = {}
+    for name, declared in options_of(config).items():
+        if name in given:
+            value = given[name]
+            if is_file(declared):
+                value = lines_of_file(value)
+            values[name] = tuple(value) if isinstance(value, list) else value
+    return config(**values)
+
+
+def is_file(declared: Option) -> bool:
+    """Return whether an option is a list that is read from a file."""
+    return declared.is_list and declared.unit == "file"
+
+
+def lines_of_file(path: str) -> list[str]:
+    """Return the lines of a text file without the white space around them.
+
+    Empty lines are skipped.
+
+    Raises:
+        DataError: the file cannot be read, or holds nothing.
+    """
+    from bert_keras.errors import NoRowsError
+    from bert_keras.files.streams import lines_of
+
+    found = [line.strip() for _, line in lines_of(path)]
+    if not any(found):
+        raise NoRowsError("is empty", path=path)
+    return [line for line in found if line]
 
 
 def add_option(parser: _Container, declared: Option, **changes: Any) -> None:
@@ -130,7 +156,7 @@ def _add(parser: _Container, declared: Option, *, default: Any, checked: bool) -
         metavar = f"{{{','.join(declared.words)}}}" if declared.words else None
         given["metavar"] = metavar or declared.unit.upper() or "N"
         given["type"] = functools.partial(_value, declared, checked)
-        given["nargs"] = "+" if declared.is_list else None
+        given["nargs"] = "+" if declared.is_list and not is_file(declared) else None
     action = parser.add_argument(flag_of(declared), **given)
     if declared.words:
         offer(action, declared.words)
@@ -150,6 +176,8 @@ def flag_of(declared: Option) -> str:
 def help_line(declared: Option) -> str:
     """Return the help of an option with its default; `%` is escaped for argparse."""
     sentences = [switched(declared)]
+    if is_file(declared):
+        sentences.append("one a line")
     if declared.kind is not bool and (declared.default is not None or declared.unset):
         is_number = declared.kind is not str and not declared.is_list
         none = "default: auto, which is " if is_number else "default: "

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 
-from bert_keras.cli.options import flag_of, markdown_table, switched
+from bert_keras.cli.options import flag_of, is_file, markdown_table, switched
 from bert_keras.cli.parser import VERBS, parsers
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
 from bert_keras.serving.config import ServeConfig
@@ -22,6 +22,8 @@ def options_table(config: type) -> str:
         value = words or declared.rule()
         if declared.kind is bool:
             value = "a switch"
+        elif is_file(declared):
+            value = "a file with one a line"
         elif declared.kind is str and not words:
             value = "a path" if declared.unit == "dir" else value
         elif declared.is_list:

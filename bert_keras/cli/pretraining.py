@@ -15,6 +15,7 @@ from bert_keras.cli.options import (
     add_path,
     add_word,
     config_of,
+    lines_of_file,
     path,
 )
 from bert_keras.config import PRESETS, BertConfig
@@ -42,17 +43,36 @@ _COUNTED = (
 
 def add_vocab(parser: argparse.ArgumentParser) -> None:
     _add_corpus(parser)
-    add_path(parser, "output", "DIR", "folder for vocab.txt", required=True)
+    add_path(
+        parser,
+        "output",
+        "DIR",
+        "folder for vocab.txt; with --extend, for the encoder",
+        required=True,
+    )
+    add_path(
+        parser,
+        "extend",
+        "ENCODER",
+        "extend the vocabulary of this encoder by the words of the corpus that it "
+        "splits into the most pieces, and write the encoder with their embeddings",
+    )
     add_count(
-        parser, "size", 30_522, "number of tokens in the vocabulary", unit="tokens"
+        parser,
+        "size",
+        None,
+        "number of tokens in the vocabulary",
+        unit="tokens",
+        unset="30522; with --extend, 1,000 more than the encoder has",
     )
     parser.add_argument("--cased", action="store_true", help="keep case and accents")
     add_count(
         parser,
         "min_count",
         None,
-        "minimum count, in the corpus, of a character or of a pair of pieces",
-        unset="2, or 1 per ten million characters",
+        "minimum count, in the corpus, of a character or of a pair of pieces; with "
+        "--extend, of a new word",
+        unset="2, or 1 per ten million characters; with --extend, 5",
     )
     parser.add_argument(
         "--reserved",
@@ -79,9 +99,16 @@ def add_vocab(parser: argparse.ArgumentParser) -> None:
 
 def run_vocab(options: argparse.Namespace) -> None:
     load_tensorflow()
-    from bert_keras.corpus.vocabulary_learning import learn_vocabulary, write_vocabulary
+    from bert_keras.corpus.vocabulary_learning import (
+        VOCABULARY_SIZE,
+        learn_vocabulary,
+        write_vocabulary,
+    )
     from bert_keras.files.atomic import check_output_place
 
+    if options.extend is not None:
+        _extend(options)
+        return
     documents, to_sentences, report = _corpus(options)
     place = os.path.join(options.output, "vocab.txt")
     check_output_place("output", place, {"corpus": options.corpus})
@@ -90,7 +117,7 @@ def run_vocab(options: argparse.Namespace) -> None:
         reported,
         to_sentences=to_sentences,
         folder=options.output,
-        size=options.size,
+        size=options.size or VOCABULARY_SIZE,
         lowercase=not options.cased,
         min_count=options.min_count,
         reserved=options.reserved,
@@ -104,6 +131,42 @@ def run_vocab(options: argparse.Namespace) -> None:
     print(options.output)
 
 
+def _extend(options: argparse.Namespace) -> None:
+    """Write an encoder with the words of a corpus in its vocabulary."""
+    from bert_keras.corpus.domain_words import MIN_COUNT, learn_words
+    from bert_keras.files.atomic import check_output_place, check_replaceable
+    from bert_keras.models.convert import extend
+    from bert_keras.models.folder import Folder
+
+    for name, given in (
+        ("cased", options.cased),
+        ("reserved", options.reserved),
+        ("learner", options.learner != LEARNERS[0]),
+    ):
+        if given:
+            raise ConfigError(
+                f"`--{name}` is for a new vocabulary; received it with --extend"
+            )
+    check_output_place("output", options.output, {"extend": options.extend})
+    check_replaceable(options.output)
+    folder = Folder.open(options.extend)
+    documents, to_sentences, report = _corpus(options)
+    words = learn_words(
+        every_few_seconds(documents, lambda: report.lines()[0]),
+        folder.tokenizer,
+        to_sentences=to_sentences,
+        size=options.size,
+        min_count=options.min_count or MIN_COUNT,
+        max_words=options.max_words,
+        say=say,
+    )
+    for line in report.lines():
+        say(line)
+    for note in extend(options.extend, words, options.output):
+        say(note)
+    print(options.output)
+
+
 def add_pretraining_data(parser: argparse.ArgumentParser) -> None:
     _add_corpus(parser)
     add_path(
@@ -112,6 +175,13 @@ def add_pretraining_data(parser: argparse.ArgumentParser) -> None:
         "DIR",
         "folder with vocab.txt, from `bert-keras vocab` or from any BERT",
         required=True,
+    )
+    add_path(
+        parser,
+        "add_tokens",
+        "FILE",
+        "words that the tokenizer gets as added tokens, one a line; `pretrain` needs "
+        "the same",
     )
     add_path(
         parser,
@@ -137,12 +207,16 @@ def run_pretraining_data(options: argparse.Namespace) -> None:
     from bert_keras.files.atomic import check_output_place
     from bert_keras.pretraining.data import write_pretraining_data
     from bert_keras.report.terminal import score_table
+    from bert_keras.text.new_tokens import with_new_tokens
     from bert_keras.text.tokenizer import WordPieceTokenizer
 
     check_output_place("output", options.output, {"vocab": options.vocab})
     tokenizer = WordPieceTokenizer.from_folder(options.vocab)
     for note in tokenizer.notes:
         say(note)
+    if options.add_tokens is not None:
+        tokens = lines_of_file(options.add_tokens)
+        tokenizer = with_new_tokens(tokenizer, tokens, tell=say)
     if options.beam is not None:
         manifest, report = _on_beam(options, tokenizer, config)
     else:

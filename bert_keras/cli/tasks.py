@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Iterable
 
 from bert_keras.cli.options import markdown_table, offer
+from bert_keras.settings import REQUIRED, Option, options_of
 from bert_keras.tasks import TASKS, check_task_name
-from bert_keras.tasks.catalog import Setting
 
 _WIDTH = 80
 
@@ -48,7 +48,7 @@ def task_help(name: str) -> str:
     parts = [
         _filled(f"{name}: {entry.summary}"),
         f"{_filled(f'data: {entry.data}')}; such as {entry.file}:\n{rows}",
-        _settings(name, entry.settings),
+        _settings(name, options_of(entry.settings).values()),
         _filled(f"scores: {entry.scores}"),
         _filled(f"answers: {entry.answers}"),
         f"example:\n{example_of(name)}",
@@ -69,8 +69,8 @@ def settings_table(name: str) -> str:
     return markdown_table(
         ("setting", "values", "default", "can change later", "meaning"),
         (
-            (f"`{s.name}`", s.values, s.default, "yes" if s.free else "", s.help)
-            for s in TASKS[name].settings
+            (f"`{s.name}`", values_of(s), _default(s), "yes" if s.free else "", s.help)
+            for s in options_of(TASKS[name].settings).values()
         ),
     )
 
@@ -83,21 +83,35 @@ def _own_task_help(name: str) -> str:
 
     load_tensorflow()
     task = find_task(name)
+    declared = options_of(task)
     settings = []
     for field in dataclasses.fields(task):  # type: ignore[arg-type]
-        is_given = field.default is not dataclasses.MISSING
-        default = repr(field.default) if is_given else "from the data"
-        free = field.name in task.free_settings
-        settings.append(Setting(field.name, str(field.type), default, "", free=free))
+        default = "" if field.default is REQUIRED else repr(field.default)
+        form = str(field.type)
+        plain = Option(field.default, form=form, unset=default, name=field.name)
+        settings.append(declared.get(field.name, plain))
     return _settings(name, settings)
 
 
-def _settings(name: str, settings: Iterable[Setting]) -> str:
+def values_of(declared: Option) -> str:
+    """Return the allowed values of a setting as text."""
+    return ", ".join(declared.words) or declared.rule()
+
+
+def _default(declared: Option) -> str:
+    if declared.unset or declared.default is REQUIRED:
+        return declared.unset or "from the data"
+    is_switch = isinstance(declared.default, bool)
+    return str(declared.default).lower() if is_switch else str(declared.default)
+
+
+def _settings(name: str, settings: Iterable[Option]) -> str:
     """Return the settings of a task; a star marks those that can change later."""
     lines = [f"settings of {name} (--set NAME=VALUE; *: can change after training):"]
     for each in settings:
         star = "*" if each.free else ""
-        lines.append(f"  {each.name}{star}: {each.values}; default: {each.default}")
+        told = f"{values_of(each)}; default: {_default(each)}"
+        lines.append(f"  {each.name}{star}: {told}")
         lines += textwrap.wrap(
             each.help, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6
         )

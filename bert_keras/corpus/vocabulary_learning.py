@@ -34,6 +34,7 @@ from bert_keras.text.normalization import WordSplitter
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.tokenizer_files import SPECIAL_TOKENS, check_tokens
 
+VOCABULARY_SIZE = 30_522
 _CHARACTERS_A_COUNT = 10_000_000
 _LEAST_COUNT = 2
 # A folder with one of these holds a model, which depends on its vocabulary.
@@ -46,7 +47,7 @@ def learn_vocabulary(
     *,
     to_sentences: Callable[[Any], Iterable[str]] | None = None,
     folder: str | os.PathLike[str] | None = None,
-    size: int = 30_522,
+    size: int = VOCABULARY_SIZE,
     lowercase: bool = True,
     strip_accents: bool | None = None,
     tokenize_chinese_chars: bool = True,

@@ -1,6 +1,6 @@
 """Explain why a model answers as it does: words, attention, a map of texts.
 
-Read `words`, `items`, `targets`, `attribution`, `graphs`, `explainer`, `explanation`,
+Read `words`, `targets`, `items`, `attribution`, `graphs`, `explainer`, `explanation`,
 in that order; `attention` and `embedding_map` stand alone. The templates of the pages
 are in `report`.
 """

@@ -22,7 +22,7 @@ from bert_keras.inference.embedder import Source, embed
 from bert_keras.inference.predictor import Predictor, load
 from bert_keras.report.page import write_file
 from bert_keras.settings import PROJECTIONS, check_choice
-from bert_keras.tasks.classifier import SingleLabel
+from bert_keras.tasks.protocols import Deciding
 
 _LETTERS = 300  # of a text that is shown
 _LEAST = {"pca": 2, "tsne": 2, "umap": 4}  # texts that a projection needs
@@ -145,10 +145,10 @@ def _predicted(model: Source, texts: list[str], batch_size: int) -> list[str]:
     except BertKerasError:
         return []  # an encoder; if it is broken, `embed` raises the error
     task = predictor.model.task
-    if not isinstance(task, SingleLabel) or len(task.roles) > 1:
+    if not isinstance(task, Deciding) or len(task.roles) > 1:
         return []
     answers = predictor.predict(texts, batch_size=batch_size)
-    return [str(answer["label"]) for answer in answers]
+    return [str(answer["label"]) for answer in answers if "label" in answer]
 
 
 def principal_components(

@@ -1,6 +1,7 @@
 """The words that led to an answer: `explain`.
 
-`targets` defines the value that is explained, `attribution` the methods.
+A task says in `explained` which numbers are explained, from those of `targets`;
+`attribution` has the methods.
 """
 
 from __future__ import annotations
@@ -18,11 +19,10 @@ from bert_keras.explanations import attribution
 from bert_keras.explanations.attribution import METHODS, Result
 from bert_keras.explanations.explanation import Explanation, Explanations
 from bert_keras.explanations.graphs import graphs_of
-from bert_keras.explanations.items import Item, Target
-from bert_keras.explanations.targets import targets_of
+from bert_keras.explanations.items import Item, targets_of
+from bert_keras.explanations.targets import Target
 from bert_keras.inference.predictor import Predictor, load, parts_of
 from bert_keras.models.task_model import TaskModel
-from bert_keras.scoring.embeddings import cosines
 from bert_keras.settings import (
     ATTRIBUTIONS,
     BASELINES,
@@ -30,7 +30,7 @@ from bert_keras.settings import (
     check_whole_number,
 )
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.protocols import ExplainedInPairs
 from bert_keras.text.truncation import Truncation
 
 _MOST_TOKENS = 4096  # computed at once: gradients keep every layer's activations
@@ -129,22 +129,9 @@ def predictor_of(
     return predictor, predictor.model
 
 
-class PairedTexts(Embedding):
-    """Embeds pairs of texts, whose similarity is explained."""
-
-    roles = ("text", "text_pair")
-
-
 def reading_task(task: Task) -> Task:
-    """Return the task that reads what is explained: pairs for embeddings."""
-    if not isinstance(task, Embedding):
-        return task
-    if task.prompt():
-        raise ConfigError(
-            "`default_prompt` must be empty to explain the words of texts; received "
-            f"{task.default_prompt}: --set default_prompt= leaves it out"
-        )
-    return PairedTexts(**task.settings())
+    """Return the task that reads what is explained, such as pairs for embeddings."""
+    return task.paired() if isinstance(task, ExplainedInPairs) else task
 
 
 def items_of(predictor: Predictor, texts: Any) -> list[tuple[Any, ...]]:
@@ -164,22 +151,19 @@ def answers_of(
     *,
     truncation: Truncation | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the answer to each item; for pairs of embedded texts their similarity.
+    """Return the answer to each item, or to each pair of texts.
 
     `truncation` is as in `Predictor.predict`.
     """
     settings: dict[str, Any] = {"batch_size": batch_size, "truncation": truncation}
     if not items:
         return []
-    if not isinstance(predictor.model.task, Embedding):
+    task = predictor.model.task
+    if not isinstance(task, ExplainedInPairs):
         given = [item[0] if len(item) == 1 else item for item in items]
         return predictor.predict(given, **settings)
     flat = [text for item in items for text in item]
-    vectors = np.array(
-        [row["embedding"] for row in predictor.predict(flat, **settings)]
-    ).reshape(len(items), 2, -1)
-    found = cosines(vectors[:, 0], vectors[:, 1])
-    return [{"similarity": float(cosine)} for cosine in found]
+    return task.pair_answers(predictor.predict(flat, **settings))
 
 
 def _printable(part: Any) -> Any:
@@ -225,7 +209,7 @@ class Explainer:
         Raises:
             ConfigError: the task has no such answer.
         """
-        targets = targets_of(self._model.task, item)
+        targets = targets_of(item)
         count = len(item.words.words)
         results = [self._method(self.path(target, count)) for target in targets]
         gaps = [np.nan if each.gap is None else each.gap for each in results]

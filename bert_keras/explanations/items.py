@@ -1,63 +1,27 @@
-"""What is explained: `Item`, its `Rows` in the model's input, and `Target`."""
+"""What is explained: `Item`, a text with its answer; a task makes targets of it."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.errors import ConfigError, first_of, received
-from bert_keras.explanations.words import WordList, words_in_row
-from bert_keras.models.task_model import TaskModel
+from bert_keras.explanations import targets
+from bert_keras.explanations.targets import LOG_ODDS, Rows, Target
+from bert_keras.explanations.words import NO_WORD, WordList, words_in_row
+from bert_keras.models.task_model import TaskModel, is_one_vector
+from bert_keras.tasks.protocols import Explainable, forms_of
 from bert_keras.text.preprocessor import as_tensors
-
-LOG_ODDS = "log-odds"
-
-
-class Rows(NamedTuple):
-    """The input of the model for an item.
-
-    Attributes:
-        batch: inputs of the model by name, int32 [R, …].
-        words: int32 [R, T], the word of each token, -1 for none; for choices [C, T].
-    """
-
-    batch: dict[str, Any]
-    words: np.ndarray
-
-    def take(self, rows: Sequence[int]) -> Rows:
-        """Return some of the rows."""
-        batch = {key: tf.gather(value, rows) for key, value in self.batch.items()}
-        return Rows(batch, self.words[list(rows)])
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """A number computed from the model's outputs, which is explained.
-
-    Args:
-        name: name of the answer, such as a class.
-        rows: the input of the model.
-        number: takes outputs [k, R, …] of k copies of the rows, and `given`; returns
-            float [k].
-        given: further tensors for `number`.
-        against: name of the answer that it is compared with; empty: all others.
-        unit: unit of the number.
-    """
-
-    name: str
-    rows: Rows
-    number: Callable[..., Any]
-    given: Mapping[str, Any]
-    against: str = ""
-    unit: str = LOG_ODDS
 
 
 class Item:
     """A text, or the texts of several roles, with its answer.
+
+    A task's `explained` gets it: it adds the words of the texts, lays them out as
+    `Rows` of the model, and returns targets, made by `log_odds`, `answer_odds`,
+    `weighted_sum`, `one_output` or `cosine`.
 
     Args:
         model: the model.
@@ -66,8 +30,16 @@ class Item:
         target, against: names chosen by the user, or `None`.
 
     Attributes:
-        words: the words of the texts, added by `targets_of`.
+        words: the words of the texts, as far as they are added.
+        no_word: the word of a token that belongs to none.
     """
+
+    no_word = NO_WORD
+    # Targets, and the words of a row, see there.
+    log_odds = staticmethod(targets.log_odds)
+    weighted_sum = staticmethod(targets.weighted_sum)
+    cosine = staticmethod(targets.cosine)
+    words_in_row = staticmethod(words_in_row)
 
     def __init__(
         self,
@@ -106,10 +78,76 @@ class Item:
     def joined(self) -> Rows:
         """Return the row of a text or of a pair."""
         features = self.features()
-        roles = next(f for f in self.model.task.forms if len(f) == len(self.parts))
+        roles = next(f for f in forms_of(self.model.task) if len(f) == len(self.parts))
         parts = zip(roles, self.parts, strict=True)
         pieces = [self.words.add(role, text) for role, text in parts]
-        return self.rows(features, joined_words(features, [pieces]))
+        return self.joined_rows(features, [pieces])
+
+    def joined_rows(
+        self, features: Mapping[str, Any], pieces: Sequence[Sequence[np.ndarray]]
+    ) -> Rows:
+        """Return rows `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
+
+        Args:
+            features: the batch dict, padded.
+            pieces: the words of the pieces of the one or two texts of each row, as
+                returned by `words.add`.
+        """
+        return self.rows(features, joined_words(features, pieces))
+
+    def answer_odds(
+        self,
+        rows: Rows,
+        names: Sequence[str],
+        best: int,
+        *,
+        kind: str = "",
+        size: int | None = None,
+        **given: Any,
+    ) -> Target:
+        """Return the log-odds of one of several answers.
+
+        Args:
+            rows: the input of the model.
+            names: names of the answers.
+            best: the answer that is explained if the user names none.
+            kind: prefix of the names.
+            size: number of logits, if larger than the number of names.
+            **given: further arguments of `log_odds`.
+        """
+        index, against = self.choose(names, best)
+        return self.log_odds(
+            f"{kind}{names[index]}",
+            rows,
+            size=size or len(names),
+            wanted=[index],
+            others=None if against is None else [against],
+            against="" if against is None else f"{kind}{names[against]}",
+            **given,
+        )
+
+    def one_output(
+        self,
+        rows: Rows,
+        names: Sequence[str],
+        index: int,
+        against: int | None = None,
+        *,
+        temperature: float = 1.0,
+        unit: str = LOG_ODDS,
+    ) -> Target:
+        """Return one of a text's outputs, or its difference from another one."""
+        weights = np.zeros(len(names), "float32")
+        weights[index] = 1
+        if against is not None:
+            weights[against] = -1
+        return self.weighted_sum(
+            names[index],
+            rows,
+            weights / temperature,
+            against="" if against is None else names[against],
+            unit=unit,
+        )
 
     def choose(self, names: Sequence[str], best: int) -> tuple[int, int | None]:
         """Return the numbers of the answers `target` and `against`.
@@ -168,3 +206,29 @@ def joined_words(
             parts.append((first + 2, texts[1][:second]))
         found.append(words_in_row(len(real), *parts))
     return np.stack(found)
+
+
+def targets_of(item: Item) -> list[Target]:
+    """Return the numbers to explain for an item.
+
+    For a task that does not say them, with one vector of outputs per text and the
+    default `features`, it is the largest output.
+
+    Raises:
+        ConfigError: the task has nothing to explain, or no answer `target` or
+            `against`.
+    """
+    task = item.model.task
+    if isinstance(task, Explainable):
+        return task.explained(item)
+    if not (task.answers_ids and is_one_vector(item.model.output)):
+        raise ConfigError(
+            f"the task {task.name} has no target to explain: define its method "
+            "`explained`, see `bert_keras.tasks.protocols.Explainable`"
+        )
+    rows = item.joined()
+    outputs = item.outputs(rows)[0]
+    numbers = [str(number) for number in range(len(outputs))]
+    index, against = item.choose(numbers, int(outputs.argmax()))
+    names = [f"output {number}" for number in numbers]
+    return [item.one_output(rows, names, index, against, unit="value")]

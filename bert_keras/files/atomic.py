@@ -185,6 +185,7 @@ def _held(path: Path) -> Iterator[None]:
 
 
 CONFIG = "config.json"  # required for a folder to be a model
+NEW_TOKENS = "new_tokens.txt"  # the words that `vocab --extend` has added
 # The files of a model folder; a folder with any other file is never replaced.
 _OF_A_LAYER = (CONFIG, "model.safetensors")
 FILES = frozenset(
@@ -199,6 +200,7 @@ FILES = frozenset(
         "tokenizer.json",  # where vocab.txt cannot hold the tokenizer
         "tokenizer_config.json",
         "vocab.txt",
+        NEW_TOKENS,
         "target_vocab.txt",  # of a decoder, where it has its own
         # For sentence-transformers.
         "1_Pooling/config.json",

@@ -9,12 +9,31 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from bert_keras.errors import ConfigError
-from bert_keras.settings import INT32, check_boolean, check_number, check_whole_number
+from bert_keras.settings import (
+    Option,
+    check_options,
+    option,
+    with_options_documented,
+)
 
 MOST_BEAMS = 64
+NO_REPEAT_NGRAM = Option(
+    0,
+    "no n-gram of this length is written twice; 0 allows all",
+    least=0,
+    most=64,
+    free=True,
+)
+LENGTH_RATIO = Option(
+    2.0,
+    "longest answer in tokens relative to the source, plus 10",
+    least=0,
+    most=1000,
+    free=True,
+)
 
 
+@with_options_documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decoding:
     """The settings of decoding.
@@ -30,34 +49,53 @@ class Decoding:
         128
     """
 
-    beams: int = 4  # hypotheses of each source; 1 is greedy search
-    length_penalty: float = 1.0  # power of the length that divides log-probabilities
-    no_repeat_ngram: int = 0  # no n-gram of this length is written twice; 0 allows all
-    max_target_length: int = 128  # tokens, `[SEP]` included
-    length_ratio: float = 2.0  # longest text in tokens relative to the source, plus 10
-    sample: bool = False  # whether tokens are drawn rather than searched for
-    temperature: float = 1.0  # divides the logits before drawing
-    sample_top_k: int = 0  # draws from this many of the likeliest tokens; 0: from all
-    sample_top_p: float = 1.0  # draws from the likeliest, with this total probability
-    seed: int = 0
+    beams: int = option(
+        4,
+        "hypotheses of beam search; 1 is greedy search; with sample, the number of "
+        "samples",
+        least=1,
+        most=MOST_BEAMS,
+        free=True,
+    )
+    length_penalty: float = option(
+        1.0,
+        "exponent of the length by which log-probabilities are divided; above 0 "
+        "prefers long texts",
+        least=-10,
+        most=10,
+        free=True,
+    )
+    no_repeat_ngram: int = NO_REPEAT_NGRAM.field()
+    max_target_length: int = option(
+        128,
+        "longest text in tokens, [SEP] included, in training and in answers",
+        least=1,
+        free=True,
+    )
+    length_ratio: float = LENGTH_RATIO.field()
+    sample: bool = option(
+        False, "draws tokens at random instead of searching", free=True
+    )
+    temperature: float = option(
+        1.0, "divides the logits before drawing", above=0, most=100, free=True
+    )
+    sample_top_k: int = option(
+        0,
+        "draws from this many of the most probable tokens; 0: from all",
+        least=0,
+        free=True,
+    )
+    sample_top_p: float = option(
+        1.0,
+        "draws from the most probable tokens with this total probability",
+        above=0,
+        most=1,
+        free=True,
+    )
+    seed: int = option(0, "seed of the draws", least=0, free=True)
 
     def __post_init__(self) -> None:
-        for name, least, most in (
-            ("beams", 1, MOST_BEAMS),
-            ("no_repeat_ngram", 0, 64),
-            ("max_target_length", 1, INT32),
-            ("sample_top_k", 0, INT32),
-            ("seed", 0, INT32),
-        ):
-            check_whole_number(name, getattr(self, name), least=least, most=most)
-        check_number("length_penalty", self.length_penalty, least=-10, most=10)
-        check_number("length_ratio", self.length_ratio, least=0, most=1000)
-        check_boolean("sample", self.sample)
-        for name, highest in (("temperature", 100.0), ("sample_top_p", 1.0)):
-            value = getattr(self, name)
-            check_number(name, value, least=0, most=highest)
-            if not value:
-                raise ConfigError(f"`{name}` must be above 0; received {value!r}")
+        check_options(self)
 
 
 # Keys of transformers' `GenerationConfig`, and ours.

@@ -36,6 +36,7 @@ from bert_keras.models.model_file import (
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.task_model import TaskModel
 from bert_keras.settings import check_choice, check_number
+from bert_keras.tasks.protocols import recipe_of
 from bert_keras.text.tokenizer_files import TOKENIZER_JSON, write_tokenizer_json
 
 _MOST_CALIBRATED = 300  # texts; NNCF's own default
@@ -183,7 +184,7 @@ def _describe(model: TaskModel, folder: Path, kind: str, precision: str) -> None
         "tokenizer": TOKENIZER_JSON,
         "inputs": [_spec(name, each) for name, each in inputs_of(model).items()],
         "outputs": [_spec(name, each) for name, each in outputs_of(model).items()],
-        "answer": model.task.recipe(),
+        "answer": recipe_of(model.task),
     }
     write_description(model, folder, others)
 

@@ -36,6 +36,7 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import forms_of, lengths_of
 from bert_keras.text.preprocessor import as_tensors, one_or_all
 from bert_keras.text.truncation import Truncation
 
@@ -135,7 +136,7 @@ class Predictor:
         self._padded = padded = model.preprocessor.replace(layout="padded")
 
         def lengths(*texts: Any) -> tuple[tf.Tensor, tf.Tensor]:
-            read, lost = model.task.lengths(padded, one_or_all(texts))
+            read, lost = lengths_of(model.task, padded, one_or_all(texts))
             return read, tf.cast(lost, tf.int32)
 
         # Traced at their first call.
@@ -376,7 +377,7 @@ def parts_of(task: Task, texts: Any) -> tuple[list[Any], ...]:
         DataError: a text is missing or not a string.
     """
     signatures = task.signatures().values()
-    forms = [*task.forms, *([spec.name for spec in each] for each in signatures)]
+    forms = [*forms_of(task), *([spec.name for spec in each] for each in signatures)]
     return task.parts(as_items(texts, forms))
 
 

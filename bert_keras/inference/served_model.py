@@ -36,6 +36,7 @@ from bert_keras.models.folder import check_same_task, named_task
 from bert_keras.models.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import Writing, respond
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -136,15 +137,15 @@ class ServedModel:
 
     def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return the inputs of the task's `score` for texts, in graph."""
-        if self._task.scores_answers:
+        if isinstance(self._task, Writing):
             return self.answer(texts)
         if not self._task.answers_ids:
-            return self._task.respond(texts, preprocessor, self, scored=True)
+            return respond(self._task, texts, preprocessor, self, scored=True)
         task = copy.copy(self._task)
         # The graph has already answered; a frozen dataclass can only be set this way.
         object.__setattr__(task, "answer", lambda outputs, batch: outputs.answers)
         try:
-            return task.respond(texts, preprocessor, self, scored=True)
+            return respond(task, texts, preprocessor, self, scored=True)
         except (AttributeError, TypeError, ValueError, KeyError, IndexError):
             raise BertKerasError(
                 f"{self._folder}: the scores of {task.name} need outputs of the "

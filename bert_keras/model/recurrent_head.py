@@ -14,6 +14,7 @@ from keras import ops
 
 from bert_keras.errors import ConfigError
 from bert_keras.model.layers import Configured, moved
+from bert_keras.settings import FEATURES as FEATURES
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -180,17 +181,6 @@ def _shifted(values: Any, later: bool) -> Any:
     nothing = ops.zeros_like(values[:1])
     parts = (nothing, values[:-1]) if later else (values[1:], nothing)
     return ops.concatenate(parts, axis=0)
-
-
-# The choices of table 7, and the number of blocks that each needs.
-FEATURES = {
-    "embeddings": 0,
-    "second_to_last": 1,
-    "last": 1,
-    "weighted_sum_last_four": 4,
-    "concat_last_four": 4,
-    "weighted_sum_all": 1,
-}
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_keras.tasks.protocols import respond
 from bert_keras.text.preprocessor import Preprocessor
 
 
@@ -22,8 +23,8 @@ class Answering:
 
         `preprocessor` overrides the model's, for another layout.
         """
-        return self.task.respond(texts, preprocessor or self.preprocessor, self.infer)
+        return respond(self.task, texts, preprocessor or self.preprocessor, self.infer)
 
     def measure(self: Any, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return the input of the task's `score` for texts, in graph."""
-        return self.task.respond(texts, preprocessor, self.infer, scored=True)
+        return respond(self.task, texts, preprocessor, self.infer, scored=True)

@@ -37,7 +37,13 @@ from bert_keras.checkpoints.sentence_files import (
     write_sentence_files,
 )
 from bert_keras.errors import CheckpointError, ConfigError
-from bert_keras.files.atomic import CONFIG, FILES, check_output_place, replaced_folder
+from bert_keras.files.atomic import (
+    CONFIG,
+    FILES,
+    NEW_TOKENS,
+    check_output_place,
+    replaced_folder,
+)
 from bert_keras.files.json_file import read_json
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models import tf_hub
@@ -45,8 +51,10 @@ from bert_keras.models.folder import Folder
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_card import Source, write_readme
 from bert_keras.models.model_folder import config_of
+from bert_keras.models.new_tokens import widened
 from bert_keras.models.task_model import TaskModel
 from bert_keras.settings import check_choice
+from bert_keras.text.new_tokens import with_words
 
 # Keys of a config.json, other than sizes, that our readers use.
 _KEPT = (
@@ -127,7 +135,60 @@ def convert(
     """
     check_choice("to", to, FORMATS)
     check_output_place("target", target, {"source": source})
-    opened = Folder.open(source)
+    return _write_opened(Folder.open(source), target, to=to, card=card, source=source)
+
+
+def extend(
+    encoder: str | os.PathLike[str],
+    words: Sequence[str],
+    target: str | os.PathLike[str],
+    *,
+    card: bool = True,
+) -> list[str]:
+    """Write an encoder, and its heads, with words as further entries of its vocabulary.
+
+    Their embeddings start as the mean of the embeddings of their pieces. The file
+    `new_tokens.txt` of the folder lists them, one a line.
+
+    Args:
+        encoder: what `read_checkpoint` reads.
+        words: as `corpus.domain_words.learn_words` returns them: in the case of the
+            vocabulary, and none of them in it.
+        target, card: as in `convert`.
+
+    Returns:
+        Notes, as `convert` does.
+
+    Raises:
+        CheckpointError: as in `convert`.
+        ConfigError: a word is in the vocabulary, or the encoder has a decoder.
+    """
+    check_output_place("target", target, {"encoder": encoder})
+    opened = Folder.open(encoder)
+    opened = widened(opened, with_words(opened.tokenizer, words))
+    return _write_opened(
+        opened,
+        target,
+        to="huggingface",
+        card=card,
+        source=encoder,
+        words=words,
+    )
+
+
+def _write_opened(
+    opened: Folder,
+    target: str | os.PathLike[str],
+    *,
+    to: str,
+    card: bool,
+    source: str | os.PathLike[str],
+    words: Sequence[str] = (),
+) -> list[str]:
+    """Write an opened folder as one of the format `to`, see `convert`.
+
+    `words` are those that it was extended by, see `extend`.
+    """
     opened.check_config()
     checkpoint = opened.checkpoint
     if checkpoint.unrecognized:
@@ -169,8 +230,11 @@ def convert(
             notes += form.write(*given) or ()
             tokenizer.save(folder, max_length=config.get("max_position_embeddings"))
         notes += _convert_pooling(opened, folder if to == "huggingface" else None)
+        if words:
+            lines = "".join(f"{word}\n" for word in words)
+            (folder / NEW_TOKENS).write_text(lines, encoding="utf-8")
         if to == "huggingface":
-            found = Source(os.fspath(source), checkpoint.origin)
+            found = Source(os.fspath(source), checkpoint.origin, len(words))
             with as_checkpoint_error(place, ConfigError):
                 is_kept = write_readme(target, folder, card=card, source=found)
             if is_kept:

@@ -19,6 +19,7 @@ import tensorflow as tf
 from bert_keras.distribution.replicas import replica_count
 from bert_keras.models.backend import Answering
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import infer
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class FrozenModel(Answering):
     def infer(self, batch: dict[str, Any]) -> Any:
         """Return what the task's `answer` reads of a batch dict, in graph."""
         with _Constants(self._values, self._constants):
-            return self.task.infer(self._model, batch)
+            return infer(self.task, self._model, batch)
 
     def is_current(self) -> bool:
         """Return whether the constants equal the model's current weights."""

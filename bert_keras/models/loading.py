@@ -27,12 +27,14 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import head_names
 from bert_keras.model.layers import undrawn
 from bert_keras.models.folder import Folder, check_max_length
+from bert_keras.models.new_tokens import with_tokens
 from bert_keras.models.pretrained_model import check_tied, max_length_of, on_encoder
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import say
 from bert_keras.settings import LAYOUT
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import Inheriting, start
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -137,8 +139,9 @@ def new_model(
     """
     keras.utils.set_random_seed(config.seed)
     folder = Folder.open(encoder)
-    checkpoint = folder.weights_for(task)
     folder.tell(tell, facts=True)
+    folder = with_tokens(folder, config.add_tokens, tell=tell)
+    checkpoint = folder.weights_for(task)
     applied = pair_scores(folder.config)
     if applied not in (None, getattr(task, "activation", applied)):
         tell(
@@ -162,7 +165,7 @@ def new_model(
             seed=config.seed,
             dtype=config.precision,
         )
-        notes = task.start(model, checkpoint)
+        notes = start(task, model, checkpoint)
         for line in notes or ():
             tell(line)
     loaded = {
@@ -182,6 +185,6 @@ def inherited_settings(
 ) -> dict[str, Any]:
     """Return the settings that a task by name takes from the folder of its encoder."""
     kind = named_or_given(task)
-    if not isinstance(kind, type) or kind.inherited.__func__ is Task.inherited.__func__:  # type: ignore[attr-defined]
+    if not (isinstance(kind, type) and isinstance(kind, Inheriting)):
         return {}
     return kind.inherited(Folder.open(encoder).held(kind))

@@ -101,10 +101,12 @@ class Source(NamedTuple):
     Attributes:
         name: path or hub name, as the user gave it.
         origin: its format, see `Checkpoint`.
+        new_tokens: number of tokens that it was extended by.
     """
 
     name: str
     origin: str
+    new_tokens: int = 0
 
 
 def write_readme(
@@ -165,6 +167,7 @@ def model_card(
         "name": name,
         "encoder": encoder,
         "source": source,
+        "new_tokens": f"{source.new_tokens:,}" if source and source.new_tokens else "",
         "source_format": source and _FORMATS.get(source.origin, source.origin),
     }
     facts["scores"] = rows = _score_rows(report, facts["task"])

@@ -25,6 +25,7 @@ from bert_keras.model.lora import plain_weights
 from bert_keras.models.model_card import write_readme
 from bert_keras.tasks import name_of
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import WritingFiles
 
 if TYPE_CHECKING:
     from bert_keras.models.task_model import TaskModel
@@ -71,7 +72,8 @@ def write_model(
     write_huggingface(folder, rest, config_of(model))
     preprocessor.tokenizer.save(folder, max_length=preprocessor.max_length)
     hidden_size = model.backbone.config.hidden_size
-    task.write_files(folder, hidden_size=hidden_size, preprocessor=preprocessor)
+    if isinstance(task, WritingFiles):
+        task.write_files(folder, hidden_size=hidden_size, preprocessor=preprocessor)
     if dense:
         write_dense(folder, dense)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bert_keras.checkpoints import Checkpoint, assign, has_pooler
@@ -15,10 +15,12 @@ from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import head_names
 from bert_keras.models.folder import Folder, check_max_length
+from bert_keras.models.new_tokens import with_tokens
 from bert_keras.runs.progress import say
 from bert_keras.settings import LAYOUT, PRECISIONS, check_choice
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import start
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ def pretrained_model(
     *,
     settings: Mapping[str, Any],
     preprocessing: Mapping[str, Any],
+    add_tokens: Sequence[str] | None = None,
     **encoder: Any,
 ) -> _Model:
     """Implement `TaskModel.from_pretrained`.
@@ -43,6 +46,7 @@ def pretrained_model(
         path, task: as there.
         settings: the task's settings.
         preprocessing: the user's settings of the preprocessor.
+        add_tokens: as in `with_tokens`.
         **encoder: arguments of `BertEncoder`; the seed is also the head's.
     """
 
@@ -53,15 +57,16 @@ def pretrained_model(
     folder = Folder.open(path)
     held = _held(folder, task)
     found = _settled(task, held, settings)
-    checkpoint = folder.weights_for(found)
     is_held = held is not None and _same_head(held, found)
     folder.tell(facts=True)
+    folder = with_tokens(folder, add_tokens, tell=tell)
+    checkpoint = folder.weights_for(found)
     given = folder.preprocessing if is_held else {}
     given = {"layout": LAYOUT.default, **given, **preprocessing}
     given["max_length"] = max_length_of(found, checkpoint, given.get("max_length"))
     preprocessor = Preprocessor(folder.tokenizer, **given)
     model = on_encoder(kind, checkpoint, found, preprocessor, tell, **encoder)
-    notes = None if is_held else found.start(model, checkpoint)
+    notes = None if is_held else start(found, model, checkpoint)
     for line in notes or ():
         tell(line)
     for name in head_names(model, model.backbone):

@@ -37,9 +37,16 @@ from bert_keras.models.backend import Answering
 from bert_keras.models.keras_hub_task import Task as KerasHubTask
 from bert_keras.runs.progress import say
 from bert_keras.settings import check_share, check_type
-from bert_keras.tasks.base import Batch, Task
+from bert_keras.tasks.base import Batch, Task, default_learning_rate
 from bert_keras.tasks.classifier import label_errors
 from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.protocols import (
+    PositionLimited,
+    frozen_layers,
+    infer,
+    redrawn,
+    strata_of,
+)
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
 
@@ -121,7 +128,9 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
 
     @task.setter
     def task(self, task: Task) -> None:
-        self._task = task.within(self.backbone.config)
+        if isinstance(task, PositionLimited):
+            task = task.within(self.backbone.config)
+        self._task = task
 
     @classmethod
     def from_pretrained(
@@ -135,6 +144,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
         precision: str | None = None,
         rematerialize: bool = False,
         seed: int | None = None,
+        add_tokens: Sequence[str] | None = None,
         **settings: Any,
     ) -> Self:
         """Return a task's model on the encoder of a folder, checkpoint or hub name.
@@ -152,6 +162,8 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
                 Keras's own.
             rematerialize: as in `BertEncoder`.
             seed: of the head's initializer and dropout.
+            add_tokens: words that the tokenizer gets as added tokens; their embeddings
+                start as the mean of the embeddings of their pieces.
             **settings: of the task, such as `classes`; by default the folder's.
 
         Raises:
@@ -172,6 +184,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
             task,
             settings=settings,
             preprocessing={k: v for k, v in given.items() if v is not None},
+            add_tokens=add_tokens,
             dtype=precision,
             rematerialize=rematerialize,
             seed=seed,
@@ -248,7 +261,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
         keras.Model.summary(self, line_length, positions, print_fn, **kwargs)
 
     def _own_optimizer(self) -> keras.optimizers.Optimizer:
-        return AdamW(self.task.default_learning_rate(self.backbone.config.hidden_size))
+        return AdamW(default_learning_rate(self.task, self.backbone.config.hidden_size))
 
     def _own_loss(self) -> keras.losses.Loss:
         return self.task.loss()
@@ -281,7 +294,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
 
     def _frozen(self) -> set[int]:
         """Return the ids of the variables that the task does not train."""
-        layers = self.task.frozen(self.backbone)
+        layers = frozen_layers(self.task, self.backbone)
         return {id(variable) for layer in layers for variable in layer.variables}
 
     def fit(
@@ -406,7 +419,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
             draws = tf.random.stateless_uniform(
                 [count], [number, 0], maxval=tf.int64.max, dtype=tf.int64
             )
-            return self.task.redrawn((texts, None), draws)
+            return redrawn(self.task, (texts, None), draws)
 
         numbers = tf.data.Dataset.random(
             _new_seed() if each_epoch else 0, rerandomize_each_iteration=each_epoch
@@ -464,7 +477,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
         one = (str, bytes, int, float, np.number)
         if labels.ndim != 1 or not all(isinstance(each, one) for each in labels):
             return []
-        return self.task.strata(as_columns(label=labels), **self.task.settings())
+        return strata_of(self.task, as_columns(label=labels), **self.task.settings())
 
     @tf.autograph.experimental.do_not_convert  # has no Python control flow to convert
     def preprocess_samples(
@@ -518,7 +531,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
 
     def infer(self, batch: Batch) -> Any:
         """Return what the task's `answer` reads of a batch dict, in graph."""
-        return self.task.infer(self, batch)
+        return infer(self.task, self, batch)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -188,6 +188,10 @@ class PretrainConfig:
         "masked, none leaves it out",
         words=("auto", "none"),
     )
+    add_tokens: tuple[str, ...] | None = settings.ADD_TOKENS.field(
+        help="words that the tokenizer of --encoder gets as added tokens, as for the "
+        "data; their embeddings start as the mean of the embeddings of their pieces"
+    )
     mask_rate: float | None = settings.MASK_RATE.field(**_OF_THE_DATA)
     mask_share: float | None = settings.MASK_SHARE.field(**_OF_THE_DATA)
     random_share: float | None = settings.RANDOM_SHARE.field(**_OF_THE_DATA)

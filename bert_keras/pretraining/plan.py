@@ -11,10 +11,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from bert_keras.checkpoints import Checkpoint, read_checkpoint
+from bert_keras.checkpoints import Checkpoint
 from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.models.folder import Folder
+from bert_keras.models.new_tokens import with_tokens
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
 from bert_keras.pretraining.files import PretrainingFiles, find_files
 from bert_keras.pretraining.shards import masking_of
@@ -96,16 +97,23 @@ def plan_pretraining(
     if not places:
         raise ConfigError("`data` must name at least one folder; received none")
     ends = list(itertools.accumulate(config.steps_of(len(places))))
-    checkpoint = None
+    checkpoint, told = None, list[str]()
     if isinstance(encoder, BertConfig):
+        if config.add_tokens is not None:
+            raise ConfigError(
+                "`add_tokens` is for a checkpoint to continue from; a new model has "
+                "the vocabulary of `vocab`"
+            )
         sizes = encoder
     else:
-        checkpoint = read_checkpoint(encoder)
+        folder = Folder.open(encoder)
+        folder = with_tokens(folder, config.add_tokens, tell=told.append)
+        checkpoint = folder.checkpoint
         sizes = checkpoint.config
     tokenizer = _tokenizer(checkpoint, vocab)
     files = [find_files(place, tokenizer) for place in places]
     check_sizes(sizes, tokenizer, files)
-    notes = [*checkpoint.notes, *tokenizer.notes] if checkpoint else []
+    notes = [*checkpoint.notes, *tokenizer.notes, *told] if checkpoint else []
     sizes = _directed(sizes, checkpoint, config, notes)
     phases = tuple(
         Phase(place, found, _masking(found, tokenizer, config), first, last)

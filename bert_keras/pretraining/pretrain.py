@@ -31,6 +31,7 @@ from bert_keras.runs.environment import environment
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import MODEL, RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
+from bert_keras.text.new_tokens import described
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +132,7 @@ def pretrain(
 
 def _write(loop: PretrainingLoop, plan: PretrainingPlan, command: str) -> None:
     """Write the model and the report of a completed run."""
-    run, scores = loop.run, loop.scores
+    run, scores, added = loop.run, loop.scores, plan.config.add_tokens
     skipped = int(sum(row.get("skipped_updates", 0) for row in loop.history))
     with replaced_folder(run.path / MODEL) as folder:
         write_pretrainer(folder, loop.model, plan.tokenizer)
@@ -141,6 +142,7 @@ def _write(loop: PretrainingLoop, plan: PretrainingPlan, command: str) -> None:
         "settings": {
             **dataclasses.asdict(plan.config),
             **plan.sizes.to_dict(),
+            **({"add_tokens": described(added)} if added else {}),
             **({"skipped_updates": skipped} if skipped else {}),
         },
         "data": {str(phase.data): phase.facts() for phase in plan.phases},

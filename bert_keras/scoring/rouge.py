@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from bert_keras.errors import needs
-from bert_keras.settings import check_choice
+from bert_keras.settings import STEMMERS, check_choice
 
 METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
-STEMMERS = ("porter", "none")
 # rouge-score knows a to z and 0 to 9 only; for texts of these the words are the same.
 _WORD = re.compile(
     "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]|[^\\W_\u3040-\u30ff"

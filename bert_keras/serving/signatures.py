@@ -29,6 +29,7 @@ from bert_keras.serving.batch_choice import (
     that_fit,
 )
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import lengths_of
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
 # Names of a dtype in TF Serving's API and in the Open Inference Protocol.
@@ -399,7 +400,7 @@ def _tokenized(preprocessor: Preprocessor, *texts: Any) -> tuple[Any, ...]:
 
 
 def _measured(task: Task, preprocessor: Preprocessor, *texts: Any) -> tuple[Any, Any]:
-    read, lost = task.lengths(preprocessor, one_or_all(texts))
+    read, lost = lengths_of(task, preprocessor, one_or_all(texts))
     return read, tf.cast(lost, tf.int32)
 
 

@@ -24,20 +24,15 @@ from bert_keras.data.class_names import (
 )
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, shown
-from bert_keras.settings import check_choice
-from bert_keras.tasks.classifier import (
-    Confidence,
-    NamedClasses,
-    SingleLabel,
-    check_pairs,
-)
-
-CLASS_WEIGHTS = ("none", "balanced")
+from bert_keras.settings import with_options_documented
+from bert_keras.tasks.classification_settings import ClassificationSettings
+from bert_keras.tasks.classifier import NamedClasses, SingleLabel
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
-class Classification(NamedClasses, SingleLabel):
+class Classification(ClassificationSettings, NamedClasses, SingleLabel):
     """One class for each text or pair.
 
     `class_weights="balanced"` weights an example by N / (C * N of its class) in the
@@ -47,22 +42,15 @@ class Classification(NamedClasses, SingleLabel):
 
     name = "classification"
     problem_type = "single_label_classification"
-    free_settings = (*Confidence.free_settings, "classes", "positive_class")
-
-    class_weights: str = "none"
-    pairs: bool | None = False
-    positive_class: str = ""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         object.__setattr__(self, "classes", check_names(self.classes, least=2))
         # The command line passes the class `1` as a number.
         named = str(self.positive_class)
         number = numbers_of([named], self.classes).get(named)
         named = named if number is None else self.classes[number]
         object.__setattr__(self, "positive_class", named)
-        check_choice("class_weights", self.class_weights, CLASS_WEIGHTS)
-        check_pairs(self.pairs)
+        super().__post_init__()
         if self.positive_class and self.positive_class not in self.classes:
             raise ConfigError(
                 f"`positive_class` must be one of {listed(self.classes)}; "

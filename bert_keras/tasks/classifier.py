@@ -16,7 +16,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
 import numpy as np
@@ -48,20 +48,24 @@ from bert_keras.scoring.calibration import (
     uncalibrated_scores,
 )
 from bert_keras.scoring.classification import classification_scores
-from bert_keras.settings import (
-    check_boolean,
-    check_choice,
-    check_number,
-    check_share,
-)
+from bert_keras.scoring.doubtful_labels import labels_to_check
 from bert_keras.tasks.answer_rows import row_of
-from bert_keras.tasks.base import Answers, Batch, Task
+from bert_keras.tasks.base import Answers, Batch, Column, Task
+from bert_keras.tasks.classifier_settings import (
+    COLDEST,
+    HOTTEST,
+    CalibrationSettings,
+    ClassesSettings,
+    ConfidenceSettings,
+)
+from bert_keras.tasks.protocols import Decisions
 from bert_keras.text.preprocessor import Preprocessor
 
+if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
+
 PAIRS = "pairs"  # the signature of pairs where `serving_default` takes single texts
-CALIBRATIONS = ("none", "temperature")
-# Logits divided by these temperatures stay finite and distinct in float32.
-_COLDEST, _HOTTEST = 1e-3, 1e3
 _SINGLE_LABEL = "single_label_classification"
 _MULTI_LABEL = "multi_label_classification"
 
@@ -76,8 +80,11 @@ class PooledTask(Task):
     architecture; empty if there is one.
     """
 
-    columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
-    optional_roles: ClassVar[tuple[str, ...]] = ("text_pair",)
+    columns: ClassVar[Mapping[str, str]] = {
+        "text": "text",
+        "text_pair": Column("text_pair", optional=True),
+        "label": "label",
+    }
     architecture = "BertForSequenceClassification"
     problem_type: ClassVar[str] = ""
     pairs: bool | None = False
@@ -137,6 +144,24 @@ class PooledTask(Task):
         text = "  |  ".join(part[row] for part in self.texts(columns))
         return {"line": columns.lines[row], "text": text, **facts}
 
+    def doubt(
+        self, columns: Columns, row: int, label: str, other: str, p: npt.ArrayLike
+    ) -> dict[str, Any]:
+        """Return a row whose label is doubted in favour of another, for the report.
+
+        `p` are the probabilities of the label and of the other one.
+        """
+        shown = self.mistake(columns, row)
+        of_label, of_other = np.asarray(p)
+        return {
+            "line": shown["line"],
+            "label": label,
+            "probable_label": other,
+            "probability_of_label": float(of_label),
+            "probability_of_other": float(of_other),
+            "text": shown["text"],
+        }
+
     @classmethod
     def reads(cls, config: Mapping[str, Any]) -> bool:
         if not super().reads(config) or not cls.problem_type:
@@ -164,17 +189,8 @@ class PooledTask(Task):
         return {**found, **(pair_entry(self.pair_activation) if is_scorer else {})}
 
 
-def check_pairs(pairs: Any) -> None:
-    """Raise a ConfigError unless `pairs` is true, false or, if unknown, `None`."""
-    if pairs is not None:
-        check_boolean("pairs", pairs)
-
-
-@dataclasses.dataclass(frozen=True)
-class NamedClasses(PooledTask):
+class NamedClasses(ClassesSettings, PooledTask):
     """A pooled task with one output for each of its named classes."""
-
-    classes: tuple[str, ...]
 
     @property
     def units(self) -> int:
@@ -195,16 +211,8 @@ class NamedClasses(PooledTask):
         return [row_of({**row, "classes": self.classes}) for row in rows]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Calibrated:
+class Calibrated(CalibrationSettings):
     """A temperature that divides the logits, in the graph of the answers."""
-
-    calibration: str = "none"
-    temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_choice("calibration", self.calibration, CALIBRATIONS)
-        check_number("temperature", self.temperature, least=_COLDEST, most=_HOTTEST)
 
     def scaled_logits(self, outputs: Any) -> Any:
         """Return the outputs of a model divided by the temperature, float32."""
@@ -212,23 +220,12 @@ class Calibrated:
 
     def with_temperature(self, factor: float) -> Self:
         """Return the task with its temperature multiplied by a factor, in its range."""
-        temperature = min(max(self.temperature * factor, _COLDEST), _HOTTEST)
+        temperature = min(max(self.temperature * factor, COLDEST), HOTTEST)
         return dataclasses.replace(self, temperature=temperature)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Confidence(Calibrated):
+class Confidence(Calibrated, ConfidenceSettings):
     """A calibrated task that may abstain; its `answer` describes the output then."""
-
-    free_settings: ClassVar[tuple[str, ...]] = ("temperature", "abstain_below")
-
-    abstain_below: float = 0.0
-    answered_accuracy: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share("abstain_below", self.abstain_below)
-        check_share("answered_accuracy", self.answered_accuracy)
 
     @property
     def may_abstain(self) -> bool:
@@ -277,7 +274,7 @@ class SingleLabel(Confidence, PooledTask):
     """
 
     best_score = "accuracy"
-    single_roles = ("label",)
+    columns = {**PooledTask.columns, "label": Column("label", single=True)}
     positive_class: str = ""
 
     @property
@@ -361,6 +358,37 @@ class SingleLabel(Confidence, PooledTask):
             )
             for row in wrong_rows(targets, p)
         ]
+
+    def rival(self, mistake: Mapping[str, Any]) -> str | None:
+        return str(mistake["label"])
+
+    def decisions(self, columns: Columns, answers: Answers) -> Decisions:
+        """Return whether rows are of the positive class, or of the second of two."""
+        positive = self.positive_class
+        if not positive and len(self.names) == 2:
+            positive = self.names[1]
+        if not positive:
+            return {}
+        index = self.names.index(positive)
+        p = self.distributions(answers)[:, index]
+        return {positive: (self.targets(columns) == index, p)}
+
+    def doubtful_labels(
+        self, columns: Columns, answers: Answers
+    ) -> list[dict[str, Any]]:
+        labels, p = self.targets(columns), self.distributions(answers)
+        found = []
+        for row in labels_to_check(labels, p).tolist():
+            label, best = labels[row], p[row].argmax()
+            names = self.names[label], self.names[best]
+            found.append(self.doubt(columns, row, *names, p[row, [label, best]]))
+        return found
+
+    def explained(self, item: Item) -> list[Target]:
+        """Return the log-odds of the predicted class."""
+        rows = item.joined()
+        best = int(item.outputs(rows)[0].argmax())
+        return [item.answer_odds(rows, self.names, best, temperature=self.temperature)]
 
     def describe(self, columns: Columns) -> dict[str, Any]:
         counts = np.bincount(self.targets(columns), minlength=len(self.names))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -37,17 +37,21 @@ from bert_keras.scoring.embeddings import (
     similarity_scores,
 )
 from bert_keras.settings import (
-    COMBINATIONS,
     NAMED_LAYERS,
     POOLINGS,
     check_boolean,
     check_choice,
-    check_number,
     check_whole_number,
+    with_options_documented,
 )
-from bert_keras.tasks.base import Answers, Batch, Run, Task
+from bert_keras.tasks.base import Answers, Batch, Column, Run, Task
 from bert_keras.tasks.classifier import label_numbers, numbers
+from bert_keras.tasks.embedding_settings import ALL, LAST, EmbeddingSettings, Layers
 from bert_keras.text.preprocessor import Preprocessor
+
+if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
 
 _FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a mistake
 
@@ -71,18 +75,15 @@ def places_of(columns: Columns, vectors: np.ndarray) -> tuple[np.ndarray, np.nda
     return pair_places(first, second, texts=texts, pairs=pairs)
 
 
-OBJECTIVES = ("ranking", "similarity")
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # as `encode_document` looks
 _DENSE_ACTIVATIONS = ("linear", "sigmoid", "tanh", "relu", "gelu", "silu")
 _MOST_DENSE = 4
-_LAST = (-1,)
-_ALL = "all"  # blocks 1 to L, for any L
-Layers = tuple[int, ...] | str
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
-class Embedding(Task):
+class Embedding(EmbeddingSettings, Task):
     """One vector for each text.
 
     With the objective `ranking` the rows are matching pairs, and the other texts of the
@@ -91,23 +92,14 @@ class Embedding(Task):
     """
 
     name = "embedding"
-    columns = {"text": "text", "text_pair": "text_pair", "label": "label"}
-    optional_roles = ("label",)
+    columns = {
+        "text": "text",
+        "text_pair": "text_pair",
+        "label": Column("label", optional=True),
+    }
     pooler = False
     compares = True
     rows_per_text = 2
-    free_settings = ("prompts", "default_prompt")
-    later_settings = ("dense", "prompts", "default_prompt")
-
-    pooling: str = "mean"
-    normalize: bool = True
-    layers: Layers = _LAST
-    combine: str = "sum"
-    objective: str = "ranking"
-    scale: float = 20.0
-    dense: tuple[Mapping[str, Any], ...] = ()
-    prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    default_prompt: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", parse_layers(self.layers))
@@ -115,10 +107,7 @@ class Embedding(Task):
         for mode in str(self.pooling).split("+"):
             check_choice("pooling", mode, POOLINGS)
         _check_prompts(self.prompts, self.default_prompt)
-        check_choice("combine", self.combine, COMBINATIONS)
-        check_choice("objective", self.objective, OBJECTIVES)
-        check_boolean("normalize", self.normalize)
-        check_number("scale", self.scale, least=1e-6, most=1e6)
+        super().__post_init__()
 
     @property
     def best_score(self) -> str:  # type: ignore[override]
@@ -126,7 +115,7 @@ class Embedding(Task):
 
     @property
     def encoder_outputs(self) -> tuple[str, ...]:  # type: ignore[override]
-        return () if self.layers == _LAST else ("hidden_states",)
+        return () if self.layers == LAST else ("hidden_states",)
 
     # Data.
 
@@ -134,7 +123,7 @@ class Embedding(Task):
     def strata(cls, columns: Columns, **settings: Any) -> Strata:
         if cls.from_columns(columns, **settings).objective == "similarity":
             return quantiles(similarities(columns))
-        return super().strata(columns)
+        return [()] * len(columns)
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Embedding:
@@ -204,9 +193,8 @@ class Embedding(Task):
     def respond(
         self, texts: Any, preprocessor: Preprocessor, run: Run, *, scored: bool = False
     ) -> dict[str, tf.Tensor]:
-        if not scored:
-            return super().respond(texts, preprocessor, run)
-        batch = preprocessor(texts)  # `texts` has put the prompts before them
+        # To be scored, `texts` has put the prompts before them.
+        batch = preprocessor(texts) if scored else self.features(preprocessor, texts)
         return self.answer(run(batch), batch)
 
     def targets(self, columns: Columns) -> np.ndarray:
@@ -279,7 +267,7 @@ class Embedding(Task):
     def token_vectors(self, encoder: BertEncoder, inputs: dict[str, Any]) -> Any:
         """Return the Keras tensor of each token's vector from the selected layers."""
         outputs = encoder(inputs)
-        if self.layers == _LAST:
+        if self.layers == LAST:
             return outputs["sequence_output"]
         chosen = resolve_layers(self.layers, encoder.config.num_hidden_layers)
         states = [outputs["hidden_states"][place] for place in chosen]
@@ -288,7 +276,7 @@ class Embedding(Task):
 
     def frozen(self, encoder: BertEncoder) -> list[keras.layers.Layer]:
         """Return the blocks above the selected layers: they do not affect the loss."""
-        if self.layers == _LAST:
+        if self.layers == LAST:
             return []
         chosen = resolve_layers(self.layers, encoder.config.num_hidden_layers)
         return encoder.blocks[max(chosen) :]
@@ -368,6 +356,37 @@ class Embedding(Task):
             for row in rows[np.argsort(-places[rows], kind="stable")]
         ]
 
+    # Explanations are of the similarity of two texts.
+
+    def paired(self) -> PairedTexts:
+        """Return the task that reads pairs.
+
+        Raises:
+            ConfigError: there is a prompt, whose words are no part of the texts.
+        """
+        if self.prompt():
+            raise ConfigError(
+                "`default_prompt` must be empty to explain the words of texts; "
+                f"received {self.default_prompt}: --set default_prompt= leaves it out"
+            )
+        return PairedTexts(**self.settings())
+
+    def pair_answers(
+        self, answers: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return the `similarity` of each pair of vectors."""
+        vectors = np.array([row["embedding"] for row in answers])
+        pairs = vectors.reshape(len(answers) // 2, 2, -1)
+        found = cosines(pairs[:, 0], pairs[:, 1])
+        return [{"similarity": float(cosine)} for cosine in found]
+
+    def explained(self, item: Item) -> list[Target]:
+        item.refuse("target", "against")
+        features = item.features([list(item.parts)])
+        roles = zip(("text", "text_pair"), item.parts, strict=True)
+        pieces = [[item.words.add(role, text)] for role, text in roles]
+        return [item.cosine("similarity", item.joined_rows(features, pieces))]
+
     # What is saved.
 
     @classmethod
@@ -395,7 +414,7 @@ class Embedding(Task):
         self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
     ) -> None:
         """Write sentence-transformers' files; it supports only the last layer."""
-        if self.layers == _LAST:
+        if self.layers == LAST:
             write_sentence_files(
                 folder,
                 hidden_size=hidden_size,
@@ -406,6 +425,12 @@ class Embedding(Task):
                 prompts=self.prompts,
                 default_prompt=self.default_prompt,
             )
+
+
+class PairedTexts(Embedding):
+    """Reads pairs of texts, whose similarity is explained."""
+
+    roles = ("text", "text_pair")
 
 
 def _prompted(prompt: str, texts: Any) -> Any:
@@ -422,7 +447,7 @@ def _checked_dense(given: Any, layers: Layers) -> tuple[dict[str, Any], ...]:
             f"`dense` must be a list of objects with {', '.join(sorted(keys))}; "
             f"received {shown(given)}"
         )
-    if len(given) > _MOST_DENSE or (given and layers != _LAST):
+    if len(given) > _MOST_DENSE or (given and layers != LAST):
         raise ConfigError(
             f"`dense` must be at most {_MOST_DENSE} layers, on the last hidden state; "
             f"received {len(given)} with `layers` {shown(layers)}"
@@ -456,8 +481,8 @@ def parse_layers(value: str | int | Sequence[int]) -> Layers:
     Raises:
         ConfigError: the value has another form.
     """
-    if value == _ALL:
-        return _ALL
+    if value == ALL:
+        return ALL
     if isinstance(value, str):
         if value in NAMED_LAYERS:
             return NAMED_LAYERS[value]
@@ -467,7 +492,7 @@ def parse_layers(value: str | int | Sequence[int]) -> Layers:
     whole = [part for part in parts if type(part) is int]
     if not parts or len(whole) < len(parts) or len(set(whole)) < len(whole):
         raise ConfigError(
-            f"`layers` must be {', '.join(NAMED_LAYERS)}, {_ALL} or different whole "
+            f"`layers` must be {', '.join(NAMED_LAYERS)}, {ALL} or different whole "
             f"numbers such as 1,2,3; received {shown(value)}"
         )
     return tuple(whole)

@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -31,38 +31,37 @@ from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns
 from bert_keras.errors import CheckpointError, ConfigError, received
 from bert_keras.generation.search import write
-from bert_keras.generation.settings import Decoding
 from bert_keras.model.decoder import BertDecoder, target_inputs
 from bert_keras.model.encoder import TARGET, BertEncoder
 from bert_keras.model.encoder_decoder import logits_of
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, SmoothedCrossentropy
-from bert_keras.scoring.rouge import STEMMERS, Rouge
+from bert_keras.scoring.rouge import Rouge
 from bert_keras.scoring.translation import translation_scores
-from bert_keras.settings import check_boolean, check_choice, check_share
-from bert_keras.tasks.base import Answers, Task, plain_values
+from bert_keras.settings import with_options_documented
+from bert_keras.tasks.base import Answers, Column, Task, plain_values, refuse_weights
+from bert_keras.tasks.generation_settings import (
+    ENCODER,
+    SHARED,
+    AbstractiveSummarizationSettings,
+    GenerationSettings,
+)
 from bert_keras.text.detokenizer import detokenized
 from bert_keras.text.packing import first_pieces, join, pack_pairs, pad_rows, unpack
 from bert_keras.text.preprocessor import Preprocessor, as_tensors
 from bert_keras.text.ragged import sizes_of, slices, starts_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
-ENCODER, SHARED = "encoder", "shared"  # what a decoder starts from
 _MORE_TOKENS = 10  # beyond the length relative to the source
 _SHOWN = 3  # outputs shown after an epoch
 # Weights with a row or a value for each token of the vocabulary.
 _OF_TOKENS = ("/word_embeddings", "/output_embeddings", "/output_bias")
-_DECODING = tuple(field.name for field in dataclasses.fields(Decoding))
 
 
 @dataclasses.dataclass(frozen=True)
-class Generation(Decoding, Task):
-    """The shared parts of the tasks that write; adds settings to those of `Decoding`.
+class Generation(GenerationSettings, Task):
+    """The shared parts of the tasks that write.
 
-    `decoder` is what the decoder starts from: `encoder` (a copy of its weights),
-    `shared` (the encoder's own weights), layers/hidden/heads such as 3/384/6 (a new
-    one), or the path or hub name of another BERT. Cross-attention is always new.
-    `target_vocab` is a folder with `vocab.txt`, or the config of a
-    `WordPieceTokenizer`; `None`: that of the sources.
+    In Python, `target_vocab` may also be the config of a `WordPieceTokenizer`.
 
     Raises:
         ConfigError: a setting is out of its range.
@@ -71,25 +70,17 @@ class Generation(Decoding, Task):
 
     architecture = "EncoderDecoderModel"
     roles = ("source",)
-    columns = {"source": "source", "target": "target"}
-    empty_roles = ("source", "target")
+    columns = {
+        "source": Column("source", empty=True),
+        "target": Column("target", empty=True),
+    }
     pooler = False
-    free_settings = (*_DECODING, "label_smoothing")
-    scores_answers: ClassVar[bool] = True
     not_for_engines = "it writes token by token, in many steps of its decoder"
-
-    decoder: str = ENCODER
-    target_vocab: Any = None
-    sizes: dict[str, Any] | None = None
-    tied: bool = True
-    label_smoothing: float = 0.1
 
     def __post_init__(self) -> None:
         if isinstance(self.decoder, os.PathLike):
             object.__setattr__(self, "decoder", os.fspath(self.decoder))
         super().__post_init__()
-        check_share("label_smoothing", self.label_smoothing)
-        check_boolean("tied", self.tied)
         vocabulary, sizes = self.target_vocab, self.sizes
         if sizes is None:
             sizes, own = _sizes_of(self.decoder)
@@ -224,7 +215,7 @@ class Generation(Decoding, Task):
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[dict[str, Any], Any, Any]:
         """Return the batch, labels int32 [R, T] (-1: none) and no weights, in graph."""
-        self.refuse_weights(weights)
+        refuse_weights(self, weights)
         tokenizer = self.target_tokenizer(preprocessor)
         pieces = tokenizer(tf.convert_to_tensor(targets, tf.string))
         most = self.max_target_length - 1
@@ -312,7 +303,7 @@ class Generation(Decoding, Task):
     def is_new(self, path: str) -> bool:
         if not _is_new(self.decoder):
             return "/crossattention/" in path or path.startswith("enc_to_dec_proj/")
-        return super().is_new(path)
+        return not path.startswith("bert/")
 
     def loss(self) -> keras.losses.Loss:
         return SmoothedCrossentropy(self.label_smoothing)
@@ -470,6 +461,7 @@ class Generation(Decoding, Task):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
 class Translation(Generation):
     """A text in another language."""
@@ -485,23 +477,18 @@ class Translation(Generation):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
-class AbstractiveSummarization(Generation):
+class AbstractiveSummarization(AbstractiveSummarizationSettings, Generation):
     """A short text that summarizes a document in new words."""
 
     name = "abstractive-summarization"
     best_score = "rougeL"
     max_length = 512
-    columns = {"source": "document", "target": "summary"}
-    free_settings = (*Generation.free_settings, "stemmer")
-
-    no_repeat_ngram: int = 3
-    length_ratio: float = 1.0
-    stemmer: str = "porter"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("stemmer", self.stemmer, STEMMERS)
+    columns = {
+        "source": Column("document", empty=True),
+        "target": Column("summary", empty=True),
+    }
 
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return mean ROUGE F-measures, from 0 to 1."""

@@ -27,8 +27,9 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, MaskedLMHead
-from bert_keras.settings import check_whole_number
-from bert_keras.tasks.base import Answers, Batch, Run, Task
+from bert_keras.settings import check_whole_number, with_options_documented
+from bert_keras.tasks.base import Answers, Batch, Run, Task, refuse_weights
+from bert_keras.tasks.masked_lm_settings import MaskedLMSettings
 from bert_keras.text.masking import Masking, mask_id_of, ordinary
 from bert_keras.text.packing import locate
 from bert_keras.text.preprocessor import Preprocessor
@@ -43,12 +44,15 @@ from bert_keras.text.ragged import (
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
     from bert_keras.inference.predictor import Predictor
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
-class MaskedLM(Task):
+class MaskedLM(MaskedLMSettings, Task):
     """The most probable words at each `[MASK]`, and a language model of your own text.
 
     In prediction `[MASK]` is read as the special token; in training and scoring it is
@@ -61,31 +65,9 @@ class MaskedLM(Task):
     best_score = "log_likelihood"
     pooler = False
     pretrained_scopes = ("cls/predictions/",)
-    free_settings = (
-        "top_k",
-        "mask_rate",
-        "mask_share",
-        "random_share",
-        "max_predictions",
-        "mask_unit",
-        "pseudo_perplexity_texts",
-    )
-
-    top_k: int = 5
-    mask_rate: float = 0.15
-    mask_share: float = 0.8
-    random_share: float = 0.1
-    max_predictions: int = 80
-    mask_unit: str = "piece"
-    pseudo_perplexity_texts: int = 0
 
     def __post_init__(self) -> None:
-        for name, least, most in (
-            ("top_k", 1, 1000),  # answers for each mask of a batch
-            ("pseudo_perplexity_texts", 0, 1_000_000),
-            ("max_predictions", 1, 100_000),
-        ):
-            check_whole_number(name, getattr(self, name), least=least, most=most)
+        super().__post_init__()
         self.masking()
 
     def masking(self) -> Masking:
@@ -170,7 +152,7 @@ class MaskedLM(Task):
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[Batch, Any, Any]:
         """Return batch, labels int32 [R, P] (-1: none) and no weights, in graph."""
-        self.refuse_weights(weights)
+        refuse_weights(self, weights)
         batch = hidden_batch(preprocessor, texts, targets, self.masking())
         labels = batch.pop("labels")
         del batch["slots"]  # only for answers
@@ -229,7 +211,8 @@ class MaskedLM(Task):
     ) -> dict[str, tf.Tensor]:
         """Return the answers at each `[MASK]`, or the scores of hidden tokens."""
         if not scored:
-            return super().respond(texts, preprocessor, run)
+            batch = self.features(preprocessor, texts)
+            return self.answer(run(batch), batch)
         batch = self.scored_batch(preprocessor, texts)
         return measured(run(batch), batch)
 
@@ -252,6 +235,37 @@ class MaskedLM(Task):
             "num_predictions": count,
             "num_examples": len(columns),
         }
+
+    def explained(self, item: Item) -> list[Target]:
+        """Return the log-odds of the best word at each `[MASK]`."""
+        text, features = item.parts[0], item.features()
+        spans, start = [], 0
+        for part in text.split(MASK):
+            spans.append((start, start + len(part)))
+            start += len(part) + len(MASK)
+        pieces = item.words.add_spans("text", text, spans)
+        gap = np.array([item.no_word], np.int32)
+        flat = np.concatenate([x for part in pieces for x in (part, gap)])[:-1]
+        length = features["token_ids"].shape[1]
+        room = int(np.asarray(features["padding_mask"]).sum()) - 2
+        words = item.words_in_row(length, (1, flat[:room]))[np.newaxis]
+        rows = item.rows(features, words)
+        masks = int((np.asarray(features["masked_positions"]) >= 0).sum())
+        if not masks:
+            raise ConfigError(f"a text must have a {MASK} to explain; {received(text)}")
+        vocabulary = item.preprocessor.tokenizer.vocabulary
+        logits = item.outputs(rows)[0]
+        found = []
+        for slot in range(masks):
+            best = int(logits[slot, : len(vocabulary)].argmax())
+            target = item.answer_odds(
+                rows, vocabulary, best, size=logits.shape[-1], places=[(0, slot)]
+            )
+            if masks > 1:
+                name = f"{target.name} ({slot + 1})"
+                target = dataclasses.replace(target, name=name)
+            found.append(target)
+        return found
 
     def further_scores(
         self, model: Any, columns: Columns, batch_size: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -35,24 +35,31 @@ from bert_keras.scoring.calibration import (
     uncalibrated_scores,
     yes_or_no,
 )
+from bert_keras.scoring.doubtful_labels import labels_to_check
 from bert_keras.scoring.multi_label import best_thresholds, multi_label_scores
-from bert_keras.settings import check_choice, check_share
-from bert_keras.tasks.base import Answers
+from bert_keras.settings import check_share, with_options_documented
+from bert_keras.tasks.base import Answers, Column, roles_with
 from bert_keras.tasks.classifier import (
     Calibrated,
     NamedClasses,
-    check_pairs,
+    PooledTask,
     checked,
     named_alike,
 )
+from bert_keras.tasks.multi_label_settings import MultiLabelSettings
+from bert_keras.tasks.protocols import Decisions
+
+if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True}
-THRESHOLD_TUNINGS = ("f1", "none")
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
-class MultiLabel(NamedClasses, Calibrated):
+class MultiLabel(MultiLabelSettings, NamedClasses, Calibrated):
     """Any number of classes, or none, for each text or pair.
 
     A cell of the file holds class names separated by `separator`, a list of names as
@@ -63,13 +70,10 @@ class MultiLabel(NamedClasses, Calibrated):
     name = "multi-label"
     problem_type = "multi_label_classification"
     pair_activation = "sigmoid"
-    free_settings = ("temperature", "thresholds", "classes")
-    empty_roles = list_roles = ("label",)
-
-    separator: str = ","
-    thresholds: tuple[float, ...] = ()
-    threshold_tuning: str = "f1"
-    pairs: bool | None = False
+    columns = {
+        **PooledTask.columns,
+        "label": Column("label", empty=True, lists=True),
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,10 +86,6 @@ class MultiLabel(NamedClasses, Calibrated):
         if not isinstance(given, Sequence):
             given = (given,) * len(self.classes)
         object.__setattr__(self, "thresholds", tuple(given))
-        if not isinstance(self.separator, str) or not self.separator:
-            raise ConfigError(
-                f"`separator` must be a string, not empty; received {self.separator!r}"
-            )
         if len(self.thresholds) not in (0, len(self.classes)):
             raise ConfigError(
                 f"`thresholds` must be one number, or one for each of the "
@@ -93,8 +93,6 @@ class MultiLabel(NamedClasses, Calibrated):
             )
         for value in self.thresholds:
             check_share("thresholds", value)
-        check_choice("threshold_tuning", self.threshold_tuning, THRESHOLD_TUNINGS)
-        check_pairs(self.pairs)
 
     @property
     def best_score(self) -> str:  # type: ignore[override]
@@ -139,7 +137,11 @@ class MultiLabel(NamedClasses, Calibrated):
         found = read_columns(
             source,
             {**texts, **{f"label {name}": name.strip() for name in flags}},
-            optional=[role for role in cls.optional_roles if role not in chosen],
+            optional=[
+                role
+                for role in roles_with(cls.columns, "optional")
+                if role not in chosen
+            ],
             header=header,
             bad_rows=bad_rows,
         )
@@ -266,6 +268,41 @@ class MultiLabel(NamedClasses, Calibrated):
                 wrong_classes=int(wrong[row]),
             )
             for row in order
+        ]
+
+    def rival(self, mistake: Mapping[str, Any]) -> None:
+        return None
+
+    def decisions(self, columns: Columns, answers: Answers) -> Decisions:
+        targets, p = self.targets(columns) > 0, answers["probabilities"]
+        return {name: (targets[:, i], p[:, i]) for i, name in enumerate(self.classes)}
+
+    def doubtful_labels(
+        self, columns: Columns, answers: Answers
+    ) -> list[dict[str, Any]]:
+        """Return a row for each label that may be missing or too many."""
+        rows = []
+        for name, (true, p) in self.decisions(columns, answers).items():
+            both, words = yes_or_no(p), (f"not {name}", name)
+            for row in labels_to_check(true.astype("int64"), both).tolist():
+                label = int(true[row])
+                names = words[label], words[1 - label]
+                pair = both[row, [label, 1 - label]]
+                rows.append(self.doubt(columns, row, *names, pair))
+        return sorted(rows, key=lambda row: row["probability_of_label"])
+
+    def explained(self, item: Item) -> list[Target]:
+        """Return the logit of each predicted label, or of the most probable one."""
+        rows, names = item.joined(), self.classes
+        logits = item.outputs(rows)[0] / self.temperature
+        index, against = item.choose(names, int(logits.argmax()))
+        applying = np.flatnonzero(1 / (1 + np.exp(-logits)) >= np.array(self.limits))
+        wanted = [index]
+        if item.target is None and len(applying):
+            wanted = [number for number in applying.tolist() if number != against]
+        return [
+            item.one_output(rows, names, number, against, temperature=self.temperature)
+            for number in wanted
         ]
 
     def describe(self, columns: Columns) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -29,9 +29,14 @@ from bert_keras.scoring.calibration import (
     uncalibrated_scores,
 )
 from bert_keras.scoring.classification import accuracy
-from bert_keras.tasks.base import Answers, Batch, Task
+from bert_keras.settings import with_options_documented
+from bert_keras.tasks.base import Answers, Batch, Column, Task
 from bert_keras.tasks.classifier import Confidence, numbers, wrong_rows
 from bert_keras.text.preprocessor import Preprocessor
+
+if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
 
 # The columns of context, question, choices and label; those with one choice each are
 # separated by commas. First our own, then SWAG's and COPA's.
@@ -131,6 +136,7 @@ _LEAST = 1e-37  # probability of a choice; 0 means padding
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
 class MultipleChoice(Confidence, Task):
     """One of the choices of each row; rows may have different numbers of them.
@@ -143,8 +149,7 @@ class MultipleChoice(Confidence, Task):
     name = "multiple-choice"
     architecture = "BertForMultipleChoice"
     roles = ("context", "choices")
-    columns = LAYOUTS[0]
-    optional_roles = ("question",)
+    columns = {**LAYOUTS[0], "question": Column("question", optional=True)}
     best_score = "accuracy"
 
     # Data.
@@ -328,6 +333,24 @@ class MultipleChoice(Confidence, Task):
                 "probability": float(answers["score"][row]),
             }
             for row in wrong_rows(targets, answers["probabilities"])
+        ]
+
+    def explained(self, item: Item) -> list[Target]:
+        """Return the log-odds of the best choice."""
+        context, choices = item.parts
+        features = item.features()
+        first = item.words.add("context", context)
+        seconds = [
+            item.words.add(f"choice {number}", choice)
+            for number, choice in enumerate(choices)
+        ]
+        rows = item.joined_rows(features, [[first, second] for second in seconds])
+        best = int(item.outputs(rows)[0].argmax())
+        numbers = [str(number) for number in range(len(choices))]
+        return [
+            item.answer_odds(
+                rows, numbers, best, kind="choice ", temperature=self.temperature
+            )
         ]
 
     def describe(self, columns: Columns) -> dict[str, Any]:

@@ -23,17 +23,23 @@ from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.calibration import yes_or_no
+from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch
 from bert_keras.tasks.classifier import SingleLabel
+from bert_keras.tasks.next_sentence_settings import (
+    NEXT,
+    NOT_NEXT,
+    NextSentenceSettings,
+)
 
-NEXT, NOT_NEXT = "next", "not_next"
 _SEED = 42  # so that a file gives the same pairs each time it is read
 Sentence = tuple[int, str]  # its line in the file, and the text
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
-class NextSentence(SingleLabel):
+class NextSentence(NextSentenceSettings, SingleLabel):
     """Whether the second text of a pair follows the first.
 
     Output 0 means that it does, as in Google's code and Hugging Face's
@@ -43,11 +49,9 @@ class NextSentence(SingleLabel):
 
     name = "next-sentence"
     architecture = "BertForNextSentencePrediction"
-    optional_roles = ()
+    columns = {**SingleLabel.columns, "text_pair": "text_pair"}
     pretrained_scopes = ("cls/seq_relationship/",)
     pairs = True
-
-    labels: tuple[str, str] = (NEXT, NOT_NEXT)
 
     def __post_init__(self) -> None:
         super().__post_init__()

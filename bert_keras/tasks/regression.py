@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -22,17 +22,18 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
-from bert_keras.settings import check_choice, check_number
+from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch
 from bert_keras.tasks.classifier import (
     PooledTask,
-    check_pairs,
     label_numbers,
     numbers,
 )
+from bert_keras.tasks.regression_settings import RegressionSettings
 
-SCALINGS = ("standard", "none")
-ACTIVATIONS = ("linear", "sigmoid")
+if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -55,8 +56,9 @@ class ScaledSquaredError(keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
-class Regression(PooledTask):
+class Regression(RegressionSettings, PooledTask):
     """One number for each text or pair, in the units of the training file.
 
     The head learns (target - mean) / std, so that the scale of the targets does not
@@ -71,26 +73,14 @@ class Regression(PooledTask):
     name = "regression"
     problem_type = "regression"
     best_score = "spearman"
-    later_settings = ("activation",)
-
-    scaling: str = "standard"
-    mean: float = 0.0
-    std: float = 1.0
-    pairs: bool | None = False
-    activation: str = "linear"
 
     def __post_init__(self) -> None:
-        check_choice("scaling", self.scaling, SCALINGS)
-        check_pairs(self.pairs)
-        check_choice("activation", self.activation, ACTIVATIONS)
+        super().__post_init__()
         if self.activation == "sigmoid" and (self.mean, self.std) != (0.0, 1.0):
             raise ConfigError(
                 "`mean` and `std` must be 0 and 1 with the activation sigmoid; "
                 f"received {self.mean:g} and {self.std:g}"
             )
-        # The range that float32 can represent and divide by.
-        check_number("mean", self.mean, least=-3e38, most=3e38)
-        check_number("std", self.std, least=1e-37, most=3e38)
 
     @classmethod
     def strata(cls, columns: Columns, **settings: Any) -> Strata:
@@ -196,6 +186,14 @@ class Regression(PooledTask):
                 error=float(errors[row]),
             )
             for row in order[: int((errors > targets.std()).sum())]
+        ]
+
+    def explained(self, item: Item) -> list[Target]:
+        """Return the number itself."""
+        item.refuse("target", "against")
+        rows = item.joined()
+        return [
+            item.weighted_sum("score", rows, [self.std], bias=self.mean, unit="score")
         ]
 
     def describe(self, columns: Columns) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -22,9 +22,10 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
-from bert_keras.scoring.rouge import STEMMERS, Rouge
-from bert_keras.settings import check_boolean, check_choice, check_whole_number
+from bert_keras.scoring.rouge import Rouge
+from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Task, plain_values
+from bert_keras.tasks.summarization_settings import SummarizationSettings
 from bert_keras.text.packing import locate
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.ragged import (
@@ -41,6 +42,10 @@ from bert_keras.text.sentences import (
     list_sentences,
     split_sentences,
 )
+
+if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
 
 
 def some_sentences(texts: Any) -> Sentences:
@@ -101,8 +106,9 @@ def _window_of_each(sizes: Any, most: int) -> Any:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
-class Summarization(Task):
+class Summarization(SummarizationSettings, Task):
     """The sentences of a document that make its summary.
 
     Learns from documents with a reference summary: the targets are the sentences that
@@ -116,16 +122,6 @@ class Summarization(Task):
     pooler = False
     max_length = 512
     rows_per_text = None
-    free_settings = ("max_sentences", "trigram_blocking", "stemmer")
-
-    max_sentences: int = 3
-    trigram_blocking: bool = False
-    stemmer: str = "porter"
-
-    def __post_init__(self) -> None:
-        check_whole_number("max_sentences", self.max_sentences, least=1, most=1000)
-        check_boolean("trigram_blocking", self.trigram_blocking)
-        check_choice("stemmer", self.stemmer, STEMMERS)
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return 1 for each target sentence, else 0, int32 [N, S] padded with -1.
@@ -306,12 +302,50 @@ class Summarization(Task):
         ]
         return sorted(found, key=lambda row: row[self.best_score])
 
+    def explained(self, item: Item) -> list[Target]:
+        """Return the log-odds of each sentence of the summary."""
+        item.refuse("target", "against")
+        text, features = item.parts[0], item.features()
+        starts, ends = (np.asarray(features[k].values) for k in ("starts", "ends"))
+        spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
+        pieces = item.words.add_spans("document", text, spans)
+        rows = item.rows(features, _words_of_sentences(item, features, pieces))
+        numbers = np.asarray(features["numbers"])
+        chosen = {(each["start"], each["end"]) for each in item.answer["sentences"]}
+        targets = []
+        for number, (start, end) in enumerate(spans):
+            if (start, end) in chosen:
+                row, column = np.argwhere(numbers == number)[0].tolist()
+                one, place = rows.take([row]), (0, column)
+                name = text[start:end]
+                targets.append(item.weighted_sum(name, one, [1.0], place=place))
+        return targets
+
     def describe(self, columns: Columns) -> dict[str, Any]:
         counts = [len(each) for each in list_sentences(columns["document"])]
         return {
             "rows": len(columns),
             "mean_sentences": round(float(np.mean(counts)), 1),
         }
+
+
+def _words_of_sentences(
+    item: Item, features: Mapping[str, Any], pieces: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Return the word of each token in windows of sentences, see `sentence_windows`."""
+    numbers = np.asarray(features["numbers"])
+    positions = np.asarray(features["sentence_positions"])
+    sizes = np.asarray(features["padding_mask"]).sum(axis=1)
+    length = features["token_ids"].shape[1]
+    words = []
+    for row in range(len(numbers)):
+        parts = []
+        columns = [*positions[row][positions[row] >= 0].tolist(), int(sizes[row])]
+        for place in range(len(columns) - 1):
+            count = columns[place + 1] - columns[place] - 2
+            parts.append((columns[place] + 1, pieces[numbers[row, place]][:count]))
+        words.append(item.words_in_row(length, *parts))
+    return np.stack(words)
 
 
 def _chosen(answers: Answers) -> list[list[str]]:

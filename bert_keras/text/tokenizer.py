@@ -208,6 +208,11 @@ class WordPieceTokenizer(tf.Module):
         return self._vocabulary.value
 
     @property
+    def splits_as_bert(self) -> bool:
+        """Whether it has no `normalizer` and `pre_tokenizer` of its own."""
+        return self._own_splitting.value == (None, None)
+
+    @property
     def vocab_size(self) -> int:
         """The number of tokens."""
         return len(self.vocabulary)
@@ -405,7 +410,9 @@ class WordPieceTokenizer(tf.Module):
     ) -> None:
         """Write vocab.txt and tokenizer_config.json, as Hugging Face's readers expect.
 
-        `from_folder` returns an equal tokenizer. Each file is replaced in one step.
+        `from_folder` returns an equal tokenizer. Each file is replaced in one step;
+        other files of a tokenizer in the folder, such as tokenizer.json, are removed,
+        with a warning.
         Other libraries truncate at `max_length` tokens, special tokens included, if it
         is given.
         """

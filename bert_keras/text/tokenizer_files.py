@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import pathlib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ from bert_keras.text.splitting import Splitting, flat
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 REQUIRED_TOKENS = SPECIAL_TOKENS[:4]
-_MOST_TOKEN_BYTES = 256  # a limit of tf-text
+MOST_TOKEN_BYTES = 256  # a limit of tf-text
 _NO_TOKEN = "[no token "  # names an id that has none; the space keeps texts from it
 
 
@@ -53,9 +54,9 @@ def check_tokens(vocabulary: Sequence[str]) -> tuple[str, ...]:
             raise ConfigError(
                 f"`vocabulary` must be Unicode text; received {shown(token)} as {i}"
             ) from None
-        if size > _MOST_TOKEN_BYTES:
+        if size > MOST_TOKEN_BYTES:
             raise ConfigError(
-                f"`vocabulary` must have tokens of at most {_MOST_TOKEN_BYTES} bytes; "
+                f"`vocabulary` must have tokens of at most {MOST_TOKEN_BYTES} bytes; "
                 f"received one of {size} as {i}"
             )
     for token in REQUIRED_TOKENS:
@@ -473,7 +474,13 @@ def write_folder(
 ) -> None:
     """Write vocab.txt and tokenizer_config.json; `settings` as of `get_config`.
 
-    Other programs truncate at `max_length` tokens, if given.
+    Other programs truncate at `max_length` tokens, if given. Other files of a tokenizer
+    that the folder holds would count beside the new ones: they are removed, with a
+    warning.
+
+    Raises:
+        CheckpointError: the folder holds a SavedModel or a KerasHub preset, whose own
+            vocabulary is read first.
     """
     tokens = list(settings["vocabulary"])
     for token in tokens:
@@ -481,6 +488,8 @@ def write_folder(
             raise ConfigError(f"vocab.txt cannot hold the token {token!r}")
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    is_whole = "normalizer" in settings or "pre_tokenizer" in settings
+    _remove_others(folder, () if is_whole else (TOKENIZER_JSON,))
     config = {key: settings[ours] for key, ours in _CONFIG_KEYS.items()}
     known = set(settings["vocabulary"])
     for name in ("pad", "unk", "cls", "sep", "mask"):
@@ -500,10 +509,30 @@ def write_folder(
             content for content in special if content not in SPECIAL_TOKENS
         ]
     _replace(folder / "vocab.txt", "".join(f"{t}\n" for t in settings["vocabulary"]))
-    if "normalizer" in settings or "pre_tokenizer" in settings:
+    if is_whole:
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
         write_tokenizer_json(folder, settings, max_length=None)
     _replace(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+
+
+def _remove_others(folder: pathlib.Path, others: Sequence[str]) -> None:
+    """Remove `others` and the other files of added tokens that `read_folder` reads."""
+    first = _vocabulary_folder(folder)
+    if first != folder or (folder / _KERAS_HUB_VOCABULARY).exists():
+        raise CheckpointError(
+            f"{folder}: must not hold a SavedModel or a KerasHub preset, whose own "
+            "vocabulary would be read in place of this one"
+        )
+    others = (*others, "added_tokens.json", "special_tokens_map.json")
+    found = [name for name in others if (folder / name).exists()]
+    for name in found:
+        (folder / name).unlink()
+    if found:
+        warnings.warn(
+            f"{folder}: removed {', '.join(found)} of another tokenizer, which would "
+            "be read in place of this one",
+            stacklevel=4,
+        )
 
 
 def _with_added(

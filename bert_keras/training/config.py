@@ -92,6 +92,7 @@ class TrainConfig:
         "encoder's limit and 8 times the computation; windows: 128, for "
         "question-answering 384, for summaries 512",
     )
+    add_tokens: tuple[str, ...] | None = settings.ADD_TOKENS.field()
     truncation: str = option(
         "longest_first",
         "how pairs that are too long are truncated",
@@ -169,15 +170,18 @@ class TrainConfig:
 
         Without the encoder's `hidden_size` the learning rate may stay `None`.
         """
+        from bert_keras.tasks.base import default_learning_rate
+        from bert_keras.tasks.protocols import compares_rows
+
         batch_size, epochs = self.batch_size, self.epochs
         learning_rate, patience = self.learning_rate, self.patience
         if batch_size is None:
-            is_small = rows < _FEW_ROWS and not task.compares
+            is_small = rows < _FEW_ROWS and not compares_rows(task)
             batch_size = _SMALL_BATCH if is_small else _BATCH
         if epochs is None:
             epochs = chosen_epochs(rows, batch_size)
         if learning_rate is None and hidden_size is not None:
-            learning_rate = task.default_learning_rate(hidden_size)
+            learning_rate = default_learning_rate(task, hidden_size)
         if patience is None:
             half = max(math.ceil(epochs / 2), _LEAST_PATIENCE)
             patience = half if self.epochs is None else 0

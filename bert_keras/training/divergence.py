@@ -27,6 +27,7 @@ import tensorflow as tf
 
 from bert_keras.data.table import Columns
 from bert_keras.models.task_model import TaskModel, is_one_vector
+from bert_keras.tasks.protocols import compares_rows, weights_of
 from bert_keras.tasks.regression import ScaledSquaredError
 
 LEAST_UPDATES = 100  # with fewer, divergence cannot be distinguished from a slow start
@@ -77,9 +78,9 @@ def divergence(
     if tuple(targets.shape[:1]) != (rows,):
         return None
     loss = model.task.loss()
-    if model.task.compares or loss.reduction not in _MEANS:
+    if compares_rows(model.task) or loss.reduction not in _MEANS:
         return None
-    weights = model.task.example_weights(train)
+    weights = weights_of(model.task, train)
     constant = constant_loss(loss, targets, weights)
     last = _last_loss(history)
     if constant is None or not math.isfinite(constant):

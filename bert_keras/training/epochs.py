@@ -29,7 +29,7 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import report, say
 from bert_keras.runs.run_folder import EPOCH, RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import Showing, Writing
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.loop import Row, TrainingLoop, TrainingState, WriteCheckpoint
 from bert_keras.training.progress import TrainingProgress
@@ -345,7 +345,7 @@ class FineTuningLoop(TrainingLoop):
         """
         task, rows = self.model.task, len(self.rows.columns)
         run = self.rows.epochs * (_UPDATE_COST * rows + len(dev))
-        if type(task).infer is not Task.infer and not self.model.has_pretrained_head:
+        if isinstance(task, Writing) and not self.model.has_pretrained_head:
             say("dev is not scored before training: the model cannot write yet")
         elif len(dev) > max(_MOST_START * run, _SMALL_DEV):
             say("dev is not scored before training: it has too many rows for that")
@@ -370,8 +370,9 @@ class FineTuningLoop(TrainingLoop):
         plain = {k: v for k, v in scores.items() if isinstance(v, float)}
         shown = {**plain, "loss": loss, task.best_score: value}
         row = self.progress.end_epoch({f"dev_{k}": v for k, v in shown.items()})
-        for line in task.shown(self.dev, answers):
-            report(line)
+        if isinstance(task, Showing):
+            for line in task.shown(self.dev, answers):
+                report(line)
         self.add_row(row)
         self._keep_if_best(value, loss, scores, answers)
 

@@ -17,41 +17,16 @@ import numpy as np
 from bert_keras.data.table import Columns, sliced
 from bert_keras.errors import BertKerasError, ConfigError, one_line
 from bert_keras.runs.progress import say
-from bert_keras.scoring.calibration import yes_or_no
 from bert_keras.scoring.curves import decision_curves
-from bert_keras.scoring.doubtful_labels import labels_to_check
 from bert_keras.scoring.slices import length_slices, slice_scores, value_slices
-from bert_keras.tasks.base import Answers, Task
-from bert_keras.tasks.classifier import SingleLabel
-from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import Answers, Bounded, Deciding, Decisions
 from bert_keras.text.truncation import Truncation
 
 LENGTH = "length in tokens"
 ALL = "all rows"
 _INTERVAL_SECONDS = 30.0
 _MOST_DRAWN = 6  # decisions whose curves are drawn
-Decisions = dict[str, tuple[np.ndarray, np.ndarray]]
-
-
-def decisions(task: Task, columns: Columns, answers: Answers) -> Decisions:
-    """Return truth, bool [N], and probability, float [N], of each decision by name.
-
-    Those of two classes, of the positive class, or of each label of several. Empty for
-    other tasks.
-    """
-    if isinstance(task, MultiLabel):
-        targets, p = task.targets(columns) > 0, answers["probabilities"]
-        return {name: (targets[:, i], p[:, i]) for i, name in enumerate(task.classes)}
-    if not isinstance(task, SingleLabel):
-        return {}
-    positive = task.positive_class
-    if not positive and len(task.names) == 2:
-        positive = task.names[1]
-    if not positive:
-        return {}
-    index = task.names.index(positive)
-    p = task.distributions(answers)[:, index]
-    return {positive: (task.targets(columns) == index, p)}
 
 
 def curves_of(
@@ -108,52 +83,10 @@ def slices_of(
             slices,
             score,
             name=key,
-            most=task.most_score,
+            most=task.most_score if isinstance(task, Bounded) else None,
             seconds=_INTERVAL_SECONDS / (1 + len(groups)),
         )
     return found
-
-
-def doubtful_rows(
-    task: Task, columns: Columns, answers: Answers
-) -> list[dict[str, Any]] | None:
-    """Return the rows whose label is worth a look, least probable label first.
-
-    For several labels a row for each that may be missing or too many. `None` for tasks
-    without classes. The rows must be held out: a model repeats labels it has learnt.
-    """
-
-    def doubt(row: int, label: str, other: str, p: float, other_p: float) -> Any:
-        shown = task.mistake(columns, row)  # type: ignore[attr-defined]
-        return {
-            "line": shown["line"],
-            "label": label,
-            "probable_label": other,
-            "probability_of_label": float(p),
-            "probability_of_other": float(other_p),
-            "text": shown["text"],
-        }
-
-    if isinstance(task, SingleLabel):
-        labels, p = task.targets(columns), task.distributions(answers)
-        return [
-            doubt(
-                *(row, task.names[labels[row]], task.names[p[row].argmax()]),
-                *(p[row, labels[row]], p[row].max()),
-            )
-            for row in labels_to_check(labels, p).tolist()
-        ]
-    if not isinstance(task, MultiLabel):
-        return None
-    rows = []
-    for name, (true, p) in decisions(task, columns, answers).items():
-        both = yes_or_no(p)
-        words = (f"not {name}", name)
-        for row in labels_to_check(true.astype("int64"), both).tolist():
-            label = int(true[row])
-            p_label, p_other = both[row, label], both[row, 1 - label]
-            rows.append(doubt(row, words[label], words[1 - label], p_label, p_other))
-    return sorted(rows, key=lambda row: row["probability_of_label"])
 
 
 def findings_of(
@@ -169,18 +102,15 @@ def findings_of(
     found: dict[str, dict[str, Any]] = {"curves": {}, "slices": {}}
     found["doubtful_labels"] = {}
     for split, (columns, answers, lengths) in scored.items():
-        of_split = {
-            "curves": curves_of(
-                decisions(task, columns, answers),
-                None if split == "dev" else found["curves"].get("dev", {}),
-            ),
-            "slices": slices_of(task, columns, answers, lengths=lengths, names=slices),
-            "doubtful_labels": doubtful_rows(task, columns, answers),
-        }
-        for name, each in of_split.items():
-            # No label to check is a finding, too.
-            if each or (name == "doubtful_labels" and each is not None):
-                found[name][split] = each
+        if parts := slices_of(task, columns, answers, lengths=lengths, names=slices):
+            found["slices"][split] = parts
+        if not isinstance(task, Deciding):
+            continue
+        of_dev = None if split == "dev" else found["curves"].get("dev", {})
+        if curves := curves_of(task.decisions(columns, answers), of_dev):
+            found["curves"][split] = curves
+        # No label to check is a finding, too.
+        found["doubtful_labels"][split] = task.doubtful_labels(columns, answers)
     return found
 
 
@@ -229,7 +159,7 @@ def explained_mistakes(
             break
         place = places[mistake["line"]]
         parts = tuple(part[place] for part in texts)
-        against = mistake["label"] if isinstance(task, SingleLabel) else None
+        against = task.rival(mistake) if isinstance(task, Deciding) else None
         try:
             # Which texts are truncated was told before training.
             told = Truncation()

@@ -26,12 +26,20 @@ from bert_keras.files.atomic import check_output_place, check_path, check_replac
 from bert_keras.inference.predictor import Predictor
 from bert_keras.model.lora import add_lora, freeze_layers
 from bert_keras.models.loading import inherited_settings, new_model
+from bert_keras.models.new_tokens import TABLE
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import RunFolder, SilentRun
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import (
+    Noting,
+    Refusing,
+    ScoredFurther,
+    compares_rows,
+    frozen_layers,
+)
 from bert_keras.text.truncation import Truncation
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import divergence
@@ -280,7 +288,7 @@ def train(
     )
     if given.epochs is None:
         devices.say(_chosen(config, rows))
-    for note in task.notes(data["train"]):
+    for note in task.notes(data["train"]) if isinstance(task, Noting) else ():
         devices.say(note)
     with devices.together():
         attempt = 0
@@ -396,8 +404,14 @@ class _Training:
                     model.backbone,
                     config.lora_rank,
                     seed=config.seed,
-                    frozen=model.task.frozen(model.backbone),
+                    frozen=frozen_layers(model.task, model.backbone),
                 )
+        trained = {weight.path for weight in model.trainable_weights}
+        if config.add_tokens and TABLE not in trained:
+            devices.say(
+                "the embeddings are not trained: those of the added tokens stay the "
+                "mean of their pieces"
+            )
         return model
 
 
@@ -443,7 +457,7 @@ def _check_process() -> None:
 
 def _check_accumulation(task: Task, config: TrainConfig) -> None:
     """Raise if the loss of a batch is not the sum of the losses of its parts."""
-    if config.accumulation > 1 and task.compares:
+    if config.accumulation > 1 and compares_rows(task):
         raise ConfigError(
             f"`accumulation` must be 1 for {task.name}, whose loss compares the rows "
             f"of a batch; received {config.accumulation}"
@@ -483,7 +497,8 @@ def evaluate(
     rows = labelled_rows(
         task, data, columns=columns, header=header, bad_rows=bad_rows, slices=slices
     )
-    task.refuse_unread(rows)
+    if isinstance(task, Refusing):
+        task.refuse_unread(rows)
     task.targets(rows)  # before the model runs
     truncation = Truncation()
     answers = predictor.answers(
@@ -494,7 +509,9 @@ def evaluate(
     )
     if truncation.cut:
         say(predictor.truncated(truncation))
-    more = task.further_scores(predictor.model, rows, batch_size)
+    more = {}
+    if isinstance(task, ScoredFurther):
+        more = task.further_scores(predictor.model, rows, batch_size)
     parts = slices_of(task, rows, answers, names=slices) if slices else {}
     return {**task.score(rows, answers), **more, **_by_slice(parts)}
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from bert_keras.config import BertConfig
 from bert_keras.data.table import Columns
 from bert_keras.models.task_model import TaskModel
+from bert_keras.tasks.protocols import lengths_of
 from bert_keras.text.preprocessor import as_tensors
 from bert_keras.text.truncation import Truncation, percent
 
@@ -136,7 +137,7 @@ def _lengths(
         preprocessor = preprocessor.replace(max_length=max_length)
 
     def lengths(parts: Any) -> Any:
-        read, lost = task.lengths(preprocessor, parts)
+        read, lost = lengths_of(task, preprocessor, parts)
         return read, tf.cast(lost, tf.int32)
 
     graphs: dict[Any, Any] = {}  # by the ranks of the texts, for any number of them

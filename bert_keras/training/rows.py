@@ -20,6 +20,7 @@ from bert_keras.data.table import Columns
 from bert_keras.distribution.replicas import ALONE, Share
 from bert_keras.errors import ConfigError, first_of
 from bert_keras.models.task_model import TaskModel
+from bert_keras.tasks.protocols import redrawn, weights_of
 from bert_keras.text.preprocessor import as_tensors
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class TrainingRows:
         task = self.model.task
         parts = [as_tensors(task.texts(self.columns, use="train"))]
         parts.append(tf.convert_to_tensor(task.targets(self.columns)))
-        weights = task.example_weights(self.columns)
+        weights = weights_of(task, self.columns)
         if weights is not None:
             parts.append(tf.convert_to_tensor(weights))
 
@@ -160,7 +161,7 @@ class TrainingRows:
 
         def batch(rows: Any, draws: Any) -> Any:
             taken = tf.nest.map_structure(lambda part: tf.gather(part, rows), parts)
-            return self._batch(texts, *task.redrawn(tuple(taken), draws))
+            return self._batch(texts, *redrawn(task, tuple(taken), draws))
 
         found = tf.data.Dataset.range(first_epoch, self.epochs).flat_map(places)
         if share != ALONE:

@@ -34,6 +34,8 @@ from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import SETTINGS, RunFolder, digest_of, what_differs
 from bert_keras.settings import RESUME, check_choice
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import Reportable, Settling, Tunable, describe
+from bert_keras.text.new_tokens import described
 from bert_keras.text.tokenizer_files import vocabulary_hash
 from bert_keras.training import config as training_config
 from bert_keras.training.config import TrainConfig
@@ -227,7 +229,9 @@ def finish_run(
         CheckpointError: the folder of the best epoch is broken, or writing fails.
     """
     config, model = loop.config, loop.best_model()
-    model.task = task = model.task.settle(model)
+    if isinstance(model.task, Settling):
+        model.task = model.task.settle(model)
+    task = model.task
     predictor = Predictor(model)
     scores: dict[str, dict[str, Any]] = {}
     scored: dict[str, tuple[Columns, Any, Any]] = {}
@@ -237,7 +241,8 @@ def finish_run(
     facts["train"]["real_token_share"] = loop.progress.real_share
     if "dev" in data:
         scores["dev"], answers = loop.best.scores or {}, loop.best.answers or {}
-        tuned = task.tune(data["dev"], answers)
+        dev = data["dev"]
+        tuned = task.tune(dev, answers) if isinstance(task, Tunable) else task
         if tuned != task:
             model.task = task = tuned
             answers = loop.answers(predictor, "dev", data["dev"])
@@ -254,7 +259,9 @@ def finish_run(
         loss = failed.loss if math.isfinite(failed.loss) else None
         scores["diverged"] = {**dataclasses.asdict(failed), "loss": loss}
     last = next(reversed(scored), "train")  # the set whose mistakes are shown
-    mistakes = task.mistakes(data[last], answers) if scored else []
+    mistakes: list[dict[str, Any]] = []
+    if scored and isinstance(task, Reportable):
+        mistakes = task.mistakes(data[last], answers)
     report: dict[str, Any] = {
         "settings": _shown_settings(loop, model, encoder, failed),
         "data": facts,
@@ -315,6 +322,8 @@ def _shown_settings(
     for name, value in model.task.settings().items():
         if name != "classes" and not isinstance(value, dict):  # nor a vocabulary
             shown[name] = value
+    if loop.config.add_tokens:
+        shown["add_tokens"] = described(loop.config.add_tokens)
     shown["best_epoch"] = loop.best.epoch
     if loop.dev is not None:
         shown["best_epoch_dev_loss"] = loop.best.loss
@@ -351,7 +360,7 @@ def _facts(model: TaskModel, columns: Columns, lengths: TextLengths) -> dict[str
     """Return the report's facts on a data set."""
     truncation = lengths.truncation()
     facts = {
-        **model.task.describe(columns),
+        **describe(model.task, columns),
         "mean_tokens": round(float(lengths.whole.mean()), 1),
         "longest_tokens": int(lengths.whole.max()),
         "truncated": truncation.cut,

@@ -38,6 +38,7 @@ from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import RunFolder
 from bert_keras.settings import GRIDS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import strata_of
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.epochs import rank_of
 from bert_keras.training.finetune import task_and_data, train
@@ -156,7 +157,7 @@ def train_sizes(
     with one_revision(), _Runs(task, output, config, given, free=()) as runs:
         rows = runs.given["train"]
         order = _nested_order(
-            runs.task.strata(rows, **runs.task.settings()), config.seed
+            strata_of(runs.task, rows, **runs.task.settings()), config.seed
         )
         sizes = [math.ceil(share * len(rows)) for share in shares]
         if len({*sizes}) < len(sizes):

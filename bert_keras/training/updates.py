@@ -18,6 +18,7 @@ from bert_keras.distribution.replicas import gathered, undivided
 from bert_keras.errors import ConfigError
 from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.models.task_model import TaskModel
+from bert_keras.tasks.protocols import compares_rows, is_new_weight
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import make_updates
@@ -67,7 +68,7 @@ class TaskObjective:
             )
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         share = 1.0
-        if replicas > 1 and self.model.task.compares:
+        if replicas > 1 and compares_rows(self.model.task):
             targets, outputs = gathered(targets), gathered(outputs)
             weights, share = gathered(weights), 1 / replicas
 
@@ -283,7 +284,7 @@ def new_optimizer(
     new: list[str] = []
     if config.new_learning_rate is not None and model is not None:
         paths = [weight.path for weight in model.trainable_variables]
-        new = [path for path in paths if model.task.is_new(path)]
+        new = [path for path in paths if is_new_weight(model.task, path)]
     factor = (config.new_learning_rate or 0.0) / schedule.peak_learning_rate
     return optimizer_of(config, schedule, factors=dict.fromkeys(new, factor))
 

@@ -15,6 +15,7 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.runs.progress import say
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import groups_of, strata_of
 from bert_keras.training.config import TrainConfig
 
 
@@ -31,13 +32,13 @@ def with_dev(
 
     The arguments are those of `task_and_data`; `settings` are the task's.
     """
-    strata = task.strata(rows, **settings)
+    strata = strata_of(task, rows, **settings)
     count = max(1, round(len(rows) * config.dev_share))
     held_out: list[int] = []
     if count < len(rows) and is_earlier:
         held_out = random_holdout(strata, count, seed=config.seed)
     elif count < len(rows):
-        groups = task.groups(rows)
+        groups = groups_of(task, rows)
         held_out = stratified_holdout(strata, count, seed=config.seed, groups=groups)
     if not held_out:
         raise DataError(
@@ -53,7 +54,7 @@ def with_dev(
     )
     if missing := uncovered_classes(strata, held_out, option="--dev-share"):
         line += f"; dev has {missing}"
-    if shared := _shared(task.groups(rows), kept, held_out):
+    if shared := _shared(groups_of(task, rows), kept, held_out):
         line += f"; {shared:,} first texts are in both"
     tell(line)
     return rows.take(kept), rows.take(held_out)

@@ -994,7 +994,9 @@ def test_pretraining_from_a_corpus(
         assert told in lines[-1], lines
 
 
-def test_every_setting_of_pretraining_has_an_option() -> None:
+def test_every_setting_of_pretraining_has_an_option(
+    tmp_path: Path,
+) -> None:
     whole = parser(["pretrain"])
     words = ["pretrain", "--data", "d", "--output", "o", "--size", "tiny"]
     assert config_of(whole.parse_args(words), PretrainConfig) == PretrainConfig()
@@ -1026,8 +1028,12 @@ def test_every_setting_of_pretraining_has_an_option() -> None:
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
     words += ["--rematerialize", "--phase-shares", "0.5", "0.5"]
+    lines = tmp_path / "words.txt"
+    lines.write_text("covid\nlift\n")
+    words += ["--add-tokens", str(lines)]
     config = config_of(whole.parse_args(words), PretrainConfig)
     others = {"rematerialize": True, "phase_shares": (0.5, 0.5), "save_every": None}
+    others["add_tokens"] = ("covid", "lift")
     assert dataclasses.asdict(config) == {**given, **others}
     place = words.index("--checkpoint-every")
     words[place : place + 2] = ["--save-every", "3"]

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, refused
 
 from bert_keras.cli import parser
 from bert_keras.cli.main import main
@@ -47,6 +47,7 @@ class Example:
     word: str = option("one", "a word", words=("one", "two"))
     switch: bool = option(False, "on or off")
     place: str | None = option(None, "a folder", unit="dir")
+    names: tuple[str, ...] | None = option(None, "some", unit="file", unset="none")
 
 
 def parsed(*words: str) -> Example:
@@ -66,13 +67,20 @@ def test_an_option_has_the_name_and_the_type_of_its_field() -> None:
         ("word", str, False, False),
         ("switch", bool, False, False),
         ("place", str, False, True),
+        ("names", str, True, True),
     ]
 
 
-def test_options_are_read_from_the_command_line() -> None:
+def test_options_are_read_from_the_command_line(tmp_path: Path) -> None:
     assert parsed() == Example()
+    lines = tmp_path / "names"
+    lines.write_text("\ufeffone\r\n\n two three \n", encoding="utf-8")
     words = "--rate .25 --count 3 --parts 0.5 1 --word two --switch --place here"
-    wanted = Example(0.25, 3, (0.5, 1.0), "two", True, "here")
+    words += f" --names {lines}"
+    wanted = Example(0.25, 3, (0.5, 1.0), "two", True, "here", ("one", "two three"))
+    lines.with_name("empty").write_text(" \n")
+    refused(lambda: parsed("--names", str(lines) + "x"), "namesx: no such file")
+    refused(lambda: parsed("--names", str(lines.with_name("empty"))), "is empty")
     assert parsed(*words.split()) == wanted
     assert parsed("--count", "auto") == Example()
 
@@ -143,6 +151,7 @@ def test_the_table_of_an_example() -> None:
         "| `--word` | `one`, `two` | one | a word |",
         "| `--switch` | a switch | no | on or off |",
         "| `--place` | a path |  | a folder |",
+        "| `--names` | a file with one a line | none | some |",
     ]
 
 

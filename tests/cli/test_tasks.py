@@ -11,49 +11,29 @@ from conftest import refused
 
 from bert_keras.cli.main import main
 from bert_keras.cli.tasks import task_help
+from bert_keras.settings import Option, options_of
 from bert_keras.tasks import TASKS, find_task, parse_settings
-from bert_keras.tasks.catalog import Setting
 
 
-def fields_of(name: str) -> dict[str, Any]:
+@pytest.mark.parametrize("name", TASKS)
+def test_settings_are_declared_once(name: str) -> None:
+    """What is told, checked and documented of a setting is its declaration."""
     task: Any = find_task(name)
-    return {field.name: field for field in dataclasses.fields(task)}
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_settings_are_the_fields_of_the_class(name: str) -> None:
-    task, told = find_task(name), {each.name: each for each in TASKS[name].settings}
-    fields = fields_of(name)
-    assert set(told) == set(fields)
-    assert {n for n, each in told.items() if each.free} == set(task.free_settings)
-    for setting, each in told.items():
-        default = fields[setting].default
-        kind = str(fields[setting].type)
-        if kind == "bool":
-            assert each.values == "true or false"
-            assert each.default in (str(default).lower(), "from the data")
-        elif kind in ("int", "float"):
-            numbers = ("a whole number", "a number")
-            assert each.values == numbers[kind == "float"]
-            derived = ("from the data", "tuned on dev")
-            assert each.default in (str(default), *derived)
-        elif kind == "str" and default:
-            if "," in each.values:
-                assert default in each.values.split(", ")
-            assert each.default.split(", ")[0] == default
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_words_that_are_told_are_allowed(name: str) -> None:
-    task = find_task(name)
+    declared = options_of(task)
+    assert declared == options_of(TASKS[name].settings)
+    assert set(declared) == {field.name for field in dataclasses.fields(task)}
     given: dict[str, Any] = {}
-    if "classes" in fields_of(name):
+    if "classes" in declared:
         given["classes"] = ("O", "B-x", "I-x") if "tagging" in task.__module__ else "ab"
         given["classes"] = tuple(given["classes"])
-    for each in TASKS[name].settings:
-        if "," in each.values:
-            for word in each.values.split(", "):
-                assert getattr(task(**{**given, each.name: word}), each.name) == word
+    made = task(**given)
+    for setting, option in declared.items():
+        assert option.help and f"        {setting}: " in task.__doc__
+        assert made.may_change(setting) == option.free
+        for word in option.words:
+            assert getattr(task(**{**given, setting: word}), setting) == word
+        if option.words or option.kind in (int, float) and not option.form:
+            refused(lambda s=setting: task(**{**given, s: "no"}), f"`{setting}` must")
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -72,7 +52,11 @@ def test_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", "masked-lm"]) == 0
     told = capsys.readouterr().out
     assert told == task_help("masked-lm") + "\n"
-    for part in ("train.txt", "top_k*: a whole number; default: 5", "pseudo-perplex"):
+    for part in (
+        "train.txt",
+        "top_k*: a whole number from 1 to 1000; default: 5",
+        "pseudo-perplex",
+    ):
         assert part in told
     assert main(["tasks", "maskedlm"]) == 2
     assert "did you mean masked-lm?" in capsys.readouterr().err
@@ -95,7 +79,7 @@ def test_a_setting_with_a_typing_error() -> None:
 
 
 def test_a_setting_is_told_on_two_lines() -> None:
-    setting = Setting("a", "b, c", "b", "what it does", free=True)
+    setting = Option("b", "what it does", name="a", words=("b", "c"), free=True)
     from bert_keras.cli.tasks import _settings
 
     assert _settings("t", [setting]).splitlines()[1:] == [

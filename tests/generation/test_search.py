@@ -262,7 +262,10 @@ def test_samples_are_drawn_by_their_probability(decoder, sources):
     ("changes", "message"),
     [
         ({"beams": 0}, "`beams` must be a whole number from 1 to 64; received 0"),
-        ({"temperature": 0.0}, "`temperature` must be above 0; received 0.0"),
+        (
+            {"temperature": 0.0},
+            "`temperature` must be a number above 0 and at most 100; received 0.0",
+        ),
         ({"sample": 1}, "`sample` must be true or false; received 1"),
     ],
     ids=["beams", "temperature", "sample"],

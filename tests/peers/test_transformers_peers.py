@@ -12,6 +12,7 @@ from bert_keras.checkpoints import read_checkpoint
 from bert_keras.config import BertConfig
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.optimizers import NOT_DECAYED, AdamW
+from bert_keras.models.convert import extend
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
@@ -253,6 +254,38 @@ def test_a_model_trained_here_opens_there(minilm, tmp_path, lowercase):
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)
     again = load_model(tmp_path).predict(TEXTS, verbose=0)
     np.testing.assert_array_equal(again, found)
+
+
+def test_added_tokens_open_there(minilm, tmp_path):
+    tokens = ["aerodynamic", "COVID19", "boundary layer", "東京", "[E1]"]
+    model = TaskModel.from_pretrained(
+        minilm, "classification", classes=("a", "b"), max_length=24, add_tokens=tokens
+    )
+    save_model(model, tmp_path / "added")
+    tokenizer = WordPieceTokenizer.from_folder(minilm)
+    words = ["wingspan", "covid19"]
+    extend(minilm, words, tmp_path / "words")
+    texts = [
+        *TEXTS,
+        "Aerodynamic covid19, aerodynamics COVID190 a[E1]東京boundary layer",
+    ]
+    texts += ["wingspans covid19s", "Wingspan"]
+    for name in ("added", "words"):
+        ours = WordPieceTokenizer.from_folder(tmp_path / name)
+        assert len(ours) == len(tokenizer) + (len(tokens) if name == "added" else 2)
+        ids = Preprocessor(ours, max_length=24).join(tf.constant(texts))[0].to_list()
+        their_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / name)
+        found = their_tokenizer(texts, truncation=True, max_length=24)["input_ids"]
+        assert found == ids
+        encoder = BertEncoder.from_pretrained(tmp_path / name)
+        loaded = transformers.AutoModel.from_pretrained(tmp_path / name)
+        assert loaded.config.vocab_size == encoder.config.vocab_size == len(ours)
+        batch = Preprocessor(ours, max_length=24, layout="padded")(texts)
+        batch = {key: np.asarray(value) for key, value in batch.items()}
+        expected = theirs(loaded, batch).last_hidden_state.numpy()
+        real = batch["padding_mask"] == 1
+        error = np.abs(encoder(batch)["sequence_output"] - expected)[real]
+        assert error.max() <= TOLERANCE
 
 
 def test_names_of_a_model_of_theirs_are_all_known(tmp_path, rng):

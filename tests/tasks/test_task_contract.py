@@ -33,6 +33,7 @@ from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.models.warmup import WARMUP
 from bert_keras.tasks import TASKS, find_task
+from bert_keras.tasks.protocols import Reportable
 from bert_keras.text.preprocessor import Preprocessor, as_tensors
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.finetune import evaluate
@@ -265,7 +266,8 @@ def test_the_best_score_is_among_the_scores(trained: Trained) -> None:
     answers = trained.predictor.answers(columns)
     scores = task.score(columns, answers)
     assert isinstance(scores[task.best_score], float)
-    assert task.mistakes(columns, answers) == []  # it was overfitted
+    if isinstance(task, Reportable):
+        assert task.mistakes(columns, answers) == []  # it was overfitted
 
 
 def test_answers_are_fit_for_json(trained: Trained) -> None:

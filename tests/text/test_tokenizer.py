@@ -746,6 +746,28 @@ def test_hand_computed_added_tokens(tmp_path):
     assert WordPieceTokenizer(**again.get_config())(texts).to_list() == wanted
 
 
+def test_stale_files_of_another_tokenizer_are_removed(tmp_path):
+    vocabulary = [*SPECIAL, "a", "b"]
+    reference(vocabulary).save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "added_tokens.json").write_text('{"a b": 7}')
+    (tmp_path / "special_tokens_map.json").write_text('{"bos_token": "b"}')
+    new = WordPieceTokenizer([*vocabulary, "c"]).add_tokens(["d"])
+    with pytest.warns(UserWarning, match="removed tokenizer.json, added_tokens.json, "):
+        new.save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "vocab.txt",
+        "tokenizer_config.json",
+    }
+    again = WordPieceTokenizer.from_folder(tmp_path)
+    assert again.get_config() == new.get_config()
+    new.save(tmp_path)  # without a warning
+    preset = tmp_path / "assets" / "tokenizer"
+    preset.mkdir(parents=True)
+    (preset / "vocabulary.txt").write_text("a")
+    with pytest.raises(CheckpointError, match="KerasHub preset, whose own vocabulary"):
+        new.save(tmp_path)
+
+
 def test_tokens_added_to_a_tokenizer_get_the_next_ids():
     first = WordPieceTokenizer([*SPECIAL, "a", "x"], added_tokens=MARKS[:1])
     second = first.add_tokens(["x", "[E2]"], special=True)

@@ -18,8 +18,6 @@ from bert_keras.training.findings import (
     LENGTH,
     _different,
     curves_of,
-    decisions,
-    doubtful_rows,
     explained_mistakes,
     findings_of,
     slices_of,
@@ -37,14 +35,12 @@ ANSWERS = {"probabilities": np.stack([1 - P_SPAM, P_SPAM], axis=1)}
 
 
 def test_decisions_of_the_positive_class() -> None:
-    true, p = decisions(TWO, ROWS, ANSWERS)["spam"]
+    true, p = TWO.decisions(ROWS, ANSWERS)["spam"]
     assert true.tolist() == [False] * 3 + [True] * 3 and p.tolist() == P_SPAM.tolist()
-    (name,) = decisions(
-        Classification(TWO.classes, positive_class="ham"), ROWS, ANSWERS
-    )
-    assert name == "ham"
-    assert decisions(Classification(("ham", "more", "spam")), ROWS, ANSWERS) == {}
-    assert decisions(Regression(), ROWS, {}) == {}
+    other = Classification(TWO.classes, positive_class="ham")
+    assert list(other.decisions(ROWS, ANSWERS)) == ["ham"]
+    three = Classification(("ham", "more", "spam"))
+    assert three.decisions(ROWS, ANSWERS) == {}
 
 
 def test_the_threshold_of_dev_is_applied_to_test() -> None:
@@ -97,7 +93,8 @@ def doubted(task: Any, labels: list[str]) -> Any:
     p = np.repeat([0.1, 0.9], 20)
     p[2] = 0.05
     columns = as_columns(text=["a", "b", "win"] + ["c"] * 37, label=labels)
-    return doubtful_rows(task, columns, {"probabilities": np.stack([1 - p, p], axis=1)})
+    answers = {"probabilities": np.stack([1 - p, p], axis=1)}
+    return task.doubtful_labels(columns, answers)
 
 
 def test_doubtful_rows_name_both_labels() -> None:
@@ -108,10 +105,13 @@ def test_doubtful_rows_name_both_labels() -> None:
         "probability_of_label": pytest.approx(0.05),
         "probability_of_other": pytest.approx(0.95),
     }  # fmt: skip
-    assert doubtful_rows(TWO, ROWS, ANSWERS) == []  # a third of six rows is wrong
+    assert TWO.doubtful_labels(ROWS, ANSWERS) == []  # a third of six rows is wrong
     scored = {"dev": (ROWS, ANSWERS, np.arange(6))}
     assert findings_of(TWO, scored)["doubtful_labels"] == {"dev": []}
-    assert doubtful_rows(Regression(), ROWS, {}) is None
+    numbers = as_columns(text=["a", "b"], label=["1", "2"])
+    scored = {"dev": (numbers, {"score": np.arange(2.0)}, np.arange(2))}
+    found = findings_of(Regression(), scored)
+    assert found["curves"] == found["doubtful_labels"] == {}
 
 
 def test_doubtful_labels_of_several() -> None:

@@ -13,6 +13,7 @@ from task_cases import Case, cases_of, first_case
 from bert_keras.model.optimizers import AdamW
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.protocols import compares_rows, weights_of
 from bert_keras.tasks.summarization import Summarization
 from bert_keras.text.preprocessor import as_tensors
 from bert_keras.training.rows import TrainingRows
@@ -28,7 +29,7 @@ def labelled(model: Any, case: Case, rows: slice) -> tuple[Any, dict[str, Any]]:
     """Return outputs and labels of some rows."""
     task = case.task
     texts = as_tensors([part[rows] for part in task.texts(case.columns, use="train")])
-    weights = task.example_weights(case.columns)
+    weights = weights_of(task, case.columns)
     batch, targets, weights = task.examples(
         model.preprocessor,
         texts,
@@ -55,7 +56,7 @@ def test_sums_over_counts_are_the_loss(make_model: Any, name: str, form: str) ->
 
     total, count = parts(slice(None))
     assert total / count == pytest.approx(float(wanted), rel=1e-6)
-    if not case.task.compares:
+    if not compares_rows(case.task):
         total, count = parts(slice(3), slice(3, None))
         assert total / count == pytest.approx(float(wanted), rel=1e-5)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -28,28 +28,26 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.answers import ScoredAnswers, question_score
 from bert_keras.scoring.calibration import FACTORS, best_factor
-from bert_keras.settings import check_boolean, check_number, check_whole_number
-from bert_keras.tasks.base import Answers, Batch, Run, Task
+from bert_keras.settings import with_options_documented
+from bert_keras.tasks.base import Answers, Batch, Column, Run, Task, refuse_weights
 from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.question_answering.answers import AnswerFinder, AskedWindows
+from bert_keras.tasks.question_answering.explanation import explained_span
+from bert_keras.tasks.question_answering.settings import QuestionAnsweringSettings
 from bert_keras.tasks.question_answering.spans import SpanAccuracy, SpanLoss
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.ragged import sizes_of
 from bert_keras.text.windows import cut_windows, mark_windows
 
-# A window has as many candidate spans as its tokens times the longest answer; the best
-# are compared one by one.
-_MOST = {
-    "stride": 100_000,
-    "max_answer_tokens": 512,
-    "max_question_tokens": 100_000,
-    "n_best": 100,
-}
+if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
-class QuestionAnswering(Confidence, Task):
+class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
     """The answer to a question, a span of a context of any length.
 
     Contexts too long for one row with the question are read in overlapping windows.
@@ -59,32 +57,15 @@ class QuestionAnswering(Confidence, Task):
     name = "question-answering"
     architecture = "BertForQuestionAnswering"
     roles = ("question", "context")
-    columns = {role: role for role in ("question", "context", "answers", "id")}
-    optional_roles = ("id",)
+    columns = {
+        "question": "question",
+        "context": "context",
+        "answers": "answers",
+        "id": Column("id", optional=True),
+    }
     pooler = False
     rows_per_text = None
     max_length = 384
-    free_settings = (
-        *Confidence.free_settings,
-        "no_answer",
-        *("threshold", "stride", "max_answer_tokens", "max_question_tokens", "n_best"),
-    )
-
-    no_answer: bool = False
-    threshold: float = 0.0
-    stride: int = 128
-    max_answer_tokens: int = 30
-    max_question_tokens: int = 64
-    n_best: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, most in _MOST.items():
-            check_whole_number(name, getattr(self, name), least=1, most=most)
-        check_boolean("no_answer", self.no_answer)
-        # A context without a token scores 1e9 for none.
-        check_number("threshold", self.threshold, least=-1e10, most=1e10)
-
     most_score = 100.0
 
     @property
@@ -198,7 +179,7 @@ class QuestionAnswering(Confidence, Task):
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[Batch, Any, Any]:
         """Return windows as a batch, and the targets of `SpanLoss`, int32 [R, T, 3]."""
-        self.refuse_weights(weights)
+        refuse_weights(self, weights)
         windows, _, starts, ends = self._windows(preprocessor, texts)
         start, end = mark_windows(windows, starts, ends, targets)
         batch = preprocessor.lay(windows.ids, windows.segments, start=start, end=end)
@@ -332,6 +313,9 @@ class QuestionAnswering(Confidence, Task):
             }
             for row in sorted(wrong, key=lambda row: -p[row])
         ]
+
+    def explained(self, item: Item) -> list[Target]:
+        return explained_span(item, temperature=self.temperature)
 
     def _scored(self, columns: Columns, answers: Answers) -> ScoredAnswers:
         return ScoredAnswers(gold_texts(columns), answers, threshold=self._limit)

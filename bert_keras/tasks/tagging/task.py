@@ -12,7 +12,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -41,7 +41,7 @@ from bert_keras.data.tagged import (
 from bert_keras.errors import ConfigError, DataError, received, shown
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
-from bert_keras.model.recurrent_head import FEATURES, RecurrentHead
+from bert_keras.model.recurrent_head import RecurrentHead
 from bert_keras.runs.progress import say_once
 from bert_keras.scoring.entities import (
     Entity,
@@ -54,18 +54,24 @@ from bert_keras.scoring.entities import (
     tags_of,
     word_scores,
 )
-from bert_keras.settings import check_choice, check_whole_number
+from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Run, Task, plain_values
 from bert_keras.tasks.classifier import Confidence, class_numbers
 from bert_keras.tasks.tagging import words
+from bert_keras.tasks.tagging.explanation import explained_entities
+from bert_keras.tasks.tagging.settings import FeatureTaggingSettings, TaggingSettings
 from bert_keras.text.preprocessor import Preprocessor
+
+if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
 
 # Entries of a batch for the answers, not inputs of the model.
 _FOR_ANSWERS = ("words", "word_mask", "texts", "starts", "ends")
 
 
 @dataclasses.dataclass(frozen=True)
-class TaggingTask(Confidence, Task):
+class TaggingTask(TaggingSettings, Confidence, Task):
     """A task of one tag for each word; a subclass defines the layers on the encoder.
 
     A row holds a list of words, or a text that is split at spaces, and as many tags. A
@@ -78,9 +84,6 @@ class TaggingTask(Confidence, Task):
     columns = {"text": "text", "label": "label"}
     pooler = False
     rows_per_text = None
-    free_settings = (*Confidence.free_settings, "classes")
-
-    classes: tuple[str, ...]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -398,6 +401,9 @@ class TaggingTask(Confidence, Task):
             facts["entities"] = sum(counts.values())
         return {**facts, "classes": dict(sorted(counts.items()))}
 
+    def explained(self, item: Item) -> list[Target]:
+        return explained_entities(self, item)
+
     # What is saved.
 
     def model_config(self) -> dict[str, Any]:
@@ -465,6 +471,7 @@ def _pieces(preprocessor: Preprocessor, texts: Any) -> words.Pieces:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
 class TokenClassification(TaggingTask):
     """Tags of words, the encoder fine-tuned; answers are the entities of a text.
@@ -489,8 +496,9 @@ class TokenClassification(TaggingTask):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
 @dataclasses.dataclass(frozen=True)
-class FeatureTagging(TaggingTask):
+class FeatureTagging(FeatureTaggingSettings, TaggingTask):
     """Tags of words by a small BiLSTM on a frozen encoder.
 
     Only the head is trained, from scratch, at a much higher learning rate than in
@@ -501,15 +509,6 @@ class FeatureTagging(TaggingTask):
     encoder_outputs = ("hidden_states",)
     not_for_engines = "no exporter of Keras writes its BiLSTM"
     learning_rate = 1e-3
-
-    layers: str = "concat_last_four"
-    units: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("layers", self.layers, FEATURES)
-        if self.units is not None:
-            check_whole_number("units", self.units, least=1, most=4096)
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the logits of each token, float32 [B, T, C]."""

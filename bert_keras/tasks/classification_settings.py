@@ -1,0 +1,46 @@
+"""What is known of classification before TensorFlow is imported."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bert_keras.settings import option
+from bert_keras.tasks.classifier_settings import (
+    PAIRS,
+    ClassesSettings,
+    ConfidenceSettings,
+)
+from bert_keras.tasks.declaration import TaskHelp
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassificationSettings(ClassesSettings, ConfidenceSettings):
+    """The settings of `Classification`."""
+
+    class_weights: str = option(
+        "none",
+        "balanced gives rare classes the same total weight as frequent ones in the "
+        "training loss",
+        words=("none", "balanced"),
+    )
+    pairs: bool | None = PAIRS.field()
+    positive_class: str = option(
+        "",
+        "the class whose F1 is reported",
+        form="a class",
+        unset="the second of two",
+        free=True,
+    )
+
+
+HELP = TaskHelp(
+    place="bert_keras.tasks.classification:Classification",
+    settings=ClassificationSettings,
+    summary="one class for a text or a pair of texts (spam, sentiment, paraphrase …)",
+    data="the columns text and label; for pairs also text_pair",
+    file="train.csv",
+    rows="text,label\nDinner at ours on Friday?,not_spam\nClaim your prize now!!!,spam",
+    scores="accuracy, F1 of the positive class and of all classes, Matthews "
+    "correlation, calibration error",
+    answers="label, score, probabilities, classes; abstained",
+)

@@ -1,0 +1,97 @@
+"""What is known of embedding before TensorFlow is imported."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from bert_keras.settings import COMBINATIONS, POOLINGS, option
+from bert_keras.tasks.declaration import TaskHelp
+
+LAST = (-1,)
+ALL = "all"  # blocks 1 to L, for any L
+Layers = tuple[int, ...] | str
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbeddingSettings:
+    """The settings of `Embedding`."""
+
+    pooling: str = option(
+        "mean",
+        "mean or max over the tokens of a text; cls, the vector of [CLS]; "
+        "mean_sqrt_len_tokens, the sum divided by the root of their number; "
+        "weightedmean, by their positions; lasttoken; cls+mean: both. By default as in "
+        "the encoder's folder, if it says",
+        form=", ".join(POOLINGS),
+    )
+    normalize: bool = option(
+        True, "whether vectors have length 1; as in the encoder's folder, if it says"
+    )
+    layers: Layers = option(
+        LAST,
+        "the hidden states used: embeddings, last, second-to-last, last-four, all, or "
+        "numbers (0: embeddings, -1: the last block). Blocks above the highest one are "
+        "not trained",
+        form="a word or numbers",
+        unset="last",
+    )
+    combine: str = option(
+        "sum",
+        "how several layers are combined: sum, concat, or weighted, a sum with learned "
+        "weights",
+        words=COMBINATIONS,
+    )
+    objective: str = option(
+        "ranking",
+        "ranking: the pairs belong together; similarity: the cosine similarities learn "
+        "the order of the labels",
+        words=("ranking", "similarity"),
+        unset="ranking, or similarity with labels",
+    )
+    scale: float = option(
+        20.0,
+        "the factor on the cosine similarities in the loss",
+        least=1e-6,
+        most=1_000_000,
+    )
+    dense: tuple[Mapping[str, Any], ...] = option(
+        (),
+        "layers on the pooled vector, each with units, activation and use_bias",
+        form="a list of objects",
+        unset="the encoder's, or none",
+        later=True,
+    )
+    prompts: Mapping[str, str] = option(
+        {},
+        "texts by name, put before a text: in pairs query before the first, and "
+        "document, passage or corpus before the second",
+        form="an object",
+        unset="the encoder's, or none",
+        free=True,
+        later=True,
+    )
+    default_prompt: str = option(
+        "",
+        "the prompt before every text that has no other",
+        form="a name",
+        unset="the encoder's, or none",
+        free=True,
+        later=True,
+    )
+
+
+HELP = TaskHelp(
+    place="bert_keras.tasks.embedding:Embedding",
+    settings=EmbeddingSettings,
+    summary="a vector for a text, trained on pairs (search, similarity, features …)",
+    data="pairs of texts that belong together in the columns text and text_pair, or "
+    "with a label for their similarity",
+    file="train.csv",
+    rows="text,text_pair\n"
+    "How do I reset my password?,“Forgot password” is on the sign-in page.",
+    scores="Spearman and Pearson correlation of cosine similarities; accuracy@1, "
+    "recall@k, mean reciprocal rank",
+    answers="embedding",
+)

@@ -1,0 +1,51 @@
+"""What is known of the masked language model before TensorFlow is imported."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bert_keras.settings import (
+    MASK_RATE,
+    MASK_SHARE,
+    MASK_UNIT,
+    RANDOM_SHARE,
+    option,
+)
+from bert_keras.tasks.declaration import TaskHelp
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskedLMSettings:
+    """The settings of `MaskedLM`."""
+
+    top_k: int = option(5, "answers for each mask", least=1, most=1000, free=True)
+    mask_rate: float = MASK_RATE.field(free=True)
+    mask_share: float = MASK_SHARE.field(free=True)
+    random_share: float = RANDOM_SHARE.field(free=True)
+    max_predictions: int = option(
+        80,
+        "maximum number of tokens to predict in one text",
+        least=1,
+        most=100_000,
+        free=True,
+    )
+    mask_unit: str = MASK_UNIT.field(free=True)
+    pseudo_perplexity_texts: int = option(
+        0,
+        "number of texts for which evaluate computes pseudo-perplexity",
+        least=0,
+        most=1_000_000,
+        free=True,
+    )
+
+
+HELP = TaskHelp(
+    place="bert_keras.tasks.masked_lm:MaskedLM",
+    settings=MaskedLMSettings,
+    summary="the words that fit at each [MASK]; adapts BERT to your own plain text",
+    data="the lines of a .txt file, or a column text",
+    file="train.txt",
+    rows="The cat sat on the mat.\nIt rained all day.",
+    scores="loss, perplexity, accuracy, pseudo-perplexity",
+    answers="tokens, probabilities [B, E, k], sequences [B, k]",
+)

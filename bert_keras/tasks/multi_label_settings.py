@@ -1,0 +1,52 @@
+"""What is known of multi-label classification before TensorFlow is imported."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bert_keras.settings import option
+from bert_keras.tasks.classifier_settings import (
+    PAIRS,
+    CalibrationSettings,
+    ClassesSettings,
+)
+from bert_keras.tasks.declaration import TaskHelp
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiLabelSettings(ClassesSettings, CalibrationSettings):
+    """The settings of `MultiLabel`."""
+
+    separator: str = option(
+        ",",
+        "the text between the names in a cell; spaces around names are dropped",
+    )
+    thresholds: tuple[float, ...] = option(
+        (),
+        "the probability from which a class is predicted: one for each class, or one "
+        "for all",
+        form="a number or a list of numbers from 0 to 1",
+        unset="tuned on dev, else 0.5",
+        free=True,
+    )
+    threshold_tuning: str = option(
+        "f1",
+        "f1 tunes the thresholds for the highest F1 of each class on the dev set; none "
+        "keeps 0.5",
+        words=("f1", "none"),
+    )
+    pairs: bool | None = PAIRS.field()
+
+
+HELP = TaskHelp(
+    place="bert_keras.tasks.multi_label:MultiLabel",
+    settings=MultiLabelSettings,
+    summary="any number of classes for a text or a pair of texts (topics, emotions …)",
+    data="as classification; label holds several names with commas between, a list, "
+    "or nothing; or, with --label food,service, one column of 0 and 1 each",
+    file="train.jsonl",
+    rows='{"text": "Good soup, slow waiter", "label": ["food", "service"]}',
+    scores="micro and macro F1, exact match, ranking and average precision (which "
+    "selects the epoch), calibration error",
+    answers="labels, probabilities, classes, [B, C] each",
+)

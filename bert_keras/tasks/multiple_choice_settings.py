@@ -1,0 +1,18 @@
+"""What is known of multiple choice before TensorFlow is imported."""
+
+from __future__ import annotations
+
+from bert_keras.tasks.classifier_settings import ConfidenceSettings
+from bert_keras.tasks.declaration import TaskHelp
+
+HELP = TaskHelp(
+    place="bert_keras.tasks.multiple_choice:MultipleChoice",
+    settings=ConfidenceSettings,
+    summary="the choice that fits a context best (SWAG, COPA, exam questions …)",
+    data="JSONL with context, choices and label; the files of SWAG and COPA",
+    file="train.jsonl",
+    rows='{"context": "It rained.", '
+    '"choices": ["I took an umbrella.", "I ate."], "label": 0}',
+    scores="accuracy, loss, calibration error",
+    answers="choice, index, score, probabilities [B, C]; abstained",
+)

@@ -1,0 +1,93 @@
+"""`PlainSettings`: the settings of a task, checked, changed and stored as plain values.
+
+Imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+from typing_extensions import Self  # in typing since Python 3.11
+
+from bert_keras.errors import ConfigError, shown
+from bert_keras.settings import options_of
+
+
+class PlainSettings:
+    """The base of a frozen dataclass whose fields are the settings of a task.
+
+    A setting that is declared with `bert_keras.settings.option` is checked, described
+    by `bert-keras tasks`, and may change after training if it is `free`.
+    """
+
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError unless each declared setting has an allowed value."""
+        for name, declared in options_of(type(self)).items():
+            value = getattr(self, name)
+            if declared.is_list and isinstance(value, list):  # as JSON has it
+                value = tuple(value)
+                object.__setattr__(self, name, value)
+            declared.check(value)
+
+    def changed(self, **settings: Any) -> Self:
+        """Return the task of a trained model with other settings.
+
+        Raises:
+            ConfigError: a setting may not change after training.
+        """
+        names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
+        allowed = [name for name in names if self.may_change(name)]
+        for name, value in settings.items():
+            if name not in allowed and value != getattr(self, name, ...):
+                raise ConfigError(
+                    f"a trained {self.name} model may change "
+                    f"{', '.join(allowed) or 'no setting'}; received {name}"
+                )
+        if "classes" in settings:
+            settings["classes"] = self._renamed(settings["classes"])
+        return self.replaced(**settings)
+
+    def may_change(self, name: str) -> bool:
+        """Return whether a setting may change after training."""
+        declared = options_of(type(self)).get(name)
+        return declared is not None and declared.free
+
+    def _renamed(self, classes: Any) -> tuple[str, ...]:
+        """Return new names for the outputs, from a list or from a word with commas.
+
+        Raises:
+            ConfigError: they are not as many as the outputs.
+        """
+        held = getattr(self, "classes", ())
+        found = classes.split(",") if isinstance(classes, str) else list(classes)
+        if len(found) != len(held):
+            raise ConfigError(
+                f"`classes` must name each of the {len(held)} outputs; "
+                f"received {shown(classes)}"
+            )
+        return tuple(map(str, found))
+
+    def replaced(self, **settings: Any) -> Self:
+        """Return the task with other settings, and what follows from them."""
+        return dataclasses.replace(self, **settings)  # type: ignore[type-var]
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings as plain values, those of later versions if they differ.
+
+        Otherwise folders and runs of earlier versions would not equal ours.
+        """
+        values: dict[str, Any] = dataclasses.asdict(self)  # type: ignore[call-overload]
+        for name, declared in options_of(type(self)).items():
+            if declared.later and values[name] == declared.default:
+                del values[name]
+        return values
+
+    def get_config(self) -> dict[str, Any]:
+        return self.settings()
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        return cls(**config)

@@ -1,0 +1,484 @@
+"""What only some tasks can do: protocols that callers ask for with `isinstance`.
+
+A task has an ability by defining its methods; there is nothing to inherit or register.
+A function after a protocol is what callers use: it says what holds for other tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from typing_extensions import Self  # in typing since Python 3.11
+
+from bert_keras.config import BertConfig
+from bert_keras.data.holdout import Strata
+from bert_keras.data.rows import ColumnNames
+from bert_keras.data.table import Columns
+from bert_keras.text.preprocessor import Preprocessor
+
+if TYPE_CHECKING:
+    import keras
+
+    from bert_keras.checkpoints import Checkpoint
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Target
+    from bert_keras.model.encoder import BertEncoder
+    from bert_keras.tasks.base import Task
+
+Batch = dict[str, Any]  # inputs of a model by name, each [R, …]
+Run = Callable[[Batch], Any]  # returns what `infer` does, for a batch dict
+Answers = Mapping[str, np.ndarray]  # outputs of `answer` by name, each [N, …]
+# Truth, bool [N], and probability, float [N], of yes-or-no decisions by name.
+Decisions = dict[str, tuple[np.ndarray, np.ndarray]]
+
+
+# Rows.
+
+
+@runtime_checkable
+class OwnFormat(Protocol):
+    """Reads files of a format of its own."""
+
+    @classmethod
+    def read_own(
+        cls, source: Any, columns: ColumnNames, *, header: str, labelled: bool
+    ) -> Columns | None:
+        """Return the rows of a file of the task's own format; `None`: it is a table.
+
+        `labelled` is whether labels are read; the others are as in `Task.read`. A task
+        may also take the argument `bad_rows`.
+        """
+        ...
+
+
+@runtime_checkable
+class Stratified(Protocol):
+    """A validation split keeps the shares of its classes."""
+
+    @classmethod
+    def strata(cls, columns: Columns, **settings: Any) -> Strata:
+        """Return the classes of each row."""
+        ...
+
+
+def strata_of(task: Task | type[Task], columns: Columns, **settings: Any) -> Strata:
+    """Return the classes of each row, whose shares a validation split keeps."""
+    if isinstance(task, Stratified):
+        return task.strata(columns, **settings)
+    return [()] * len(columns)
+
+
+@runtime_checkable
+class Grouped(Protocol):
+    """Some rows stay together in a validation split."""
+
+    @classmethod
+    def groups(cls, columns: Columns) -> list[str] | None:
+        """Return what rows share that stay together."""
+        ...
+
+
+def groups_of(task: Task | type[Task], columns: Columns) -> list[str] | None:
+    """Return what rows share that stay together in a validation split.
+
+    By default the first text of a pair: a model that has seen it in training is not
+    asked about it in validation.
+    """
+    if isinstance(task, Grouped):
+        return task.groups(columns)
+    return columns["text"] if "text_pair" in columns else None
+
+
+@runtime_checkable
+class Inheriting(Protocol):
+    """A new task takes settings from the task of its encoder's folder."""
+
+    @classmethod
+    def inherited(cls, held: Any) -> dict[str, Any]:
+        """Return these settings; `held` is the folder's task, or `None`."""
+        ...
+
+
+@runtime_checkable
+class Refusing(Protocol):
+    """Refuses rows with a text that the model does not read."""
+
+    def refuse_unread(self, columns: Columns) -> None:
+        """Raise a DataError if rows hold such a text."""
+        ...
+
+
+@runtime_checkable
+class Weighting(Protocol):
+    """Weights the examples in the loss."""
+
+    def example_weights(self, columns: Columns) -> np.ndarray | None:
+        """Return the weight of each example, float32 [N], or `None`."""
+        ...
+
+
+def weights_of(task: Task, columns: Columns) -> np.ndarray | None:
+    """Return the weight of each example in the loss, float32 [N], or `None`."""
+    return task.example_weights(columns) if isinstance(task, Weighting) else None
+
+
+@runtime_checkable
+class Noting(Protocol):
+    """Warns about the rows."""
+
+    def notes(self, columns: Columns) -> list[str]:
+        """Return warnings, shown before training."""
+        ...
+
+
+@runtime_checkable
+class Describing(Protocol):
+    """Has facts about a data set for the report."""
+
+    def describe(self, columns: Columns) -> dict[str, Any]:
+        """Return the facts by name, `rows` among them."""
+        ...
+
+
+def describe(task: Task, columns: Columns) -> dict[str, Any]:
+    """Return facts about a data set for the report."""
+    if isinstance(task, Describing):
+        return task.describe(columns)
+    return {"rows": len(columns)}
+
+
+@runtime_checkable
+class Redrawing(Protocol):
+    """Draws its targets anew in each epoch."""
+
+    def redrawn(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
+        """Return training rows (texts, targets, …) with fresh randomness, in graph.
+
+        In `fit` without targets, these are `None`. `draws`, int64 [B], are random
+        numbers of each row and epoch.
+        """
+        ...
+
+
+def redrawn(task: Task, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
+    """Return training rows with the targets of this epoch, in graph."""
+    return task.redrawn(rows, draws) if isinstance(task, Redrawing) else rows
+
+
+@runtime_checkable
+class ManyForms(Protocol):
+    """Reads tables of texts with other columns than its roles."""
+
+    @property
+    def forms(self) -> list[tuple[str, ...]]:
+        """The columns of a table of texts: alternatives, the preferred one first."""
+        ...
+
+
+def forms_of(task: Task) -> list[tuple[str, ...]]:
+    """Return the columns of a table of texts: alternatives, the preferred one first."""
+    return task.forms if isinstance(task, ManyForms) else [task.roles]
+
+
+# The model and its training.
+
+
+@runtime_checkable
+class MeasuringLengths(Protocol):
+    """Reads more, or less, of a text than the preprocessor."""
+
+    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+        """Return the tokens of each text that are read, and those that are truncated.
+
+        int32 [B] each, special tokens included; in graph.
+        """
+        ...
+
+
+def lengths_of(task: Task, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+    """Return the tokens of each text that are read, and those that are truncated.
+
+    int32 [B] each, special tokens included; in graph.
+    """
+    if isinstance(task, MeasuringLengths):
+        return task.lengths(preprocessor, texts)
+    return preprocessor.lengths(texts)
+
+
+@runtime_checkable
+class Starting(Protocol):
+    """Sets weights of a new model outside of `pretrained_scopes`."""
+
+    def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
+        """Set them from a checkpoint; return notes on the weights of the head."""
+        ...
+
+
+def start(task: Task, model: keras.Model, checkpoint: Checkpoint) -> list[str] | None:
+    """Return notes on the weights that a task sets; `None` if the head stays random."""
+    return task.start(model, checkpoint) if isinstance(task, Starting) else None
+
+
+@runtime_checkable
+class PositionLimited(Protocol):
+    """Has a length that the encoder's positions limit."""
+
+    def within(self, config: BertConfig) -> Self:
+        """Return the task with its lengths within the positions of an encoder."""
+        ...
+
+
+@runtime_checkable
+class Freezing(Protocol):
+    """Does not train some layers; they stay trainable in other models."""
+
+    def frozen(self, encoder: BertEncoder) -> Sequence[keras.layers.Layer]:
+        """Return the layers of the encoder that the task does not train."""
+        ...
+
+
+def frozen_layers(task: Task, encoder: BertEncoder) -> Sequence[keras.layers.Layer]:
+    """Return the layers of the encoder that a task does not train."""
+    return task.frozen(encoder) if isinstance(task, Freezing) else ()
+
+
+@runtime_checkable
+class PartlyNew(Protocol):
+    """Weights outside of the encoder are pretrained, too."""
+
+    def is_new(self, path: str) -> bool:
+        """Return whether a weight uses `new_learning_rate`."""
+        ...
+
+
+def is_new_weight(task: Task, path: str) -> bool:
+    """Return whether a weight uses `new_learning_rate`: it is not the encoder's."""
+    if isinstance(task, PartlyNew):
+        return task.is_new(path)
+    return not path.startswith("bert/")
+
+
+@runtime_checkable
+class Comparing(Protocol):
+    """The loss may compare the rows of a batch, so that it cannot be split."""
+
+    compares: ClassVar[bool]
+
+
+def compares_rows(task: Task | type[Task]) -> bool:
+    """Return whether the loss compares the rows of a batch with each other."""
+    return isinstance(task, Comparing) and task.compares
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """Changes the model once more after training."""
+
+    def settle(self, model: keras.Model) -> Self:
+        """Return the final task, with `model` at its best epoch.
+
+        It may fold a setting into the weights, so that other tools give the same
+        answers.
+        """
+        ...
+
+
+@runtime_checkable
+class Tunable(Protocol):
+    """Has settings that are fitted on dev answers, such as a threshold."""
+
+    def tune(self, columns: Columns, answers: Answers) -> Self:
+        """Return the task with these settings."""
+        ...
+
+
+# Answers.
+
+
+@runtime_checkable
+class Responding(Protocol):
+    """Runs several batches for a text, or scores more than its answers."""
+
+    def respond(
+        self, texts: Any, preprocessor: Preprocessor, run: Run, *, scored: bool = False
+    ) -> dict[str, Any]:
+        """Return the answers to texts, in graph.
+
+        Args:
+            texts: tf.string [B], or a tuple, one per role.
+            preprocessor: lays out the texts.
+            run: returns what `infer` does, for a batch dict.
+            scored: whether the answers are for `score` rather than for users.
+        """
+        ...
+
+
+def respond(
+    task: Task,
+    texts: Any,
+    preprocessor: Preprocessor,
+    run: Run,
+    *,
+    scored: bool = False,
+) -> dict[str, Any]:
+    """Return the answers of a task to texts, in graph, see `Responding`."""
+    if isinstance(task, Responding):
+        return task.respond(texts, preprocessor, run, scored=scored)
+    batch = task.features(preprocessor, texts)
+    return task.answer(run(batch), batch)
+
+
+@runtime_checkable
+class Writing(Protocol):
+    """Writes its answers in many steps of its layers; `score` takes these answers."""
+
+    def infer(self, model: Any, batch: Batch) -> Any:
+        """Return what `answer` reads of a `TaskModel`, in graph."""
+        ...
+
+
+def infer(task: Task, model: Any, batch: Batch) -> Any:
+    """Return what `answer` reads of a `TaskModel`, in graph: its outputs."""
+    if isinstance(task, Writing):
+        return task.infer(model, batch)
+    return model(batch, training=False)
+
+
+@runtime_checkable
+class NotForEngines(Protocol):
+    """Engines such as OpenVINO cannot run the model."""
+
+    not_for_engines: ClassVar[str]  # why
+
+
+@runtime_checkable
+class Reciting(Protocol):
+    """Says how `answer` turns outputs into answers."""
+
+    def recipe(self) -> dict[str, Any]:
+        """Return it as values of JSON.
+
+        For `answers.json` of an export to an engine, whose readers have only the ids
+        and the outputs.
+        """
+        ...
+
+
+def recipe_of(task: Task) -> dict[str, Any]:
+    """Return how a task turns outputs into answers, as values of JSON."""
+    if isinstance(task, Reciting):
+        return task.recipe()
+    return {"meaning": "see the settings of the task"}
+
+
+@runtime_checkable
+class WritingFiles(Protocol):
+    """Other tools need further files in a model folder."""
+
+    def write_files(
+        self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
+    ) -> None:
+        """Write files of `atomic.FILES`."""
+        ...
+
+
+# Scores and the report.
+
+
+@runtime_checkable
+class ScoredFurther(Protocol):
+    """Has scores of a trained `TaskModel` that need more than one pass."""
+
+    def further_scores(
+        self, model: Any, columns: Columns, batch_size: int
+    ) -> dict[str, Any]:
+        """Return these scores."""
+        ...
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """Tells the largest value of `best_score`, if its name does not."""
+
+    most_score: ClassVar[float]  # see `slice_scores`
+
+
+@runtime_checkable
+class Showing(Protocol):
+    """A few answers are shown after each epoch."""
+
+    def shown(self, columns: Columns, answers: Answers) -> list[str]:
+        """Return the lines."""
+        ...
+
+
+@runtime_checkable
+class Reportable(Protocol):
+    """The report shows mistakes of the task."""
+
+    def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
+        """Return wrong answers, the ones to look at first in front.
+
+        Each has the `line` of its row and, to be explained, `label` and `prediction`.
+        """
+        ...
+
+
+@runtime_checkable
+class Deciding(Protocol):
+    """The report draws curves of yes-or-no decisions, and doubts labels."""
+
+    def decisions(self, columns: Columns, answers: Answers) -> Decisions:
+        """Return truth and probability of each decision by name; may be empty."""
+        ...
+
+    def doubtful_labels(
+        self, columns: Columns, answers: Answers
+    ) -> list[dict[str, Any]]:
+        """Return the rows whose label is worth a look, least probable label first.
+
+        The rows must be held out: a model repeats labels it has learnt.
+        """
+        ...
+
+    def rival(self, mistake: Mapping[str, Any]) -> str | None:
+        """Return the answer that a mistake is explained against; `None`: all others."""
+        ...
+
+
+# Explanations.
+
+
+@runtime_checkable
+class Explainable(Protocol):
+    """The words of a text that led to an answer can be explained."""
+
+    def explained(self, item: Item) -> list[Target]:
+        """Return the numbers of the model's outputs that are explained for an item.
+
+        Raises:
+            ConfigError: the task has no answer `item.target` or `item.against`.
+        """
+        ...
+
+
+@runtime_checkable
+class ExplainedInPairs(Protocol):
+    """A task of single texts of which two are explained together."""
+
+    def paired(self) -> Any:
+        """Return the task that reads pairs.
+
+        Raises:
+            ConfigError: the settings do not allow explanations.
+        """
+        ...
+
+    def pair_answers(
+        self, answers: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return the answer to each pair, from the answers to all texts in turn."""
+        ...

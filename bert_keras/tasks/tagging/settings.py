@@ -1,0 +1,62 @@
+"""What is known of the tagging of words before TensorFlow is imported."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bert_keras.settings import FEATURES, option
+from bert_keras.tasks.classifier_settings import CLASSES, ConfidenceSettings
+from bert_keras.tasks.declaration import TaskHelp
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggingSettings(ConfidenceSettings):
+    """The settings of `TokenClassification`."""
+
+    classes: tuple[str, ...] = CLASSES.field(
+        help="the tags, in the order of the outputs; after training it renames them"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureTaggingSettings(TaggingSettings):
+    """The settings of `FeatureTagging`."""
+
+    layers: str = option(
+        "concat_last_four",
+        "the hidden layers that the BiLSTM reads, as in table 7 of the BERT paper",
+        words=tuple(FEATURES),
+    )
+    units: int | None = option(
+        None,
+        "the width of each direction of the two layers of the BiLSTM",
+        least=1,
+        most=4096,
+        unset="the hidden size of the encoder",
+    )
+
+
+TOKEN_CLASSIFICATION = TaskHelp(
+    place="bert_keras.tasks.tagging.task:TokenClassification",
+    settings=TaggingSettings,
+    summary="a tag for each word: names of persons, places, products … in a text",
+    data="CoNLL files: a word and its tag on each line; JSON with tokens and ner_tags, "
+    "or with text and spans in characters, also of doccano, Label Studio and Prodigy; "
+    "CoNLL-U; CSV tables of words",
+    file="train.jsonl",
+    rows='{"text": "Anna lives in Vienna.", '
+    '"spans": [{"start": 0, "end": 4, "label": "person"}]}',
+    scores="precision, recall and F1 of entities, per type and overall; calibration "
+    "error",
+    answers="for text: entities, types, starts, ends, scores; for words: tags, scores",
+)
+FEATURE_TAGGING = TaskHelp(
+    place="bert_keras.tasks.tagging.task:FeatureTagging",
+    settings=FeatureTaggingSettings,
+    summary="a tag for each word, by a BiLSTM on features of the frozen encoder",
+    data="as token-classification",
+    file="train.conll",
+    rows="Anna B-person\nWeber I-person\nsleeps O",
+    scores="as token-classification",
+    answers="as token-classification",
+)

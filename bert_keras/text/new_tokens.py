@@ -1,0 +1,127 @@
+"""A tokenizer with further tokens: `with_new_tokens` and `with_words`.
+
+The first adds tokens that are found in texts as they are written, the second entries of
+the vocabulary, which are found among words and pieces.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+
+from bert_keras.errors import ConfigError, first_of, received, shown
+from bert_keras.text.added_tokens import AddedToken
+from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.text.tokenizer_files import vocabulary_hash
+
+_SHOWN = 5
+
+
+def with_new_tokens(
+    tokenizer: WordPieceTokenizer,
+    tokens: Sequence[str],
+    *,
+    tell: Callable[[str], object],
+) -> WordPieceTokenizer:
+    """Return the tokenizer with the words that it splits as added tokens.
+
+    They get the next ids, in their order. A token that begins and ends with a digit or
+    a letter of an alphabet with capitals is found as a whole word only, so that `cat`
+    leaves `category` alone; others are found wherever they are written.
+
+    Args:
+        tokenizer: stays as it is.
+        tokens: texts. Those that are one token already, or that the tokenizer reads as
+            an earlier one, are left out.
+        tell: takes lines on what was added and left out, and on tokens that the
+            vocabulary has no pieces for.
+
+    Raises:
+        ConfigError: a token holds no visible character, or is not a string.
+
+    Example:
+        >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "co", "##vid"]
+        >>> tokenizer = with_new_tokens(
+        ...     WordPieceTokenizer(words), ["Covid", "co"], tell=print
+        ... )
+        added tokens, 1 of 2: Covid
+        not added, since each is one token already: co
+        >>> tokenizer(["COVID"]).to_list()
+        [[6]]
+    """
+    new: dict[str, str] = {}  # as the tokenizer reads it: as it is given
+    known, again, unknown = [], [], []
+    for token, pieces in zip(tokens, _pieces(tokenizer, tokens), strict=True):
+        lacks, as_read = tokenizer.unk_id in pieces, _as_read(tokenizer, token)
+        if tokenizer.token_to_id(token) is not None or len(pieces) == 1 and not lacks:
+            known.append(token)
+        elif as_read in new:
+            again.append(token)
+        else:
+            new[as_read] = token
+            unknown += [token] if lacks else []
+    found = list(new.values())
+    for some, what in (
+        (found or ["none"], f"added tokens, {len(found):,} of {len(tokens):,}"),
+        (known, "not added, since each is one token already"),
+        (again, "not added, since each is read as an earlier one"),
+        (unknown, "added from [UNK], since the vocabulary has no pieces for them"),
+    ):
+        if some:
+            tell(f"{what}: {first_of(some, most=_SHOWN)}")
+    return tokenizer.add_tokens(
+        [AddedToken(token, single_word=_is_word(token)) for token in found]
+    )
+
+
+def with_words(
+    tokenizer: WordPieceTokenizer, words: Sequence[str]
+) -> WordPieceTokenizer:
+    """Return a tokenizer with words as further entries of its vocabulary.
+
+    Added tokens with ids after the vocabulary become entries of it, and so keep them.
+    """
+    config = {**tokenizer.get_config(), "vocabulary": [*tokenizer.vocabulary, *words]}
+    return WordPieceTokenizer.from_config(config)
+
+
+def described(tokens: Sequence[str]) -> str:
+    """Return the number of tokens, the first of them, and a digest of all."""
+    first = first_of(tokens, most=_SHOWN)
+    return f"{len(tokens):,} ({first}), SHA-256 {vocabulary_hash(tokens)[:12]}"
+
+
+def _pieces(tokenizer: WordPieceTokenizer, tokens: Sequence[str]) -> list[list[int]]:
+    """Return the ids of the pieces of tokens; raise if one has none."""
+    if isinstance(tokens, str) or not tokens:
+        raise ConfigError(f"`add_tokens` must be a list of texts; {received(tokens)}")
+    for token in tokens:
+        if not isinstance(token, str) or token != token.strip():
+            raise ConfigError(
+                "`add_tokens` must hold texts without white space around them; "
+                f"{received(token)}"
+            )
+    found: list[list[int]] = tokenizer(list(tokens)).to_list()
+    for token, pieces in zip(tokens, found, strict=True):
+        if not pieces:
+            raise ConfigError(
+                "`add_tokens` must hold tokens with a visible character; received "
+                f"{shown(token)}"
+            )
+    return found
+
+
+def _as_read(tokenizer: WordPieceTokenizer, token: str) -> str:
+    """Return a token in the case, and without the accents, that the tokenizer drops."""
+    if tokenizer.strip_accents:
+        parts = unicodedata.normalize("NFD", token)
+        token = "".join(c for c in parts if unicodedata.category(c) != "Mn")
+    return token.lower() if tokenizer.lowercase else token
+
+
+def _is_word(token: str) -> bool:
+    """Return whether a token begins and ends as a word with spaces around it does.
+
+    Scripts without capitals may write words together, or join particles to them.
+    """
+    return all(c.isdigit() or c.lower() != c.upper() for c in (token[0], token[-1]))

@@ -80,7 +80,15 @@ def with_words(
     """Return a tokenizer with words as further entries of its vocabulary.
 
     Added tokens with ids after the vocabulary become entries of it, and so keep them.
+
+    Raises:
+        ConfigError: a word is a token already, or given twice.
     """
+    known = [word for word in words if tokenizer.token_to_id(word) is not None]
+    if known:
+        raise ConfigError(
+            f"`words` must not be in the vocabulary; received {shown(known[0])}"
+        )
     config = {**tokenizer.get_config(), "vocabulary": [*tokenizer.vocabulary, *words]}
     return WordPieceTokenizer.from_config(config)
 

@@ -194,6 +194,7 @@ def test_what_cannot_be_added(encoder_folder: Path, tmp_path: Path) -> None:
         ([3], "received 3"),
     ):
         refused(lambda tokens=tokens: with_tokens(folder, tokens, tell=str), part)
+    refused(lambda: extend(encoder_folder, ["win"], tmp_path / "new"), "received 'win'")
     told: list[str] = []
     with_tokens(folder, ["ß日", "🧬", "日本語x"], tell=told.append)
     assert told[1] == (

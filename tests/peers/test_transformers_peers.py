@@ -257,19 +257,19 @@ def test_a_model_trained_here_opens_there(minilm, tmp_path, lowercase):
 
 
 def test_added_tokens_open_there(minilm, tmp_path):
-    tokens = ["aerodynamic", "COVID19", "boundary layer", "東京", "[E1]"]
+    tokens = ["scramjetty", "COVID19", "boundary layer", "東京", "[E1]"]
     model = TaskModel.from_pretrained(
         minilm, "classification", classes=("a", "b"), max_length=24, add_tokens=tokens
     )
     save_model(model, tmp_path / "added")
     tokenizer = WordPieceTokenizer.from_folder(minilm)
-    words = ["wingspan", "covid19"]
+    words = ["aeroelastix", "covid19"]
     extend(minilm, words, tmp_path / "words")
     texts = [
         *TEXTS,
-        "Aerodynamic covid19, aerodynamics COVID190 a[E1]東京boundary layer",
+        "Scramjetty covid19, scramjettys COVID190 a[E1]東京boundary layer",
     ]
-    texts += ["wingspans covid19s", "Wingspan"]
+    texts += ["aeroelastixs covid19s", "Aeroelastix"]
     for name in ("added", "words"):
         ours = WordPieceTokenizer.from_folder(tmp_path / name)
         assert len(ours) == len(tokenizer) + (len(tokens) if name == "added" else 2)

@@ -1,6 +1,6 @@
 """The words of a domain as new tokens of all-MiniLM-L6-v2: pieces and masked-LM loss.
 
-    python benchmarks/domain_vocabulary.py [--words 1000] [--updates 80] [--seeds 2]
+    python benchmarks/domain_vocabulary.py [--words 1000] [--updates 60] [--seeds 2]
 
 Learns the words that the vocabulary splits from 1,200 of Cranfield's 1,400 abstracts on
 aerodynamics, and trains `masked-lm` on parts of 60 of their words: with these words as
@@ -128,7 +128,7 @@ def loss_of(model: Any, rows: list[list[list[int]]]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--words", type=int, default=1000)
-    parser.add_argument("--updates", type=int, default=80)
+    parser.add_argument("--updates", type=int, default=60)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)

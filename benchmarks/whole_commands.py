@@ -280,6 +280,7 @@ def main() -> None:
     results = {}
     for work, found in measured(options.work, options.rounds):
         results[work] = found
+        write_results(options.json, results)  # of what is done, if a later one fails
         written = [each / 1e6 for each in found["written"].values()]
         middle = {side: statistics.median(s) for side, s in found["seconds"].items()}
         print(
@@ -288,7 +289,6 @@ def main() -> None:
             f"goal {found['goal']:g}; written {written[0]:.0f} and {written[1]:.0f} MB",
             flush=True,
         )
-    write_results(options.json, results)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 # TensorFlow's name of an operation, before and after the reason.
 _OPERATION = re.compile(r"^\{\{function_node .*?\}\} | \[Op:\w+\]$")
 _SYSTEM_REASONS = frozenset(map(os.strerror, errno.errorcode))
+MOST_NAMED = 10  # lines of a file, or other items, that an error names
 
 
 def reason_of(error: BaseException) -> str:
@@ -89,7 +90,9 @@ def received(value: object) -> str:
     return f"received {shown(value)}"
 
 
-def first_of(items: Sequence[object], *, most: int = 10, between: str = ", ") -> str:
+def first_of(
+    items: Sequence[object], *, most: int = MOST_NAMED, between: str = ", "
+) -> str:
     """Return the first items and the number of the others.
 
     Example:

@@ -201,7 +201,7 @@ class Lines:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._whole: deque[bytes] = deque()  # lines that have been read
-        self._rest = b""  # what has been read of the next one
+        self._parts: list[bytes] = []  # what has been read of the next one
         self._file: int | None = None
         with contextlib.suppress(OSError, ValueError, AttributeError):
             self._file = stream.fileno()
@@ -234,11 +234,16 @@ class Lines:
     def _read(self, file: int) -> None:
         """Read the bytes that have arrived, or wait for some."""
         data = os.read(file, _BYTES_AT_ONCE)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        self._whole.extend(lines)
-        if not data:  # the end
+        first, *lines = data.split(b"\n")
+        self._parts.append(first)
+        if lines or not data:  # its end, or that of the input
+            whole = b"".join(self._parts)
+            *more, last = [whole, *lines]
+            self._whole.extend(more)
+            self._parts = [last]
+        if not data:
             self._file = None
-            self._whole.extend([self._rest] if self._rest else [])
+            self._whole.extend([last] if last else [])
 
 
 def _rows(texts: Iterable[str], task: Task, place: str) -> Iterator[Any]:

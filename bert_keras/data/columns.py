@@ -11,7 +11,7 @@ import numpy as np
 from bert_keras.data.class_names import are_positions, listed, numbers_of
 from bert_keras.data.memory import MemoryRows
 from bert_keras.data.rows import existing, refuse_lines
-from bert_keras.errors import DataError, first_of, nearest, received
+from bert_keras.errors import MOST_NAMED, DataError, first_of, nearest, received
 from bert_keras.runs.progress import say_once
 
 
@@ -98,17 +98,17 @@ class Columns:
                 f"{number} {value}" for number, value in enumerate(values)
             )
             say_once(f"{self.path}: `{role}` holds the numbers of classes: {meant}")
-        unknown = [
-            (
-                row,
-                f"`{role}` must be one of {listed(values)}; {received(cell)}"
-                f"{nearest(cell, values)}",
-            )
-            for row, cell in enumerate(self[role])
-            if cell not in index
-        ]
-        self.refuse(unknown)
-        return np.array([index[cell] for cell in self[role]], "int32")
+        cells, rule = self[role], f"`{role}` must be one of {listed(values)}"
+        unknown = [row for row, cell in enumerate(cells) if cell not in index]
+        # A cell is compared with all values: only those that the error names are.
+        near = {row: nearest(cells[row], values) for row in unknown[:MOST_NAMED]}
+        self.refuse(
+            [
+                (row, f"{rule}; {received(cells[row])}{near.get(row, '')}")
+                for row in unknown
+            ]
+        )
+        return np.array([index[cell] for cell in cells], "int32")
 
     def places(self, rows: Sequence[int]) -> str:
         """Return the first places of rows, for a note: `lines 2, 5`."""

@@ -6,6 +6,7 @@ place of a path. Types are recognized by their methods; no library is imported.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 import os
@@ -217,9 +218,9 @@ def _unique(names: list[str], table: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _check_unique(names: list[str]) -> None:
-    for key in names:
-        if names.count(key) > 1:
-            message = f"must have one column `{key[:40]}`; have {names.count(key)}"
+    for key, count in collections.Counter(names).items():
+        if count > 1:
+            message = f"must have one column `{key[:40]}`; have {count}"
             raise DataError(message, path=MemoryRows.path)
 
 

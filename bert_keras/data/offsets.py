@@ -7,8 +7,11 @@ tells which of them it is.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 
 class Place(NamedTuple):
@@ -35,28 +38,29 @@ def utf16_units(context: str, offset: int) -> int:
         >>> utf16_units("🎉 win", 3), utf16_units("🎉 win", 1)
         (2, -1)
     """
-    return _converted(context, offset, "utf-16-le", 2)
+    return _converted(context, offset, (0xFFFF,))
 
 
 def utf8_bytes(context: str, offset: int) -> int:
     """Return an offset in UTF-8 bytes in characters; -1 if it is within one."""
-    return _converted(context, offset, "utf-8", 1)
+    return _converted(context, offset, (0x7F, 0x7FF, 0xFFFF))
 
 
-def _converted(context: str, offset: int, encoding: str, size: int) -> int:
-    # A character has one unit or more, so that the others need not be read.
-    head = context[:offset].encode(encoding, "surrogatepass")[: offset * size]
-    if len(head) < offset * size:  # behind the end of the context
-        return -1
-    try:
-        text = head.decode(encoding, "surrogatepass")
-    except UnicodeDecodeError:
-        return -1
-    return -1 if encoding == "utf-16-le" and _ends_within(text) else len(text)
+def _converted(context: str, offset: int, longer: tuple[int, ...]) -> int:
+    starts = _starts(context, longer)
+    place = int(np.searchsorted(starts, offset))
+    return place if place < len(starts) and starts[place] == offset else -1
 
 
-def _ends_within(text: str) -> bool:
-    return "\ud800" <= text[-1:] <= "\udbff"
+@functools.lru_cache(maxsize=4)  # the places of a context come one after the other
+def _starts(context: str, longer: tuple[int, ...]) -> np.ndarray:
+    """Return the unit at which each character of N begins, and the end, int64 [N + 1].
+
+    A character has one unit, and another for each of the `longer` code points below it.
+    """
+    codes = np.frombuffer(context.encode("utf-32-le", "surrogatepass"), "<u4")
+    units = 1 + sum((codes > most).astype("int64") for most in longer)
+    return np.concatenate([[0], np.cumsum(units)])
 
 
 UNITS: dict[str, Convert] = {

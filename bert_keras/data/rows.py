@@ -279,8 +279,9 @@ class Selection:
 
     def names_a_column(self, first: list[str]) -> bool:
         """Return whether the first row holds the name of a selected column."""
+        known = set(first)
         return bool(self.names) or any(
-            _number(column) is None and column in first
+            _number(column) is None and column in known
             for column in self.columns.values()
         )
 
@@ -296,13 +297,16 @@ class Selection:
             DataError: a column is missing, or two have its name.
         """
         found, missing = {}, []
+        places: dict[str, list[int]] = {}
+        for place, name in enumerate(first if named else ()):
+            places.setdefault(name, []).append(place)
         for role, column in self.columns.items():
             number = _number(column)
-            if named and isinstance(column, str) and column in first:
-                if first.count(column) > 1:
+            if isinstance(column, str) and column in places:
+                if len(places[column]) > 1:
                     message = f"the header has more than one column {quote(column)}"
                     raise DataError(message, path=path, line=1)
-                found[role] = first.index(column)
+                found[role] = places[column][0]
             elif number is not None and number < len(first):
                 found[role] = number
             elif role not in self.optional:

@@ -50,11 +50,12 @@ class EmbeddingMap:
         """Return a self-contained HTML page with each text at its point."""
         names = list(dict.fromkeys(self.labels))
         names = sorted(names) if len(names) > 1 else names
+        numbers = {name: number for number, name in enumerate(names)}
         data = {
             "texts": [text[:_LETTERS] for text in self.texts],
             "points": np.round(self.points.astype("float64"), 4).tolist(),
             "names": names,
-            "classes": [names.index(label) for label in self.labels],
+            "classes": [numbers[label] for label in self.labels],
         }
         return scripted_page("map", title=title, data=data, note=self._note())
 

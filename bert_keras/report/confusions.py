@@ -31,32 +31,50 @@ def confusions(
     counts = np.asarray(matrix)
     if len(names) != len(counts):
         names = [str(number) for number in range(len(counts))]
-    pairs = _confused_pairs(counts, names, mistakes)
-    return [*pairs, ("confusion_matrix", _matrix(counts, names))]
-
-
-def _confused_pairs(
-    counts: np.ndarray, names: Sequence[str], mistakes: Sequence[Mapping[str, Any]]
-) -> list[tuple[str, Part]]:
-    """Return the most common mistakes as rows, if there are more than two classes."""
     wrong = counts - np.diag(np.diagonal(counts))
     cells = np.argwhere(wrong)
-    if len(names) < 3 or not len(cells):
+    order = np.argsort(-wrong[tuple(cells.T)], kind="stable")[:_MOST_PAIRS]
+    pairs = [
+        {"label": names[i], "prediction": names[j], "rows": int(wrong[i, j])}
+        for i, j in cells[order].tolist()
+    ]
+    sizes = dict(zip(names, counts.sum(axis=1).tolist(), strict=True))
+    parts = [("confusion_matrix", _matrix(counts, names))]
+    if len(names) < 3:
+        return parts
+    return [*confused_pairs(pairs, sizes, mistakes, count=len(cells)), *parts]
+
+
+def confused_pairs(
+    pairs: Sequence[Mapping[str, Any]],
+    sizes: Mapping[str, int],
+    mistakes: Sequence[Mapping[str, Any]] = (),
+    *,
+    count: int,
+) -> list[tuple[str, Part]]:
+    """Return the most common mistakes as rows, if there are any.
+
+    Args:
+        pairs: `label`, `prediction` and `rows`, the most frequent first.
+        sizes: class to its number of rows.
+        mistakes: as in `confusions`.
+        count: number of all pairs.
+    """
+    if not pairs:
         return []
     texts: dict[tuple[object, object], object] = {}
     for row in mistakes:
         pair = (row.get("label"), row.get("prediction"))
         texts.setdefault(pair, row.get("text", ""))
-    order = np.argsort(-wrong[tuple(cells.T)], kind="stable")[:_MOST_PAIRS]
     rows: list[dict[str, Any]] = []
-    for i, j in cells[order].tolist():
-        true, predicted = names[i], names[j]
-        row = {"label": true, "prediction": predicted, "rows": int(wrong[i, j])}
-        row["share_of_the_label"] = f"{wrong[i, j] / counts[i].sum():.0%}"
+    for each in pairs[:_MOST_PAIRS]:
+        share = each["rows"] / max(sizes.get(each["label"], 0), 1)
+        row = {**each, "share_of_the_label": f"{share:.0%}"}
         if texts:
-            row["text_of_an_example"] = texts.get((true, predicted), "")
+            pair = (each["label"], each["prediction"])
+            row["text_of_an_example"] = texts.get(pair, "")
         rows.append(row)
-    found = {"columns": list(rows[0]), "rows": rows, "count": len(cells)}
+    found = {"columns": list(rows[0]), "rows": rows, "count": count}
     return [("most confused classes", Part("rows", found))]
 
 
@@ -65,14 +83,14 @@ def _matrix(counts: np.ndarray, names: Sequence[str]) -> Part:
 
     Many classes are grouped by confusion; of very many, the most confused are shown.
     """
-    is_large, note = len(names) > _MANY_CLASSES, ""
-    order = _grouped(counts) if is_large else np.arange(len(names))
+    is_large, note, order = len(names) > _MANY_CLASSES, "", np.arange(len(names))
     if len(names) > _MOST_CLASSES:
         wrong = counts - np.diag(np.diagonal(counts))
         most = np.argsort(-(wrong.sum(0) + wrong.sum(1)), kind="stable")
-        order = order[np.isin(order, most[:_MOST_CONFUSED])]
+        order = np.sort(most[:_MOST_CONFUSED])
         note = f"The {len(order)} of {len(names):,} classes with the most mistakes. "
-    if is_large:
+    if is_large:  # the eigenvectors of very many classes would take hours
+        order = order[_grouped(counts[np.ix_(order, order)])]
         note += "Classes that are confused stand together."
     totals = np.maximum(counts.sum(axis=1), 1)
     rows = []

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_keras.report.confusions import confusions, is_square
+from bert_keras.report.confusions import confused_pairs, confusions, is_square
 from bert_keras.report.curves import (
     compared_curves,
     decision_charts,
@@ -315,6 +315,9 @@ def _parts_of(
         per_class = values.get("per_class")
         names = list(per_class) if isinstance(per_class, Mapping) else []
         return confusions(value, names, mistakes)
+    if key == "confusions" and isinstance(values.get("per_class"), Mapping):
+        sizes = {n: row.get("support", 0) for n, row in values["per_class"].items()}
+        return confused_pairs(value, sizes, mistakes, count=len(value))
     if key == "reliability" and value:
         return [(name, Part("chart", reliability_chart(value)))]
     if not isinstance(value, Mapping) or not value:

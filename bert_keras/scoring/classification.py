@@ -27,6 +27,8 @@ from bert_keras.scoring.calibration import (
     cross_entropy,
 )
 
+_MOST_SQUARE = 1000  # classes of a confusion matrix
+
 
 def accuracy(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> float:
     """Return the share of predictions that equal the label."""
@@ -59,9 +61,9 @@ def matthews_correlation(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> f
     # The number of a class does not matter here, so large ones take no memory.
     _, codes = np.unique(np.concatenate([true, predicted]), return_inverse=True)
     codes = codes.reshape(2, -1)
-    return _matthews(
-        confusion_matrix(codes[0], codes[1], num_classes=int(codes.max()) + 1)
-    )
+    size = int(codes.max()) + 1
+    counts = [np.bincount(each, minlength=size) for each in codes]
+    return _matthews(int(np.sum(true == predicted)), counts[0], counts[1])
 
 
 def classification_scores(
@@ -86,7 +88,9 @@ def classification_scores(
         the classes that occur), `matthews_correlation`, `expected_calibration_error`
         (15 bins), `per_class` (name to `precision`, `recall`, `f1`, `support`),
         `confusion_matrix` (lists [C, C]; rows are labels) and `reliability`; with a
-        positive class also `f1` and the name as `positive_class`.
+        positive class also `f1` and the name as `positive_class`. Above 1,000 classes,
+        `confusions` replace the matrix: `label`, `prediction` and `rows` of each pair
+        of classes that is confused, the most frequent first.
 
     Raises:
         BertKerasError: shapes do not fit, a row is not a distribution, a label is out
@@ -99,9 +103,12 @@ def classification_scores(
             "`class_names` must be one different name for each of the "
             f"{p.shape[1]} columns of `probabilities`; received {names}"
         )
-    matrix = confusion_matrix(true, p.argmax(axis=1), num_classes=len(names))
-    predicted, support = matrix.sum(axis=0), matrix.sum(axis=1)
-    columns = rates(np.diagonal(matrix), predicted, support) | {"support": support}
+    best = p.argmax(axis=1)
+    hits, predicted, support = (
+        np.bincount(each, minlength=len(names))
+        for each in (true[true == best], best, true)
+    )
+    columns = rates(hits, predicted, support) | {"support": support}
     # A class that is neither a label nor a prediction is left out, as scikit-learn
     # does, so that a small dev set is not penalized for classes it lacks.
     occurs = predicted + support > 0
@@ -115,17 +122,17 @@ def classification_scores(
     if positive_class is not None:
         f1 = per_class[positive_class]["f1"]
         positive = {"f1": f1, "positive_class": positive_class}
-    confidence = confidence_scores(p.max(axis=1), p.argmax(axis=1) == true)
+    confidence = confidence_scores(p.max(axis=1), best == true)
     return {
         "num_examples": len(true),
         "loss": cross_entropy(true, p),
-        "accuracy": float(np.trace(matrix) / len(true)),
+        "accuracy": float(hits.sum() / len(true)),
         **positive,
         "macro_f1": float(columns["f1"][occurs].mean()),
-        "matthews_correlation": _matthews(matrix),
+        "matthews_correlation": _matthews(int(hits.sum()), support, predicted),
         "expected_calibration_error": confidence["expected_calibration_error"],
         "per_class": per_class,
-        "confusion_matrix": matrix.tolist(),
+        **_confusions(true, best, names),
         "reliability": confidence["reliability"],
     }
 
@@ -139,13 +146,43 @@ def rates(hits: Any, predicted: Any, support: Any) -> dict[str, Any]:
     }
 
 
-def _matthews(matrix: npt.NDArray[np.int64]) -> float:
-    """Return R_K of a confusion matrix, in whole numbers up to the last division."""
-    size = int(matrix.sum())
-    predicted = [int(n) for n in matrix.sum(axis=0)]
-    true = [int(n) for n in matrix.sum(axis=1)]
+def _confusions(
+    true: npt.NDArray[np.int64], predicted: npt.NDArray[np.int64], names: list[str]
+) -> dict[str, Any]:
+    """Return the confusion matrix or, of very many classes, the confused pairs.
+
+    A matrix of 10,000 classes would take 800 MB, whatever the number of rows.
+    """
+    if len(names) <= _MOST_SQUARE:
+        matrix = confusion_matrix(true, predicted, num_classes=len(names))
+        return {"confusion_matrix": matrix.tolist()}
+    wrong = true != predicted
+    pairs, counts = np.unique(
+        true[wrong] * len(names) + predicted[wrong], return_counts=True
+    )
+    order = np.argsort(-counts, kind="stable")
+    found = zip(pairs[order].tolist(), counts[order].tolist(), strict=True)
+    return {
+        "confusions": [
+            {
+                "label": names[pair // len(names)],
+                "prediction": names[pair % len(names)],
+                "rows": count,
+            }
+            for pair, count in found
+        ]
+    }
+
+
+def _matthews(hits: int, labels: Any, predictions: Any) -> float:
+    """Return R_K of the number of right rows, and of the rows of each class.
+
+    It is computed in whole numbers up to the last division.
+    """
+    true, predicted = labels.tolist(), predictions.tolist()
+    size = sum(true)
     both = sum(p * t for p, t in zip(predicted, true, strict=True))
-    covariance = int(np.trace(matrix)) * size - both
+    covariance = hits * size - both
     spread_predicted = size * size - sum(p * p for p in predicted)
     spread_true = size * size - sum(t * t for t in true)
     if not spread_predicted or not spread_true:

@@ -169,13 +169,12 @@ class MultiLabel(MultiLabelSettings, NamedClasses, Calibrated):
         """Return 0 or 1 for each class, float32 [N, C]; unknown ones named by line."""
         index = {comparable(name): i for i, name in enumerate(self.classes)}
         targets = np.zeros((len(columns), len(self.classes)), "float32")
-        unknown = []
+        unknown, rule = [], f"`label` must be of {listed(self.classes)}"
         for row, cell in enumerate(columns["label"]):
             for name in self.names(cell):
                 if name in index:
                     targets[row, index[name]] = 1
                 else:
-                    rule = f"`label` must be of {listed(self.classes)}"
                     unknown.append((row, f"{rule}; {received(name)}"))
         columns.refuse(unknown)
         return targets

@@ -18,7 +18,7 @@ from bert_keras.errors import ConfigError, received
 from bert_keras.explanations import attribution
 from bert_keras.explanations.attribution import METHODS, Result
 from bert_keras.explanations.explanation import Explanation, Explanations
-from bert_keras.explanations.graphs import graphs_of
+from bert_keras.explanations.graphs import graphs_of, number_functions
 from bert_keras.explanations.items import Item, targets_of
 from bert_keras.explanations.targets import Target
 from bert_keras.inference.predictor import Predictor, load, parts_of
@@ -31,7 +31,6 @@ from bert_keras.settings import (
 )
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import ExplainedInPairs
-from bert_keras.text.truncation import Truncation
 
 _MOST_TOKENS = 4096  # computed at once: gradients keep every layer's activations
 
@@ -145,25 +144,17 @@ def items_of(predictor: Predictor, texts: Any) -> list[tuple[Any, ...]]:
 
 
 def answers_of(
-    predictor: Predictor,
-    items: Sequence[tuple[Any, ...]],
-    batch_size: int,
-    *,
-    truncation: Truncation | None = None,
+    predictor: Predictor, items: Sequence[tuple[Any, ...]], batch_size: int
 ) -> list[dict[str, Any]]:
-    """Return the answer to each item, or to each pair of texts.
-
-    `truncation` is as in `Predictor.predict`.
-    """
-    settings: dict[str, Any] = {"batch_size": batch_size, "truncation": truncation}
+    """Return the answer to each item, or to each pair of texts."""
     if not items:
         return []
     task = predictor.model.task
     if not isinstance(task, ExplainedInPairs):
         given = [item[0] if len(item) == 1 else item for item in items]
-        return predictor.predict(given, **settings)
+        return predictor.predict(given, batch_size=batch_size)
     flat = [text for item in items for text in item]
-    return task.pair_answers(predictor.predict(flat, **settings))
+    return task.pair_answers(predictor.predict(flat, batch_size=batch_size))
 
 
 def _printable(part: Any) -> Any:
@@ -173,13 +164,15 @@ def _printable(part: Any) -> Any:
 
 
 class Explainer:
-    """Explains items of one model; its graphs are those of `graphs_of`.
+    """Explains items of one model.
 
     Args:
         model: the model, in float32.
         method: one of `attribution.METHODS`, with its settings bound.
         baseline: `pad` or `mask`.
         batch_size: maximum rows computed at once.
+        traces: whether to compute with the graphs of `graphs_of`; otherwise op by op,
+            which is faster for a few texts.
     """
 
     def __init__(
@@ -188,6 +181,8 @@ class Explainer:
         method: Callable[[attribution.Path], Result],
         baseline: str = "pad",
         batch_size: int = 32,
+        *,
+        traces: bool = True,
     ) -> None:
         self._model = model
         self._method = method
@@ -201,7 +196,7 @@ class Explainer:
                 "`baseline` must be pad for a vocabulary without [MASK]; received mask"
             )
         self._baseline = token
-        self._graphs = graphs_of(model)
+        self._graphs = graphs_of(model) if traces else None
 
     def __call__(self, item: Item) -> Explanation:
         """Return the explanation of an item.
@@ -254,8 +249,12 @@ class Explainer:
             tf.gather(tf.convert_to_tensor(table), x).numpy() for x in (ids, replaced)
         )
         given = dict(target.given)
-        value, both = self._graphs.of_number(target.number, batch, given)
-        if self._reads_gradients:  # one graph is traced in less time than two
+        if self._graphs is None:
+            value, both = number_functions(self._model, target.number)
+        else:
+            value, both = self._graphs.of_number(target.number, batch, given)
+        if self._graphs is not None and self._reads_gradients:
+            # One graph is traced in less time than two.
 
             def value(*arguments: Any) -> Any:
                 return both(*arguments)[0]

@@ -1,6 +1,7 @@
-"""The graphs that all explanations of a model share: `graphs_of`.
+"""The functions of a model that explanations call, and their graphs: `graphs_of`.
 
-Tracing takes seconds; explaining a short text takes milliseconds.
+Tracing takes seconds; explaining a short text takes milliseconds. Without a graph it
+takes a little longer, which is less for a few texts.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from bert_keras.models.task_model import TaskModel
 _ATTRIBUTE = "_explanation_graphs"
 
 
-class NumberGraphs(NamedTuple):
-    """The graphs of a `Target.number` and of its gradient.
+class NumberFunctions(NamedTuple):
+    """The functions of a `Target.number` and of its gradient.
 
     Both take points float32 [k, R, T, H], the batch dict of the rows and the further
     arguments of the number.
@@ -48,7 +49,7 @@ class Graphs:
         self.predictor = Predictor(model)
         self._model = model
         self._state = _state(model)
-        self._numbers: dict[Callable[..., Any], NumberGraphs] = {}
+        self._numbers: dict[Callable[..., Any], NumberFunctions] = {}
 
     def is_current(self) -> bool:
         """Return whether the model still has the same variables and settings."""
@@ -66,7 +67,7 @@ class Graphs:
         number: Callable[..., Any],
         batch: Mapping[str, Any],
         given: Mapping[str, Any],
-    ) -> NumberGraphs:
+    ) -> NumberFunctions:
         """Return the graphs of a number.
 
         Args:
@@ -74,42 +75,51 @@ class Graphs:
             batch, given: an example of its arguments; later ones may have other sizes.
         """
         if number not in self._numbers:
-
-            def value(points: Any, batch: Any, given: Any) -> Any:
-                return number(self._outputs(points, batch), **given)
-
-            def both(points: Any, batch: Any, given: Any) -> Any:
-                with tf.GradientTape() as tape:
-                    tape.watch(points)
-                    found = value(points, batch, given)
-                    total = tf.reduce_sum(found)
-                return found, tape.gradient(total, points)
-
+            functions = number_functions(self._model, number)
             hidden = self._model.backbone.config.hidden_size
             signature = (
                 tf.TensorSpec([None, None, None, hidden], tf.float32),
                 {name: _any_size(each) for name, each in batch.items()},
                 {name: _any_size(each) for name, each in given.items()},
             )
-            self._numbers[number] = NumberGraphs(
-                tf.function(value, input_signature=signature, autograph=False),
-                tf.function(both, input_signature=signature, autograph=False),
+            self._numbers[number] = NumberFunctions(
+                *(
+                    tf.function(each, input_signature=signature, autograph=False)
+                    for each in functions
+                )
             )
         return self._numbers[number]
 
-    def _outputs(self, points: Any, batch: Any) -> Any:
-        """Return the outputs [k, R, …] for word embeddings, points [k, R, T, H]."""
-        copies = tf.shape(points)[0]
-        repeated = {
-            name: tf.tile(each, [copies, *[1] * (each.shape.rank - 1)])
-            for name, each in batch.items()
-        }
-        vectors = tf.reshape(points, [-1, tf.shape(points)[2], points.shape[3]])
-        with word_vectors(lambda _: vectors):
-            outputs = self._model(repeated, training=False)
-        outputs = tf.cast(outputs, tf.float32)
-        shape = tf.concat([[copies, -1], tf.shape(outputs)[1:]], 0)
-        return tf.reshape(outputs, shape)
+
+def number_functions(model: TaskModel, number: Callable[..., Any]) -> NumberFunctions:
+    """Return the functions of a number, see `Target`, without a graph."""
+
+    def value(points: Any, batch: Any, given: Any) -> Any:
+        return number(_outputs(model, points, batch), **given)
+
+    def both(points: Any, batch: Any, given: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(points)
+            found = value(points, batch, given)
+            total = tf.reduce_sum(found)
+        return found, tape.gradient(total, points)
+
+    return NumberFunctions(value, both)
+
+
+def _outputs(model: TaskModel, points: Any, batch: Any) -> Any:
+    """Return the outputs [k, R, …] for word embeddings, points [k, R, T, H]."""
+    copies = tf.shape(points)[0]
+    repeated = {
+        name: tf.tile(each, [copies, *[1] * (each.shape.rank - 1)])
+        for name, each in batch.items()
+    }
+    vectors = tf.reshape(points, [-1, tf.shape(points)[2], points.shape[3]])
+    with word_vectors(lambda _: vectors):
+        outputs = model(repeated, training=False)
+    outputs = tf.cast(outputs, tf.float32)
+    shape = tf.concat([[copies, -1], tf.shape(outputs)[1:]], 0)
+    return tf.reshape(outputs, shape)
 
 
 def graphs_of(model: TaskModel) -> Graphs:

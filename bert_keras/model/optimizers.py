@@ -6,7 +6,7 @@ Hutter 2019 (arXiv:1711.05101) for the decoupled weight decay.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -89,9 +89,43 @@ class _Adam(keras.optimizers.Optimizer):
         return rate * self.factors.get(known.path, 1.0)
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
-        if keras.config.backend() == "tensorflow":
-            grads = [_sum_repeated_rows(gradient) for gradient in grads]
-        return super().apply(grads, trainable_variables)
+        if keras.config.backend() != "tensorflow":
+            return super().apply(grads, trainable_variables)
+        import tensorflow as tf
+
+        grads = [_sum_repeated_rows(gradient) for gradient in grads]
+        # Replicas have numbers of their own.
+        shares = tf.distribute.get_strategy().num_replicas_in_sync == 1
+        object.__setattr__(self, "_numbers", {} if shares else None)  # not tracked
+        try:
+            return super().apply(grads, trainable_variables)
+        finally:
+            object.__setattr__(self, "_numbers", None)
+
+    def _once(self, name: str, dtype: str, make: Callable[[], Any]) -> Any:
+        """Return numbers of a dtype that all weights of an update share.
+
+        A graph has them once: for each weight, they took a third of its tracing.
+        """
+        known: dict[tuple[str, str], Any] | None = getattr(self, "_numbers", None)
+        if known is None:
+            return make()
+        if (name, dtype) not in known:
+            known[name, dtype] = make()
+        return known[name, dtype]
+
+    def _powers(self, dtype: str) -> tuple[Any, Any]:
+        """Return the powers of both betas at this update."""
+
+        def make() -> tuple[Any, Any]:
+            step = ops.cast(self.iterations + 1, dtype)
+            return (
+                ops.power(ops.cast(self.beta_1, dtype), step),
+                ops.power(ops.cast(self.beta_2, dtype), step),
+            )
+
+        powers: tuple[Any, Any] = self._once("powers", dtype, make)
+        return powers
 
     def _clip_gradients(self, grads: Any) -> Any:
         if keras.config.backend() != "tensorflow" or not self.global_clipnorm:
@@ -115,9 +149,8 @@ class _Adam(keras.optimizers.Optimizer):
         if largest is not None:
             self.assign(largest, ops.maximum(largest, v))
             v = largest
-        step = ops.cast(self.iterations + 1, dtype)
-        mean = m / (1 - ops.power(ops.cast(self.beta_1, dtype), step))
-        square = v / (1 - ops.power(ops.cast(self.beta_2, dtype), step))
+        power_1, power_2 = self._powers(keras.backend.standardize_dtype(dtype))
+        mean, square = m / (1 - power_1), v / (1 - power_2)
         return mean / (ops.sqrt(square) + self.epsilon)
 
 
@@ -176,23 +209,31 @@ class AdamW(_Adam, keras.optimizers.AdamW):
             return
         import tensorflow as tf
 
+        def make() -> dict[str, Any]:
+            decay = tf.cast(learning_rate, dtype)
+            decay *= tf.cast(self.weight_decay or 0.0, dtype)
+            power_1, power_2 = self._powers(dtype.name)
+            return {
+                "kept": 1 - decay,
+                "beta1_power": power_1,
+                "beta2_power": power_2,
+                "beta1": tf.cast(self.beta_1, dtype),
+                "beta2": tf.cast(self.beta_2, dtype),
+                # Scaled like the uncorrected root, to which the op adds it.
+                "epsilon": self.epsilon * tf.sqrt(1 - power_2),
+            }
+
+        numbers = dict(self._once("one pass", dtype.name, make))
+        kept = numbers.pop("kept")
         if self.weight_decay is not None and self._use_weight_decay(variable):
-            decay = tf.cast(learning_rate, dtype) * tf.cast(self.weight_decay, dtype)
-            variable.assign(variable * (1 - decay))
-        step = tf.cast(self.iterations + 1, dtype)
-        power_2 = tf.pow(tf.cast(self.beta_2, dtype), step)
+            variable.assign(variable * kept)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].value.handle,
             v=self._velocities[index].value.handle,
-            beta1_power=tf.pow(tf.cast(self.beta_1, dtype), step),
-            beta2_power=power_2,
             lr=rate,
-            beta1=tf.cast(self.beta_1, dtype),
-            beta2=tf.cast(self.beta_2, dtype),
-            # Scaled like the uncorrected root, to which the op adds it.
-            epsilon=self.epsilon * tf.sqrt(1 - power_2),
             grad=tf.cast(tf.convert_to_tensor(gradient), dtype),
+            **numbers,
         )
 
 

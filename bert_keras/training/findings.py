@@ -10,7 +10,7 @@ import collections
 import functools
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from bert_keras.scoring.curves import decision_curves
 from bert_keras.scoring.slices import length_slices, slice_scores, value_slices
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import Answers, Bounded, Deciding, Decisions
-from bert_keras.text.truncation import Truncation
+from bert_keras.text.preprocessor import as_tensors
 
 LENGTH = "length in tokens"
 ALL = "all rows"
@@ -126,8 +126,9 @@ def explained_mistakes(
 
     Integrated gradients with 16 to 128 points. A wrong class is explained against the
     label; each pair of label and answer comes once before one comes twice. Mistakes
-    without the `line` of one row are left out; none but the first is begun after
-    `seconds`.
+    without the `line` of one row are left out; none but the first is begun if it would
+    end after `seconds`. Nothing is traced: for a few texts this takes longer than
+    computing them op by op.
 
     Returns:
         `page_values` of each, with its `line` and `label`; none if the model is not in
@@ -136,21 +137,24 @@ def explained_mistakes(
     if not most or not mistakes or not seconds:
         return []
     from bert_keras.explanations.attribution import integrated_gradients
-    from bert_keras.explanations.explainer import Explainer, answers_of, predictor_of
+    from bert_keras.explanations.explainer import Explainer, predictor_of
     from bert_keras.explanations.explanation import page_values
     from bert_keras.explanations.items import Item
 
     try:
-        predictor, model = predictor_of(predictor)
+        _, model = predictor_of(predictor)
     except ConfigError:  # 16 bits
         return []
     task, start = model.task, time.perf_counter()
+    if type(task).infer is not Task.infer:  # it writes texts
+        return []
     places = _unique(columns.lines)
     chosen = _different([row for row in mistakes if row.get("line") in places])[:most]
     if not chosen:
         return []
     texts = task.texts(columns)
-    explain = Explainer(model, functools.partial(integrated_gradients, most=128))
+    method = functools.partial(integrated_gradients, most=128)
+    explain = Explainer(model, method, traces=False)
     found: list[dict[str, Any]] = []
     took = 0.0
     for mistake in chosen:
@@ -161,9 +165,7 @@ def explained_mistakes(
         parts = tuple(part[place] for part in texts)
         against = task.rival(mistake) if isinstance(task, Deciding) else None
         try:
-            # Which texts are truncated was told before training.
-            told = Truncation()
-            answer = answers_of(predictor, [parts], 1, truncation=told)[0]
+            answer = _answer(model, parts)
             shown = page_values(explain(Item(model, parts, answer, against=against)))
         except ConfigError:  # the task has nothing that can be explained
             break
@@ -173,9 +175,16 @@ def explained_mistakes(
             break
         label = mistake.get("label", mistake.get("answers"))
         found.append({**shown, "line": mistake["line"], "label": label})
-        # The first one has also traced the graphs.
-        took = 0.0 if len(found) == 1 else time.perf_counter() - began
+        took = time.perf_counter() - began
     return found
+
+
+def _answer(model: Any, parts: Sequence[Any]) -> dict[str, Any]:
+    """Return the answer to the texts of a row, computed op by op."""
+    padded = model.preprocessor.replace(layout="padded")
+    found = model.answer(as_tensors([[part] for part in parts]), preprocessor=padded)
+    (answer,) = model.task.rows({key: value.numpy() for key, value in found.items()})
+    return cast(dict[str, Any], answer)
 
 
 def _different(mistakes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -98,7 +98,8 @@ def number_functions(model: TaskModel, number: Callable[..., Any]) -> NumberFunc
         return number(_outputs(model, points, batch), **given)
 
     def both(points: Any, batch: Any, given: Any) -> Any:
-        with tf.GradientTape() as tape:
+        # Otherwise the gradients of the weights are computed, too.
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(points)
             found = value(points, batch, given)
             total = tf.reduce_sum(found)

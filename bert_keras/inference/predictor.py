@@ -42,6 +42,9 @@ from bert_keras.text.truncation import Truncation
 
 _WINDOW_BATCHES = 32  # batches of texts that are sorted by length together
 _AT_ONCE = 2  # batches in flight: the cores stay busy between the large products
+# The first calls for one batch, which are computed op by op: with MiniLM a graph takes
+# 1.1 s to trace and optimize, the first of these calls 0.4 s, and the second 0.1 s.
+_UNTRACED = 2
 
 # Maps the ranks of the inputs to a function that returns the graph.
 _Graphs = dict[tuple[int, ...], Callable[[], Any]]
@@ -116,6 +119,9 @@ def load(
 class Predictor:
     """Predicts on texts, in batches, with the same graph that `export` writes.
 
+    The first two calls for no more texts than a batch compute the same operations
+    without a graph, which would take longer to trace; answers differ by rounding.
+
     A 16-bit model runs with its weights as constants, see `FrozenModel`; the constants
     are updated when the weights have changed.
 
@@ -141,6 +147,9 @@ class Predictor:
 
         # Traced at their first call.
         self._lengths = self._graphs(lengths)
+        self._functions: dict[str, Callable[..., Any]] = {"_lengths": lengths}
+        is_plain = isinstance(model, TaskModel) and type(model.task).infer is Task.infer
+        self._untraced = _UNTRACED if is_plain and not self._freezes else 0
         self._lock = threading.Lock()
         self._told = False  # whether a truncated text was mentioned
         self._take_weights()
@@ -158,6 +167,13 @@ class Predictor:
             return asked.measure(one_or_all(texts), preprocessor=padded)
 
         self._answer, self._measure = self._graphs(answer), self._graphs(measure)
+        self._functions["_answer"] = answer
+
+    def _is_untraced(self) -> bool:
+        """Return whether a call for one batch of answers is one of the first."""
+        with self._lock:
+            self._untraced -= 1
+            return self._untraced >= 0
 
     def _current(self, name: str) -> _Graphs:
         """Return the graphs of a kind, for the model's current weights."""
@@ -303,23 +319,27 @@ class Predictor:
             check_whole_number("max_batch_tokens", max_tokens, least=1)
         count = len(texts[0]) if texts else 0
         window = _WINDOW_BATCHES * batch_size
-        graphs = self._current(kind)
+        graphs = {"_lengths": self._lengths, kind: self._current(kind)}
+        is_one_batch = 0 < count <= batch_size and max_tokens is None
+        is_untraced = is_one_batch and kind == "_answer" and self._is_untraced()
 
-        def call(graphs: _Graphs, rows: Sequence[int]) -> Any:
+        def call(name: str, rows: Sequence[int]) -> Any:
             found = as_tensors([[part[row] for row in rows] for part in texts])
             tensors = found if isinstance(found, tuple) else (found,)
-            return graphs[_ranks(tensors)]()(*tensors)
+            if is_untraced:
+                return self._functions[name](*tensors)
+            return graphs[name][_ranks(tensors)]()(*tensors)
 
         def compute(rows: Sequence[int]) -> dict[str, np.ndarray]:
-            answers = {k: v.numpy() for k, v in call(graphs, rows).items()}
+            answers = {k: v.numpy() for k, v in call(kind, rows).items()}
             _check_finite(answers, lambda row: [part[rows[row]] for part in texts])
             return answers
 
         counts = Truncation() if truncation is None else truncation
         # A single batch needs neither sorting nor a second thread.
-        if 0 < count <= batch_size and max_tokens is None:
+        if is_one_batch:
             if truncation is not None and self._may_truncate(texts):
-                read, lost = call(self._lengths, range(count))
+                read, lost = call("_lengths", range(count))
                 counts.add(read.numpy(), lost.numpy())
             else:
                 counts.texts += count
@@ -333,7 +353,7 @@ class Predictor:
                 rows = range(start, min(start + window, count))
                 # Texts are tokenized twice, which costs less than the padding left by
                 # an estimate from the characters: 29% of the rows for SMS messages.
-                lengths, lost = (each.numpy() for each in call(self._lengths, rows))
+                lengths, lost = (each.numpy() for each in call("_lengths", rows))
                 counts.add(lengths, lost)
                 order = np.argsort(lengths, kind="stable")
                 batches = [

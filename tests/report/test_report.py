@@ -198,6 +198,13 @@ def test_the_most_confused_classes_come_first_with_examples(report):
     assert "Text of an example" in dev and "of an example" not in test  # dev is last
 
 
+def test_pairs_of_very_many_classes(report):
+    pairs = [{"label": "a", "prediction": "b", "rows": 3}]
+    scores = {"confusions": pairs, "per_class": {"a": {"f1": 0.5, "support": 4}}}
+    text = report(scores={"dev": scores}).text
+    assert "Most confused classes" in text and "75%" in text
+
+
 def test_classes_that_are_confused_are_neighbours():
     pairs = np.zeros((14, 14), int)
     for one, other in ((0, 13), (13, 5), (2, 9)):

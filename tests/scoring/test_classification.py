@@ -203,3 +203,14 @@ def test_probabilities_that_do_not_fit(labels, p, message):
 def test_class_names_are_one_for_each_column(names):
     with pytest.raises(BertKerasError, match="one different name for each of the 2"):
         classification_scores([0], [[0.5, 0.5]], class_names=names)
+
+
+def test_very_many_classes_have_pairs_in_place_of_a_matrix():
+    names = [f"c{number}" for number in range(10_000)]
+    p = np.zeros((4, 10_000))
+    p[[0, 1, 2, 3], [5, 5, 7, 9_999]] = 1
+    scores = classification_scores([5, 6, 6, 9_998], p, class_names=names)
+    assert "confusion_matrix" not in scores and scores["accuracy"] == 0.25
+    assert [tuple(row.values()) for row in scores["confusions"]] == [
+        ("c6", "c5", 1), ("c6", "c7", 1), ("c9998", "c9999", 1)
+    ]  # fmt: skip

@@ -36,7 +36,7 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import forms_of, lengths_of
+from bert_keras.tasks.protocols import Writing, forms_of, lengths_of
 from bert_keras.text.preprocessor import as_tensors, one_or_all
 from bert_keras.text.truncation import Truncation
 
@@ -148,7 +148,7 @@ class Predictor:
         # Traced at their first call.
         self._lengths = self._graphs(lengths)
         self._functions: dict[str, Callable[..., Any]] = {"_lengths": lengths}
-        is_plain = isinstance(model, TaskModel) and type(model.task).infer is Task.infer
+        is_plain = isinstance(model, TaskModel) and not isinstance(model.task, Writing)
         self._untraced = _UNTRACED if is_plain and not self._freezes else 0
         self._lock = threading.Lock()
         self._told = False  # whether a truncated text was mentioned

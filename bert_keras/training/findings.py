@@ -20,7 +20,13 @@ from bert_keras.runs.progress import say
 from bert_keras.scoring.curves import decision_curves
 from bert_keras.scoring.slices import length_slices, slice_scores, value_slices
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import Answers, Bounded, Deciding, Decisions
+from bert_keras.tasks.protocols import (
+    Answers,
+    Bounded,
+    Deciding,
+    Decisions,
+    Writing,
+)
 from bert_keras.text.preprocessor import as_tensors
 
 LENGTH = "length in tokens"
@@ -146,7 +152,7 @@ def explained_mistakes(
     except ConfigError:  # 16 bits
         return []
     task, start = model.task, time.perf_counter()
-    if type(task).infer is not Task.infer:  # it writes texts
+    if isinstance(task, Writing):  # nothing of it can be explained
         return []
     places = _unique(columns.lines)
     chosen = _different([row for row in mistakes if row.get("line") in places])[:most]

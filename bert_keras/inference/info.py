@@ -18,13 +18,15 @@ from bert_keras.models.saved_model_folder import (
     is_exported,
     saved_versions,
 )
+from bert_keras.inference.vector_file import describe_vectors, is_vector_file
 from bert_keras.runs.environment import load_tensorflow
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return facts about a model folder, checkpoint, export or index of vectors.
 
-    They are plain values. An index is an npz file that `search` or `features` wrote.
+    They are plain values. An index is an npz or Parquet file that `search` or
+    `features` wrote.
 
     Reads names, shapes and settings, but no weights; a SavedModel is not run.
 
@@ -32,9 +34,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         CheckpointError: the path holds none of these, or it is broken.
     """
     folder = Path(path)
-    if folder.suffix == ".npz" and folder.is_file():
-        from bert_keras.inference.vector_file import describe_vectors
-
+    if is_vector_file(path):
         return describe_vectors(path)
     exported = find_saved_model(folder)
     if exported is None and (folder / ANSWERS).is_file():

@@ -17,12 +17,14 @@ import numpy as np
 from bert_keras.data.items import as_strings
 from bert_keras.errors import DataError, needs, reason_of
 from bert_keras.files.atomic import check_output_place, replaced_file
+from bert_keras.files.parquet import is_parquet
 from bert_keras.inference.embedder import (
     Source,
     load_embedder,
     vectors_of,
     with_prompt,
 )
+from bert_keras.inference.features import Part, check_output, feature_writer
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.vector_file import TextsHash, entries_of, read_vectors
 from bert_keras.runs.progress import say
@@ -112,12 +114,14 @@ class Search:
             texts, lines, ids, engine: as above.
             index: a file for the vectors, and for faiss's graph, or one that `features`
                 wrote. It is reused if it matches these texts and this model; otherwise
-                it is written.
+                it is written. One that ends with `.parquet` holds the texts, too, but
+                no graph, and is never replaced.
             batch_size: texts computed at once.
             **settings: those of `load_embedder`.
 
         Raises:
-            DataError: `index` is a file but not an index.
+            DataError: `index` is a file but not an index, or is Parquet of other texts
+                or another model.
         """
         _check_engine(engine)
         if index is not None:
@@ -141,8 +145,16 @@ class Search:
             engine=engine,
             graph=graph,
         )
-        if index is not None and (stored is None or made.graph is not graph):
+        if index is None:
+            return made
+        has_graph = made.graph is not None and not is_parquet(os.fspath(index))
+        if stored is None or (has_graph and made.graph is not graph):
             _write_index(Path(index), vectors, texts, made.lines, made.graph)
+        if made.graph is not None and not has_graph:
+            say(
+                f"{index}: Parquet holds no graph of faiss, so it is built each time; "
+                "an index that ends with .npz keeps it"
+            )
         return made
 
     def __call__(
@@ -250,6 +262,10 @@ def _write_index(
     lines: Sequence[int],
     graph: Any,
 ) -> None:
+    if is_parquet(str(path)):
+        with feature_writer(path) as writer:
+            writer.add(Part(lines, texts, np.asarray(vectors, np.float32)))
+        return
     mark = TextsHash()
     mark.add(texts)
     arrays: dict[str, Any] = entries_of(str(mark))
@@ -275,21 +291,22 @@ def _read_index(
     if not path.exists():
         if not os.path.isdir(os.path.dirname(os.path.realpath(path))):
             raise DataError("cannot be written: no such folder", path=path)
+        if is_parquet(str(path)):
+            check_output(path)
         return None
     stored = read_vectors(path)
     vectors = stored.vectors
     width = predictor.model.outputs[0].shape[-1]
-    matches = stored.is_of(texts) and vectors.shape[1] == width
-    if not matches and not stored.texts:  # never a file of `search`
-        message = "are the vectors of other texts or another model: name another index"
-        raise DataError(message, path=path)
-    if not matches:
-        say(f"{path}: belongs to other texts or another model: rebuilt")
-        return None
-    # If the model is the same, the vectors of the first, middle and last text agree.
-    rows = sorted({0, len(texts) // 2, len(texts) - 1})
-    probe = vectors_of(predictor, [texts[row] for row in rows], len(rows))
-    if np.abs(unit_rows(probe) - unit_rows(vectors[rows])).max() > _SAME:
-        say(f"{path}: belongs to another model: rebuilt")
-        return None
-    return vectors, stored.graph
+    reason = "other texts or another model"
+    if stored.is_of(texts) and vectors.shape[1] == width:
+        # If the model is the same, the vectors of some texts agree.
+        rows = sorted({0, len(texts) // 2, len(texts) - 1})
+        probe = vectors_of(predictor, [texts[row] for row in rows], len(rows))
+        if np.abs(unit_rows(probe) - unit_rows(vectors[rows])).max() <= _SAME:
+            return vectors, stored.graph
+        reason = "another model"
+    # One that `search` did not write, or that other programs read, is not replaced.
+    if not stored.texts or is_parquet(str(path)):
+        raise DataError(f"are the vectors of {reason}: name another index", path=path)
+    say(f"{path}: belongs to {reason}: rebuilt")
+    return None

@@ -35,6 +35,7 @@ from bert_keras.model.heads import new_heads
 from bert_keras.model.optimizers import AdamW
 from bert_keras.models.backend import Answering
 from bert_keras.models.keras_hub_task import Task as KerasHubTask
+from bert_keras.models.truncated_rows import TruncatedRows
 from bert_keras.runs.progress import say
 from bert_keras.settings import check_share, check_type
 from bert_keras.tasks.base import Batch, Task, default_learning_rate
@@ -42,8 +43,10 @@ from bert_keras.tasks.classifier import label_errors
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.protocols import (
     PositionLimited,
+    TextTargets,
     frozen_layers,
     infer,
+    lengths_of,
     redrawn,
     strata_of,
 )
@@ -320,6 +323,9 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
 
         Without `y`, `masked-lm` draws new masks in each epoch.
 
+        Texts that are truncated are reported in one line, as by `train`: those in
+        memory before training, those of a dataset after the first epoch.
+
         A model made in a strategy's scope is trained on its replicas, see
         `ReplicatedFit`; each text then has its own row. `class_weight` may name
         classes; that of the others is 1.
@@ -336,14 +342,20 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
         if split and held is None:
             kept, held = self._split((x, y, sample_weight), split, shuffle)
             x, y, sample_weight = kept
+        told = [self._truncated_rows(of) for of in ("train", "validation")]
         if isinstance(held, tuple | list):
             rows = keras.utils.unpack_x_y_sample_weight(held)
             check_rows(*rows, of=" of `validation_data`")
+            self._read(told[1], *rows)
             size = kwargs.pop("validation_batch_size", None) or batch_size or 32
             held = _dataset(*rows).batch(size)
+        else:
+            held = self._read(told[1], held)
         kwargs["validation_data"] = self._drawn(held)
         if not isinstance(x, tf.data.Dataset | dict):
             check_rows(x, y, sample_weight)
+        x = self._read(told[0], x, y)
+        if not isinstance(x, tf.data.Dataset | dict):
             if shuffle or y is None:
                 dataset = _dataset(x, y, sample_weight)
                 if shuffle:
@@ -351,6 +363,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
                 x, y, sample_weight = dataset.batch(batch_size or 32), None, None
                 batch_size = None
         x = self._drawn(x, each_epoch=True)
+        kwargs["callbacks"] = with_callbacks(kwargs.get("callbacks"), told)
         # Otherwise TensorFlow creates the optimizer's variables while it traces the
         # step, and then has to trace the step a second time.
         if keras.config.backend() == "tensorflow" and self.compiled:
@@ -360,7 +373,7 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
             return super().fit(x, y, batch_size, sample_weight, shuffle=False, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Answer like `keras.Model.predict`.
+        """Answer like `keras.Model.predict`; reports truncated texts.
 
         Raises:
             ConfigError: `x` is no list of rows, or has none.
@@ -368,7 +381,10 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
         """
         if isinstance(x, str | list | tuple | np.ndarray):
             check_rows(x, None, None)
-        return super().predict(x, *args, **kwargs)
+        told = self._truncated_rows()
+        found = super().predict(self._read(told, x), *args, **kwargs)
+        told.tell()
+        return found
 
     def evaluate(
         self,
@@ -378,17 +394,61 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
         sample_weight: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Score like `keras.Model.evaluate`; datasets are those of `fit`."""
+        """Score like `keras.Model.evaluate`; datasets are those of `fit`.
+
+        Truncated texts are reported.
+        """
         x = self._labelled(x)
         if not isinstance(x, tf.data.Dataset | dict):
             check_rows(x, y, sample_weight)
-            if y is None:
-                x = _dataset(x).batch(batch_size or 32)
-                batch_size = None
+        told = self._truncated_rows()
+        x = self._read(told, x, y)
+        if y is None and not isinstance(x, tf.data.Dataset | dict):
+            x = _dataset(x).batch(batch_size or 32)
+            batch_size = None
         with label_errors():
-            return super().evaluate(
+            found = super().evaluate(
                 self._drawn(x), y, batch_size, sample_weight, **kwargs
             )
+        told.tell()
+        return found
+
+    def _truncated_rows(self, of: str = "") -> TruncatedRows:
+        """Return a new count of the truncated rows of a data set."""
+        windows = self.task.rows_per_text is None or self.preprocessor is None
+        length = None if windows else self.preprocessor.max_length
+        return TruncatedRows(self.task, length, self._lengths, of=of)
+
+    def _read(self, told: TruncatedRows, x: Any, y: Any = None, *_: Any) -> Any:
+        """Return what Keras reads; report truncated rows that are in memory.
+
+        `told` counts those of a data set while Keras reads it.
+        """
+        if isinstance(x, tf.data.Dataset):
+            return told.watched(x)
+        is_batch = isinstance(x, dict) and not set(self.task.roles) <= set(x)
+        if not is_batch and isinstance(x, list | tuple | dict | np.ndarray | tf.Tensor):
+            told.tell_of(_dataset(x, y if told.counts_targets else None))
+        return x
+
+    def _lengths(self, texts: Any, targets: Any) -> list[Any]:
+        """Return the lengths of texts and, unless they are `None`, targets, in graph.
+
+        As pairs of the tokens that are read and those that are truncated, int32 [B].
+        """
+        settings = repr((self.task, self.preprocessor.settings()))
+        return self._traced_lengths(texts, targets, settings)
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def _traced_lengths(self, texts: Any, targets: Any, settings: str) -> list[Any]:
+        """Call the task's functions in a graph that further calls share.
+
+        `settings` are as in `_traced`.
+        """
+        found: list[Any] = [lengths_of(self.task, self.preprocessor, texts)]
+        if targets is not None and isinstance(self.task, TextTargets):
+            found.append(self.task.target_lengths(self.preprocessor, targets))
+        return found
 
     def _labelled(self, data: Any) -> Any:
         """Return a dataset of dicts that hold a label as one of texts and labels."""
@@ -552,6 +612,16 @@ class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
             )
         settings["preprocessor"] = Preprocessor.from_config(settings["preprocessor"])
         return with_frozen(cls, settings)
+
+
+def with_callbacks(given: Any, more: Sequence[keras.callbacks.Callback]) -> Any:
+    """Return what `fit` takes as callbacks, with more of them."""
+    if isinstance(given, keras.callbacks.CallbackList):
+        for each in more:
+            given.append(each)
+        return given
+    one = isinstance(given, keras.callbacks.Callback)
+    return [*([given] if one else given or ()), *more]
 
 
 def _new_seed() -> int:

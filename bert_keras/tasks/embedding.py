@@ -180,6 +180,9 @@ class Embedding(EmbeddingSettings, Task):
         return preprocessor(_prompted(self.prompt(), texts))
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+        """Return the lengths of texts, int32 [B], or of those of pairs, int32 [2B]."""
+        if isinstance(texts, tuple):
+            return preprocessor.lengths(self._both(texts))
         return preprocessor.lengths(_prompted(self.prompt(), texts))
 
     @property
@@ -218,11 +221,17 @@ class Embedding(EmbeddingSettings, Task):
         """Return one batch with both texts of each pair, one after the other."""
         if not isinstance(texts, tuple | list) or len(texts) != 2:
             raise ConfigError("`x` must be a pair of texts to train embeddings")
-        prompts = self._pair_prompts()
-        texts = [_prompted(*each) for each in zip(prompts, texts, strict=True)]
-        both = tf.reshape(tf.stack(texts, axis=1), [-1])
-        batch = preprocessor(both)
+        batch = preprocessor(self._both(texts))
         return batch, self.encode_targets(targets), weights
+
+    def _both(self, pairs: Any) -> Any:
+        """Return the texts of pairs one after the other, with their prompts, in graph.
+
+        `pairs` are first and second texts, tf.string [B] each; returns [2B].
+        """
+        prompts = self._pair_prompts()
+        texts = [_prompted(*each) for each in zip(prompts, pairs, strict=True)]
+        return tf.reshape(tf.stack(texts, axis=1), [-1])
 
     def encode_targets(self, targets: Any) -> Any:
         """Return numbers for labels as written in a file."""

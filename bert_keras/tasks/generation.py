@@ -241,6 +241,18 @@ class Generation(GenerationSettings, Task):
         kept = {f"{TARGET}{name}": value for name, value in target.items()}
         return {**batch, **kept}, found, None
 
+    def target_lengths(
+        self, preprocessor: Preprocessor, targets: Any
+    ) -> tuple[Any, Any]:
+        """Return the tokens of each target that are read, and those that are truncated.
+
+        int32 [B] each, `[SEP]` included.
+        """
+        tokenizer = self.target_tokenizer(preprocessor)
+        whole = sizes_of(tokenizer(tf.convert_to_tensor(targets, tf.string))) + 1
+        read = tf.minimum(whole, self.max_target_length)
+        return read, whole - read
+
     # The model.
 
     def inputs(self) -> dict[str, Any]:

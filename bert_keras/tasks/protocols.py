@@ -209,6 +209,22 @@ def lengths_of(task: Task, preprocessor: Preprocessor, texts: Any) -> tuple[Any,
 
 
 @runtime_checkable
+class TextTargets(Protocol):
+    """The targets are texts, of which the model reads a number of tokens."""
+
+    max_target_length: int
+
+    def target_lengths(
+        self, preprocessor: Preprocessor, targets: Any
+    ) -> tuple[Any, Any]:
+        """Return the tokens of each target that are read, and those truncated.
+
+        int32 [B] each; in graph.
+        """
+        ...
+
+
+@runtime_checkable
 class Starting(Protocol):
     """Sets weights of a new model outside of `pretrained_scopes`."""
 

@@ -45,7 +45,7 @@ from bert_keras.training.config import TrainConfig
 from bert_keras.training.divergence import divergence
 from bert_keras.training.epochs import FineTuningLoop
 from bert_keras.training.findings import ALL, slices_of
-from bert_keras.training.lengths import measure_lengths
+from bert_keras.training.lengths import measure_lengths, tell_truncated_targets
 from bert_keras.training.run import (
     TrainResult,
     discard_run,
@@ -509,6 +509,7 @@ def evaluate(
     )
     if truncation.cut:
         say(predictor.truncated(truncation))
+    tell_truncated_targets(predictor.model, rows, of="targets", tell=say)
     more = {}
     if isinstance(task, ScoredFurther):
         more = task.further_scores(predictor.model, rows, batch_size)

@@ -13,7 +13,8 @@ import tensorflow as tf
 from bert_keras.config import BertConfig
 from bert_keras.data.table import Columns
 from bert_keras.models.task_model import TaskModel
-from bert_keras.tasks.protocols import lengths_of
+from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import TextTargets, lengths_of
 from bert_keras.text.preprocessor import as_tensors
 from bert_keras.text.truncation import Truncation, percent
 
@@ -62,8 +63,8 @@ def measure_lengths(
         follows: whether the length follows the training and dev texts, see
             `chosen_length`. A task that reads windows keeps its length.
         is_fixed: whether all rows are padded to the length, as on a TPU.
-        tell: gets a line about the length, and one for each data set with texts that
-            are truncated.
+        tell: gets a line about the length, and one for each data set with texts, or
+            with targets, that are truncated.
     """
     cuts = model.task.rows_per_text is not None  # a task with windows does not
     limit = model.backbone.config.max_position_embeddings
@@ -83,7 +84,32 @@ def measure_lengths(
         truncation = each.truncation()
         if truncation.cut:
             tell(truncation.line(of=f"{name} texts", length=length if cuts else None))
+    for name, columns in data.items():
+        tell_truncated_targets(model, columns, of=f"{name} targets", tell=tell)
     return found
+
+
+def tell_truncated_targets(
+    model: Any, columns: Columns, *, of: str, tell: Callable[[str], object]
+) -> None:
+    """Pass a line to `tell` if targets that are texts are truncated.
+
+    Args:
+        model: with `task` and `preprocessor`.
+        columns: the rows.
+        of: what the line calls the targets.
+        tell: gets the line.
+    """
+    task: Task = model.task
+    if not isinstance(task, TextTargets):
+        return
+    targets, found = task.targets(columns), Truncation()
+    for start in range(0, len(targets), _AT_ONCE):
+        part = tf.constant(targets[start : start + _AT_ONCE].tolist(), tf.string)
+        sizes = task.target_lengths(model.preprocessor, part)
+        found.add(*(each.numpy() for each in sizes))
+    if found.cut:
+        tell(found.line(of=of, length=task.max_target_length))
 
 
 def chosen_length(

@@ -27,6 +27,7 @@ from bert_keras.cli.parser import parser
 from bert_keras.cli.training import named_tests
 from bert_keras.errors import ConfigError
 from bert_keras.inference import predictor as inference
+from bert_keras.inference.vector_file import read_vectors
 from bert_keras.models.model_folder import save_model
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.tasks import TASKS
@@ -899,28 +900,49 @@ def test_search_reads_queries_from_standard_input(
     assert [(line[0], line[-1]) for line in lines[1:]] == [("1", "A"), ("2", "C")]
 
 
+@pytest.mark.parametrize("ending", ["npz", "parquet"])
 def test_features_are_an_index(
-    encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    encoder_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    ending: str,
 ) -> None:
-    file, index = tmp_path / "docs.csv", tmp_path / "index.npz"
+    """A Parquet file of `features` was refused, and `info` called it no checkpoint."""
+    pytest.importorskip("pyarrow" if ending == "parquet" else "numpy")
+    file, index = tmp_path / "docs.csv", tmp_path / f"index.{ending}"
+    tokens = tmp_path / f"tokens.{ending}"
+
+    def run(*command: object, status: int = 0) -> Any:
+        assert main(list(map(str, command))) == status
+        return capsys.readouterr()
+
     file.write_text('text\nlunch\n""\nsale\n', "utf-8")
-    command = ["features", encoder_folder, file, "--output", index, "--skip-empty"]
-    assert main(list(map(str, command))) == 0
-    assert "1 of 3 texts are empty and left out" in capsys.readouterr().err
+    features = ("features", encoder_folder, file, "--skip-empty", "--output")
+    assert "1 of 3 texts are empty and left out" in run(*features, index).err
     written = index.read_bytes()
-    command = ["search", encoder_folder, file, "lunch", "--index", index]
-    assert main(list(map(str, [*command, "--skip-empty", "--top", 1]))) == 0
-    said = capsys.readouterr()
+    search = ("search", encoder_folder, file, "lunch", "--skip-empty", "--index")
+    said = run(*search, index, "--top", 1)
     assert "rebuilt" not in said.err and index.read_bytes() == written
     assert json.loads(said.out)["line"] == 2
-    assert main(["info", str(index), "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
+    facts = json.loads(run("info", index, "--json").out)
     assert facts["kind"].startswith("index of vectors")
-    assert (facts["texts"], facts["width"], facts["format"]) == (2, 16, 2)
-    tokens = ["features", encoder_folder, file, "--output", tmp_path / "t.npz"]
-    assert main(list(map(str, [*tokens, "--skip-empty", "--level", "token"]))) == 0
-    assert main(["info", str(tmp_path / "t.npz")]) == 2
-    assert "holds the vectors of tokens" in capsys.readouterr().err
+    assert (facts["texts"], facts["width"]) == (2, 16)
+    assert facts["format"] == {"npz": 2, "parquet": "Parquet"}[ending]
+    run(*features, tokens, "--level", "token")
+    facts = json.loads(run("info", tokens, "--json").out)
+    assert facts["kind"].startswith("vectors of tokens") and facts["tokens"] == 6
+    assert "holds the vectors of tokens" in run(*search, tokens, status=2).err
+    # `search` writes what `features` writes, and never replaces a Parquet file.
+    first = read_vectors(index)
+    index.unlink()
+    run(*search, index)
+    again = read_vectors(index)
+    assert again.texts == first.texts
+    assert np.allclose(first.vectors, again.vectors, atol=1e-5)
+    file.write_text("text\nlunch\n", "utf-8")
+    if ending == "parquet":
+        line = run(*search, index, status=2).err
+        assert "vectors of other texts" in line and "another index" in line
 
 
 def test_a_vocabulary_and_examples_of_a_corpus(

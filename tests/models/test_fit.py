@@ -14,6 +14,8 @@ from conftest import ROWS, refused
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.classifier import label_errors
+from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.generation import Translation
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.multiple_choice import MultipleChoice
 from bert_keras.tasks.next_sentence import NextSentence
@@ -262,3 +264,50 @@ def test_fit_and_evaluate_report_an_unknown_label(
 def test_other_errors_of_tensorflow_are_unchanged() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError), label_errors():
         tf.reshape(tf.zeros([4]), [3])
+
+
+def test_truncated_rows_are_told_once_by_each_call(
+    make_model: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Keras's methods have cut texts in silence, and so have all verbs for targets."""
+    model = compiled(make_model, Classification(CLASSES))
+    texts = [f"{text} " * (30 if text == TEXTS[0] else 1) for text in TEXTS]
+    rows = tf.data.Dataset.from_tensor_slices((texts, LABELS)).batch(5)
+    named = rows.map(lambda text, label: {"text": text, "label": label})
+
+    def told(action: Callable[[], object]) -> list[str]:
+        capsys.readouterr()
+        action()
+        return [line.split(" tokens")[0] for line in _lines(capsys.readouterr().err)]
+
+    one = "1 of 12 {}texts (8%) is truncated to 24"
+    train, held = one.format("train "), one.format("validation ")
+    quiet: dict[str, Any] = {"verbose": 0}
+    fit = {**quiet, "epochs": 2}
+    assert told(lambda: model.fit(texts, LABELS, shuffle=False, **fit)) == [train]
+    assert told(lambda: model.fit(rows, validation_data=named, **fit)) == [train, held]
+    stop = keras.callbacks.EarlyStopping("loss")
+    given = {"validation_data": (texts, LABELS), "callbacks": [stop], **fit}
+    assert told(lambda: model.fit(texts, LABELS, **given)) == [held, train]
+    assert given["callbacks"] == [stop]  # the user's list is as it was
+    for x, y in ((texts, LABELS), (rows, None), (named, None)):
+        assert told(lambda x=x, y=y: model.evaluate(x, y, **quiet)) == [one.format("")]
+    batches = rows.map(lambda text, _: text)
+    for x in (texts, np.array(texts, object), {"text": texts}, batches):
+        assert told(lambda x=x: model.predict(x, **quiet)) == [one.format("")]
+    assert told(lambda: model.fit(TEXTS, LABELS, **fit)) == []
+    # The texts of pairs are each their own, and targets may be texts.
+    pairs = compiled(make_model, Embedding(objective="similarity"))
+    given = ((texts, TEXTS), [0.5] * len(TEXTS))
+    assert told(lambda: pairs.fit(*given, **fit)) == [
+        "1 of 24 train texts (4%) is truncated to 24"
+    ]
+    writer = compiled(make_model, Translation(max_target_length=6))
+    targets = ["sale", *["see you at six, see you now"] * 11]
+    assert told(lambda: writer.fit(TEXTS, targets, **quiet)) == [
+        "11 of 12 train targets (92%) are truncated to 6"
+    ]
+
+
+def _lines(said: str) -> list[str]:
+    return [line for line in said.splitlines() if "truncated" in line]

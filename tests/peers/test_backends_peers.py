@@ -9,15 +9,15 @@ import os
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import ROOT, write_encoder
 
 from bert_keras.checkpoints import write_huggingface
 from bert_keras.config import BertConfig
+from bert_keras.inference.predictor import load
 
-ROOT = Path(__file__).resolve().parents[2]
 TOLERANCE = 2e-5
 CONFIG = BertConfig(
     vocab_size=40,
@@ -362,3 +362,53 @@ def test_own_model_as_with_keras_hub(backend, tmp_path):
         timeout=300,
     )
     assert done.stdout.split() == [backend], done.stderr[-4000:]
+
+
+# Strings and labels by name, and the example of an own model, in one process.
+ON_STRINGS = """
+    import runpy, sys
+    import keras, numpy as np
+    from bert_keras import AdamW, TaskModel
+
+    encoder, folder, example = sys.argv[1:]
+    texts = ["win cash now", "free prize", "see you at six", "lunch at home"] * 4
+    texts[0] += " now" * 20
+    labels = ["spam", "spam", "ham", "ham"] * 4
+    settings = {"classes": ("ham", "spam"), "max_length": 16, "seed": 1}
+    model = TaskModel.from_pretrained(encoder, "classification", **settings)
+    model.compile(AdamW(0.01))
+    given = {"validation_data": (texts[:4], labels[:4]), "batch_size": 4, "verbose": 0}
+    history = model.fit(texts, labels, epochs=6, **given).history
+    assert history["loss"][-1] < history["loss"][0] / 2, history
+    assert model.evaluate(texts, labels, verbose=0)[1] == 1.0
+    model.save_to_preset(folder)
+    np.save(f"{folder}/logits.npy", model.predict(texts, verbose=0))
+    sys.argv = [example, encoder]
+    runpy.run_path(example, run_name="__main__")
+    print(keras.config.backend())
+"""
+
+
+def test_strings_on_jax(tmp_path):
+    """`TaskModel.fit` tells what it truncates; its folder gives the same answers."""
+    pytest.importorskip("jax")
+    encoder = write_encoder(tmp_path / "encoder", max_position_embeddings=64)
+    folder, example = tmp_path / "model", ROOT / "examples/own_model.py"
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(ON_STRINGS), encoder, folder, example],
+        env={**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.split()[-1] == "jax" and "accuracy 0." in done.stdout
+    line = "1 of 16 train texts (6%) is truncated to 16 tokens: 25.0 tokens on average"
+    assert done.stderr.count(line) == 1, done.stderr[-4000:]
+    assert done.stderr.count("1 of 4 validation texts (25%)") == 1
+    assert done.stderr.count("1 of 16 texts (6%)") == 2  # `evaluate` and `predict`
+    texts = ["win cash now" + " now" * 20, "free prize", "see you at six"]
+    found = load(folder).model.predict(texts, verbose=0)
+    expected = np.load(folder / "logits.npy")[:3]
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)

@@ -47,7 +47,7 @@ def run(
     words = (
         "train translation --decoder 1/8/2 --epochs 1 --batch-size 4 --max-length 24"
     )
-    words += " --new-learning-rate 1e-2 --set beams=2 --set max_target_length=6"
+    words += " --new-learning-rate 1e-2 --set beams=2 --set max_target_length=4"
     places = {
         "encoder": encoder_folder,
         "train": folder / "a.de",
@@ -70,6 +70,9 @@ def test_train_tells_of_pairs_left_out_and_shows_outputs(run: Any) -> None:
     assert "left out 1 of 9 pairs with an empty source or target: line 1" in said
     assert f"  {PAIRS['source'][0]} -> " in said
     assert "the decoder is initialized randomly" in said
+    for name in ("train", "dev", "again"):
+        line = f"1 of 8 {name} targets (12%) is truncated to 4 tokens: 5.0 tokens on"
+        assert said.count(line) == 1
 
 
 def test_parallel_test_files_are_scored(run: Any) -> None:
@@ -113,7 +116,9 @@ def test_evaluate_scores_texts_and_tokens(
     words = ["evaluate", folder / "model", folder / "a.de", "--json"]
     words += ["--target-file", folder / "a.en"]
     assert main([str(word) for word in words]) == 0
-    scores = json.loads(capsys.readouterr().out)
+    told = capsys.readouterr()
+    assert told.err.count("1 of 8 targets (12%) is truncated to 4 tokens") == 1
+    scores = json.loads(told.out)
     assert scores["num_examples"] == 8
     assert 0 <= scores["bleu"] <= 100 and 0 <= scores["token_accuracy"] <= 1
     assert 1 < scores["perplexity"] < 4 * len(WORDS)

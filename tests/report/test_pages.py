@@ -36,6 +36,11 @@ FAINT = """(texts) => [...document.querySelectorAll(texts)].filter((each) => {
 }).map((each) => each.outerHTML.slice(0, 80))"""
 
 
+# Tables of rows that must be scrolled, and names of a matrix that lie on its numbers.
+CUT = """[...document.querySelectorAll(".scroll:has(> .rows), .matrix tbody th")]
+  .filter((each) => each.scrollWidth > each.clientWidth + 1)
+  .map((each) => each.outerHTML.slice(0, 80))"""
+
 # Names and numbers of a chart that lie on each other.
 OVERLAPS = """[...document.querySelectorAll("svg")].flatMap((svg) => {
   const texts = [...svg.querySelectorAll("text")];
@@ -232,6 +237,7 @@ def test_many_classes_with_long_names(
     )  # fmt: skip
     page = show(written.read_text("utf-8"), width)
     assert page.evaluate(TOO_WIDE) == []
+    assert page.evaluate(CUT) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     for heading in ("most-confident-mistakes-on-test", "labels-to-check"):
         text = page.locator(f"#{heading} td.text").first.bounding_box()["width"]

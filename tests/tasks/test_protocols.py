@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import refused
+from conftest import ROOT, refused
 
 from bert_keras.explanations.explainer import explain
 from bert_keras.inference.predictor import Predictor
@@ -21,6 +22,7 @@ from bert_keras.tasks.base import Column, Task
 from bert_keras.tasks.classifier import PooledTask
 from bert_keras.training import config
 
+PACKAGE = ROOT / "bert_keras"
 NAMES = [
     name
     for name, each in vars(protocols).items()
@@ -116,6 +118,13 @@ def test_its_answers_are_served(model: Any, tmp_path: Path) -> None:
     wanted = Predictor(model).predict(texts)
     assert found["unwanted"].numpy().tolist() == [row["unwanted"] for row in wanted]
     np.testing.assert_allclose(found["p"], [row["p"] for row in wanted], atol=1e-5)
+
+
+def test_explanations_and_findings_know_no_task_by_its_class() -> None:
+    places = [*PACKAGE.glob("explanations/*.py"), PACKAGE / "training/findings.py"]
+    text = "".join(path.read_text("utf-8") for path in places)
+    named = set(re.findall(r"bert_keras\.tasks\.(\w+)", text))
+    assert named == {"base", "protocols"}
 
 
 def test_each_protocol_has_a_task_of_the_package() -> None:

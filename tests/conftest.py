@@ -55,16 +55,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 # Files that take longest start first: otherwise one of them would run alone at the end.
 LONGEST = (
-    *("tasks/test_task_contract", "training/test_finetune", "tasks/test_task_model"),
-    *("cli/test_main", "pretraining/test_pretrain", "tasks/test_question_answering"),
-    *("inference/test_folder", "tasks/test_generation", "training/test_loop"),
-)
+    "test_task_contract test_finetune test_task_model test_main test_pretrain "
+    "test_question_answering test_folder test_generation test_explainer test_loop"
+).split()
+
+
+def thorough(*values: Any) -> Any:
+    """Return the parameters of a case that only `make test-thorough` runs."""
+    return pytest.param(*values, marks=pytest.mark.thorough)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start with the files that take longest; the rest keeps its order."""
-    first = {f"{ROOT}/tests/{name}.py": place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: first.get(str(item.path), len(first)))
+    first = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: first.get(item.path.stem, len(first)))
 
 
 def pytest_collection_finish() -> None:

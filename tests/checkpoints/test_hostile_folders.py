@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import refused
+from conftest import refused, thorough
 
 from bert_keras.checkpoints import read_checkpoint, write_huggingface
 from bert_keras.errors import BertKerasError
@@ -137,7 +137,7 @@ FILES = [
     ("kind", "file", "stride"),
     [
         pytest.param(*FILES[0], 7, marks=pytest.mark.slow),
-        *(pytest.param(*each, 1, marks=pytest.mark.thorough) for each in FILES),
+        *(thorough(*each, 1) for each in FILES),
     ],
 )
 def test_every_key_may_be_odd(

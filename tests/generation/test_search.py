@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import thorough
 
 from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
@@ -129,13 +130,8 @@ def plain_search(decoder, memory, mask, settings, limit):
     [
         {"beams": 1},
         {"beams": 4, "length_penalty": 0.0, "no_repeat_ngram": 2},
-        *(
-            pytest.param(changes, marks=pytest.mark.thorough)
-            for changes in (
-                {"beams": 3},
-                {"beams": 2, "length_penalty": 2.5, "no_repeat_ngram": 1},
-            )
-        ),
+        thorough({"beams": 3}),
+        thorough({"beams": 2, "length_penalty": 2.5, "no_repeat_ngram": 1}),
     ],
     ids=["greedy", "no-repeats", "beams", "long"],
 )
@@ -168,7 +164,7 @@ def test_the_largest_are_those_of_top_k(width):
     "changes",
     [
         {"beams": 2},
-        pytest.param({"beams": 3, "sample": True}, marks=pytest.mark.thorough),
+        thorough({"beams": 3, "sample": True}),
     ],
     ids=["beams", "samples"],
 )
@@ -223,7 +219,11 @@ def test_samples_follow_the_seed_and_the_source_and_not_the_batch(decoder, sourc
 
 @pytest.mark.parametrize(
     "changes",
-    [{"sample_top_k": 1}, {"sample_top_p": 1e-6}, {"temperature": 1e-4}],
+    [
+        {"sample_top_k": 1},
+        thorough({"sample_top_p": 1e-6}),
+        thorough({"temperature": 1e-4}),
+    ],
     ids=["top-k", "top-p", "cold"],
 )
 def test_sampling_from_one_token_is_greedy(decoder, sources, changes):

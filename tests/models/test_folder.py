@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import refused, write_tsv
+from conftest import refused, thorough, write_tsv
 from safetensors.numpy import load_file, save_file
 
 from bert_keras.cli.main import main
@@ -206,11 +206,14 @@ def noted(make_model: Any, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "verb",
     [
-        *("predict", "info", "train"),
-        *(
-            pytest.param(verb, marks=pytest.mark.thorough)
-            for verb in ("evaluate", "export", "features", "search", "explain")
-        ),
+        "predict",
+        "info",
+        "train",
+        thorough("evaluate"),
+        thorough("export"),
+        thorough("features"),
+        thorough("search"),
+        thorough("explain"),
     ],
 )
 def test_each_verb_tells_the_notes(
@@ -253,12 +256,9 @@ DENSE = ({"units": 6, "activation": "tanh", "use_bias": True},)
     "settings",
     [
         {"pooling": "cls+weightedmean", "dense": DENSE},
-        *(
-            pytest.param(settings, marks=pytest.mark.thorough)
-            for settings in (
-                {"pooling": "cls", "normalize": False},
-                {"pooling": "lasttoken", "prompts": {"query": "see ", "passage": "a "}},
-            )
+        thorough({"pooling": "cls", "normalize": False}),
+        thorough(
+            {"pooling": "lasttoken", "prompts": {"query": "see ", "passage": "a "}}
         ),
     ],
 )

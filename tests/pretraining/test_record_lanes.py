@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import thorough
 
 from bert_keras.distribution.replicas import Share
 from bert_keras.files.records import write_records
@@ -29,9 +30,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "counts", [[5, 0, 7, 1, 3], pytest.param([40], marks=pytest.mark.thorough)]
-)
+@pytest.mark.parametrize("counts", [[5, 0, 7, 1, 3], thorough([40])])
 def test_each_record_is_taken_once(tmp_path: Path, counts: list[int]) -> None:
     paths = [str(tmp_path / f"{n}.tfrecord") for n in range(len(counts))]
     wanted = []
@@ -73,9 +72,9 @@ def some(data: Path, count: int = 24, **settings: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("replicas", "skip_batches"),  # from 175 on into the next epoch
     [
-        pytest.param(2, 0, marks=pytest.mark.thorough),
+        thorough(2, 0),
         (4, 175),
-        pytest.param(3, 3, marks=pytest.mark.thorough),  # each worker reads all
+        thorough(3, 3),  # each worker reads all
     ],
 )
 def test_batches_are_those_of_one_device(

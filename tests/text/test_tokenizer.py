@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tokenizers
+from conftest import thorough
 from goldens import make_marks_golden
 
 from bert_keras.errors import CheckpointError, ConfigError
@@ -811,13 +812,7 @@ def test_added_tokens_of_each_file(tmp_path, written):
 @pytest.mark.parametrize("parse", ["literal", "parse"])
 @pytest.mark.parametrize(
     "flag",
-    [
-        *(
-            pytest.param(flag, marks=pytest.mark.thorough)
-            for flag in ("plain", "single_word", "lstrip", "rstrip")
-        ),
-        "mixed",
-    ],
+    ["mixed", *map(thorough, ("plain", "single_word", "lstrip", "rstrip"))],
 )
 def test_added_tokens_equal_the_reference(parse, flag):
     rng = random.Random(f"{parse} {flag}")

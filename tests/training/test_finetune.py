@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROWS, files_of, refused
+from conftest import ROWS, files_of, refused, thorough
 
 from bert_keras.data.table import Columns, as_columns
 from bert_keras.inference.predictor import Predictor, load
@@ -126,7 +126,7 @@ def test_the_curve_holds_the_loss_of_each_step(run: Any) -> None:
     ("losses", "best"),
     [
         ((0.4, 0.5), 0),
-        pytest.param((0.5, 0.4), 1, marks=pytest.mark.thorough),
+        thorough((0.5, 0.4), 1),
     ],
 )
 def test_among_tied_epochs_the_one_with_the_lowest_loss_is_kept(

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import thorough
 from task_cases import Case, cases_of, first_case
 
 from bert_keras.model.optimizers import AdamW
@@ -128,7 +129,7 @@ def shared_model(make_model: Any, task: Any) -> Any:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("classification", marks=pytest.mark.thorough),
+        thorough("classification"),
         "token-classification",
     ],
 )

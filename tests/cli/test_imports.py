@@ -110,7 +110,7 @@ def test_the_documents_count_the_modules_that_run(ran: Callable[[str], Any]) -> 
     paths = {files.get(name) or files[f"{name}.__init__"] for name in called}
     lines = sum(len(path.read_text("utf-8").splitlines()) for path in paths)
     assert len(paths) == pytest.approx(int(told[1]), abs=5)
-    assert lines == pytest.approx(int(told[2].replace(",", "")), rel=0.1)
+    assert lines == pytest.approx(int(told[2].replace(",", "")), rel=0.05)
     # The reading path leads through files that these commands run.
     listed = re.findall(r"^\| `([a-z_/]+\.py)` \|", page, re.MULTILINE)
     read = {ROOT / "bert_keras" / name for name in listed}

@@ -50,8 +50,8 @@ def measure(folder: Path, strategy: str, steps: int, batch_size: int) -> dict[st
     from bert_keras.model.optimizers import AdamW
     from bert_keras.pretraining.config import PretrainConfig
     from bert_keras.pretraining.input import pretraining_dataset
+    from bert_keras.pretraining.operations import token_counts
     from bert_keras.pretraining.pretrainer import PretrainingObjective, new_pretrainer
-    from bert_keras.pretraining.progress import token_counts
     from bert_keras.text.tokenizer import WordPieceTokenizer
     from bert_keras.training.train_step import TrainStep
 

@@ -35,6 +35,6 @@ from .tasks.tagging.task import TokenClassification as TokenClassification
 from .text.preprocessor import Preprocessor as Preprocessor
 from .text.tokenizer import WordPieceTokenizer as WordPieceTokenizer
 from .training.config import TrainConfig as TrainConfig
-from .training.finetune import evaluate as evaluate
+from .training.evaluation import evaluate as evaluate
 from .training.finetune import train as train
 from .version import __version__ as __version__

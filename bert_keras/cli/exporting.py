@@ -147,7 +147,7 @@ def _compare_to_float32(
     """Report the size of a 16-bit export and, with --dev, its scores."""
     from bert_keras.inference.predictor import Predictor, load
     from bert_keras.report.terminal import score_table
-    from bert_keras.training.finetune import evaluate
+    from bert_keras.training.evaluation import evaluate
 
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     weights = 4 * model.count_params()

@@ -278,7 +278,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.files.json_file import json_text
     from bert_keras.report.terminal import score_table
-    from bert_keras.training.finetune import evaluate
+    from bert_keras.training.evaluation import evaluate
 
     _check_columns(options, [(options.file, options.target_file)])
     scores = evaluate(

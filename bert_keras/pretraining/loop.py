@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 import os
@@ -20,6 +21,7 @@ from bert_keras.errors import DataError, TrainingError
 from bert_keras.model.optimizers import optimizer_of
 from bert_keras.pretraining.files import find_files
 from bert_keras.pretraining.input import pretraining_dataset
+from bert_keras.pretraining.operations import forward_operations, token_counts
 from bert_keras.pretraining.plan import Phase, PretrainingPlan, check_sizes
 from bert_keras.pretraining.pretrainer import (
     BertPretrainer,
@@ -27,12 +29,13 @@ from bert_keras.pretraining.pretrainer import (
     weights_of,
     write_pretrainer,
 )
-from bert_keras.pretraining.progress import PretrainingProgress, token_counts
 from bert_keras.pretraining.records import read_batches, record_places
 from bert_keras.runs.progress import report
-from bert_keras.runs.run_folder import RunFolder, SilentRun
+from bert_keras.runs.run_folder import RunFolder
 from bert_keras.runs.stop_signal import StopSignal
-from bert_keras.training.loop import Row, TrainingLoop, TrainingState, WriteCheckpoint
+from bert_keras.training.checkpoint import TrainingState, WriteCheckpoint
+from bert_keras.training.loop import TrainingLoop
+from bert_keras.training.progress import PretrainingProgress, Row
 from bert_keras.training.train_step import make_updates
 from bert_keras.training.updates import new_schedule
 
@@ -157,7 +160,10 @@ class HeldOut:
 
         def make(share: Share) -> tf.data.Dataset:
             dataset = _batches(
-                *(plan, devices, share, data),
+                plan,
+                devices,
+                share,
+                data,
                 batch_size=rows,
                 shuffle=0,
                 redraw=False,
@@ -220,7 +226,7 @@ class PretrainingLoop(TrainingLoop):
         self,
         model: BertPretrainer,
         plan: PretrainingPlan,
-        run: RunFolder | SilentRun,
+        run: RunFolder | None,
         held_out: HeldOut | None,
         devices: Devices,
         stop: StopSignal,
@@ -247,7 +253,7 @@ class PretrainingLoop(TrainingLoop):
         self.scores: dict[str, float] = {}
         self.restore()
         self.progress: PretrainingProgress = PretrainingProgress(
-            model.encoder.config,
+            functools.partial(forward_operations, model.encoder.config),
             steps=config.steps,
             start=self.step,
             row_every=min(max(config.steps // _ROWS, 1), 100),
@@ -315,7 +321,10 @@ class PretrainingLoop(TrainingLoop):
 
         def make(share: Share) -> tf.data.Dataset:
             return _batches(
-                *(self.plan, self.devices, share, phase.data),
+                self.plan,
+                self.devices,
+                share,
+                phase.data,
                 batch_size=config.batch_size // parts,
                 masking=phase.masking,
                 seed=phase.seed(config),

@@ -57,8 +57,13 @@ _SETTINGS: _Types = {
 }
 # Their sums over the shards are also in the manifest.
 SUMMED = (
-    *("documents", "characters", "sentences", "tokens"),
-    *("instances", "real_tokens", "masked_tokens"),
+    "documents",
+    "characters",
+    "sentences",
+    "tokens",
+    "instances",
+    "real_tokens",
+    "masked_tokens",
 )
 _SHARD: _Types = {
     **dict.fromkeys(("file", "text_blake2b"), (str,)),

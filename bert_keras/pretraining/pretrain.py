@@ -5,6 +5,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.2.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shlex
@@ -29,7 +30,7 @@ from bert_keras.report.comparison import write_run
 from bert_keras.report.report import write_report
 from bert_keras.runs.environment import environment
 from bert_keras.runs.progress import say
-from bert_keras.runs.run_folder import MODEL, RunFolder, SilentRun
+from bert_keras.runs.run_folder import MODEL, RunFolder
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.text.new_tokens import described
 
@@ -111,7 +112,8 @@ def pretrain(
             model = new_pretrainer(plan.sizes, config, next_sentence=plan.next_sentence)
         if plan.checkpoint is not None:
             assign_pretrainer(model, plan.checkpoint, devices.say)
-        opened: Any = SilentRun(output)
+        opened: contextlib.AbstractContextManager[RunFolder | None]
+        opened = contextlib.nullcontext()
         if devices.is_chief:
             opened = RunFolder(output, plan.settings())
         with opened as run:
@@ -121,18 +123,20 @@ def pretrain(
                     devices.say(
                         f"pretraining {model.count_params():,} parameters, "
                         f"{config.steps:,} steps of {config.batch_size:,} examples; "
-                        f"the run is in {run.path}"
+                        f"the run is in {os.fspath(output)}"
                     )
                 loop.train()
             scores = loop.scores or loop.evaluate()
-            if devices.is_chief:
-                _write(loop, plan, command)
-    return PretrainResult(run.path / MODEL, model, scores, loop.history)
+            if run is not None:
+                _write(run, loop, plan, command)
+    return PretrainResult(Path(output) / MODEL, model, scores, loop.history)
 
 
-def _write(loop: PretrainingLoop, plan: PretrainingPlan, command: str) -> None:
+def _write(
+    run: RunFolder, loop: PretrainingLoop, plan: PretrainingPlan, command: str
+) -> None:
     """Write the model and the report of a completed run."""
-    run, scores, added = loop.run, loop.scores, plan.config.add_tokens
+    scores, added = loop.scores, plan.config.add_tokens
     skipped = int(sum(row.get("skipped_updates", 0) for row in loop.history))
     with replaced_folder(run.path / MODEL) as folder:
         write_pretrainer(folder, loop.model, plan.tokenizer)

@@ -22,11 +22,17 @@ from typing import Any
 
 from bert_keras.errors import CheckpointError, ConfigError, reason_of, shown
 from bert_keras.files.atomic import FILES, locked_file, replaced_file, replaced_folder
+from bert_keras.runs.progress import say
+from bert_keras.settings import RESUME, check_choice
 
 SETTINGS, CURVES = "run.json", "curves.jsonl"
 CHECKPOINTS, MODEL = "checkpoints", "model"
 NONFINITE = "nonfinite.json"  # written when a run stops at a non-finite value
 EPOCH = "epoch.json"  # which epoch a model inside a run folder is of
+FINISHED = ".finished.json"  # suffix of the notes about finished runs
+# How a run chooses what the user does not: 2 since the dev rows are stratified and the
+# length follows the rows. Runs of earlier versions do not have the entry.
+CHOICES, DEFAULTS = "defaults", 2
 _FORMAT = 1
 _LOCK = ".lock"
 # What a killed run may leave incomplete.
@@ -328,29 +334,85 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-class SilentRun:
-    """Replaces a `RunFolder` on workers other than the chief, which writes.
+def run_path(output: str | os.PathLike[str], name: str = "run") -> Path:
+    """Return the run folder that belongs to a model folder."""
+    target = Path(os.path.realpath(output))
+    return target.with_name(f".{target.name}.{name}")
 
-    It does not read either, so that the folder may be on the chief's own disk: the
-    state to resume from comes from the chief, see `replicas.take_from_first`.
+
+def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFolder:
+    """Return the folder of a run: that of the same interrupted run, or a new one.
+
+    `settings` determine the weights. `resume` is `auto`, which resumes the same run, or
+    `never`, which deletes an existing run.
+
+    Raises:
+        ConfigError: there is an unfinished run with other settings.
+        CheckpointError: another process uses the folder, or writing fails.
     """
+    check_choice("resume", resume, RESUME)
+    found = _settings_of(path)
+    if found is not None:
+        wanted = json.loads(json.dumps(settings))
+        with RunFolder(path, found) as old:
+            # Its own checkpoints, and the entries of several runs.
+            kept = (f"*{FINISHED}", ".*.run*/checkpoints/step-*")
+            holds = old.steps or any(list(path.glob(pattern)) for pattern in kept)
+            difference = what_differs(found, wanted)
+            if holds and resume == "auto" and CHOICES not in found | wanted.keys():
+                say(f"{path}: an earlier version began this run: its choices are kept")
+            if holds and difference and resume == "auto":
+                earlier = " of an earlier version" if CHOICES not in found else ""
+                raise ConfigError(
+                    f"{path}: holds an unfinished run{earlier} with another "
+                    f"{difference}: use the same to resume it, or `--resume never` to "
+                    "start over"
+                )
+            if difference or resume == "never":
+                remove_run(old)
+    return RunFolder(path, settings)
 
-    steps: tuple[int, ...] = ()
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+def has_earlier_run(path: Path) -> bool:
+    """Return whether a folder holds an unfinished run of a version without `DEFAULTS`.
 
-    def __enter__(self) -> SilentRun:
-        return self
+    Such a run resumes with the dev rows and the length that its version chose.
+    """
+    found = _settings_of(path)
+    if found is None or CHOICES in found:
+        return False
+    return any(path.glob("checkpoints/step-*"))
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        pass
 
-    def save(self, *args: Any, **kwargs: Any) -> None:
-        """Do nothing."""
+def remove_run(run: RunFolder) -> None:
+    """Remove a run folder atomically, while its lock is held."""
+    gone = run.path.with_name(f"{run.path.name}-gone")
+    shutil.rmtree(gone, ignore_errors=True)  # left by a process that was killed here
+    run.path.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
-    wait = add_row = add_note = save
 
-    def rows(self, *args: Any) -> list[dict[str, Any]]:
-        """Return no rows."""
-        return []
+def discard_run(path: Path, settings: Mapping[str, Any]) -> None:
+    """Remove a run folder if it exists and is of these settings.
+
+    Raises:
+        CheckpointError: another process uses the folder.
+    """
+    found = _settings_of(path)
+    if found is None:
+        return
+    wanted = json.loads(json.dumps(settings))
+    if all(found.get(name) == value for name, value in wanted.items()):
+        with RunFolder(path, found) as run:
+            remove_run(run)
+
+
+def _settings_of(path: Path) -> dict[str, Any] | None:
+    """Return the settings of the run in a folder, or `None` if there is no run."""
+    try:
+        found = json.loads((path / SETTINGS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None  # RunFolder reports the error
+    if not isinstance(found, dict):
+        return None
+    return {name: value for name, value in found.items() if name != "format"}

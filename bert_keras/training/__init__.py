@@ -1,8 +1,10 @@
 """Fine-tune a task, with several seeds or a search of settings; evaluate it.
 
-Read `config`, `finetune`, `run`, `epochs`, `loop`, `updates`, `rows`, `train_step`, in
-that order; `findings`, `several_runs`, `progress`, `divergence` and `tracking` build on
-them. Pretraining also uses `loop`, `train_step` and the schedule of `updates`.
+What happens in a run stands in `finetune`, from its first line to the model folder, and
+in `loop`, from update to update. Below them are `config`, `data` and `results`;
+`progress`, `checkpoint` and `best_epoch`; `rows`, `updates` and `train_step`. Then read
+`evaluation`, `several_runs`, `findings`, `divergence` and `tracking`. Pretraining also
+uses `loop`, `checkpoint`, `progress`, `train_step` and the schedule of `updates`.
 """
 
 from lazy_loader import attach_stub

@@ -1,5 +1,5 @@
 from .config import TrainConfig as TrainConfig
-from .finetune import evaluate as evaluate
+from .evaluation import evaluate as evaluate
 from .finetune import train as train
 from .several_runs import search_settings as search_settings
 from .several_runs import train_seeds as train_seeds

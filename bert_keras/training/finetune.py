@@ -1,190 +1,117 @@
-"""Fine-tune a task on an encoder and score it: `train` and `evaluate`.
+"""A fine-tuning run from its first line to the model folder: `train`.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import glob
+import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import keras
 import tensorflow as tf
 
-from bert_keras.data.duplicates import shared_rows
-from bert_keras.data.memory import is_data, is_path, rows_in_memory
 from bert_keras.data.rows import ColumnNames
-from bert_keras.data.table import Columns, with_slices
+from bert_keras.data.table import Columns
 from bert_keras.distribution.strategy import Devices, find_strategy
-from bert_keras.errors import ConfigError, DataError, received
-from bert_keras.files.atomic import check_output_place, check_path, check_replaceable
+from bert_keras.errors import ConfigError
+from bert_keras.files.atomic import (
+    check_output_place,
+    check_path,
+    check_replaceable,
+    replaced_folder,
+)
 from bert_keras.inference.predictor import Predictor
 from bert_keras.model.lora import add_lora, freeze_layers
-from bert_keras.models.loading import inherited_settings, new_model
+from bert_keras.models.loading import new_model
+from bert_keras.models.model_folder import write_model
 from bert_keras.models.new_tokens import TABLE
 from bert_keras.models.task_model import TaskModel
+from bert_keras.runs.environment import environment
 from bert_keras.runs.progress import say
-from bert_keras.runs.run_folder import RunFolder, SilentRun
+from bert_keras.runs.run_folder import (
+    CHOICES,
+    DEFAULTS,
+    RunFolder,
+    digest_of,
+    discard_run,
+    has_earlier_run,
+    open_run,
+    remove_run,
+    run_path,
+)
 from bert_keras.runs.stop_signal import StopSignal
-from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import (
     Noting,
-    Refusing,
-    ScoredFurther,
+    Reportable,
+    Settling,
+    Tunable,
     compares_rows,
     frozen_layers,
 )
-from bert_keras.text.truncation import Truncation
+from bert_keras.text.tokenizer_files import vocabulary_hash
+from bert_keras.training import config as training_config
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.divergence import divergence
-from bert_keras.training.epochs import FineTuningLoop
-from bert_keras.training.findings import ALL, slices_of
-from bert_keras.training.lengths import measure_lengths, tell_truncated_targets
-from bert_keras.training.run import (
-    TrainResult,
-    discard_run,
-    finish_run,
-    has_earlier_run,
-    model_settings,
-    open_run,
-    recorded_settings,
-    remove_run,
-    run_path,
+from bert_keras.training.data import (
+    digest_of_rows,
+    task_and_data,
     tests_of,
+    without_dev,
+)
+from bert_keras.training.divergence import Divergence, divergence
+from bert_keras.training.findings import explained_mistakes, findings_of
+from bert_keras.training.lengths import TextLengths, measure_lengths
+from bert_keras.training.loop import FineTuningLoop
+from bert_keras.training.results import (
+    facts_of,
+    shown_settings,
+    usage,
+    write_results,
 )
 from bert_keras.training.tracking import check_tracking, tracked
-from bert_keras.training.validation import with_dev, without_dev
+from bert_keras.training.updates import new_optimizer
 
-_TAKEN = {"train", "dev", "runs", "diverged"}  # names of scores
-
-
-def task_and_data(
-    task: str | type[Task] | Task,
-    *,
-    train: Any,
-    dev: Any = None,
-    test: Any = None,
-    config: TrainConfig,
-    columns: ColumnNames | None = None,
-    header: str = "auto",
-    bad_rows: str = "error",
-    task_settings: Mapping[str, Any] | None = None,
-    encoder: str | os.PathLike[str] | None = None,
-    slices: Sequence[str] = (),
-    is_earlier: bool = False,
-    tell: Callable[[str], object] = say,
-) -> tuple[Task, dict[str, Columns]]:
-    """Return the task and the rows of a run by name: `train`, `dev` and the tests.
-
-    The arguments are those of `train`; `is_earlier` is whether the run was begun by an
-    earlier version, and `tell` reports the validation split. Without dev rows there is
-    no entry for `dev`.
-
-    Raises:
-        ConfigError: the task does not exist, or an argument is not data.
-        DataError: data cannot be read, or has invalid rows.
-    """
-    reader = task = named_or_given(task)
-    settings = dict(task_settings or {})
-    if settings and isinstance(task, Task):
-        raise ConfigError(
-            "`task_settings` must be empty for a task instance, which has its own; "
-            f"received {', '.join(settings)}"
-        )
-    check_settings(task, settings)
-    if encoder is not None:
-        settings = {**inherited_settings(task, encoder), **settings}
-
-    def read(name: str, data: Any) -> Columns:
-        is_scored = name != "train" or dev is None
-        return labelled_rows(
-            reader,
-            data,
-            name=name,
-            columns=columns,
-            header=header,
-            bad_rows=bad_rows,
-            slices=slices if is_scored else (),
-        )
-
-    given = rows = read("train", train)
-    held_out = 0
-    if dev is None and config.dev_share:
-        own = settings if isinstance(task, type) else task.settings()
-        rows, dev = with_dev(task, given, config, own, is_earlier=is_earlier, tell=tell)
-        held_out = len(dev)
-    elif dev is None:
-        tell("no dev rows, by --dev-share 0: the model of the last epoch is kept")
-    data = {"train": rows}
-    if dev is not None:
-        data["dev"] = read("dev", dev)
-    data |= {name: read("test", each) for name, each in _named_tests(test).items()}
-    if isinstance(task, type):
-        try:
-            task = task.from_columns(rows, **settings)
-        except DataError as error:
-            if held_out:
-                note = f"{held_out:,} of {len(given):,} rows are held out for dev"
-                error.args = (f"{error}; {note}",)
-            raise
-    for name, each in data.items():  # find missing texts and labels before training
-        task.texts(each, use="score")
-        task.targets(each)
-        if name != "train":
-            for note in shared_rows(task.texts(rows), task.texts(each), each):
-                tell(note)
-    return task, data
-
-
-def labelled_rows(
-    task: type[Task] | Task,
-    data: Any,
-    *,
-    name: str = "data",
-    columns: ColumnNames | None = None,
-    header: str = "auto",
-    bad_rows: str = "error",
-    slices: Sequence[str] = (),
-) -> Columns:
-    """Return the rows of data that `as_columns` accepts, as a task reads them.
-
-    `Columns` are returned as they are; `name` is the argument, for errors; `slices` are
-    further columns, to slice the scores by.
-    """
-    if isinstance(data, Columns):
-        return with_slices(data, data, slices)
-    source = data if is_path(data) else rows_in_memory(data, name=name)
-    rules: dict[str, Any] = {"header": header}
-    if bad_rows != "error":  # a user's own `read` need not know it
-        rules["bad_rows"] = bad_rows
-    found = task.read(source, columns=columns, **rules)
-    return with_slices(found, source, slices, **rules)
-
-
-def _named_tests(test: Any) -> dict[str, Any]:
-    """Return the test sets by name; a single one is named `test`."""
-    if test is None:
-        return {}
-    several = isinstance(test, Mapping) and all(
-        isinstance(each, Columns) or is_data(each) for each in test.values()
-    )
-    tests = dict(test) if several else {"test": test}
-    taken = sorted(_TAKEN & set(tests))
-    if taken:
-        raise ConfigError(
-            f"`test` must have other names than {', '.join(sorted(_TAKEN))}; "
-            f"received {taken[0]}"
-        )
-    return tests
-
-
+# Settings that may differ when a run resumes: the weights do not depend on them.
+_FREE = (
+    "checkpoint_every",
+    "save_every",
+    "keep",
+    "on_nonfinite",
+    "restarts",
+    "strategy",
+    "tensorboard",
+    "track",
+    "card",
+    "explain_mistakes",
+)
 RESTART = 1000  # a restart adds this to the seed; `seeds` adds 1
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainResult:
+    """The result of `train`.
+
+    Args:
+        folder: the model folder, with `report.html` and `scores.json`.
+        model: the model with the weights of its best epoch.
+        scores: name of the data set to its scores.
+        history: rows of the curves, by step and by epoch.
+        report: the content of the report, the arguments of `write_report`.
+    """
+
+    folder: Path
+    model: TaskModel
+    scores: dict[str, dict[str, Any]]
+    history: list[dict[str, Any]]
+    report: dict[str, Any]
 
 
 def train(
@@ -282,7 +209,14 @@ def train(
     devices.check_batch_size(cast(int, config.batch_size), config.accumulation)
     _check_accumulation(task, config)
     training = _Training(
-        *(task, encoder, data, Path(output), config, command, resume, devices),
+        task=task,
+        encoder=encoder,
+        data=data,
+        output=Path(output),
+        config=config,
+        command=command,
+        resume=resume,
+        devices=devices,
         slices=tuple(slices),
         is_earlier=is_earlier,
     )
@@ -298,6 +232,41 @@ def train(
             _discard_runs(output, training.recorded(config))
         devices.agree(0)  # every row is scored
     return result
+
+
+def _check_process() -> None:
+    """Raise unless Keras runs on TensorFlow, as text handling and `TrainStep` need."""
+    if keras.config.backend() != "tensorflow":
+        raise ConfigError(
+            "`train` needs KERAS_BACKEND=tensorflow; received "
+            f"{keras.config.backend()}, on which `BertEncoder`, `TaskModel.fit` and "
+            "model folders work"
+        )
+    if tf.distribute.has_strategy():
+        raise ConfigError(
+            "`train` must be called outside the scope of a tf.distribute strategy; "
+            "received a call in one: there, `fit` a TaskModel"
+        )
+
+
+def _check_accumulation(task: Task, config: TrainConfig) -> None:
+    """Raise if the loss of a batch is not the sum of the losses of its parts."""
+    if config.accumulation > 1 and compares_rows(task):
+        raise ConfigError(
+            f"`accumulation` must be 1 for {task.name}, whose loss compares the rows "
+            f"of a batch; received {config.accumulation}"
+        )
+
+
+def _chosen(config: TrainConfig, rows: int) -> str:
+    """Return the message about the chosen number of epochs."""
+    steps = math.ceil(rows / cast(int, config.batch_size))
+    until = f", fewer if dev does not improve for {config.patience}"
+    return (
+        f"epochs: {config.epochs}{until if config.patience else ''} (updates of "
+        f"{config.batch_size} rows, {steps:,} an epoch, for {rows:,} training rows; "
+        "--epochs and --batch-size choose others)"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -345,7 +314,8 @@ class _Training:
                 f"learning rate: {config.learning_rate:.2g}, for a hidden size of "
                 f"{width} (--learning-rate sets another)"
             )
-        opened: RunFolder | SilentRun = SilentRun(path)
+        opened: contextlib.AbstractContextManager[RunFolder | None]
+        opened = contextlib.nullcontext()
         if devices.is_chief:
             opened = open_run(path, recorded, resume=self.resume)
         with (
@@ -383,11 +353,16 @@ class _Training:
                 return None
             with loop.saved_on_failure(), stop.at_once():
                 result = finish_run(
-                    *(loop, data, self.encoder, self.output, self.command, failed),
+                    loop,
+                    data,
+                    encoder=self.encoder,
+                    output=self.output,
+                    command=self.command,
+                    failed=failed,
                     lengths=lengths,
                     slices=self.slices,
                 )
-            if isinstance(run, RunFolder):
+            if run is not None:
                 remove_run(run)
         return result
 
@@ -415,17 +390,6 @@ class _Training:
         return model
 
 
-def _chosen(config: TrainConfig, rows: int) -> str:
-    """Return the message about the chosen number of epochs."""
-    steps = math.ceil(rows / cast(int, config.batch_size))
-    until = f", fewer if dev does not improve for {config.patience}"
-    return (
-        f"epochs: {config.epochs}{until if config.patience else ''} (updates of "
-        f"{config.batch_size} rows, {steps:,} an epoch, for {rows:,} training rows; "
-        "--epochs and --batch-size choose others)"
-    )
-
-
 def _discard_runs(output: str | os.PathLike[str], recorded: Mapping[str, Any]) -> None:
     """Remove the runs of this call, with the `recorded` settings, and its restarts.
 
@@ -440,94 +404,125 @@ def _discard_runs(output: str | os.PathLike[str], recorded: Mapping[str, Any]) -
             )
 
 
-def _check_process() -> None:
-    """Raise unless Keras runs on TensorFlow, as text handling and `TrainStep` need."""
-    if keras.config.backend() != "tensorflow":
-        raise ConfigError(
-            "`train` needs KERAS_BACKEND=tensorflow; received "
-            f"{keras.config.backend()}, on which `BertEncoder`, `TaskModel.fit` and "
-            "model folders work"
-        )
-    if tf.distribute.has_strategy():
-        raise ConfigError(
-            "`train` must be called outside the scope of a tf.distribute strategy; "
-            "received a call in one: there, `fit` a TaskModel"
-        )
-
-
-def _check_accumulation(task: Task, config: TrainConfig) -> None:
-    """Raise if the loss of a batch is not the sum of the losses of its parts."""
-    if config.accumulation > 1 and compares_rows(task):
-        raise ConfigError(
-            f"`accumulation` must be 1 for {task.name}, whose loss compares the rows "
-            f"of a batch; received {config.accumulation}"
-        )
-
-
-def evaluate(
-    predictor: Predictor,
-    data: Any,
+def recorded_settings(
+    task: Task,
+    encoder: str | os.PathLike[str],
+    config: TrainConfig,
+    data: Mapping[str, Columns],
     *,
-    columns: ColumnNames | None = None,
-    header: str = "auto",
-    bad_rows: str = "error",
-    slices: Sequence[str] = (),
-    batch_size: int = 32,
-    max_batch_tokens: int | None = None,
+    is_earlier: bool = False,
 ) -> dict[str, Any]:
-    """Return the scores of a model on labelled rows.
+    """Return the settings of a run from the user, with the data, as JSON values.
 
-    Args:
-        predictor: the predictor of the model.
-        data, columns, header, bad_rows: as in `train`.
-        slices: columns of the rows. For each, `by COLUMN` has the best score of the
-            rows with each of its values: `rows`, the score, and its 95% interval from
-            `low` to `high`.
-        batch_size, max_batch_tokens: as in `Predictor.predict`.
+    `is_earlier` is whether the run was begun by a version without `DEFAULTS`.
+    """
+    recorded = {k: v for k, v in dataclasses.asdict(config).items() if k not in _FREE}
+    return {
+        **({} if is_earlier else {CHOICES: DEFAULTS}),
+        "task": task.name,
+        "encoder": os.fspath(encoder),
+        **{f"{name} rows": digest_of_rows(columns) for name, columns in data.items()},
+        **recorded,
+        "task settings": json.loads(json.dumps(task.settings(), default=str)),
+    }
+
+
+def model_settings(model: TaskModel) -> dict[str, Any]:
+    """Return the other settings that determine the final weights."""
+    weights = model.backbone.weights
+    return {
+        "preprocessing": model.preprocessor.settings(),
+        "vocabulary": vocabulary_hash(model.preprocessor.tokenizer.vocabulary),
+        "weights of the encoder": digest_of(
+            (weight.path, keras.ops.convert_to_numpy(weight)) for weight in weights
+        ),
+    }
+
+
+def finish_run(
+    loop: FineTuningLoop,
+    data: Mapping[str, Columns],
+    *,
+    encoder: str | os.PathLike[str],
+    output: Path,
+    command: str,
+    failed: Divergence | None,
+    lengths: Mapping[str, TextLengths],
+    slices: Sequence[str] = (),
+) -> TrainResult:
+    """Score the best epoch of a run, and write its model folder and report.
+
+    All workers score, so that all return the same; the chief writes. `data` are the
+    rows by name: `train`, `dev` and the tests, `lengths` those of their texts; `failed`
+    is the divergence of the run, certain or possible, if any.
 
     Raises:
-        ConfigError: `data` is not data.
-        DataError: a label is unknown to the model; all invalid lines are counted.
+        CheckpointError: the folder of the best epoch is broken, or writing fails.
     """
-    if not isinstance(predictor, Predictor):
-        raise ConfigError(
-            f"`predictor` must be what `load` returns; {received(predictor)}"
-        )
-    task = predictor.model.task
-    rows = labelled_rows(
-        task, data, columns=columns, header=header, bad_rows=bad_rows, slices=slices
-    )
-    if isinstance(task, Refusing):
-        task.refuse_unread(rows)
-    task.targets(rows)  # before the model runs
-    truncation = Truncation()
-    answers = predictor.answers(
-        rows,
-        batch_size=batch_size,
-        max_batch_tokens=max_batch_tokens,
-        truncation=truncation,
-    )
-    if truncation.cut:
-        say(predictor.truncated(truncation))
-    tell_truncated_targets(predictor.model, rows, of="targets", tell=say)
-    more = {}
-    if isinstance(task, ScoredFurther):
-        more = task.further_scores(predictor.model, rows, batch_size)
-    parts = slices_of(task, rows, answers, names=slices) if slices else {}
-    return {**task.score(rows, answers), **more, **_by_slice(parts)}
-
-
-def _by_slice(parts: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return the scores of slices by column and value, without unknown ones."""
-    return {
-        f"by {name}": {
-            row["slice"]: {
-                key: value
-                for key, value in row.items()
-                if key != "slice" and value is not None
-            }
-            for row in rows
-        }
-        for name, rows in parts.items()
-        if name != ALL
+    config, model = loop.config, loop.best_model()
+    if isinstance(model.task, Settling):
+        model.task = model.task.settle(model)
+    task = model.task
+    predictor = Predictor(model)
+    scores: dict[str, dict[str, Any]] = {}
+    scored: dict[str, tuple[Columns, Any, Any]] = {}
+    answers: Any = {}
+    facts: dict[str, Any]
+    facts = {name: facts_of(model, rows, lengths[name]) for name, rows in data.items()}
+    facts["train"]["real_token_share"] = loop.progress.real_share
+    if "dev" in data:
+        scores["dev"], answers = loop.best.scores or {}, loop.best.answers or {}
+        dev = data["dev"]
+        tuned = task.tune(dev, answers) if isinstance(task, Tunable) else task
+        if tuned != task:
+            model.task = task = tuned
+            answers = loop.answers(predictor, "dev", data["dev"])
+            scores["dev"] = task.score(data["dev"], answers)
+        scored["dev"] = (data["dev"], answers, lengths["dev"].whole)
+    else:
+        facts["dev"] = "no dev rows: the model is that of the last epoch"
+    for name in tests_of(data):
+        answers = loop.answers(predictor, name, data[name])
+        scores[name] = task.score(data[name], answers)
+        scored[name] = (data[name], answers, lengths[name].whole)
+    of_data = dict(scores)
+    if failed and failed.is_certain:
+        loss = failed.loss if math.isfinite(failed.loss) else None
+        scores["diverged"] = {**dataclasses.asdict(failed), "loss": loss}
+    last = next(reversed(scored), "train")  # the set whose mistakes are shown
+    mistakes: list[dict[str, Any]] = []
+    if scored and isinstance(task, Reportable):
+        mistakes = task.mistakes(data[last], answers)
+    report: dict[str, Any] = {
+        "settings": shown_settings(loop, model, encoder, failed),
+        "data": facts,
+        "history": loop.history,
+        "scores": scores,
+        "mistakes": mistakes,
+        "best_score": task.best_score,
+        "environment": {**environment(), "devices": loop.devices.line()},
+        "command": command,
+        **findings_of(task, scored, slices),
+        "usage": usage(task, output),
     }
+    if loop.devices.is_chief:
+        report["explanations"] = explained_mistakes(
+            predictor,
+            data[last],
+            mistakes,
+            most=config.explain_mistakes,
+            seconds=min(
+                training_config.EXPLAIN_SECONDS,
+                training_config.EXPLAIN_SHARE * loop.progress.state()["seconds"],
+            ),
+        )
+        with replaced_folder(output) as folder:
+            write_model(model, folder)
+            write_results(folder, output, report)
+        loop.trackers.finish(report, output / "report.html")
+    model.compile(
+        new_optimizer(config, steps=loop.rows.steps, model=model),
+        loss=task.loss(),
+        metrics=task.metrics(),
+    )
+    return TrainResult(output, model, of_data, loop.history, report)

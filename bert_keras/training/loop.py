@@ -1,4 +1,4 @@
-"""The loop of fine-tuning and pretraining, and its checkpoints: `TrainingLoop`.
+"""The loop of a run: `TrainingLoop`, and `FineTuningLoop`, which keeps the best epoch.
 
 A checkpoint is written before the model is scored. A run that is interrupted while it
 scores repeats the scoring when it resumes; everything else is in checkpoint and curves.
@@ -10,46 +10,48 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import json
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import keras
 import numpy as np
-from safetensors.numpy import save
 
-from bert_keras.checkpoints.safetensors_file import opened
+from bert_keras.checkpoints import assign, read_checkpoint
+from bert_keras.data.table import Columns
 from bert_keras.distribution.replicas import take_from_first
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import CheckpointError, DataError, TrainingError
-from bert_keras.runs.progress import Progress, say
-from bert_keras.runs.run_folder import NONFINITE, RunFolder, SilentRun
+from bert_keras.inference.predictor import Predictor
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.layers import undrawn
+from bert_keras.model.lora import has_lora, plain_weights
+from bert_keras.models.model_folder import write_model
+from bert_keras.models.task_model import TaskModel
+from bert_keras.runs.progress import report, say
+from bert_keras.runs.run_folder import EPOCH, NONFINITE, RunFolder
 from bert_keras.runs.stop_signal import RunStopped, StopSignal
-
-FILE = "training_state.safetensors"
-Row = dict[str, Any]
-WriteCheckpoint = Callable[[Path], object]
-
-
-class UpdateProgress(abc.ABC):
-    """Counts and displays the updates, and creates the rows of the curves."""
-
-    _bar: Progress
-
-    def pause(self) -> Row | None:
-        """Stop the clock; return the row that must end before values are saved."""
-        self.close()
-        return None
-
-    def close(self) -> None:
-        """Stop the clock of training and remove its progress bar."""
-        self._bar.close()
-
-    def resume(self) -> None:
-        """Restart the clock of training."""
-        self._bar.resume()
+from bert_keras.tasks.protocols import Showing, Writing
+from bert_keras.training.best_epoch import BestEpoch, DevCurve
+from bert_keras.training.checkpoint import (
+    CheckpointClock,
+    TrainingState,
+    WriteCheckpoint,
+)
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.progress import Row, TrainingProgress, UpdateProgress
+from bert_keras.training.rows import RowsPlace
+from bert_keras.training.tracking import Trackers
+from bert_keras.training.updates import (
+    HeldOutLoss,
+    new_optimizer,
+    new_schedule,
+    own_metrics,
+    training_rows,
+    updates,
+)
 
 
 class UpdatePlace(Protocol):
@@ -62,94 +64,6 @@ class UpdatePlace(Protocol):
         """Return the names of the rows or records, which may require reading files."""
 
 
-class TrainingState:
-    """The variables of a run besides the model's weights, which an exact resume needs.
-
-    Those of the optimizer (moments, step, loss scale) and the model's other variables
-    (the states of dropout's seeds), as one safetensors file in the order of Keras.
-    `weights` are weights of the model that are also kept here.
-    """
-
-    def __init__(
-        self,
-        model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
-        *,
-        weights: Sequence[Any] = (),
-    ) -> None:
-        known = {id(weight) for weight in model.weights}
-        others = [v for v in model.variables if id(v) not in known]
-        self._variables = {
-            **_numbered("optimizer", optimizer.variables),
-            **_numbered("state", others),
-            **_numbered("weights", weights),
-        }
-
-    def checkpoint(self) -> WriteCheckpoint:
-        """Return a function that writes the current values into a folder."""
-        arrays = {
-            name: np.array(keras.ops.convert_to_numpy(variable))
-            for name, variable in self._variables.items()
-        }
-        # `save_file` hides the system's error.
-        return lambda folder: (folder / FILE).write_bytes(save(arrays))
-
-    def restore(self, folder: Path) -> None:
-        """Set the variables from a checkpoint.
-
-        Raises:
-            CheckpointError: the file is missing, broken or from another run.
-        """
-        path = folder / FILE
-        with opened(path) as file:
-            names = set(file.keys())
-            for name in sorted(names ^ set(self._variables)):
-                raise CheckpointError(f"{path}: belongs to another model: {name}")
-            for name, variable in self._variables.items():
-                stored = file.get_slice(name)
-                shape = tuple(stored.get_shape())
-                if shape != tuple(variable.shape):
-                    raise CheckpointError(
-                        f"{path}: {name} must have the shape {tuple(variable.shape)}; "
-                        f"has {shape}"
-                    )
-            for name, variable in self._variables.items():
-                variable.assign(file.get_tensor(name))
-
-
-def _numbered(scope: str, variables: Sequence[Any]) -> dict[str, Any]:
-    """Return names that do not depend on other objects of the process."""
-    return {f"{scope}/{n:05d}": variable for n, variable in enumerate(variables)}
-
-
-class CheckpointClock:
-    """Says when a checkpoint is due.
-
-    `every` is the interval: seconds such as `300s`, a number of updates, or `epoch`.
-    """
-
-    def __init__(self, every: str | int) -> None:
-        every = str(every)
-        self._seconds = float(every[:-1]) if every.endswith("s") else math.inf
-        self._updates = int(every) if every.isdecimal() else 0
-        self._is_by_epoch = every == "epoch"
-        self.restart()
-
-    def restart(self) -> None:
-        """Count the seconds from now on."""
-        self._started = time.monotonic()
-
-    def is_late(self) -> bool:
-        """Return whether the interval is one of time, and over."""
-        return time.monotonic() - self._started >= self._seconds
-
-    def is_due(self, step: int, *, ends_epoch: bool) -> bool:
-        """Return whether a checkpoint is due after a number of updates."""
-        if self._updates:
-            return step % self._updates == 0
-        return ends_epoch if self._is_by_epoch else self.is_late()
-
-
 class TrainingLoop(abc.ABC):
     """Makes the updates of a run, starting at its last checkpoint; saves and scores.
 
@@ -160,7 +74,7 @@ class TrainingLoop(abc.ABC):
     Args:
         model: created in the scope of the strategy.
         optimizer: built.
-        run: the run folder; a `SilentRun` for a worker that does not write.
+        run: the run folder; `None` for a worker that does not write.
         config: has `checkpoint_every`, `save_every`, `keep` and `on_nonfinite`.
         steps: number of updates of the whole run.
         devices: where to compute.
@@ -179,7 +93,7 @@ class TrainingLoop(abc.ABC):
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
         *,
-        run: RunFolder | SilentRun,
+        run: RunFolder | None,
         config: Any,
         steps: int,
         devices: Devices,
@@ -193,7 +107,7 @@ class TrainingLoop(abc.ABC):
         self.devices = devices
         self.stop = stop
         self._clock = CheckpointClock(config.save_every or config.checkpoint_every)
-        self.step = devices.agree(run.steps[-1] if run.steps else 0)
+        self.step = devices.agree(run.steps[-1] if run and run.steps else 0)
         self.history: list[Row] = []
         self.skipped: list[str] = []
 
@@ -254,18 +168,23 @@ class TrainingLoop(abc.ABC):
                 except DataError:  # found between two updates
                     self.save()
                     raise
-            self.run.wait()
+            self.wait()
         return is_over
 
     def save(self) -> None:
         """Write a checkpoint in the background, on the chief."""
-        if self.devices.is_chief:
-            self.write(self.checkpoint())
+        if self.run is not None:
+            self.write(self.run, self.checkpoint())
         self._clock.restart()
 
-    def write(self, checkpoint: WriteCheckpoint) -> None:
+    def write(self, run: RunFolder, checkpoint: WriteCheckpoint) -> None:
         """Write the checkpoint of the current step in the background."""
-        self.run.save(self.step, checkpoint, keep=self.config.keep)
+        run.save(self.step, checkpoint, keep=self.config.keep)
+
+    def wait(self) -> None:
+        """Wait until the checkpoint that is being written is complete."""
+        if self.run is not None:
+            self.run.wait()
 
     def restore(self) -> None:
         """Resume from the last checkpoint; the other workers get the chief's values.
@@ -273,12 +192,13 @@ class TrainingLoop(abc.ABC):
         Raises:
             CheckpointError: the checkpoint is broken.
         """
-        if self.step and isinstance(self.run, RunFolder):
+        if self.step and self.run is not None:
             folder = self.run.checkpoint(self.step)
+            earlier = [step for step in self.run.steps if step < self.step]
             try:
                 self.read(folder)
             except CheckpointError as error:
-                raise CheckpointError(f"{error}; {self._remedy(folder)}") from None
+                raise CheckpointError(f"{error}; {_remedy(folder, earlier)}") from None
             say(f"resuming after step {self.step:,} of {self.steps:,}: {folder}")
         if self.step and self.devices.workers > 1:
             variables = [*self.model.variables, *self.optimizer.variables]
@@ -289,20 +209,15 @@ class TrainingLoop(abc.ABC):
             is_score = any(name.startswith("dev_") for name in row)
             return not (is_score and scores_again and row["step"] == self.step)
 
-        self.history = self.run.rows(self.step, is_kept)
-
-    def _remedy(self, folder: Path) -> str:
-        """Return what to do about the last checkpoint if it is broken."""
-        before = [step for step in self.run.steps if step < self.step]
-        if before:
-            return f"delete {folder} to resume from step {max(before):,}"
-        return "there is no earlier checkpoint: start again with another output"
+        if self.run is not None:
+            self.history = self.run.rows(self.step, is_kept)
 
     def add_row(self, row: Row | None) -> None:
         """Add a row to the curves, unless it is `None`."""
         if row is not None:
             self.history.append(row)
-            self.run.add_row(row)
+            if self.run is not None:
+                self.run.add_row(row)
 
     def skip_or_stop(self, step: int, loss: float) -> None:
         """Record a skipped update, by its number from 1, or raise to stop the run.
@@ -320,14 +235,16 @@ class TrainingLoop(abc.ABC):
             self.devices.say(f"{where}: update skipped")
             self.skipped.append(where)
             return
-        # First the known facts: finding the rows may require reading files.
-        note = {"loss": str(loss), **place.facts()}
-        self.run.add_note(NONFINITE, note)
-        if self.devices.is_chief:
+        file = f"{NONFINITE} of the first worker"
+        if self.run is not None:
+            # First the known facts: finding the rows may require reading files.
+            note = {"loss": str(loss), **place.facts()}
+            self.run.add_note(NONFINITE, note)
             self.run.add_note(NONFINITE, {**note, **place.rows()})
+            file = str(self.run.path / NONFINITE)
         raise TrainingError(
-            f"{where}: check its rows ({self.run.path / NONFINITE}), use a smaller "
-            "--learning-rate, or --on-nonfinite skip"
+            f"{where}: check its rows ({file}), use a smaller --learning-rate, or "
+            "--on-nonfinite skip"
         )
 
     def _wait_for_chief(self) -> None:
@@ -335,7 +252,7 @@ class TrainingLoop(abc.ABC):
 
         If one worker ended earlier, a scheduler might kill the others.
         """
-        self.run.wait()
+        self.wait()
         self.devices.agree(0)
 
     def _save_and_score(self) -> bool:
@@ -360,3 +277,328 @@ class TrainingLoop(abc.ABC):
         except RunStopped:
             self.save()
             raise
+
+
+def _remedy(folder: Path, earlier: Sequence[int]) -> str:
+    """Return what to do about the last checkpoint if it is broken."""
+    if earlier:
+        return f"delete {folder} to resume from step {max(earlier):,}"
+    return "there is no earlier checkpoint: start again with another output"
+
+
+BEST = "best"  # the model folder of the best epoch, inside the run folder
+_PROGRESS = "progress.json"
+# A large dev set is scored before training if this takes at most a tenth of the run,
+# where an update of a row costs as much as scoring three.
+_SMALL_DEV, _MOST_START, _UPDATE_COST = 1000, 0.1, 3
+
+
+class FineTuningLoop(TrainingLoop):
+    """Trains a task's model; scores it after each epoch, and keeps the best one.
+
+    The best model is kept in memory, and written with the checkpoints.
+
+    With several workers, only the chief scores.
+
+    Args:
+        model: with its initial weights; those of a checkpoint replace them.
+        train, dev: rows to train on, and to score; without dev, the last epoch is kept.
+        run, config, devices, stop: as in `TrainingLoop`, see `TrainConfig.settled`.
+        final_rows: number of rows that are scored after training.
+        trackers: get the curves.
+
+    Attributes:
+        best: the best epoch so far; 0 for the model before training.
+        ending: a one-line message about the end of training, or empty.
+
+    Raises:
+        CheckpointError: the last checkpoint of the run is broken.
+    """
+
+    def __init__(
+        self,
+        model: TaskModel,
+        train: Columns,
+        dev: Columns | None,
+        *,
+        run: RunFolder | None,
+        config: TrainConfig,
+        devices: Devices,
+        stop: StopSignal,
+        final_rows: int,
+        trackers: Trackers,
+    ) -> None:
+        fixed = devices.has_static_shapes
+        self.rows = training_rows(model, train, config, fixed=fixed)
+        schedule = new_schedule(config, steps=self.rows.steps)
+        with devices.strategy.scope():
+            optimizer = new_optimizer(config, steps=self.rows.steps, model=model)
+            # Otherwise TensorFlow creates its variables while it traces the step, and
+            # has to trace the step a second time.
+            optimizer.build(model.trainable_variables)
+            self._metrics = own_metrics(model)
+        super().__init__(
+            model,
+            optimizer,
+            run=run,
+            config=config,
+            steps=self.rows.steps,
+            devices=devices,
+            stop=stop,
+        )
+        self.dev = dev
+        self._state = TrainingState(model, optimizer, weights=model.weights)
+        # Text ops do not run on a TPU: there, a copy on the host is scored.
+        self._scored = _plain_copy(model) if fixed else model
+        self._predictor = Predictor(self._scored, freeze=False)
+        self._held_out_loss: HeldOutLoss | None = None
+        self._is_best_written = False
+        self.ending = ""
+        self.trackers = trackers
+        self.progress: TrainingProgress = TrainingProgress(
+            self.rows,
+            start=self.step,
+            metrics=self._metrics,
+            learning_rate=lambda step: float(schedule(step)),
+            draw=self.trackers.curves,
+            is_shown=devices.is_chief,
+            dev_rows=len(dev or ()),
+            final_rows=final_rows,
+            may_end_early=bool(config.patience),
+        )
+        self.restore()
+        self._curve = DevCurve()
+        self.trackers.resume(self.history)
+        for row in self.history:
+            if row["epoch"] or model.has_pretrained_head:
+                self._curve.add_row(row, model.task.best_score)
+
+    @property
+    def best(self) -> BestEpoch:
+        return self._curve.best
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the last update, from 1."""
+        return -(-self.step // self.rows.steps_per_epoch)
+
+    def train(self) -> bool:
+        if self.step == 0 and self.dev is not None and self.devices.is_chief:
+            self._score_start(self.dev)
+        is_early = super().train()
+        self._end(is_early)
+        return is_early
+
+    def updates(self) -> Iterator[Row | None]:
+        for update in updates(
+            self.model,
+            self.rows,
+            self.optimizer,
+            first_step=self.step,
+            metrics=self._metrics,
+        ):
+            if not update.is_made:
+                if self.config.on_nonfinite == "stop":
+                    self.save()  # the values are those before the update
+                self.skip_or_stop(self.step + 1, update.loss)
+            yield self.progress.add(update)
+
+    def place_of(self, step: int) -> RowsPlace:
+        return RowsPlace(self.rows, step)
+
+    def scores_at(self, step: int) -> bool:
+        return step % self.rows.steps_per_epoch == 0
+
+    def write(self, run: RunFolder, checkpoint: WriteCheckpoint) -> None:
+        best, before = self.best, {}
+        if best.weights is not None and not self._is_best_written:
+
+            def write_best(folder: Path) -> None:
+                write_model(self.model, folder, best.weights)
+                note = json.dumps({"epoch": best.epoch})
+                (folder / EPOCH).write_text(note, encoding="utf-8")
+
+            before[BEST] = write_best
+            self._is_best_written = True
+        run.save(self.step, checkpoint, keep=self.config.keep, before=before)
+
+    @contextlib.contextmanager
+    def saved_on_failure(self) -> Iterator[None]:
+        """Write the state of this moment if a block fails, which may change it."""
+        run = self.run
+        if run is None or self.step in run.steps:
+            yield
+            return
+        checkpoint = self.checkpoint()
+        try:
+            yield
+        except BaseException:
+            self.write(run, checkpoint)
+            raise
+
+    def checkpoint(self) -> WriteCheckpoint:
+        write_state = self._state.checkpoint()
+        progress = {**self.progress.state(), "skipped": list(self.skipped)}
+
+        def write(folder: Path) -> None:
+            write_state(folder)
+            (folder / _PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
+
+        return write
+
+    def read(self, folder: Path) -> None:
+        self._state.restore(folder)
+        try:
+            progress = json.loads((folder / _PROGRESS).read_text(encoding="utf-8"))
+            self.progress.restore(progress)
+            self.skipped = list(progress["skipped"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise CheckpointError(f"{folder / _PROGRESS}: broken or missing") from None
+
+    def best_model(self) -> TaskModel:
+        """Return the model of the best epoch, with plain weights, on all workers.
+
+        Raises:
+            CheckpointError: the folder of that epoch is broken.
+        """
+        self.wait()
+        model, is_last = self.model, self.best.epoch == self.epoch
+        if self.devices.name != "single" or has_lora(model.backbone):
+            model, is_last = _plain_copy(model), False
+        if self.run is not None and not is_last:
+            self._assign_best(model, self.run.path / BEST)
+        if self.devices.workers > 1:
+            take_from_first(self.devices.strategy, model.weights, 0)
+        if self.best.scores is None and self.dev is not None:
+            answers = self.answers(Predictor(model, freeze=False), "dev", self.dev)
+            self.best.answers = answers
+            self.best.scores = model.task.score(self.dev, answers)
+        return model
+
+    def _assign_best(self, model: TaskModel, folder: Path) -> None:
+        """Set the weights of the best epoch, of this process or of its folder."""
+        weights = self.best.weights
+        if weights is not None:
+            for weight in model.weights:
+                weight.assign(weights[weight.path])
+            return
+        note = folder / EPOCH
+        if note.exists():  # earlier versions write none
+            epoch = json.loads(note.read_text(encoding="utf-8"))["epoch"]
+            if epoch != self.best.epoch:
+                raise CheckpointError(
+                    f"{folder}: must hold epoch {self.best.epoch}, the best one; holds "
+                    f"epoch {epoch}: `--resume never` starts over"
+                )
+        assign(model, read_checkpoint(folder))
+
+    def answers(
+        self, predictor: Predictor, name: str, rows: Columns
+    ) -> dict[str, np.ndarray]:
+        """Return the answers to the rows of a data set, and show the progress."""
+        with self.progress.scoring(name, len(rows)) as bar:
+            return predictor.answers(rows, seen=bar.add)
+
+    def score(self) -> bool:
+        if self.devices.is_chief:
+            with self.stop.at_once():
+                self._score_dev()
+        if not self.config.patience:
+            return False
+        # While the learning rate rises or has just started to fall, dev may stall.
+        may_end = 2 * self.epoch >= self.rows.epochs
+        stalled = self._curve.stalled >= self.config.patience  # the chief decides
+        return bool(self.devices.agree(int(may_end and stalled)))
+
+    def _score_start(self, dev: Columns) -> None:
+        """Score dev before the first update, unless this would take too long.
+
+        The model that a run starts with is kept as the best one only if its head was
+        pretrained, or if it has none.
+        """
+        task, rows = self.model.task, len(self.rows.columns)
+        run = self.rows.epochs * (_UPDATE_COST * rows + len(dev))
+        if isinstance(task, Writing) and not self.model.has_pretrained_head:
+            say("dev is not scored before training: the model cannot write yet")
+        elif len(dev) > max(_MOST_START * run, _SMALL_DEV):
+            say("dev is not scored before training: it has too many rows for that")
+        else:
+            with self.stop.at_once():
+                self._score_dev()
+
+    def _score_dev(self) -> None:
+        """Score dev, if there is one, and keep the model if it is the best so far."""
+        task = self.model.task
+        if self.dev is None:
+            self.progress.end_epoch({})
+            self._keep_if_best(math.nan, math.nan)
+            return
+        if self._scored is not self.model:
+            found = plain_weights(self.model, self.model.backbone)
+            for weight in self._scored.weights:
+                weight.assign(found[weight.path])
+        answers = self.answers(self._predictor, "dev", self.dev)
+        scores = task.score(self.dev, answers)
+        value, loss = float(scores[task.best_score]), self._dev_loss(self.dev, scores)
+        plain = {k: v for k, v in scores.items() if isinstance(v, float)}
+        shown = {**plain, "loss": loss, task.best_score: value}
+        row = self.progress.end_epoch({f"dev_{k}": v for k, v in shown.items()})
+        if isinstance(task, Showing):
+            for line in task.shown(self.dev, answers):
+                report(line)
+        self.add_row(row)
+        self._keep_if_best(value, loss, scores, answers)
+
+    def _keep_if_best(self, value: float, loss: float, *scored: Any) -> None:
+        """Add an epoch to the curve, and keep its model if it is the best so far."""
+        if self.epoch == 0 and not self.model.has_pretrained_head:
+            return  # its answers are random
+        if self._curve.add(self.epoch, value, loss, *scored):
+            weights = plain_weights(self.model, self.model.backbone)
+            self.best.weights = {k: np.array(value) for k, value in weights.items()}
+            self._is_best_written = False
+
+    def _dev_loss(self, dev: Columns, scores: dict[str, Any]) -> float:
+        """Return the mean loss on dev: among the scores, or computed for it."""
+        if "loss" in scores:
+            return float(scores["loss"])
+        if self._held_out_loss is None:
+            self._held_out_loss = HeldOutLoss(self._scored, dev)
+        return self._held_out_loss()
+
+    def _end(self, is_early: bool) -> None:
+        """Set `ending` if the end of training is worth a message."""
+        self.progress.end_training()
+        if not self.devices.is_chief:
+            return
+        key = f"dev_{self.model.task.best_score}"
+        values = [row[key] for row in self.history if key in row and row["epoch"]]
+        if self.dev is not None and self.best.epoch == 0 and values:
+            self.ending = (
+                f"training did not help: {key} was {self.best.value:.4f} before the "
+                f"first update, and at most {max(values):.4f} after an epoch; the "
+                "model before training is kept"
+            )
+        elif is_early:
+            self.ending = (
+                f"ended after epoch {self.epoch} of {self.rows.epochs}: dev has not "
+                f"improved for {self._curve.stalled} epochs"
+            )
+        elif self.epoch > 1 and not self._curve.stalled:
+            self.ending = (
+                f"dev was still improving in the last epoch, {self.epoch}: more "
+                "--epochs may give a better model"
+            )
+        if self.ending:
+            say(self.ending)
+
+
+def _plain_copy(model: TaskModel) -> TaskModel:
+    """Return a model of the same architecture, outside any strategy.
+
+    It is without LoRA, and none of its layers are frozen.
+    """
+    config = {**model.backbone.get_config(), "frozen": ()}
+    with undrawn():
+        encoder = BertEncoder.from_config(config)
+    return TaskModel(encoder, model.task, model.preprocessor, seed=model.seed)

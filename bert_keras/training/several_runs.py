@@ -35,24 +35,21 @@ from bert_keras.models.loading import load_model
 from bert_keras.report.comparison import RUN
 from bert_keras.report.report import DOUBTFUL
 from bert_keras.runs.progress import say
-from bert_keras.runs.run_folder import RunFolder
+from bert_keras.runs.run_folder import (
+    FINISHED,
+    RunFolder,
+    open_run,
+    remove_run,
+    run_path,
+)
 from bert_keras.settings import GRIDS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import strata_of
+from bert_keras.training.best_epoch import rank_of
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.epochs import rank_of
-from bert_keras.training.finetune import task_and_data, train
-from bert_keras.training.run import (
-    FINISHED,
-    TrainResult,
-    open_run,
-    recorded_settings,
-    remove_run,
-    run_path,
-    tests_of,
-    usage,
-    write_results,
-)
+from bert_keras.training.data import task_and_data, tests_of
+from bert_keras.training.finetune import TrainResult, recorded_settings, train
+from bert_keras.training.results import usage, write_results
 from bert_keras.training.tracking import check_tracking, curves_folder
 
 # Arguments of `train` whose data is read once for all runs.

@@ -18,7 +18,7 @@ from bert_keras.inference.embedder import embed, load_embedder
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.search import Search, search
 from bert_keras.tasks import TASKS
-from bert_keras.training.finetune import evaluate
+from bert_keras.training.evaluation import evaluate
 
 CASES = {name: first_case(name) for name in TASKS}
 PAIR = (("text", "text_pair"), ("text_a", "text_b"))

@@ -19,7 +19,7 @@ from conftest import refused, write_tsv
 from bert_keras.data.memory import rows_in_memory
 from bert_keras.data.table import Columns, as_columns
 from bert_keras.tasks import find_task
-from bert_keras.training.finetune import labelled_rows
+from bert_keras.training.data import labelled_rows
 
 TEXTS = ["win cash", "lunch", "see you"]
 LABELS = [1, 0, 1]

@@ -23,7 +23,7 @@ from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.training.finetune import evaluate
+from bert_keras.training.evaluation import evaluate
 
 TEXTS = [text for text, _ in ROWS[:3]] + ["é 日本 🎉", ""]
 

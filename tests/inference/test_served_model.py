@@ -27,7 +27,7 @@ from bert_keras.models.export import export_model
 from bert_keras.models.saved_model_folder import find_saved_model
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.training.finetune import evaluate
+from bert_keras.training.evaluation import evaluate
 
 SCRIPT = ROOT / "examples" / "ask_savedmodel.py"
 EXTRA = Path("assets.extra") / "answers.json"

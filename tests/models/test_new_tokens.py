@@ -30,7 +30,7 @@ from bert_keras.text.new_tokens import with_new_tokens
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training import finetune
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.run import recorded_settings
+from bert_keras.training.finetune import recorded_settings
 
 FIRST = len(VOCABULARY)
 TABLE, BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"

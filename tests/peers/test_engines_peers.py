@@ -27,7 +27,7 @@ from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.protocols import NotForEngines
-from bert_keras.training.finetune import evaluate
+from bert_keras.training.evaluation import evaluate
 
 pytest.importorskip("openvino", reason="needs bert_keras[engines]")
 CASES = {name: first_case(name) for name in TASKS}

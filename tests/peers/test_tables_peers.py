@@ -7,7 +7,7 @@ import pytest
 from bert_keras.data.items import as_strings
 from bert_keras.data.table import as_columns
 from bert_keras.tasks import find_task
-from bert_keras.training.finetune import labelled_rows
+from bert_keras.training.data import labelled_rows
 
 TABLE = {"text": ["win cash", "lunch", "é日"], "label": [1, 0, 1]}
 WANTED = {"text": TABLE["text"], "label": ["1", "0", "1"]}

@@ -31,10 +31,10 @@ from bert_keras.pretraining.loop import PretrainingLoop
 from bert_keras.pretraining.plan import plan_pretraining
 from bert_keras.pretraining.pretrain import PretrainResult, pretrain
 from bert_keras.pretraining.pretrainer import PretrainingObjective, new_pretrainer
-from bert_keras.pretraining.progress import PretrainingProgress
 from bert_keras.runs.run_folder import RunFolder
 from bert_keras.runs.stop_signal import RunStopped, StopSignal
-from bert_keras.training.loop import FILE
+from bert_keras.training.checkpoint import FILE
+from bert_keras.training.progress import PretrainingProgress
 from bert_keras.training.train_step import TrainStep
 from pretraining.test_data import TOKENIZER, write
 

@@ -19,6 +19,7 @@ from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.input import pretraining_dataset
+from bert_keras.pretraining.operations import forward_operations
 from bert_keras.pretraining.pretrainer import (
     BertPretrainer,
     PretrainingObjective,
@@ -26,7 +27,6 @@ from bert_keras.pretraining.pretrainer import (
     pretraining_loss,
     pretraining_metrics,
 )
-from bert_keras.pretraining.progress import forward_operations
 from pretraining.test_data import TOKENIZER, write
 from pretraining.test_pretrain import STILL
 

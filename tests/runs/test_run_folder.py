@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from conftest import files_of, refused
 
-from bert_keras.runs.run_folder import RunFolder
-from bert_keras.training.run import open_run
+from bert_keras.runs.run_folder import RunFolder, open_run
 
 
 def fill(folder: Path) -> None:

@@ -22,7 +22,8 @@ from bert_keras.models.loading import load_model, new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.masked_lm import MaskedLM, pseudo_perplexity
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.finetune import evaluate, train
+from bert_keras.training.evaluation import evaluate
+from bert_keras.training.finetune import train
 from bert_keras.training.rows import TrainingRows
 
 TEXTS = [text for text, _ in ROWS]

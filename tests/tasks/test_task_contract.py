@@ -36,7 +36,7 @@ from bert_keras.tasks import TASKS, find_task
 from bert_keras.tasks.protocols import Reportable
 from bert_keras.text.preprocessor import Preprocessor, as_tensors
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.training.finetune import evaluate
+from bert_keras.training.evaluation import evaluate
 
 CASES = {name: cases_of(name) for name in TASKS}
 SCRIPT = ROOT / "examples" / "ask_savedmodel.py"

@@ -27,11 +27,12 @@ from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.tagging.task import FeatureTagging
-from bert_keras.training import epochs
 from bert_keras.training import finetune as training
-from bert_keras.training import run as finetuning_result
+from bert_keras.training import loop, results
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.finetune import TrainResult, evaluate, task_and_data, train
+from bert_keras.training.data import task_and_data
+from bert_keras.training.evaluation import evaluate
+from bert_keras.training.finetune import TrainResult, train
 from bert_keras.training.updates import HeldOutLoss
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
@@ -204,7 +205,8 @@ def test_dev_is_scored_before_training(
 def test_a_large_dev_set_is_not_scored_before_training(
     run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(epochs, "_SMALL_DEV", 11)  # 12 rows need a third of an epoch
+    # 12 rows need a third of an epoch.
+    monkeypatch.setattr(loop, "_SMALL_DEV", 11)
     result = run(train=FEW, epochs=1)
     assert "not scored before training: it has too many" in capsys.readouterr().err
     assert [row["epoch"] for row in result.history if "dev_loss" in row] == [1]
@@ -293,7 +295,7 @@ def test_a_run_that_was_stopped_ends_as_early(
             go()
     with monkeypatch.context() as patch:  # when training is over
         crafted_dev(patch, [0.6, 0.6, 0.6, 0.7], [0.9, 0.9, 0.9, 0.7])
-        patch.setattr(finetuning_result, "write_report", broken)
+        patch.setattr(results, "write_report", broken)
         refused(go, "No space left on device")
     # The last epoch is scored again, and so is the best one.
     crafted_dev(monkeypatch, [0.6, 0.7], [0.9, 0.7])
@@ -624,7 +626,7 @@ def test_a_failed_run_leaves_the_old_model(
     def broken(*args: Any, **kwargs: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(finetuning_result, "write_report", broken)
+    monkeypatch.setattr(results, "write_report", broken)
     refused(run, "No space left on device")
     assert files_of(tmp_path / "model") == files_of(spam_folder)
     assert sorted(os.listdir(tmp_path)) == [".model.run", "model"]

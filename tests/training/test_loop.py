@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -26,17 +27,17 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.lora import add_lora, freeze_layers, plain_weights
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
+from bert_keras.runs.run_folder import open_run, run_path
 from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.regression import ScaledSquaredError
+from bert_keras.training import checkpoint
 from bert_keras.training import config as training_config
-from bert_keras.training import epochs as finetuning_loop
 from bert_keras.training import finetune as training
 from bert_keras.training import loop as training_loop
 from bert_keras.training.divergence import Divergence, constant_loss, divergence
 from bert_keras.training.finetune import TrainResult
 from bert_keras.training.progress import TrainingProgress
-from bert_keras.training.run import open_run, run_path
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
 MANY = as_columns(text=TEXTS * 10, label=LABELS * 10)  # 15 steps an epoch
@@ -118,14 +119,14 @@ def test_a_stopped_run_resumes_and_ends_with_the_same_result(
             os.kill(os.getpid(), signal.SIGTERM)
             raise KeyError("never comes here")
 
-        patch.setattr(finetuning_loop.Predictor, "answers", scored)
+        patch.setattr(training_loop.Predictor, "answers", scored)
         with pytest.raises(RunStopped):
             run(output, checkpoint_every=12, keep=9)
     names = sorted(path.name for path in (kept / "checkpoints").iterdir())
     assert names == ["step-000000020", "step-000000024", "step-000000030"]
     assert files_of(output) == stood
     last = kept / "checkpoints" / names[-1]
-    state = last / training_loop.FILE
+    state = last / checkpoint.FILE
     state.write_bytes(state.read_bytes()[:-9])
     remedy = f"delete {last} to resume from step 24"
     refused(lambda: run(output), "broken or truncated", remedy)
@@ -169,7 +170,8 @@ def test_a_short_run_writes_its_result_alone_unless_it_fails(
     note = kept / "best" / "epoch.json"
     note.parent.mkdir(parents=True)
     note.write_text('{"epoch": 7}')
-    refused(lambda: loop[0]._assign_best(loop[0].model), "must hold epoch", "epoch 7")
+    action = functools.partial(loop[0]._assign_best, loop[0].model, kept / "best")
+    refused(action, "must hold epoch", "epoch 7")
 
 
 @pytest.mark.slow
@@ -193,13 +195,13 @@ def test_nothing_is_traced_twice(
 
 def test_when_a_checkpoint_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(training_loop.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
 
     def due(clock: Any) -> list[int]:
         ends = {3, 6}
         return [n for n in range(1, 7) if clock.is_due(n, ends_epoch=n in ends)]
 
-    clocks = [training_loop.CheckpointClock(every) for every in (2, "4", "epoch", "9s")]
+    clocks = [checkpoint.CheckpointClock(every) for every in (2, "4", "epoch", "9s")]
     now[0] = 8.9
     assert [due(clock) for clock in clocks] == [[2, 4, 6], [4], [3, 6], []]
     now[0] = 9.0

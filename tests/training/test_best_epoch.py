@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from bert_keras.training.epochs import DevCurve, rank_of
+from bert_keras.training.best_epoch import DevCurve, rank_of
 
 NAN = math.nan
 

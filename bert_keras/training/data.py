@@ -1,0 +1,246 @@
+"""The rows of a run: train, dev (given, or held out from train) and tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bert_keras.data.duplicates import shared_rows
+from bert_keras.data.holdout import (
+    random_holdout,
+    stratified_holdout,
+    uncovered_classes,
+)
+from bert_keras.data.memory import is_data, is_path, rows_in_memory
+from bert_keras.data.rows import ColumnNames
+from bert_keras.data.table import Columns, with_slices, without_slices
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.models.loading import inherited_settings
+from bert_keras.runs.progress import say
+from bert_keras.tasks import check_settings, named_or_given
+from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import groups_of, strata_of
+from bert_keras.training.config import TrainConfig
+
+_TAKEN = {"train", "dev", "runs", "diverged"}  # names of scores
+
+
+def task_and_data(
+    task: str | type[Task] | Task,
+    *,
+    train: Any,
+    dev: Any = None,
+    test: Any = None,
+    config: TrainConfig,
+    columns: ColumnNames | None = None,
+    header: str = "auto",
+    bad_rows: str = "error",
+    task_settings: Mapping[str, Any] | None = None,
+    encoder: str | os.PathLike[str] | None = None,
+    slices: Sequence[str] = (),
+    is_earlier: bool = False,
+    tell: Callable[[str], object] = say,
+) -> tuple[Task, dict[str, Columns]]:
+    """Return the task and the rows of a run by name: `train`, `dev` and the tests.
+
+    The arguments are those of `train`; `is_earlier` is whether the run was begun by an
+    earlier version, and `tell` reports the validation split. Without dev rows there is
+    no entry for `dev`.
+
+    Raises:
+        ConfigError: the task does not exist, or an argument is not data.
+        DataError: data cannot be read, or has invalid rows.
+    """
+    reader = task = named_or_given(task)
+    settings = dict(task_settings or {})
+    if settings and isinstance(task, Task):
+        raise ConfigError(
+            "`task_settings` must be empty for a task instance, which has its own; "
+            f"received {', '.join(settings)}"
+        )
+    check_settings(task, settings)
+    if encoder is not None:
+        settings = {**inherited_settings(task, encoder), **settings}
+
+    def read(name: str, data: Any) -> Columns:
+        is_scored = name != "train" or dev is None
+        return labelled_rows(
+            reader,
+            data,
+            name=name,
+            columns=columns,
+            header=header,
+            bad_rows=bad_rows,
+            slices=slices if is_scored else (),
+        )
+
+    given = rows = read("train", train)
+    held_out = 0
+    if dev is None and config.dev_share:
+        own = settings if isinstance(task, type) else task.settings()
+        rows, dev = with_dev(task, given, config, own, is_earlier=is_earlier, tell=tell)
+        held_out = len(dev)
+    elif dev is None:
+        tell("no dev rows, by --dev-share 0: the model of the last epoch is kept")
+    data = {"train": rows}
+    if dev is not None:
+        data["dev"] = read("dev", dev)
+    data |= {name: read("test", each) for name, each in _named_tests(test).items()}
+    if isinstance(task, type):
+        try:
+            task = task.from_columns(rows, **settings)
+        except DataError as error:
+            if held_out:
+                note = f"{held_out:,} of {len(given):,} rows are held out for dev"
+                error.args = (f"{error}; {note}",)
+            raise
+    for name, each in data.items():  # find missing texts and labels before training
+        task.texts(each, use="score")
+        task.targets(each)
+        if name != "train":
+            for note in shared_rows(task.texts(rows), task.texts(each), each):
+                tell(note)
+    return task, data
+
+
+def labelled_rows(
+    task: type[Task] | Task,
+    data: Any,
+    *,
+    name: str = "data",
+    columns: ColumnNames | None = None,
+    header: str = "auto",
+    bad_rows: str = "error",
+    slices: Sequence[str] = (),
+) -> Columns:
+    """Return the rows of data that `as_columns` accepts, as a task reads them.
+
+    `Columns` are returned as they are; `name` is the argument, for errors; `slices` are
+    further columns, to slice the scores by.
+    """
+    if isinstance(data, Columns):
+        return with_slices(data, data, slices)
+    source = data if is_path(data) else rows_in_memory(data, name=name)
+    rules: dict[str, Any] = {"header": header}
+    if bad_rows != "error":  # a user's own `read` need not know it
+        rules["bad_rows"] = bad_rows
+    found = task.read(source, columns=columns, **rules)
+    return with_slices(found, source, slices, **rules)
+
+
+def _named_tests(test: Any) -> dict[str, Any]:
+    """Return the test sets by name; a single one is named `test`."""
+    if test is None:
+        return {}
+    several = isinstance(test, Mapping) and all(
+        isinstance(each, Columns) or is_data(each) for each in test.values()
+    )
+    tests = dict(test) if several else {"test": test}
+    taken = sorted(_TAKEN & set(tests))
+    if taken:
+        raise ConfigError(
+            f"`test` must have other names than {', '.join(sorted(_TAKEN))}; "
+            f"received {taken[0]}"
+        )
+    return tests
+
+
+def tests_of(data: Mapping[str, Any]) -> list[str]:
+    """Return the names of the test sets of a run."""
+    return [name for name in data if name not in ("train", "dev")]
+
+
+def digest_of_rows(columns: Columns) -> str:
+    """Return the number of rows and a digest that does not depend on their file."""
+    found = hashlib.blake2b(digest_size=8)
+    for role in without_slices(columns):
+        cells = json.dumps([role, columns[role]], ensure_ascii=True, default=str)
+        found.update(cells.encode())
+    return f"{len(columns):,} rows, {found.hexdigest()}"
+
+
+def with_dev(
+    task: type[Task] | Task,
+    rows: Columns,
+    config: TrainConfig,
+    settings: Mapping[str, Any],
+    *,
+    is_earlier: bool = False,
+    tell: Callable[[str], object] = say,
+) -> tuple[Columns, Columns]:
+    """Return training rows and dev rows, which are held out from the given rows.
+
+    The arguments are those of `task_and_data`; `settings` are the task's.
+    """
+    strata = strata_of(task, rows, **settings)
+    count = max(1, round(len(rows) * config.dev_share))
+    held_out: list[int] = []
+    if count < len(rows) and is_earlier:
+        held_out = random_holdout(strata, count, seed=config.seed)
+    elif count < len(rows):
+        groups = groups_of(task, rows)
+        held_out = stratified_holdout(strata, count, seed=config.seed, groups=groups)
+    if not held_out:
+        raise DataError(
+            f"has too few rows to hold some out for dev ({len(rows)}; each class "
+            "needs one in training): give dev rows, or --dev-share 0 to have none",
+            path=rows.path,
+        )
+    kept = sorted(set(range(len(rows))) - set(held_out))
+    fewer = f", not {count:,}: each class is in training"
+    line = (
+        f"no dev rows given: {len(held_out):,} of {len(rows):,} training rows are held "
+        f"out (seed {config.seed}){fewer if len(held_out) < count else ''}"
+    )
+    if missing := uncovered_classes(strata, held_out, option="--dev-share"):
+        line += f"; dev has {missing}"
+    if shared := _shared(groups_of(task, rows), kept, held_out):
+        line += f"; {shared:,} first texts are in both"
+    tell(line)
+    return rows.take(kept), rows.take(held_out)
+
+
+def _shared(groups: Sequence[str] | None, kept: list[int], held_out: list[int]) -> int:
+    """Return how many groups have rows in both parts of a split."""
+    if groups is None:
+        return 0
+    return len({groups[row] for row in kept} & {groups[row] for row in held_out})
+
+
+_FITTED = {"calibration": "none", "answered_accuracy": 0.0}  # on dev, unless so
+_FITTED_BY_DEFAULT = {"threshold_tuning": "none", "no_answer": False}
+
+
+def without_dev(
+    task: Task,
+    given: TrainConfig,
+    config: TrainConfig,
+    *,
+    tell: Callable[[str], object] = say,
+) -> TrainConfig:
+    """Return the config of a run without dev rows, which cannot end early.
+
+    Args:
+        task: the task.
+        given: the config as the user gave it.
+        config: with numbers in place of `None`.
+        tell: gets a line about what is not fitted.
+
+    Raises:
+        ConfigError: a given setting needs dev rows.
+    """
+    settings = task.settings()
+    asked = {name: settings.get(name, none) for name, none in _FITTED.items()}
+    asked = {name: value for name, value in asked.items() if value != _FITTED[name]}
+    if given.patience:
+        asked["patience"] = given.patience
+    for name, value in asked.items():
+        raise ConfigError(f"`{name}` needs dev rows; received {value} and no dev rows")
+    for name, none in _FITTED_BY_DEFAULT.items():
+        if settings.get(name, none) != none:
+            tell(f"no dev rows: no threshold is fitted ({name} {settings[name]})")
+    return dataclasses.replace(config, patience=0)

@@ -1,0 +1,85 @@
+"""Score a model on labelled rows: `evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert_keras.data.rows import ColumnNames
+from bert_keras.errors import ConfigError, received
+from bert_keras.inference.predictor import Predictor
+from bert_keras.runs.progress import say
+from bert_keras.tasks.protocols import Refusing, ScoredFurther
+from bert_keras.text.truncation import Truncation
+from bert_keras.training.data import labelled_rows
+from bert_keras.training.findings import ALL, slices_of
+from bert_keras.training.lengths import tell_truncated_targets
+
+
+def evaluate(
+    predictor: Predictor,
+    data: Any,
+    *,
+    columns: ColumnNames | None = None,
+    header: str = "auto",
+    bad_rows: str = "error",
+    slices: Sequence[str] = (),
+    batch_size: int = 32,
+    max_batch_tokens: int | None = None,
+) -> dict[str, Any]:
+    """Return the scores of a model on labelled rows.
+
+    Args:
+        predictor: the predictor of the model.
+        data, columns, header, bad_rows: as in `train`.
+        slices: columns of the rows. For each, `by COLUMN` has the best score of the
+            rows with each of its values: `rows`, the score, and its 95% interval from
+            `low` to `high`.
+        batch_size, max_batch_tokens: as in `Predictor.predict`.
+
+    Raises:
+        ConfigError: `data` is not data.
+        DataError: a label is unknown to the model; all invalid lines are counted.
+    """
+    if not isinstance(predictor, Predictor):
+        raise ConfigError(
+            f"`predictor` must be what `load` returns; {received(predictor)}"
+        )
+    task = predictor.model.task
+    rows = labelled_rows(
+        task, data, columns=columns, header=header, bad_rows=bad_rows, slices=slices
+    )
+    if isinstance(task, Refusing):
+        task.refuse_unread(rows)
+    task.targets(rows)  # before the model runs
+    truncation = Truncation()
+    answers = predictor.answers(
+        rows,
+        batch_size=batch_size,
+        max_batch_tokens=max_batch_tokens,
+        truncation=truncation,
+    )
+    if truncation.cut:
+        say(predictor.truncated(truncation))
+    tell_truncated_targets(predictor.model, rows, of="targets", tell=say)
+    more = {}
+    if isinstance(task, ScoredFurther):
+        more = task.further_scores(predictor.model, rows, batch_size)
+    parts = slices_of(task, rows, answers, names=slices) if slices else {}
+    return {**task.score(rows, answers), **more, **_by_slice(parts)}
+
+
+def _by_slice(parts: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return the scores of slices by column and value, without unknown ones."""
+    return {
+        f"by {name}": {
+            row["slice"]: {
+                key: value
+                for key, value in row.items()
+                if key != "slice" and value is not None
+            }
+            for row in rows
+        }
+        for name, rows in parts.items()
+        if name != ALL
+    }

@@ -1,0 +1,101 @@
+"""What a run writes into its model folder besides the model: scores and report."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+from bert_keras.data.table import Columns
+from bert_keras.files.json_file import json_text
+from bert_keras.models.model_card import usage_of, write_readme
+from bert_keras.models.task_model import TaskModel
+from bert_keras.report.comparison import write_run
+from bert_keras.report.report import DOUBTFUL, csv_text, rows_with_set, write_report
+from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import describe
+from bert_keras.text.new_tokens import described
+from bert_keras.training.data import digest_of_rows
+from bert_keras.training.divergence import Divergence
+from bert_keras.training.lengths import TextLengths
+from bert_keras.training.loop import FineTuningLoop
+
+
+def write_results(folder: Path, output: Path, report: dict[str, Any]) -> None:
+    """Write scores, report and, unless left out, card into an existing model folder.
+
+    `output` is the folder that it will replace; its name is that of the model, and its
+    README.md stays if it is not a card of ours. `report` are the arguments of
+    `write_report`.
+    """
+    scores = json_text(report["scores"], ensure_ascii=True, indent=2)
+    (folder / "scores.json").write_text(scores + "\n", encoding="utf-8")
+    title = f"{report['settings']['task']}: {output.name}"
+    write_report(folder / "report.html", title=title, **report)
+    write_run(folder, report)
+    doubtful = csv_text(rows_with_set(report.get("doubtful_labels", {})))
+    if doubtful:
+        (folder / DOUBTFUL).write_text(doubtful, encoding="utf-8", errors="replace")
+    card = report["settings"].get("card", True)
+    write_readme(output, folder, name=output.name, card=card, report=report)
+
+
+def usage(task: Task, output: Path) -> dict[str, str]:
+    """Return the code that uses a model, for the report."""
+    specs = next(iter(task.signatures().values()))
+    return usage_of(
+        output,
+        task=task.name,
+        settings=task.settings(),
+        inputs=[spec.name for spec in specs],
+    )
+
+
+def shown_settings(
+    loop: FineTuningLoop,
+    model: TaskModel,
+    encoder: str | os.PathLike[str],
+    failed: Divergence | None,
+) -> dict[str, Any]:
+    """Return the settings that the report shows, and notes on the run."""
+    shown = {
+        "task": model.task.name,
+        "encoder": os.fspath(encoder),
+        **dataclasses.asdict(loop.config),
+        "max_length": model.preprocessor.max_length,
+    }
+    for name, value in model.task.settings().items():
+        if name != "classes" and not isinstance(value, dict):  # nor a vocabulary
+            shown[name] = value
+    if loop.config.add_tokens:
+        shown["add_tokens"] = described(loop.config.add_tokens)
+    shown["best_epoch"] = loop.best.epoch
+    if loop.dev is not None:
+        shown["best_epoch_dev_loss"] = loop.best.loss
+    if loop.ending:
+        shown["training"] = loop.ending
+    shown["training_seconds"] = round(loop.progress.state()["seconds"], 1)
+    if loop.skipped:
+        shown["skipped_updates"] = "; ".join(loop.skipped)
+    if failed:
+        shown["diverged" if failed.is_certain else "too_few_updates"] = str(failed)
+    return shown
+
+
+def facts_of(
+    model: TaskModel, columns: Columns, lengths: TextLengths
+) -> dict[str, Any]:
+    """Return the report's facts on a data set."""
+    truncation = lengths.truncation()
+    facts = {
+        **describe(model.task, columns),
+        "mean_tokens": round(float(lengths.whole.mean()), 1),
+        "longest_tokens": int(lengths.whole.max()),
+        "truncated": truncation.cut,
+        "digest": digest_of_rows(columns).rpartition(" ")[2],
+    }
+    if truncation.cut:
+        share = truncation.lost / int(lengths.whole.sum())
+        facts["share_of_tokens_not_read"] = round(share, 4)
+    return facts

@@ -43,8 +43,9 @@ def measure(size: str, batch: int, length: int, way: dict[str, object]) -> None:
     from bert_keras.models.task_model import TaskModel
     from bert_keras.text.preprocessor import Preprocessor
     from bert_keras.text.tokenizer import WordPieceTokenizer
+    from bert_keras.training.objective import TaskObjective
     from bert_keras.training.train_step import TrainStep
-    from bert_keras.training.updates import TaskObjective, new_optimizer
+    from bert_keras.training.updates import new_optimizer
 
     config = TrainConfig(batch_size=batch, **way)  # type: ignore[arg-type]
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]

@@ -1,7 +1,7 @@
 """Operations across replicas: sums, separate seeds, equal starts, one update.
 
-`ReplicatedFit` is a base of models for `fit` in the scope of a strategy;
-`ReplicatedFit` and `TrainStep` build an update from `summed` and `apply_summed`.
+An update is `gradients_of` a batch, `summed` and applied by `apply_summed`: in
+`TrainStep`, and in Keras's `fit` of a `ReplicatedFit`, a base of models for it.
 
 Differences from what Keras 3 does under a `tf.distribute` strategy (as measured on
 Keras 3.15, TensorFlow 2.21):
@@ -258,6 +258,24 @@ def check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
             )
 
 
+def gradients_of(
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    inputs: Any,
+    loss_of: Callable[[Any], tuple[Any, Any]],
+) -> tuple[list[Any], Any]:
+    """Return the gradients of a batch's loss, scaled by the optimizer; in a graph.
+
+    `loss_of` returns the loss of the model's outputs, float32 [], and other values that
+    are returned beside the gradients. `summed` and `apply_summed` complete the update.
+    """
+    with tf.GradientTape() as tape:
+        loss, found = loss_of(model(inputs, training=True))
+        scaled = optimizer.scale_loss(loss)
+    weights = [weight.value for weight in model.trainable_variables]
+    return tape.gradient(scaled, weights), found
+
+
 def summed(gradients: Sequence[Any]) -> list[Any]:
     """Sum gradients, or `None`, over the replicas; in a replica's function."""
     if tf.distribute.get_replica_context().num_replicas_in_sync == 1:
@@ -342,7 +360,7 @@ class ReplicatedFit(_Model):
             metrics = self._own_metrics()
         replicas = replica_count(self)
         if replicas > 1:
-            loss = keras.tree.map_structure(lambda each: _share(each, replicas), loss)
+            loss = keras.tree.map_structure(lambda each: divided(each, replicas), loss)
         super().compile(optimizer, loss, loss_weights, metrics, **kwargs)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
@@ -388,16 +406,16 @@ class ReplicatedFit(_Model):
     def _train_together(self, data: Any) -> Any:
         """Perform the update of a replica, in a graph."""
         x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
-        with tf.GradientTape() as tape:
-            outputs = self(x, training=True)
+
+        def loss_of(outputs: Any) -> tuple[Any, Any]:
             # Keras divides the mean by the number of replicas; all have the same value.
             loss = self.compute_loss(
                 x, gathered(y), gathered(outputs), gathered(weights), training=True
             )
-            scaled = self.optimizer.scale_loss(loss)
-        variables = self.trainable_variables
-        gradients = tape.gradient(scaled, [weight.value for weight in variables])
-        apply_summed(self.optimizer, summed(gradients), variables)
+            return loss, (loss, outputs)
+
+        gradients, (loss, outputs) = gradients_of(self, self.optimizer, x, loss_of)
+        apply_summed(self.optimizer, summed(gradients), self.trainable_variables)
         rows = tf.shape(tf.nest.flatten(x)[0])[0]
         for metric in self.metrics:
             if metric.name == "loss":
@@ -411,22 +429,27 @@ def undivided(loss: Any) -> Any:
     return getattr(loss, "undivided", loss)
 
 
-def _share(loss: Any, replicas: int) -> Any:
-    """Return a replica's share of the loss of all rows.
+def is_sum(loss: Any) -> bool:
+    """Return whether a loss is a sum over a batch, which Keras does not divide."""
+    return getattr(loss, "reduction", "mean") in ("sum", "none", None)
+
+
+def divided(loss: Any, replicas: int) -> Any:
+    """Return a loss that is one replica's even share of a batch's loss.
 
     Keras divides means that it takes itself by the number of replicas, but not sums or
     losses that return one number: these would count once per replica.
     """
     loss = undivided(loss)
-    if loss is None or isinstance(loss, str | dict):
+    if replicas == 1 or loss is None or isinstance(loss, str | dict):
         return loss
     whole = loss.call if isinstance(loss, keras.losses.Loss) else loss
-    is_sum = getattr(loss, "reduction", "mean") in ("sum", "none", None)
 
     @functools.wraps(whole)
     def share(y_true: Any, y_pred: Any) -> Any:
         values = whole(y_true, y_pred)
-        return values / replicas if is_sum or not len(values.shape) else values
+        is_whole = is_sum(loss) or not len(values.shape)
+        return values / replicas if is_whole else values
 
     found: Any = share
     if isinstance(loss, keras.losses.Loss):

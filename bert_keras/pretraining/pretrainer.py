@@ -6,7 +6,6 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1; google-research/bert
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -54,6 +53,7 @@ from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_type
 from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.training.objective import LossSum
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -252,11 +252,15 @@ def pretraining_metrics(*, next_sentence: bool = True) -> dict[str, list[Any]]:
     return metrics
 
 
-@dataclasses.dataclass(frozen=True)
 class PretrainingObjective:
-    """Sums of losses (nats) and correct answers, for `TrainStep` and held-out data."""
+    """Sums of `pretraining_loss` (nats) and correct answers, for `TrainStep`."""
 
-    next_sentence: bool = True
+    def __init__(self, next_sentence: bool = True) -> None:
+        losses = pretraining_loss(next_sentence=next_sentence)
+        ranks = {"masked_lm": 2, "next_sentence": 1}  # of the labels
+        self._losses = {
+            name: LossSum(loss, rank=ranks[name]) for name, loss in losses.items()
+        }
 
     def counts(self, labels: dict[str, Any]) -> dict[str, Any]:
         """Return the numbers of masked tokens and of pairs, float32 [] each.
@@ -264,32 +268,25 @@ class PretrainingObjective:
         The labels are `masked_lm` int32 [R, P], -1 at padding, and `next_sentence`
         int32 [S].
         """
-        hidden = tf.cast(labels["masked_lm"] >= 0, tf.float32)
-        found = {"masked_lm": tf.reduce_sum(hidden)}
-        if self.next_sentence:
-            pairs = tf.ones_like(labels["next_sentence"], tf.float32)
-            found["next_sentence"] = tf.reduce_sum(pairs)
-        return found
+        return {name: loss.count(labels[name]) for name, loss in self._losses.items()}
 
     def sums(
         self, outputs: dict[str, Any], labels: dict[str, Any]
     ) -> dict[str, tuple[Any, Any]]:
         """Return loss and correct answers of each head, float32 [], from its logits."""
-        hidden = labels["masked_lm"] >= 0
-        found = {"masked_lm": _sums(outputs["masked_lm"], labels["masked_lm"], hidden)}
-        if self.next_sentence:
-            logits, pairs = outputs["next_sentence"], labels["next_sentence"]
-            found["next_sentence"] = _sums(logits, pairs, tf.ones_like(pairs, tf.bool))
-        return found
+        return {
+            name: (
+                loss.sum(labels[name], outputs[name]),
+                _correct(labels[name], outputs[name]),
+            )
+            for name, loss in self._losses.items()
+        }
 
 
-def _sums(logits: Any, labels: Any, counted: Any) -> tuple[Any, Any]:
-    weights = tf.cast(counted, tf.float32)
-    known = tf.maximum(labels, 0)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(known, logits)
-    right = tf.argmax(logits, axis=-1, output_type=labels.dtype) == known
-    correct = tf.cast(right, tf.float32)
-    return tf.reduce_sum(losses * weights), tf.reduce_sum(correct * weights)
+def _correct(labels: Any, logits: Any) -> Any:
+    """Return how many labels, apart from `NO_LABEL`, are the best class, float32 []."""
+    best = tf.argmax(logits, axis=-1, output_type=labels.dtype)
+    return tf.reduce_sum(tf.cast(best == labels, tf.float32))
 
 
 _POOLER = "bert/pooler/"

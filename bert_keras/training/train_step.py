@@ -17,7 +17,7 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -29,26 +29,16 @@ from bert_keras.distribution.replicas import (
     apply_summed,
     check_optimizer,
     distributed,
+    gradients_of,
     of_first,
     set_replica_seeds,
     summed,
     summed_function,
 )
 from bert_keras.errors import ConfigError
+from bert_keras.training.objective import Objective
 
 Batch = tuple[dict[str, Any], dict[str, Any]]
-
-
-class Objective(Protocol):
-    """The training objective: losses by name, each with its count."""
-
-    def counts(self, labels: dict[str, Any]) -> dict[str, Any]:
-        """Return the number of items that each loss of a batch counts, float32 []."""
-
-    def sums(
-        self, outputs: dict[str, Any], labels: dict[str, Any]
-    ) -> dict[str, tuple[Any, Any]]:
-        """Return sums of each loss and its correct answers over a batch, float32 []."""
 
 
 class TrainStep:
@@ -133,15 +123,14 @@ class TrainStep:
     def _gradients(
         self, inputs: dict[str, Any], labels: dict[str, Any], totals: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        with tf.GradientTape() as tape:
-            outputs = self.model(inputs, training=True)
+        def loss_of(outputs: Any) -> tuple[Any, Any]:
             sums = self.objective.sums(outputs, labels)
             parts = [
                 loss / tf.maximum(totals[name], 1.0) for name, (loss, _) in sums.items()
             ]
-            scaled = self.optimizer.scale_loss(tf.add_n(parts))
-        weights = [weight.value for weight in self.model.trainable_variables]
-        gradients = tape.gradient(scaled, weights)
+            return tf.add_n(parts), sums
+
+        gradients, sums = gradients_of(self.model, self.optimizer, inputs, loss_of)
         return gradients, {name: tf.stack(pair) for name, pair in sums.items()}
 
     def _update_from_one(self, inputs: Any, labels: Any, totals: Any) -> Any:

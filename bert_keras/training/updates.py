@@ -5,7 +5,6 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
@@ -14,130 +13,14 @@ import keras
 import tensorflow as tf
 
 from bert_keras.data.table import Columns
-from bert_keras.distribution.replicas import gathered, undivided
 from bert_keras.errors import ConfigError
 from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.models.task_model import TaskModel
-from bert_keras.tasks.protocols import compares_rows, is_new_weight
+from bert_keras.tasks.protocols import is_new_weight
 from bert_keras.training.config import TrainConfig
+from bert_keras.training.objective import TaskObjective
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import make_updates
-
-_SUMS = ("sum", "none", None)  # reductions
-_SCALE = 2.0**20  # the sum of weights may be below 1; such counts become 1
-
-
-class TaskObjective:
-    """The loss of a task, and its training metrics.
-
-    A batch's labels are a dict: `targets`, as the loss takes them, and optionally
-    `weights`. If the `call` of a custom loss returns one number, a mean over something
-    other than the examples, a method `counted(y_true)` returns their count, float32 [].
-    It is needed if a batch comes in parts or is shared by replicas.
-
-    The losses that the model's layers add are included. `metrics`, created in the scope
-    of the model's strategy, are updated with each batch; the caller reads and resets
-    them.
-    """
-
-    def __init__(
-        self, model: keras.Model, *, metrics: Sequence[keras.metrics.Metric] = ()
-    ) -> None:
-        self.model = model
-        self.loss = _loss_of(model)
-        self.metrics = metrics
-        self._counted = getattr(self.loss, "counted", None)
-        # A sum is not divided.
-        self._is_sum = self._counted is None and self.loss.reduction in _SUMS
-
-    def counts(self, labels: dict[str, Any]) -> dict[str, Any]:
-        """Return the number of items in the mean of a batch's loss, float32 []."""
-        targets, weights = labels["targets"], labels.get("weights")
-        return {"loss": self._count(targets, weights)}
-
-    def sums(self, outputs: Any, labels: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """Return the loss times its count, and 0 (metrics count correct answers).
-
-        In a replica function, both are those of its rows; if the loss compares rows,
-        the replica's share of the loss over all replicas' rows.
-        """
-        targets, weights = labels["targets"], labels.get("weights")
-        for metric in self.metrics:
-            metric.update_state(
-                targets, tf.nest.map_structure(tf.stop_gradient, outputs)
-            )
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        share = 1.0
-        if replicas > 1 and compares_rows(self.model.task):
-            targets, outputs = gathered(targets), gathered(outputs)
-            weights, share = gathered(weights), 1 / replicas
-
-        def loss() -> Any:
-            found = self._mean(targets, outputs, weights, replicas)
-            return found + tf.add_n([tf.zeros([]), *self.model.losses])
-
-        if self._is_sum:
-            return {"loss": (share * loss(), tf.zeros([]))}
-        count = self._count(targets, weights)
-        # A replica without rows counts nothing, since the mean of no values may be NaN.
-        found = tf.cond(count > 0, loss, lambda: tf.zeros([]))
-        return {"loss": (share * found * tf.maximum(count, 1.0), tf.zeros([]))}
-
-    def _mean(self, targets: Any, outputs: Any, weights: Any, replicas: int) -> Any:
-        """Return the loss of a batch, float32 []."""
-        loss = tf.reduce_sum(self.loss(targets, outputs, weights))
-        if replicas == 1 or self.loss.reduction in _SUMS:
-            return loss
-        # Keras divides by the number of replicas if it computes the mean itself, but
-        # not if a loss returns one number.
-        plain = copy.copy(self.loss)
-        plain.reduction = None
-        is_number = plain(targets, outputs, weights).shape.rank == 0
-        return loss if is_number else loss * replicas
-
-    def _count(self, targets: Any, weights: Any) -> Any:
-        if self._counted is not None:
-            return tf.cast(self._counted(targets), tf.float32)
-        if self._is_sum:
-            return tf.zeros([])
-        values = self._values(targets)
-        ignored = getattr(self.loss, "ignore_class", None)
-        if ignored is not None:
-            mask = tf.reshape(targets, tf.shape(values)) != ignored
-            values = tf.cast(mask, tf.float32)
-        if weights is not None and self.loss.reduction == "mean_with_sample_weight":
-            weights = tf.cast(weights, tf.float32)
-            if ignored is not None:
-                weights = tf.reshape(weights, tf.shape(values)) * values
-            return _SCALE * tf.reduce_sum(weights)
-        return tf.reduce_sum(values)
-
-    def _values(self, targets: Any) -> Any:
-        """Return ones in the shape of the unreduced losses.
-
-        Losses remove the last axis of the outputs; the other axes are the targets'.
-        """
-        first = tf.convert_to_tensor(tf.nest.flatten(targets)[0])
-        outputs = self.model.output
-        rank = len(outputs.shape) - 1 if keras.utils.is_keras_tensor(outputs) else 1
-        return tf.ones(tf.shape(first)[: min(max(rank, 1), first.shape.rank)])
-
-
-def _loss_of(model: keras.Model) -> keras.losses.Loss:
-    """Return the compiled loss of a model, or that of its task."""
-    if not getattr(model, "compiled", False):
-        return model.task.loss()
-    loss = keras.losses.get(undivided(model.loss))
-    return loss if isinstance(loss, keras.losses.Loss) else _Mean(loss)
-
-
-class _Mean(keras.losses.Loss):
-    """The mean of a function's values as a loss of Keras."""
-
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.call = function
-
 
 _MOST_LOSS_ROWS = 1000
 Batches = list[tuple[dict[str, Any], dict[str, Any]]]

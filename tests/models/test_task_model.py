@@ -26,7 +26,7 @@ from bert_keras.tasks.masked_lm import MaskedLM
 from bert_keras.tasks.tagging.task import FeatureTagging
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.training.updates import TaskObjective
+from bert_keras.training.objective import TaskObjective
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
 CLASSES = ("ham", "promo", "spam")

@@ -28,12 +28,8 @@ from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.finetune import train
-from bert_keras.training.updates import (
-    TaskObjective,
-    new_optimizer,
-    training_rows,
-    updates,
-)
+from bert_keras.training.objective import TaskObjective
+from bert_keras.training.updates import new_optimizer, training_rows, updates
 
 T, B = 24, 4
 CONFIG = TrainConfig(batch_size=B, epochs=2, learning_rate=3e-3, max_length=T)

@@ -17,9 +17,9 @@ from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.protocols import compares_rows, weights_of
 from bert_keras.tasks.summarization import Summarization
 from bert_keras.text.preprocessor import as_tensors
+from bert_keras.training.objective import TaskObjective
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import TrainStep
-from bert_keras.training.updates import TaskObjective
 
 CASES = {name: cases_of(name) for name in TASKS}
 FORMS = [(name, next(iter(forms))) for name, forms in CASES.items()]

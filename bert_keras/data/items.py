@@ -17,7 +17,11 @@ Forms = Sequence[Sequence[str]]
 
 
 def as_items(
-    texts: Any, forms: Forms = (("text",),), *, name: str = "texts"
+    texts: Any,
+    forms: Forms = (("text",),),
+    *,
+    name: str = "texts",
+    is_ordered: bool = True,
 ) -> list[Any]:
     """Return texts as a list with one item a row.
 
@@ -28,6 +32,7 @@ def as_items(
             a DataFrame, whose other columns are ignored. Bytes must be UTF-8.
         forms: alternative tuples of column names.
         name: of the argument, for errors.
+        is_ordered: whether the columns have an order, so that a row may be a tuple.
 
     Returns:
         Strings, tuples and lists of strings; other values unchanged. A row of a table
@@ -46,7 +51,16 @@ def as_items(
                 f"`{name}` must hold one row in each place; received a tuple of "
                 f"{count} columns: give list(zip(*{name}))"
             )
-    return [_item(value, forms, name, row) for row, value in _numbered(texts, name)]
+    items = []
+    for row, value in _numbered(texts, name):
+        item = _item(value, forms, name, row)
+        if not (is_ordered or isinstance(value, Mapping) or isinstance(item, str)):
+            raise DataError(
+                f"`{name}` must hold dicts of {' and '.join(forms[0])}, whose order is "
+                f"not known; received at {row}: {shown(value)}"
+            )
+        items.append(item)
+    return items
 
 
 def as_strings(texts: Any, *, name: str = "texts") -> list[str]:

@@ -1,7 +1,7 @@
 """Choose which waiting rows are computed together, by their lengths.
 
-`about_as_long` is for one text per row, where short texts would be padded; `that_fit`
-is for packed rows, where several texts share a row.
+`group_by_length` is for one text per row, where short texts would be padded;
+`pack_first_fit` is for packed rows, where several texts share a row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WIDTH_STEP = 8
 _MOST_ROOM = 1.08  # of rows of these widths, as a share of the texts in them
 
 
-def about_as_long(lengths: Sequence[int], max_tokens: int) -> list[int]:
+def group_by_length(lengths: Sequence[int], max_tokens: int) -> list[int]:
     """Return the indices of the first length and of those near it.
 
     At most `max_tokens` are computed, and at most an eighth of them are padding.
@@ -51,7 +51,7 @@ def about_as_long(lengths: Sequence[int], max_tokens: int) -> list[int]:
             real += lengths[order[low]]
 
 
-def that_fit(lengths: Sequence[int], max_tokens: int) -> list[int]:
+def pack_first_fit(lengths: Sequence[int], max_tokens: int) -> list[int]:
     """Return the indices of the first length, and of those that fill its rows.
 
     Rows have the smallest of a few widths that the first text fits into, since the cost
@@ -59,7 +59,7 @@ def that_fit(lengths: Sequence[int], max_tokens: int) -> list[int]:
     processor's library prepares and caches each operation for each shape.
 
     Args:
-        lengths, max_tokens: as in `about_as_long`.
+        lengths, max_tokens: as in `group_by_length`.
     """
     width = max(min(_row_width(lengths[0]), max_tokens), lengths[0])
     used = [lengths[0]] + [0] * (max_tokens // width - 1)
@@ -76,7 +76,7 @@ def of_one_shape(lengths: Sequence[int], max_tokens: int) -> list[int]:
     """Return the indices of the first rows, all of one length.
 
     Args:
-        lengths, max_tokens: as in `about_as_long`.
+        lengths, max_tokens: as in `group_by_length`.
     """
     return list(range(min(len(lengths), max(max_tokens // max(lengths[0], 1), 1))))
 
@@ -84,9 +84,9 @@ def of_one_shape(lengths: Sequence[int], max_tokens: int) -> list[int]:
 def rows_of(lengths: Sequence[int]) -> tuple[list[int], list[int], int]:
     """Return the row and first column of each text in packed rows, and their width.
 
-    Each text is placed into the first row with enough room, in the order of `that_fit`.
-    The width is one of those of `that_fit` if the texts fill its rows; otherwise it is
-    what they need with the longest placed first, as in `pack_rows`.
+    Each text is placed into the first row with enough room, in the order of
+    `pack_first_fit`. The width is one of its widths if the texts fill its rows;
+    otherwise it is what they need with the longest placed first, as in `pack_rows`.
     """
     if len(lengths) == 1:
         return [0], [0], lengths[0]

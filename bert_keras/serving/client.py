@@ -20,7 +20,7 @@ import random
 import re
 import time
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.data.items import as_items
@@ -45,17 +45,22 @@ _URL = re.compile("https?://")
 _KEY = re.compile(r"[!-~]+")
 _BUSY = (429, 502, 503)  # statuses after which a request is retried
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 60.0  # seconds
-# A server lists the inputs of a signature in any order; `predict` uses this one.
-_ORDERS = (("text_a", "text_b"), ("question", "context"), ("context", "choices"))
+# A step of `predict`: a request (method, place, body), or seconds to wait.
+_Step = tuple[str, str, bytes | None] | float
+_Steps = Generator[_Step, Any, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Signature:
-    """A signature that takes strings: name, rank of each input by name, outputs."""
+    """A signature that takes strings: name, rank of each input by name, outputs.
+
+    `is_ordered` is whether the server tells the order of the inputs.
+    """
 
     name: str
     inputs: Mapping[str, int]
     outputs: tuple[str, ...]
+    is_ordered: bool
 
     def fits(self, item: Any) -> bool:
         """Return whether a row, as `as_items` gives it, has the form of the inputs."""
@@ -156,15 +161,22 @@ class _Client:
             headers["authorization"] = f"Bearer {self.api_key}"
         return headers
 
-    def _read_signatures(self, reply: Any) -> None:
+    def _read_signatures(self) -> _Steps:
         """Keep the signatures of a model that take strings, the default one first.
 
         Raises:
             ServerError: there is no such signature.
         """
+        if self._signatures:
+            return
+        reply = yield from self._reply("GET", "/metadata")
         try:
             listed = reply["metadata"]["signature_def"]["signature_def"]
-            found = [_signature(name, listed[name]) for name in sorted(listed)]
+            order = reply.get("input_order", {})
+            found = [
+                _signature(name, listed[name], order.get(name, ()))
+                for name in sorted(listed)
+            ]
         except (KeyError, TypeError, AttributeError):
             raise ServerError(f"{self._place}/metadata: lists no signatures") from None
         texts = [signature for signature in found if signature is not None]
@@ -180,7 +192,8 @@ class _Client:
             DataError: no signature takes a text of this form.
         """
         signatures = self._signatures
-        items = as_items(texts, [list(each.inputs) for each in signatures])
+        forms = [list(each.inputs) for each in signatures]
+        items = as_items(texts, forms, is_ordered=signatures[0].is_ordered)
         chosen = next((s for s in signatures if items and s.fits(items[0])), None)
         chosen = chosen or signatures[0]
         for row, item in enumerate(items):
@@ -196,14 +209,13 @@ class _Client:
         size = self.batch_size
         return chosen, [items[at : at + size] for at in range(0, len(items), size)]
 
-    def _rows(
-        self, signature: _Signature, items: list[Any], reply: Any
-    ) -> list[dict[str, Any]]:
-        """Return the rows of a reply.
+    def _rows(self, signature: _Signature, items: list[Any]) -> _Steps:
+        """Request the answers to a batch; return a dict for each text.
 
         Raises:
             ServerError: the reply does not match the signature.
         """
+        reply = yield from self._reply("POST", ":predict", signature.body(items))
         try:
             rows = signature.rows(reply["outputs"], len(items))
             lost = [int(count) for count in reply.get("truncated_tokens", ())]
@@ -220,6 +232,15 @@ class _Client:
                 f"{self._place}: the answer does not match `{signature.name}`: "
                 f"{type(error).__name__}: {one_line(error)}"
             ) from None
+
+    def _reply(self, method: str, place: str, body: bytes | None = None) -> _Steps:
+        """Send a request until it succeeds; return the JSON of the response."""
+        for attempt in itertools.count():
+            result = yield method, place, body
+            wait = self._wait(attempt, result)
+            if wait is None:
+                return self._parsed(result)
+            yield wait
 
     def _wait(self, attempt: int, result: Any) -> float | None:
         """Return the seconds to wait before a retry; `None` if the request succeeded.
@@ -245,8 +266,8 @@ class _Client:
         else:
             again = result.status_code in _BUSY
             reason = f"{result.status_code}: {_reason(result)}"
-            asked = _retry_after(result.headers.get("retry-after"))
-            wait = wait if asked is None else asked
+            requested = _retry_after(result.headers.get("retry-after"))
+            wait = wait if requested is None else requested
         if not again or attempt >= self.retries or wait > _LONGEST_WAIT:
             tries = f" (after {attempt + 1} tries)" if attempt else ""
             raise ServerError(f"{self._place}: {reason}{tries}")
@@ -304,32 +325,35 @@ class Client(_Client):
         Args:
             texts: strings; tuples, or dicts by input name, if the model reads several
                 texts; or lists of words; any form that `Predictor.predict` accepts.
+                Tuples need a server that tells the order of the inputs, as ours does
+                and TF Serving does not.
 
         Raises:
             DataError: a text is missing or does not have the form that the model reads.
             ServerError: the server is unreachable, rejects a request, or its answer has
                 an unexpected form.
         """
-        if not self._signatures:
-            self._read_signatures(self._send("GET", "/metadata"))
+        self._run(self._read_signatures())
         signature, batches = self._batches(texts)
-        rows: list[dict[str, Any]] = []
-        for batch in batches:
-            reply = self._send("POST", ":predict", signature.body(batch))
-            rows.extend(self._rows(signature, batch, reply))
-        return rows
+        parts = [self._run(self._rows(signature, batch)) for batch in batches]
+        return [row for part in parts for row in part]
 
-    def _send(self, method: str, place: str, body: bytes | None = None) -> Any:
-        url = self._place + place
-        for attempt in itertools.count():
+    def _run(self, steps: _Steps) -> Any:
+        """Make all steps; return what they return."""
+        result: Any = None
+        while True:
             try:
-                result: Any = self._http.request(method, url, content=body)
+                step = steps.send(result)
+            except StopIteration as end:
+                return end.value
+            if isinstance(step, float):
+                result = time.sleep(step)
+                continue
+            method, place, body = step
+            try:
+                result = self._http.request(method, self._place + place, content=body)
             except _httpx().TransportError as error:
                 result = error
-            wait = self._wait(attempt, result)
-            if wait is None:
-                return self._parsed(result)
-            time.sleep(wait)
 
     def close(self) -> None:
         """Close the connections."""
@@ -368,15 +392,13 @@ class AsyncClient(_Client):
 
     async def predict(self, texts: Any) -> list[dict[str, Any]]:
         """Return one dict per text, see `Client.predict`."""
-        if not self._signatures:
-            self._read_signatures(await self._send("GET", "/metadata"))
+        await self._run(self._read_signatures())
         signature, batches = self._batches(texts)
         free = asyncio.Semaphore(self.concurrency)
 
         async def answer(batch: list[Any]) -> list[dict[str, Any]]:
             async with free:
-                reply = await self._send("POST", ":predict", signature.body(batch))
-            return self._rows(signature, batch, reply)
+                return await self._run(self._rows(signature, batch))
 
         tasks = [asyncio.ensure_future(answer(batch)) for batch in batches]
         try:
@@ -386,17 +408,23 @@ class AsyncClient(_Client):
                 task.cancel()
         return [row for part in parts for row in part]
 
-    async def _send(self, method: str, place: str, body: bytes | None = None) -> Any:
-        url = self._place + place
-        for attempt in itertools.count():
+    async def _run(self, steps: _Steps) -> Any:
+        """Make all steps, see `Client._run`."""
+        result: Any = None
+        while True:
             try:
-                result: Any = await self._http.request(method, url, content=body)
+                step = steps.send(result)
+            except StopIteration as end:
+                return end.value
+            if isinstance(step, float):
+                result = await asyncio.sleep(step)
+                continue
+            method, place, body = step
+            url = self._place + place
+            try:
+                result = await self._http.request(method, url, content=body)
             except _httpx().TransportError as error:
                 result = error
-            wait = self._wait(attempt, result)
-            if wait is None:
-                return self._parsed(result)
-            await asyncio.sleep(wait)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -415,17 +443,22 @@ def _httpx() -> Any:
     return httpx
 
 
-def _signature(name: str, listed: Any) -> _Signature | None:
-    """Return a signature of the server's metadata; `None` if it takes other types."""
+def _signature(name: str, listed: Any, order: Sequence[str]) -> _Signature | None:
+    """Return a signature of the server's metadata; `None` if it takes other types.
+
+    `order` are the names of its inputs in the order of the texts, if the server tells.
+    """
     kinds = {key: info["dtype"] for key, info in listed.get("inputs", {}).items()}
     if not kinds or set(kinds.values()) != {"DT_STRING"}:
         return None
-    names = next((o for o in _ORDERS if set(o) == set(kinds)), tuple(sorted(kinds)))
+    is_ordered = len(kinds) == 1 or sorted(order) == sorted(kinds)
+    names = order if is_ordered and order else sorted(kinds)
     shapes = {key: listed["inputs"][key].get("tensor_shape", {}) for key in names}
     ranks = {key: len(shape.get("dim", ())) for key, shape in shapes.items()}
     if not set(ranks.values()) <= {1, 2}:
         return None
-    return _Signature(name, ranks, tuple(sorted(listed["outputs"])))
+    outputs = tuple(sorted(listed["outputs"]))
+    return _Signature(name, ranks, outputs, is_ordered)
 
 
 def _column(column: Sequence[Any], rank: int) -> list[Any]:

@@ -133,11 +133,17 @@ class Rest:
                 )
                 for each in leased.signatures.values()
             }
+            # TF Serving does not tell it, nor does a protobuf map keep it.
+            order = {
+                each.name: [info.name for info in each.inputs]
+                for each in leased.signatures.values()
+            }
             number = str(leased.number)
         return json_response(
             {
                 "model_spec": {"name": name, "signature_name": "", "version": number},
                 "metadata": {"signature_def": {"signature_def": signatures}},
+                "input_order": order,
             }
         )
 

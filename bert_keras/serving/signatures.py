@@ -23,10 +23,10 @@ from bert_keras.model.encoder import PACKED_INPUTS
 from bert_keras.models.export import signature_functions
 from bert_keras.models.task_model import TaskModel
 from bert_keras.serving.batch_choice import (
-    about_as_long,
+    group_by_length,
     of_one_shape,
+    pack_first_fit,
     rows_of,
-    that_fit,
 )
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import lengths_of
@@ -129,7 +129,7 @@ class Signature:
 
     def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
         """Return the indices of rows to compute with the first, see `batch_choice`."""
-        return about_as_long(lengths, max_tokens)
+        return group_by_length(lengths, max_tokens)
 
     def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
         """Return the answers of rows, [B, …] each, and the tokens, padding included."""
@@ -188,7 +188,7 @@ class TextSignature(Signature):
         return rows
 
     def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
-        return (that_fit if self._packs else about_as_long)(lengths, max_tokens)
+        return (pack_first_fit if self._packs else group_by_length)(lengths, max_tokens)
 
     def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
         parts = list(zip(*(row.values for row in rows), strict=True))
@@ -251,7 +251,7 @@ class TokenSignature(Signature):
         ]
 
     def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
-        return that_fit(lengths, max_tokens)
+        return pack_first_fit(lengths, max_tokens)
 
     def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
         lines, columns, longest = rows_of([row.length for row in rows])

@@ -234,11 +234,13 @@ def without_dev(
         ConfigError: a given setting needs dev rows.
     """
     settings = task.settings()
-    asked = {name: settings.get(name, none) for name, none in _FITTED.items()}
-    asked = {name: value for name, value in asked.items() if value != _FITTED[name]}
+    requested = {name: settings.get(name, none) for name, none in _FITTED.items()}
+    requested = {
+        name: value for name, value in requested.items() if value != _FITTED[name]
+    }
     if given.patience:
-        asked["patience"] = given.patience
-    for name, value in asked.items():
+        requested["patience"] = given.patience
+    for name, value in requested.items():
         raise ConfigError(f"`{name}` needs dev rows; received {value} and no dev rows")
     for name, none in _FITTED_BY_DEFAULT.items():
         if settings.get(name, none) != none:

@@ -35,6 +35,7 @@ class Stub:
     failures: list[tuple[int, dict[str, str], str]] = dataclasses.field(
         default_factory=list
     )
+    tells_order: bool = True  # of the inputs, which TF Serving does not tell
 
     def metadata(self) -> dict[str, Any]:
         """Return the signatures as TF Serving prints them, in its own order."""
@@ -46,9 +47,14 @@ class Stub:
             }
             for name, (specs, _) in self.signatures.items()
         }
+        order = {
+            name: [spec.name for spec in specs]
+            for name, (specs, _) in self.signatures.items()
+        }
         return {
             "model_spec": {"name": "m", "signature_name": "", "version": "1"},
             "metadata": {"signature_def": {"signature_def": listed}},
+            **({"input_order": order} if self.tells_order else {}),
         }
 
     def status(self) -> dict[str, Any]:

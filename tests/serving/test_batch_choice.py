@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from bert_keras.serving.batch_choice import (
-    about_as_long,
+    group_by_length,
     of_one_shape,
+    pack_first_fit,
     rows_of,
-    that_fit,
 )
 
 
@@ -28,14 +28,14 @@ from bert_keras.serving.batch_choice import (
 def test_texts_of_similar_length(
     lengths: list[int], most: int, wanted: list[int]
 ) -> None:
-    assert about_as_long(lengths, most) == wanted
+    assert group_by_length(lengths, most) == wanted
 
 
 def test_at_most_an_eighth_is_padding() -> None:
     draw = np.random.default_rng(0)
     for _ in range(200):
         lengths = draw.integers(1, 300, draw.integers(1, 60)).tolist()
-        chosen = [lengths[place] for place in about_as_long(lengths, 2000)]
+        chosen = [lengths[place] for place in group_by_length(lengths, 2000)]
         size = len(chosen) * max(chosen)
         assert lengths[0] in chosen
         assert len(chosen) == 1 or size <= 2000
@@ -43,10 +43,10 @@ def test_at_most_an_eighth_is_padding() -> None:
 
 
 def test_long_texts_do_not_widen_the_rows_of_short_ones() -> None:
-    assert that_fit([20, 200, 30, 96], 1000) == [0, 2, 3]
-    assert that_fit([200, 20, 257, 30], 1000) == [0, 1, 3]
-    assert that_fit([20, 30, 40], 60) == [0, 1]
-    assert that_fit([500], 60) == [0]
+    assert pack_first_fit([20, 200, 30, 96], 1000) == [0, 2, 3]
+    assert pack_first_fit([200, 20, 257, 30], 1000) == [0, 1, 3]
+    assert pack_first_fit([20, 30, 40], 60) == [0, 1]
+    assert pack_first_fit([500], 60) == [0]
 
 
 def test_full_batches_have_few_shapes_and_little_padding() -> None:
@@ -54,7 +54,7 @@ def test_full_batches_have_few_shapes_and_little_padding() -> None:
     shapes, real, computed = set(), 0, 0
     for _ in range(300):
         waiting = draw.geometric(0.03, 60).clip(3, 250).tolist()
-        chosen = [waiting[place] for place in that_fit(waiting, 640)]
+        chosen = [waiting[place] for place in pack_first_fit(waiting, 640)]
         rows, _, width = rows_of(chosen)
         shapes.add((max(rows) + 1, width))
         real, computed = real + sum(chosen), computed + (max(rows) + 1) * width

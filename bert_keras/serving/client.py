@@ -347,7 +347,8 @@ class Client(_Client):
             except StopIteration as end:
                 return end.value
             if isinstance(step, float):
-                result = time.sleep(step)
+                time.sleep(step)
+                result = None
                 continue
             method, place, body = step
             try:
@@ -417,7 +418,8 @@ class AsyncClient(_Client):
             except StopIteration as end:
                 return end.value
             if isinstance(step, float):
-                result = await asyncio.sleep(step)
+                await asyncio.sleep(step)
+                result = None
                 continue
             method, place, body = step
             url = self._place + place

@@ -11,10 +11,8 @@ from bert_keras.settings import ENGINES, HEADER, PRECISION
 from bert_keras.tasks import parse_settings
 
 if TYPE_CHECKING:
-    from bert_keras.inference.engine import EngineModel
     from bert_keras.inference.predictor import Predictor
-    from bert_keras.inference.served_model import ServedModel
-    from bert_keras.models.task_model import TaskModel
+    from bert_keras.models.backend import Backend
     from bert_keras.tasks.base import Task
 
 MODEL = "model folder or hf://owner/name"
@@ -176,9 +174,7 @@ def refuse_columns(options: argparse.Namespace, why: str) -> None:
         raise ConfigError(f"{why}; received {', '.join(given)}")
 
 
-def with_settings(
-    model: TaskModel | ServedModel | EngineModel, options: argparse.Namespace
-) -> Task:
+def with_settings(model: Backend, options: argparse.Namespace) -> Task:
     """Apply the user's settings to a trained model; return its task."""
     settings = parse_settings(model.task, options.settings)
     model.task = model.task.changed(**settings)

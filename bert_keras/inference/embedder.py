@@ -12,7 +12,8 @@ from bert_keras.checkpoints import Checkpoint
 from bert_keras.data.items import as_strings
 from bert_keras.errors import ConfigError
 from bert_keras.inference.predictor import Predictor
-from bert_keras.models.backend import Answering
+from bert_keras.inference.served_model import ServedModel
+from bert_keras.models.backend import Backend
 from bert_keras.models.folder import Folder, check_max_length
 from bert_keras.models.loading import load_model
 from bert_keras.settings import PRECISIONS, check_choice
@@ -99,7 +100,7 @@ def embed(
     return vectors_of(load_embedder(source, **settings), strings, batch_size)
 
 
-class PromptedModel(Answering):
+class PromptedModel(Backend):
     """An embedding model with another prompt before each text, on the same weights.
 
     Args:
@@ -107,15 +108,11 @@ class PromptedModel(Answering):
         prompt: the name of the prompt, see `load_embedder`.
     """
 
-    def __init__(self, model: Any, prompt: str) -> None:
-        self._model = model
-        self.task = model.task.with_prompt(prompt)
+    def __init__(self, model: Backend, prompt: str) -> None:
+        task: Any = model.task
+        self.task = task.with_prompt(prompt)
         self.preprocessor = model.preprocessor
-        self.outputs = model.outputs
-
-    def infer(self, batch: dict[str, Any]) -> Any:
-        """Return what the task's `answer` reads of a batch dict, in graph."""
-        return self._model.infer(batch)
+        self.infer = model.infer  # type: ignore[method-assign]
 
 
 def with_prompt(predictor: Predictor, prompt: str) -> Predictor:
@@ -123,7 +120,12 @@ def with_prompt(predictor: Predictor, prompt: str) -> Predictor:
     task: Any = predictor.model.task
     if task.with_prompt(prompt) == task:
         return predictor
-    return Predictor(PromptedModel(predictor.model, prompt))  # type: ignore[arg-type]
+    if isinstance(predictor.model, ServedModel):
+        raise ConfigError(
+            f"the prompt `{prompt}` cannot be put before texts of an export, whose "
+            "prompt is fixed in its graph: use the model folder"
+        )
+    return Predictor(PromptedModel(predictor.model, prompt))
 
 
 def vectors_of(
@@ -135,10 +137,12 @@ def vectors_of(
     """
     parts, counts = predictor.model.task.parts(texts), Truncation()
     answers = predictor.stream(parts, batch_size=batch_size, truncation=counts)
-    empty = np.zeros((0, predictor.model.outputs[0].shape[-1]), np.float32)
-    found = np.concatenate([empty, *(answer["embedding"] for answer in answers)])
+    found = [answer["embedding"] for answer in answers]
+    if not found:
+        width = predictor.outputs["embedding"].shape[-1]
+        return np.zeros((0, width), np.float32)
     predictor.tell_truncated(counts)
-    return found
+    return np.concatenate(found)
 
 
 def _check_learned(task: Embedding, checkpoint: Checkpoint, place: str) -> None:

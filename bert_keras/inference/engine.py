@@ -22,12 +22,12 @@ import tensorflow as tf
 from bert_keras.errors import CheckpointError, ConfigError, one_line
 from bert_keras.files.lfs import check_no_pointer
 from bert_keras.inference.served_model import check_answers, described
-from bert_keras.models.backend import Answering
+from bert_keras.models.backend import Backend
 from bert_keras.models.model_file import FILES, package, write_model_file
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.task_model import TaskModel
 from bert_keras.settings import ENGINES, check_choice
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Batch, Task
 from bert_keras.text.preprocessor import Preprocessor
 
 _PRECISIONS = {"openvino": ("float32", "mixed_bfloat16"), "onnx": ("float32",)}
@@ -44,15 +44,13 @@ def check_engine(engine: str, precision: str) -> None:
         )
 
 
-class EngineModel(Answering):
-    """The interface that `Predictor` needs of a `TaskModel`, on an engine.
+class EngineModel(Backend):
+    """A model file in an engine.
 
     Args:
         task: turns outputs into answers.
         preprocessor: turns texts into ids, here with one text per row.
         session: the model file in its engine.
-
-    Call: a batch dict, in graph; returns the model's outputs.
     """
 
     def __init__(
@@ -63,7 +61,7 @@ class EngineModel(Answering):
         self.session = session
         self._inputs, self._outputs = session.specs()
 
-    def __call__(self, batch: dict[str, Any], *, training: bool = False) -> Any:
+    def infer(self, batch: Batch) -> Any:
         given = [tf.cast(batch[name], tf.int32) for name in self._inputs]
         dtypes = [spec.dtype for spec in self._outputs]
         # Outside of a graph, a single output is not in a list.
@@ -77,17 +75,8 @@ class EngineModel(Answering):
         names = (spec.name for spec in self._outputs)
         return dict(zip(names, values, strict=True))
 
-    @property
-    def outputs(self) -> list[tf.TensorSpec]:
-        """The specs of the model's outputs."""
-        return list(self._outputs)
-
     def _run(self, *arrays: np.ndarray) -> list[np.ndarray]:
         return self.session.run(dict(zip(self._inputs, arrays, strict=True)))
-
-    def infer(self, batch: dict[str, Any]) -> Any:
-        """Return what the task's `answer` reads of a batch dict, in graph."""
-        return self(batch)
 
 
 class Session:
@@ -266,7 +255,7 @@ def load_engine_folder(
     found, preprocessor = described(place, place, task)
     session = session_of(place / FILES[engine], engine, precision)
     model = EngineModel(found, preprocessor, session)
-    width = model.outputs[0].shape[-1]
+    width = session.specs()[1][0].shape[-1]
     classes = getattr(found, "classes", None) or ()
     if classes and width != len(classes):
         raise CheckpointError(

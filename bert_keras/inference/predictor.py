@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import functools
 import os
 import threading
@@ -17,14 +18,14 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import BertKerasError, CheckpointError, ConfigError, shown
 from bert_keras.files.atomic import check_path
 from bert_keras.inference.engine import (
-    EngineModel,
     check_engine,
     engine_model,
     find_engine,
     load_engine_folder,
 )
-from bert_keras.inference.served_model import ServedModel, load_saved_model
-from bert_keras.models.frozen_weights import FrozenModel, gains_by_freezing
+from bert_keras.inference.served_model import load_saved_model
+from bert_keras.models.backend import Backend
+from bert_keras.models.frozen_weights import FrozenWeights, gains_by_freezing
 from bert_keras.models.loading import load_model
 from bert_keras.models.saved_model_folder import (
     ANSWERS,
@@ -122,18 +123,16 @@ class Predictor:
     The first two calls for no more texts than a batch compute the same operations
     without a graph, which would take longer to trace; answers differ by rounding.
 
-    A 16-bit model runs with its weights as constants, see `FrozenModel`; the constants
-    are updated when the weights have changed.
+    A 16-bit model runs with its weights as constants, see `FrozenWeights`; they are
+    updated when the weights have changed.
 
     Args:
-        model: a task model with its preprocessor, an exported one, or one in an engine.
+        model: a `TaskModel`, an export or an engine, see `Backend`.
         freeze: `False` keeps weights as variables, which avoids new graphs if they
             change often, such as between the epochs of a training run.
     """
 
-    def __init__(
-        self, model: TaskModel | ServedModel | EngineModel, *, freeze: bool = True
-    ) -> None:
+    def __init__(self, model: Backend, *, freeze: bool = True) -> None:
         self.model = model
         accelerators = [tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU")]
         self._freezes = freeze and gains_by_freezing(model) and not any(accelerators)
@@ -157,14 +156,15 @@ class Predictor:
     def _take_weights(self) -> None:
         """Build the graphs with the model's current weights."""
         model: Any = self.model
-        self._frozen = FrozenModel(model) if self._freezes else None
-        asked, padded = self._frozen or model, self._padded
+        frozen = self._frozen = FrozenWeights(model) if self._freezes else None
+        weights = frozen.scope if frozen else contextlib.nullcontext
 
-        def answer(*texts: Any) -> dict[str, tf.Tensor]:
-            return asked.answer(one_or_all(texts), preprocessor=padded)
+        def answer(*texts: Any, scored: bool = False) -> dict[str, tf.Tensor]:
+            with weights():
+                given = one_or_all(texts)
+                return model.answer(given, preprocessor=self._padded, scored=scored)
 
-        def measure(*texts: Any) -> dict[str, tf.Tensor]:
-            return asked.measure(one_or_all(texts), preprocessor=padded)
+        measure = functools.partial(answer, scored=True)
 
         self._answer, self._measure = self._graphs(answer), self._graphs(measure)
         self._functions["_answer"] = answer
@@ -182,6 +182,12 @@ class Predictor:
                 self._take_weights()
             graphs: _Graphs = getattr(self, name)
             return graphs
+
+    @property
+    def outputs(self) -> dict[str, tf.TensorSpec]:
+        """The dtype and shape of the answers to texts, by name."""
+        graph = next(iter(self._current("_answer").values()))
+        return dict(graph().structured_outputs)
 
     def _graphs(self, function: Callable[..., Any]) -> _Graphs:
         """Return a graph for each form of the texts, by the ranks of its tensors.

@@ -296,15 +296,16 @@ def _read_index(
         return None
     stored = read_vectors(path)
     vectors = stored.vectors
-    width = predictor.model.outputs[0].shape[-1]
     reason = "other texts or another model"
-    if stored.is_of(texts) and vectors.shape[1] == width:
+    if stored.is_of(texts):
         # If the model is the same, the vectors of some texts agree.
         rows = sorted({0, len(texts) // 2, len(texts) - 1})
         probe = vectors_of(predictor, [texts[row] for row in rows], len(rows))
-        if np.abs(unit_rows(probe) - unit_rows(vectors[rows])).max() <= _SAME:
-            return vectors, stored.graph
-        reason = "another model"
+        if probe.shape == vectors[rows].shape:
+            gaps = unit_rows(probe) - unit_rows(vectors[rows])
+            if np.abs(gaps).max() <= _SAME:
+                return vectors, stored.graph
+            reason = "another model"
     # One that `search` did not write, or that other programs read, is not replaced.
     if not stored.texts or is_parquet(str(path)):
         raise DataError(f"are the vectors of {reason}: name another index", path=path)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import os
 import types
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from bert_keras.errors import (
 )
 from bert_keras.files.json_file import read_json
 from bert_keras.files.lfs import check_no_pointer
+from bert_keras.models.backend import Backend
 from bert_keras.models.export import (
     FORMAT,
     meta_graphs,
@@ -35,7 +35,7 @@ from bert_keras.models.export import (
 from bert_keras.models.folder import check_same_task, named_task
 from bert_keras.models.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.tasks import named_or_given
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Batch, Task
 from bert_keras.tasks.protocols import Writing, respond
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -69,11 +69,8 @@ def load_saved_model(
     return model
 
 
-class ServedModel:
-    """The interface that `Predictor` needs of a `TaskModel`, on a SavedModel.
-
-    Call: the batch dict of texts in the padded layout; returns the model's outputs, or
-    the answers of a task that `answers_ids`, for `measure`.
+class ServedModel(Backend):
+    """A SavedModel, whose graph answers texts; only `scored` answers may need `infer`.
 
     Args:
         folder: the SavedModel, for errors.
@@ -103,12 +100,10 @@ class ServedModel:
                 "graph: export the model folder with others"
             )
 
-    @property
-    def outputs(self) -> list[Any]:
-        """The specs of the answers to texts."""
-        return list(self._signature("serving_default").structured_outputs.values())
-
-    def __call__(self, batch: Mapping[str, Any], *, training: bool = False) -> Any:
+    def infer(self, batch: Batch) -> Any:
+        """Return the model's outputs for the padded layout, or the answers in their
+        place for a task that `answers_ids`.
+        """
         signature = self._signature("ids")
         names = signature.structured_input_signature[1]
         try:
@@ -116,13 +111,18 @@ class ServedModel:
         except tf.errors.InvalidArgumentError as error:
             raise BertKerasError(f"{self._folder}: {rejection(error)}") from None
         if self._task.answers_ids:
-            return types.SimpleNamespace(answers=outputs)  # for `measure`
+            return types.SimpleNamespace(answers=outputs)  # for `_scored`
         return outputs["logits"] if set(outputs) == {"logits"} else outputs
 
     def answer(
-        self, texts: Any, *, preprocessor: Preprocessor | None = None
+        self,
+        texts: Any,
+        *,
+        preprocessor: Preprocessor | None = None,
+        scored: bool = False,
     ) -> dict[str, tf.Tensor]:
-        """Return the answers for tf.string [B], or a tuple, one per role, in graph."""
+        if scored and not isinstance(self._task, Writing):  # which scores answers
+            return self._scored(texts, preprocessor or self.preprocessor)
         parts = texts if isinstance(texts, tuple) else (texts,)
         ranks = [part.shape.rank for part in parts]
         for name, specs in self._task.signatures().items():
@@ -135,17 +135,15 @@ class ServedModel:
         """Return the function of each signature; it takes its inputs by name."""
         return dict(self._served.signatures)
 
-    def measure(self, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
+    def _scored(self, texts: Any, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return the inputs of the task's `score` for texts, in graph."""
-        if isinstance(self._task, Writing):
-            return self.answer(texts)
         if not self._task.answers_ids:
-            return respond(self._task, texts, preprocessor, self, scored=True)
+            return super().answer(texts, preprocessor=preprocessor, scored=True)
         task = copy.copy(self._task)
         # The graph has already answered; a frozen dataclass can only be set this way.
         object.__setattr__(task, "answer", lambda outputs, batch: outputs.answers)
         try:
-            return respond(task, texts, preprocessor, self, scored=True)
+            return respond(task, texts, preprocessor, self.infer, scored=True)
         except (AttributeError, TypeError, ValueError, KeyError, IndexError):
             raise BertKerasError(
                 f"{self._folder}: the scores of {task.name} need outputs of the "
@@ -174,7 +172,7 @@ class ServedModel:
         return self._served.signatures[name]
 
 
-def check_answers(model: Any, folder: Path, record: str) -> None:
+def check_answers(model: Backend, folder: Path, record: str) -> None:
     """Raise a CheckpointError unless a model answers as a record of its task says.
 
     A record with other classes than the model does not match its answers.

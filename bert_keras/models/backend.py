@@ -1,4 +1,4 @@
-"""What answers texts: `Answering`."""
+"""What computes the answers of a `Predictor`: `Backend`."""
 
 from __future__ import annotations
 
@@ -6,25 +6,42 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_keras.tasks.base import Batch, Task
 from bert_keras.tasks.protocols import respond
 from bert_keras.text.preprocessor import Preprocessor
 
 
-class Answering:
-    """A model that answers texts, with `task`, `preprocessor` and `infer`.
+class Backend:
+    """A task with what computes its model: Keras, the graph of an export, an engine.
 
-    Prediction and export share these functions, so they give equal answers.
+    A subclass defines `infer`. Prediction and export share `answer`, so they give equal
+    answers.
+
+    Attributes:
+        task: features and answers.
+        preprocessor: strings to batches.
     """
 
+    task: Task
+    preprocessor: Preprocessor
+
+    def infer(self, batch: Batch) -> Any:
+        """Return what the task's `answer` reads of a batch dict, in graph."""
+        raise NotImplementedError
+
     def answer(
-        self: Any, texts: Any, *, preprocessor: Preprocessor | None = None
+        self,
+        texts: Any,
+        *,
+        preprocessor: Preprocessor | None = None,
+        scored: bool = False,
     ) -> dict[str, tf.Tensor]:
         """Return the answers for tf.string [B], or a tuple, one per role, in graph.
 
-        `preprocessor` overrides the model's, for another layout.
+        Args:
+            texts: the texts.
+            preprocessor: overrides the model's, for another layout.
+            scored: whether the answers are for the task's `score` rather than users.
         """
-        return respond(self.task, texts, preprocessor or self.preprocessor, self.infer)
-
-    def measure(self: Any, texts: Any, *, preprocessor: Preprocessor) -> dict[str, Any]:
-        """Return the input of the task's `score` for texts, in graph."""
-        return respond(self.task, texts, preprocessor, self.infer, scored=True)
+        preprocessor = preprocessor or self.preprocessor
+        return respond(self.task, texts, preprocessor, self.infer, scored=scored)

@@ -7,6 +7,7 @@ model with an unknown op.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -31,7 +32,7 @@ from bert_keras.files.atomic import check_path, new_folder, replaced_folder
 from bert_keras.files.json_file import json_text
 from bert_keras.files.lfs import check_no_pointer
 from bert_keras.model.encoder import is_optional
-from bert_keras.models.frozen_weights import FrozenModel, gains_by_freezing
+from bert_keras.models.frozen_weights import FrozenWeights, gains_by_freezing
 from bert_keras.models.saved_model_folder import ANSWERS, EXTRA, GRAPH, versions
 from bert_keras.models.warmup import (
     BATCHING,
@@ -91,7 +92,7 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
     requests in it, and the batching parameters next to the graph; see `warmup`.
 
     A float32 model stores its weights as variables. A model loaded in a mixed precision
-    stores them as 16-bit constants, half the size, see `FrozenModel`.
+    stores them as 16-bit constants, half the size, see `FrozenWeights`.
 
     Args:
         model: a task model with its preprocessor, in the precision of the export.
@@ -248,7 +249,8 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
     its `input_signature`, and returns the answers by name.
     """
     task = model.task
-    asked = FrozenModel(model) if gains_by_freezing(model) else model
+    frozen = FrozenWeights(model) if gains_by_freezing(model) else None
+    weights = frozen.scope if frozen else contextlib.nullcontext
     names = [name for name in task.inputs() if not is_optional(name)]
     # With one text per row, these inputs have the shapes of the Keras inputs.
     inputs = [tf.TensorSpec(i.shape, i.dtype, name=i.name) for i in model.inputs]
@@ -257,7 +259,8 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
     def from_texts(signature: tuple[tf.TensorSpec, ...]) -> Any:
         @tf.function(input_signature=signature, autograph=False)
         def answer(*texts: Any) -> dict[str, tf.Tensor]:
-            return asked.answer(one_or_all(texts))
+            with weights():
+                return model.answer(one_or_all(texts))
 
         return answer
 
@@ -265,7 +268,8 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
     def from_ids(*batch: Any) -> dict[str, tf.Tensor]:
         given = {spec.name: value for spec, value in zip(ids, batch, strict=True)}
         given = _checked_ids(given, model.backbone.config)
-        outputs = asked(given, training=False)
+        with weights():
+            outputs = model(given, training=False)
         if task.answers_ids:
             return task.answer(outputs, given)
         return outputs if isinstance(outputs, dict) else {"logits": outputs}

@@ -1,4 +1,4 @@
-"""A task model with its weights as constants of its graphs: `FrozenModel`.
+"""Weights as constants of the graphs of a model: `FrozenWeights`.
 
 A model in mixed precision keeps float32 weights and casts them at each call. As
 constants they are cast once, and oneDNN keeps them in the layout of its matrix
@@ -10,20 +10,13 @@ call for batches of other sizes. docs/speed.md has the figures.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_keras.distribution.replicas import replica_count
-from bert_keras.models.backend import Answering
-from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import infer
-from bert_keras.text.preprocessor import Preprocessor
-
-if TYPE_CHECKING:
-    from bert_keras.models.task_model import TaskModel
 
 
 def gains_by_freezing(model: Any) -> bool:
@@ -38,20 +31,21 @@ def gains_by_freezing(model: Any) -> bool:
     )
 
 
-class FrozenModel(Answering):
-    """A `TaskModel` with constant weights, for `Predictor` and `export`.
+class FrozenWeights:
+    """The weights of a `TaskModel` as constants, for `Predictor` and `export`.
 
-    The weights are captured at construction. If the model is trained further,
-    `is_current` returns false, and a new `FrozenModel` has to be traced.
+    They are captured at construction. If the model is trained further, `is_current`
+    returns false, and its graphs have to be traced with new ones.
 
     Args:
-        model: a task model with its preprocessor.
+        model: a task model.
 
-    Call: a batch dict, in graph; returns the model's outputs.
+    Example:
+        >>> with FrozenWeights(model).scope():  # in graph
+        ...     answers = model.answer(texts)
     """
 
-    def __init__(self, model: TaskModel) -> None:
-        self._model = model
+    def __init__(self, model: keras.Model) -> None:
         # These share memory with the weights until the weights change.
         self._values = {id(v): v.value.read_value() for v in model.variables}
         self._addresses = [_address(value) for value in self._values.values()]
@@ -65,22 +59,9 @@ class FrozenModel(Answering):
         self._read = tf.function(read, autograph=False).get_concrete_function()
         self._constants: dict[tuple[int, str], Any] = {}
 
-    @property
-    def task(self) -> Task:
-        return self._model.task
-
-    @property
-    def preprocessor(self) -> Preprocessor:
-        return self._model.preprocessor
-
-    def __call__(self, batch: dict[str, Any], *, training: bool = False) -> Any:
-        with _Constants(self._values, self._constants):
-            return self._model(batch, training=False)
-
-    def infer(self, batch: dict[str, Any]) -> Any:
-        """Return what the task's `answer` reads of a batch dict, in graph."""
-        with _Constants(self._values, self._constants):
-            return infer(self.task, self._model, batch)
+    def scope(self) -> keras.StatelessScope:
+        """Return a scope in which the model reads its weights as constants."""
+        return _Constants(self._values, self._constants)
 
     def is_current(self) -> bool:
         """Return whether the constants equal the model's current weights."""

@@ -33,7 +33,7 @@ from bert_keras.model.encoder import (
 )
 from bert_keras.model.heads import new_heads
 from bert_keras.model.optimizers import AdamW
-from bert_keras.models.backend import Answering
+from bert_keras.models.backend import Backend
 from bert_keras.models.keras_hub_task import Task as KerasHubTask
 from bert_keras.models.truncated_rows import TruncatedRows
 from bert_keras.runs.progress import say
@@ -54,7 +54,7 @@ from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class TaskModel(Answering, ReplicatedFit, BatchModel, KerasHubTask):
+class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
     """A task's head on an encoder; `fit`, `evaluate` and `predict` take raw strings.
 
     A functional Keras model from a batch dict (see `BertEncoder`) to logits. Strings,

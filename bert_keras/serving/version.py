@@ -6,8 +6,9 @@ import threading
 from concurrent.futures import Future
 
 from bert_keras.errors import CheckpointError, received
-from bert_keras.inference.engine import EngineModel
 from bert_keras.inference.predictor import load
+from bert_keras.inference.served_model import ServedModel
+from bert_keras.models.task_model import TaskModel
 from bert_keras.serving.batcher import Batcher, Seen
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
@@ -43,7 +44,7 @@ class Version:
         self, path: str, number: int, *, config: ServeConfig, seen: Seen
     ) -> None:
         model = load(path).model
-        if isinstance(model, EngineModel):
+        if not isinstance(model, TaskModel | ServedModel):
             raise CheckpointError(
                 f"{path}: must be a model folder or a SavedModel to be served; it is "
                 "an export for another engine"

@@ -19,7 +19,7 @@ from conftest import ROOT, assert_near, refused
 
 from bert_keras.data.table import as_columns
 from bert_keras.files.lfs import POINTER
-from bert_keras.inference.embedder import embed
+from bert_keras.inference.embedder import embed, with_prompt
 from bert_keras.inference.engine import session_of
 from bert_keras.inference.predictor import Predictor, load
 from bert_keras.inference.served_model import ServedModel, _refuse_file_ops
@@ -185,6 +185,13 @@ class Measured(Classification):
         return (
             {**answers, "sure": tf.reduce_max(outputs, axis=1)} if scored else answers
         )
+
+
+def test_an_export_has_the_prompt_of_its_graph() -> None:
+    predictor = Predictor.__new__(Predictor)
+    predictor.model = ServedModel.__new__(ServedModel)
+    predictor.model._task = Embedding(prompts={"query": "find: "})
+    refused(lambda: with_prompt(predictor, "query"), "`query`", "model folder")
 
 
 def test_a_custom_task(make_model: Callable[..., Any], tmp_path: Path) -> None:

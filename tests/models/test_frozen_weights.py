@@ -13,7 +13,7 @@ from conftest import ROWS
 
 from bert_keras.inference.predictor import Predictor
 from bert_keras.models.frozen_weights import (
-    FrozenModel,
+    FrozenWeights,
     _Constants,
     gains_by_freezing,
 )
@@ -33,18 +33,28 @@ def scores(predictor: Predictor) -> np.ndarray:
     return np.array([list(answer["probabilities"].values()) for answer in answers])
 
 
+def frozen_answer(model: Any) -> Callable[..., Any]:
+    weights = FrozenWeights(model)
+
+    def answer(texts: Any) -> Any:
+        with weights.scope():
+            return model.answer(texts)
+
+    return answer
+
+
 def graph_of(function: Any) -> Any:
     signature = tf.TensorSpec([None], tf.string)
     traced = tf.function(function, input_signature=[signature], autograph=False)
     return traced.get_concrete_function()
 
 
-def test_a_frozen_model_in_float32_answers_as_the_model_does(
+def test_frozen_weights_in_float32_answers_as_the_model_does(
     make_model: Callable[..., Any],
 ) -> None:
     model = make_model(TASK)
     texts = tf.constant(TEXTS)
-    frozen = graph_of(FrozenModel(model).answer)(texts)
+    frozen = graph_of(frozen_answer(model))(texts)
     plain = graph_of(model.answer)(texts)
     assert set(frozen) == set(plain)
     for name in ("score", "probabilities"):
@@ -56,7 +66,7 @@ def test_a_frozen_graph_reads_no_variable(bfloat16_model: Any) -> None:
         used = {id(variable) for variable in graph_of(function).graph.variables}
         return used & {id(weight.value) for weight in bfloat16_model.weights}
 
-    assert not weights(FrozenModel(bfloat16_model).answer)
+    assert not weights(frozen_answer(bfloat16_model))
     assert weights(bfloat16_model.answer)
 
 
@@ -112,6 +122,6 @@ def test_changed_weights_are_frozen_again(make_model: Callable[..., Any]) -> Non
 def test_unchanged_weights_keep_their_graphs(bfloat16_model: Any) -> None:
     predictor = Predictor(bfloat16_model)
     scores(predictor)
-    graphs = predictor._answer
+    graphs = predictor._answers
     scores(predictor)
-    assert predictor._answer is graphs
+    assert predictor._answers is graphs

@@ -464,7 +464,7 @@ def test_the_temperature_makes_scores_as_sure_as_right(
 
     def measured() -> dict[str, np.ndarray]:
         texts = as_tensors(model.task.texts(columns, use="score"))
-        found = model.measure(texts, preprocessor=model.preprocessor)
+        found = model.answer(texts, scored=True)
         return {key: value.numpy() for key, value in found.items()}
 
     answers = measured()

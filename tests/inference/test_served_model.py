@@ -165,10 +165,13 @@ class Probed(Classification):
 
     name = "probed"
 
-    def respond(self, texts: Any, *args: Any, scored: bool = False) -> dict[str, Any]:
+    def respond(
+        self, texts: Any, preprocessor: Any, run: Any, *, scored: bool = False
+    ) -> dict[str, Any]:
         if scored:
             texts = tf.strings.join([texts, " win cash"])
-        return super().respond(texts, *args)
+        batch = self.features(preprocessor, texts)
+        return self.answer(run(batch), batch)
 
 
 class Measured(Classification):

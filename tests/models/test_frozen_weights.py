@@ -122,6 +122,6 @@ def test_changed_weights_are_frozen_again(make_model: Callable[..., Any]) -> Non
 def test_unchanged_weights_keep_their_graphs(bfloat16_model: Any) -> None:
     predictor = Predictor(bfloat16_model)
     scores(predictor)
-    graphs = predictor._answers
+    graphs = predictor._answer
     scores(predictor)
-    assert predictor._answers is graphs
+    assert predictor._answer is graphs

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROWS, refused
+from conftest import ROWS, refused, thorough
 
 from bert_keras.checkpoints import write_huggingface
 from bert_keras.model.encoder import BertEncoder
@@ -382,8 +382,8 @@ def test_frozen_layers_of_the_encoder_are_restored_frozen(
     ("task", "layer", "texts", "labels"),
     [
         (Classification(CLASSES), "classifier", TEXTS, LABELS),
-        (MaskedLM(), "cls/predictions", TEXTS, None),
-        (Translation(), "decoder", TEXTS, TEXTS),
+        thorough(MaskedLM(), "cls/predictions", TEXTS, None),
+        thorough(Translation(), "decoder", TEXTS, TEXTS),
     ],
     ids=["head", "masked-lm", "decoder"],
 )

@@ -142,7 +142,7 @@ def test_predict_names_source_and_hypotheses(
     assert [row["text"] for row in again] == [row["text"] for row in rows]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_16_bits_write_what_32_bits_write(run: Any) -> None:
     source = "lunch at home"
     (exact,) = load(run[0] / "model").predict([source])

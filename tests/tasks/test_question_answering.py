@@ -609,7 +609,7 @@ def test_a_folder_of_hugging_face_answers(model: TaskModel, tmp_path: Path) -> N
     assert row["answer"] in "see you at six"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_megabyte_needs_no_more_than_its_windows(tmp_path: Path) -> None:
     import resource
 

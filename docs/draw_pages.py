@@ -89,20 +89,23 @@ def train(work: Path) -> None:
     )
     pairs, emails = ("paraphrases", "tsv") * 2, ("emails", "csv") * 2
     run(f"{fine_tune % pairs}pairs --test {{data}}/paraphrases/test_hotel.tsv", work)
+    test = "--test {data}/emails/test.csv"
+    run(f"{fine_tune % emails}emails {test}", work)
     run(f"{fine_tune % emails}seeds --seeds 3", work)
-    run(f"{fine_tune % emails}slower --learning-rate 5e-5", work)
-    models = "{work}/models/seeds {work}/models/slower"
+    run(f"{fine_tune % emails}slower --learning-rate 5e-5 {test}", work)
+    models = "{work}/models/emails {work}/models/slower"
     run(f"compare {models} --output {{work}}/comparison.html", work)
     run(
-        "explain {work}/models/seeds --input {data}/emails/train.csv --view map "
+        "explain {work}/models/emails --input {data}/emails/train.csv --view map "
         "--label label --output {work}/map.html",
         work,
     )
-    explain(f"{work}/models/seeds", MAILS).write(work / "explained.html")
-    explain_attention(f"{work}/models/seeds", MAILS[:1]).write(work / "attention.html")
+    explain(f"{work}/models/emails", MAILS).write(work / "explained.html")
+    short = ["You have won a prize!"]
+    explain_attention(f"{work}/models/emails", short).write(work / "attention.html")
 
 
-def draw_served(page: Any, model: Path) -> None:
+def draw_served(page: Any, model: str) -> None:
     """Take the picture of the page of `serve`, with an answer."""
     with Server([model], config=ServeConfig(port=0, no_grpc=True)).running() as server:
         page.goto(server.url)
@@ -127,7 +130,7 @@ def draw(work: Path) -> None:
             page.screenshot(path=FOLDER / f"{name}.png", clip=clip, full_page=True)
             print(FOLDER / f"{name}.png")
         page.set_viewport_size({"width": WIDTH, "height": 400})
-        draw_served(page, work / "models/seeds")
+        draw_served(page, f"{work}/models/emails")
         browser.close()
 
 

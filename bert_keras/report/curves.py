@@ -27,7 +27,9 @@ def training_curves(history: Sequence[Mapping[str, Any]]) -> list[markupsafe.Mar
     """
     curves = curves_of(history)
     charts: dict[tuple[str, str], dict[str, list[Point]]] = {}
-    for (axis, key), points in curves.items():
+    # Training before dev, whose first score is from before the first update.
+    ordered = sorted(curves.items(), key=lambda curve: curve[0][1].startswith("dev_"))
+    for (axis, key), points in ordered:
         chart = charts.setdefault((_family(key, points), axis), {})
         chart[words(key)] = points
     first = ["Loss", "Learning rate"]

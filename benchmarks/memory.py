@@ -63,7 +63,7 @@ def measure(size: str, batch: int, length: int, way: dict[str, object]) -> None:
     freeze_layers(encoder, config.freeze_layers)
     if config.lora_rank:
         add_lora(encoder, config.lora_rank, seed=3)
-    config = config.settled(task, 100, encoder.config.hidden_size)
+    config = config.finalized(task, 100, encoder.config.hidden_size)
     optimizer = new_optimizer(config, steps=100)
     optimizer.build(model.trainable_variables)
     rows = batch // config.accumulation

@@ -197,8 +197,13 @@ NEXT_SENTENCE = "next_sentence"
 NEXT_SENTENCE_POOLER = "next_sentence.pooler_dense"  # its name next to the model
 # Attributes that lead to no weights: training state, and Keras's own lists.
 ASIDE = {
-    *("optimizer", "keras_api", "metrics", "compiled_metrics"),
-    *("variables", "trainable_variables", "non_trainable_variables"),
+    "optimizer",
+    "keras_api",
+    "metrics",
+    "compiled_metrics",
+    "variables",
+    "trainable_variables",
+    "non_trainable_variables",
 }
 LAYERS = "_transformer_layers"
 POOLER = "_pooler_layer"

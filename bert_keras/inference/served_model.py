@@ -188,7 +188,11 @@ def check_answers(model: Backend, folder: Path, record: str) -> None:
         found = model.answer(one_or_all(texts))
         model.task.rows({key: value.numpy() for key, value in found.items()})
     except (
-        *(KeyError, ValueError, TypeError, IndexError, AttributeError),
+        KeyError,
+        ValueError,
+        TypeError,
+        IndexError,
+        AttributeError,
         tf.errors.OpError,
     ) as error:
         raise CheckpointError(
@@ -261,8 +265,15 @@ def _loaded(folder: Path) -> Any:
     except BertKerasError as error:
         raise CheckpointError(f"{folder}: {error}") from None
     except (
-        *(OSError, ValueError, TypeError, KeyError, AttributeError),
-        *(IndexError, RuntimeError, AssertionError, tf.errors.OpError),
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        IndexError,
+        RuntimeError,
+        AssertionError,
+        tf.errors.OpError,
     ) as error:
         reason = " ".join(str(error).split())[:200]
         raise CheckpointError(f"{folder}: a broken SavedModel: {reason}") from None

@@ -12,8 +12,20 @@ from bert_keras.serving.batcher import Seen
 from bert_keras.serving.signatures import Row
 
 _SECONDS = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
-    *(1.0, 2.5, 5.0, 10.0, 30.0),
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
 )
 _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -39,25 +51,25 @@ class Metrics:
                 f"bert_keras_{name}", help, labels, registry=self._registry, **more
             )
 
-        asked = ("protocol", "model")
+        labels = ("protocol", "model")
         self._requests = new(
             Counter,
             "requests",
             "Requests by protocol, model and status code",
-            *asked,
+            *labels,
             "code",
         )
         self._errors = new(
             Counter,
             "request_errors",
             "Requests that were not answered, by protocol and model",
-            *asked,
+            *labels,
         )
         self._latency = new(
             Histogram,
             "request_seconds",
             "Seconds from a request's arrival to its answer",
-            *asked,
+            *labels,
             buckets=_SECONDS,
         )
         self._texts = new(

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from bert_keras.errors import shown
 from bert_keras.serving.errors import RequestError
-from bert_keras.serving.rest import asked, json_response, read_body
+from bert_keras.serving.rest import json_response, read_body, requested_model
 from bert_keras.serving.service import Service
 from bert_keras.serving.signatures import (
     DTYPES,
@@ -68,14 +68,14 @@ class OpenInference:
 
     async def ready(self, request: Request) -> Response:
         """Confirm that a model answers."""
-        name, version = asked(request)
+        name, version = requested_model(request)
         with self._service.models.lease(name, version):
             request.state.record.model = name
         return json_response({"name": name, "ready": True})
 
     async def model(self, request: Request) -> Response:
         """Return inputs and outputs of a model's default signature."""
-        name, version = asked(request)
+        name, version = requested_model(request)
         with self._service.models.lease(name, version) as leased:
             request.state.record.model = name
             signature = leased.signatures[DEFAULT]
@@ -93,7 +93,7 @@ class OpenInference:
     async def infer(self, request: Request) -> Response:
         """Answer inputs with outputs, of the signature that `parameters` may name."""
         service = self._service
-        name, version = asked(request)
+        name, version = requested_model(request)
         body = await read_body(request, service.config.max_body_bytes)
         if "inference-header-content-length" in request.headers:
             raise RequestError(

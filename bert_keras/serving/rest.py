@@ -67,7 +67,7 @@ class Rest:
         """
         service = self._service
         record: RequestRecord = request.state.record
-        name, version = asked(request)
+        name, version = requested_model(request)
         body = await read_body(request, service.config.max_body_bytes)
         given = await service.work(len(body), lambda: parse_json(body))
         unknown = sorted(set(given) - {"signature_name", "instances", "inputs"})
@@ -104,7 +104,7 @@ class Rest:
 
     async def status(self, request: Request) -> Response:
         """Return the state of the versions of a model."""
-        name, version = asked(request)
+        name, version = requested_model(request)
         found = self._service.models.states(name, version)
         request.state.record.model = name
         return json_response(
@@ -122,7 +122,7 @@ class Rest:
 
     async def metadata(self, request: Request) -> Response:
         """Return the signatures of a model."""
-        name, version = asked(request)
+        name, version = requested_model(request)
         with self._service.models.lease(name, version) as leased:
             request.state.record.model = name
             signatures = {
@@ -185,7 +185,7 @@ def _described(version: Version) -> dict[str, Any]:
     }
 
 
-def asked(request: Request) -> tuple[str, str | None]:
+def requested_model(request: Request) -> tuple[str, str | None]:
     """Return the name and the version, if any, in the path of a request."""
     return request.path_params["name"], request.path_params.get("version")
 

@@ -163,7 +163,7 @@ class TrainConfig:
             settings.check_accumulation(self.batch_size, self.accumulation)
         settings.check_checkpoint_interval(self.checkpoint_every, self.save_every)
 
-    def settled(
+    def finalized(
         self, task: Task, rows: int, hidden_size: int | None = None
     ) -> TrainConfig:
         """Return the config with numbers in place of `None` where one can be derived.

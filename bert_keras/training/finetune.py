@@ -203,7 +203,7 @@ def train(
         tell=devices.say,
     )
     rows = len(data["train"])
-    given, config = config, config.settled(task, rows)
+    given, config = config, config.finalized(task, rows)
     if "dev" not in data:
         config = without_dev(task, given, config, tell=devices.say)
     devices.check_batch_size(cast(int, config.batch_size), config.accumulation)
@@ -308,7 +308,7 @@ class _Training:
         )
         recorded = self.recorded(config) | model_settings(model)
         width = model.backbone.config.hidden_size
-        config = config.settled(self.task, len(data["train"]), width)
+        config = config.finalized(self.task, len(data["train"]), width)
         if attempt == 0 and self.config.learning_rate is None:
             devices.say(
                 f"learning rate: {config.learning_rate:.2g}, for a hidden size of "

@@ -303,7 +303,7 @@ class FineTuningLoop(TrainingLoop):
     Args:
         model: with its initial weights; those of a checkpoint replace them.
         train, dev: rows to train on, and to score; without dev, the last epoch is kept.
-        run, config, devices, stop: as in `TrainingLoop`, see `TrainConfig.settled`.
+        run, config, devices, stop: as in `TrainingLoop`, see `TrainConfig.finalized`.
         final_rows: number of rows that are scored after training.
         trackers: get the curves.
 

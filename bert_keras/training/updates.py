@@ -85,7 +85,7 @@ def fit(
     Nothing is scored or saved, unlike in `train`. `after_update` is called with the
     batches of each update.
     """
-    config = config.settled(model.task, len(train), model.backbone.config.hidden_size)
+    config = config.finalized(model.task, len(train), model.backbone.config.hidden_size)
     rows = training_rows(model, train, config)
     optimizer = new_optimizer(config, steps=rows.steps, model=model)
     optimizer.build(model.trainable_variables)
@@ -128,7 +128,7 @@ def training_rows(
     model: TaskModel, columns: Columns, config: TrainConfig, *, fixed: bool = False
 ) -> TrainingRows:
     """Return the rows of a run in training order; `fixed` as in `TrainingRows`."""
-    config = config.settled(model.task, len(columns))
+    config = config.finalized(model.task, len(columns))
     return TrainingRows(
         model,
         columns,
@@ -144,7 +144,7 @@ def new_schedule(config: Any, *, steps: int) -> WarmupLinearDecay:
     """Return the learning rate of a run, from a `TrainConfig` or `PretrainConfig`.
 
     Raises:
-        ConfigError: the config has no learning rate, see `TrainConfig.settled`.
+        ConfigError: the config has no learning rate, see `TrainConfig.finalized`.
     """
     if config.learning_rate is None:
         raise ConfigError("`learning_rate` must be a number here; received None")

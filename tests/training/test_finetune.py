@@ -225,10 +225,10 @@ def test_a_large_dev_set_is_not_scored_before_training(
 def test_narrow_encoders_learn_at_a_higher_rate(
     task: Any, hidden_size: int, rate: float
 ) -> None:
-    assert TrainConfig().settled(task, 100).learning_rate is None
-    found = TrainConfig().settled(task, 100, hidden_size).learning_rate
+    assert TrainConfig().finalized(task, 100).learning_rate is None
+    found = TrainConfig().finalized(task, 100, hidden_size).learning_rate
     assert found == pytest.approx(rate)
-    given = TrainConfig(learning_rate=2e-5).settled(task, 100, hidden_size)
+    given = TrainConfig(learning_rate=2e-5).finalized(task, 100, hidden_size)
     assert given.learning_rate == 2e-5
 
 
@@ -245,15 +245,15 @@ def test_narrow_encoders_learn_at_a_higher_rate(
 def test_small_data_gets_more_updates(
     rows: int, batch_size: int, epochs: int, patience: int
 ) -> None:
-    config = TrainConfig().settled(Classification, rows)
+    config = TrainConfig().finalized(Classification, rows)
     assert config.batch_size == batch_size
     assert (config.epochs, config.patience) == (epochs, patience)
-    config = TrainConfig(batch_size=batch_size).settled(Classification, rows)
+    config = TrainConfig(batch_size=batch_size).finalized(Classification, rows)
     assert config.patience == patience
-    assert TrainConfig(batch_size=8).settled(Classification, 392).epochs == 11
+    assert TrainConfig(batch_size=8).finalized(Classification, 392).epochs == 11
     # The negatives of a pair are the other rows of its batch.
-    assert TrainConfig().settled(Embedding, 12).batch_size == 32
-    given = TrainConfig(epochs=7).settled(Classification, rows)
+    assert TrainConfig().finalized(Embedding, 12).batch_size == 32
+    given = TrainConfig(epochs=7).finalized(Classification, rows)
     assert (given.epochs, given.patience) == (7, 0)
 
 
@@ -659,7 +659,7 @@ def test_curves_inside_the_model_folder_would_be_replaced_with_it(
 
 def test_more_parts_than_rows_of_a_batch() -> None:
     for rows in (12, 2000):
-        settle = lambda rows=rows: TrainConfig(accumulation=3).settled(  # noqa: E731
+        settle = lambda rows=rows: TrainConfig(accumulation=3).finalized(  # noqa: E731
             Classification, rows
         )
         refused(settle, "`accumulation` must divide `batch_size`", "received 3 and")

@@ -1,8 +1,9 @@
 """Models of other tools: `convert`, and `from_keras_hub` and `to_keras_hub` in memory.
 
-`convert` writes a checkpoint of any readable format as a folder of another format. The
-source format is detected from the files. `FORMATS` lists the target formats: the
-function that writes each, and the files of such a folder.
+`convert` writes a checkpoint of any readable format as a folder of another format, and
+`extend` one with further words in its vocabulary. The source format is detected from
+the files. `FORMATS` lists the target formats: the function that writes each, and the
+files of such a folder.
 
 A KerasHub model in memory is converted through a temporary preset folder, so that one
 mapping of weight names serves folders and models alike.

@@ -489,7 +489,12 @@ def write_folder(
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     is_whole = "normalizer" in settings or "pre_tokenizer" in settings
-    _remove_others(folder, () if is_whole else (TOKENIZER_JSON,))
+    first = _vocabulary_folder(folder)
+    if first != folder or (folder / _KERAS_HUB_VOCABULARY).exists():
+        raise CheckpointError(
+            f"{folder}: must not hold a SavedModel or a KerasHub preset, whose own "
+            "vocabulary would be read in place of this one"
+        )
     config = {key: settings[ours] for key, ours in _CONFIG_KEYS.items()}
     known = set(settings["vocabulary"])
     for name in ("pad", "unk", "cls", "sep", "mask"):
@@ -513,16 +518,11 @@ def write_folder(
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
         write_tokenizer_json(folder, settings, max_length=None)
     _replace(folder / "tokenizer_config.json", json.dumps(config, indent=2) + "\n")
+    _remove_others(folder, () if is_whole else (TOKENIZER_JSON,))
 
 
 def _remove_others(folder: pathlib.Path, others: Sequence[str]) -> None:
     """Remove `others` and the other files of added tokens that `read_folder` reads."""
-    first = _vocabulary_folder(folder)
-    if first != folder or (folder / _KERAS_HUB_VOCABULARY).exists():
-        raise CheckpointError(
-            f"{folder}: must not hold a SavedModel or a KerasHub preset, whose own "
-            "vocabulary would be read in place of this one"
-        )
     others = (*others, "added_tokens.json", "special_tokens_map.json")
     found = [name for name in others if (folder / name).exists()]
     for name in found:

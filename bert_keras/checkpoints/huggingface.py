@@ -7,6 +7,7 @@ as data only (`pickled_file`), `tf_model.h5` by `h5_file`.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -73,7 +74,12 @@ def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
     check_is_bert(raw, place=str(folder / CONFIG))
     sizes = raw["encoder"] if is_encoder_decoder(raw) else raw
     config = bert_config(sizes, path=folder / CONFIG)
-    tensors, told = _tensors(folder)
+    canonical = (
+        names.from_encoder_decoder
+        if is_encoder_decoder(raw)
+        else names.from_huggingface
+    )
+    tensors, told = _tensors(folder, canonical)
     chosen, unrecognized, notes = _sorted_out(tensors, raw, place=folder)
     notes[:0] = told
     types = sorted({tensor.dtype for tensor in chosen.values()} - {"F32"})
@@ -195,7 +201,9 @@ def _check_is_bert(
             raise CheckpointError(f"{place}: `{key}` is not supported")
 
 
-def _tensors(folder: Path) -> tuple[dict[str, StoredTensor], list[str]]:
+def _tensors(
+    folder: Path, canonical: _Canonical
+) -> tuple[dict[str, StoredTensor], list[str]]:
     """Return every tensor of a folder by its name in the file, and notes.
 
     Where both a pickle and `tf_model.h5` are there, the pickle is read if torch is
@@ -212,7 +220,8 @@ def _tensors(folder: Path) -> tuple[dict[str, StoredTensor], list[str]]:
     reader: _Reader = pickled_file.stored_tensors
     path, other = pickle, h5
     if h5 is not None and (pickle is None or not pickled_file.is_readable()):
-        path, other, reader = h5, pickle, _h5_tensors
+        path, other = h5, pickle
+        reader = functools.partial(_h5_tensors, canonical=canonical)
     if path is None:
         raise CheckpointError(f"{folder}: holds no {WEIGHTS}{unread_weights(folder)}")
     tensors = _sharded(path, reader) if path.suffix == ".json" else reader(path)
@@ -226,7 +235,10 @@ def _first_file(folder: Path, *files: str) -> Path | None:
 _Reader = Callable[[Path], dict[str, StoredTensor]]
 
 
-def _h5_tensors(path: Path) -> dict[str, StoredTensor]:
+_Canonical = Callable[[str], names.Renamed | None]
+
+
+def _h5_tensors(path: Path, *, canonical: _Canonical) -> dict[str, StoredTensor]:
     """Return the tensors of a `tf_model.h5` by the names of their variables.
 
     Keras stores a variable below each layer that uses it, whose name precedes the
@@ -237,7 +249,7 @@ def _h5_tensors(path: Path) -> dict[str, StoredTensor]:
     arrays = h5_file.stored_arrays(path)
     tensors: dict[str, StoredTensor] = {}
     for place, array in arrays.items():
-        is_variable = names.from_huggingface(place) is not None
+        is_variable = canonical(place) is not None
         name = place if is_variable else place.partition("/")[2] or place
         kept = tensors.setdefault(name, array)
         if kept is not array and not kept.equals(array):
@@ -358,7 +370,7 @@ def _turned_kernels(chosen: Mapping[str, StoredTensor]) -> list[str]:
 
 def _without_prefix(
     tensors: Mapping[str, StoredTensor],
-    canonical: Callable[[str], names.Renamed | None],
+    canonical: _Canonical,
     *,
     place: Path,
 ) -> tuple[Mapping[str, StoredTensor], list[str]]:

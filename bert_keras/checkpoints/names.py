@@ -234,7 +234,7 @@ class _Spelling:
 # TensorFlow's names in transformers up to release 4: `tf_model.h5`, and safetensors of
 # the format `tf`. Embeddings are named for the variable of their layer.
 _TENSORFLOW_SUFFIX = ":0"
-_MODEL_SCOPE = re.compile(r"tf_bert\w*/")
+_MODEL_SCOPE = re.compile(r"tf_(?:bert|encoder_decoder)\w*/")
 _TABLE_VARIABLE = re.compile(r"(?<=_embeddings)/(?:embeddings|weight)$")
 _MAIN_LAYERS = re.compile(r"(?<![^/])(?:mlm|nsp)___cls(?=/)")
 
@@ -387,6 +387,8 @@ def shared_names(num_hidden_layers: int) -> set[str]:
 
 def from_encoder_decoder(name: str) -> Renamed | None:
     """Return the canonical name of a weight of an `EncoderDecoderModel`, or `None`."""
+    if is_tensorflow(name):
+        return _from_tensorflow_side(name.removesuffix(_TENSORFLOW_SUFFIX))
     if name in _FROM_PROJECTION:
         return Renamed(_FROM_PROJECTION[name], name.endswith(".weight"))
     side, _, rest = name.partition(".")
@@ -405,6 +407,23 @@ def from_encoder_decoder(name: str) -> Renamed | None:
         return None
     ours = found.name.replace("/attention/", f"/{_CROSS}/") if crosses else found.name
     return Renamed(f"decoder/{ours}", found.transpose)
+
+
+def _from_tensorflow_side(name: str) -> Renamed | None:
+    """Return the canonical name of a weight of a `TFEncoderDecoderModel`.
+
+    Its two models are the layers `encoder` and `decoder`, each with TensorFlow's names.
+    """
+    if name in PROJECTION:
+        return Renamed(name, False)
+    side, _, rest = name.partition("/")
+    crosses = f"/{_CROSS}/" in rest and side == "decoder"
+    plain = rest.replace(f"/{_CROSS}/", "/attention/") if crosses else rest
+    found = from_huggingface(f"{plain}{_TENSORFLOW_SUFFIX}")
+    if found is None or side not in ("encoder", "decoder"):
+        return None
+    ours = found.name.replace("/attention/", f"/{_CROSS}/") if crosses else found.name
+    return Renamed(ours if side == "encoder" else f"decoder/{ours}", False)
 
 
 def to_encoder_decoder(name: str) -> Renamed:

@@ -23,6 +23,7 @@ from bert_keras.files.lfs import POINTER
 from bert_keras.files.parquet import read_table
 from bert_keras.files.streams import text_of
 from bert_keras.inference.info import describe
+from bert_keras.model.encoder_decoder import BertEncoderDecoder
 from bert_keras.models.loading import load_model
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -62,6 +63,23 @@ def test_the_tensorflow_classes_of_transformers_4(name: str, task: str | None) -
     else:
         logits = golden[keys.get(str(task), "logits")]
     np.testing.assert_allclose(model(batch), logits, atol=1e-6, rtol=0)
+
+
+def test_a_tensorflow_encoder_decoder() -> None:
+    checkpoint = read_checkpoint(GOLDEN / "EncoderDecoder")
+    assert (checkpoint.notes, checkpoint.unrecognized) == ((), ())
+    model = BertEncoderDecoder.from_pretrained(GOLDEN / "EncoderDecoder")
+    golden = np.load(GOLDEN / "EncoderDecoder" / "outputs.npz")
+    batch = {
+        "token_ids": golden["input_ids"],
+        "segment_ids": golden["token_type_ids"],
+        "padding_mask": golden["attention_mask"],
+        "target_token_ids": golden["decoder_input_ids"],
+        "target_padding_mask": golden["decoder_attention_mask"].astype("int32"),
+    }
+    real = golden["decoder_attention_mask"]
+    found = np.asarray(model(batch))[real]
+    np.testing.assert_allclose(found, golden["logits"][real], atol=2e-6, rtol=0)
 
 
 def test_variables_of_two_layers_must_agree(tmp_path: Path) -> None:

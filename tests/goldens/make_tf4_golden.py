@@ -11,6 +11,7 @@ what the class gives for them.
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 
 import numpy as np
+import tensorflow as tf
 import transformers
 
 GOLDEN = Path(__file__).with_name("tf4")
@@ -35,6 +37,7 @@ CASES = {
     "ForTokenClassification": SAFE,
     "ForQuestionAnswering": {**SAFE, "max_shard_size": "1KB"},
     "ForMultipleChoice": SAFE,
+    "EncoderDecoder": H5,
 }
 
 
@@ -51,7 +54,6 @@ def main() -> None:
             max_position_embeddings=8,
             num_labels=2,
         )
-        model = getattr(transformers, f"TFBert{name}")(config)
         batch = {
             "input_ids": IDS,
             "attention_mask": (IDS > 0).astype(np.int32),
@@ -59,10 +61,17 @@ def main() -> None:
         }
         if name == "ForMultipleChoice":  # one row of two choices
             batch = {key: value[None] for key, value in batch.items()}
+        if name == "EncoderDecoder":
+            kind = transformers.EncoderDecoderConfig
+            both = kind.from_encoder_decoder_configs(config, copy.deepcopy(config))
+            model = transformers.TFEncoderDecoderModel(both)
+            batch |= {"decoder_input_ids": IDS, "decoder_attention_mask": IDS > 0}
+        else:
+            model = getattr(transformers, f"TFBert{name}")(config)
         model(batch)
         for variable in model.variables:
             variable.assign(0.5 * draw.normal(size=variable.shape).astype("float32"))
-        outputs = {key: value.numpy() for key, value in model(batch).items()}
+        outputs = {k: v.numpy() for k, v in model(batch).items() if tf.is_tensor(v)}
         folder = GOLDEN / name
         model.save_pretrained(folder, **how)
         vocabulary = "".join(f"{token}\n" for token in VOCABULARY)

@@ -23,7 +23,6 @@ from bert_keras.runs.progress import say, say_once
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
 
-PAIRS = "pairs"  # a signature, see `PooledTask`
 _BYTES_AT_ONCE = 1 << 16  # what a pipe holds
 
 
@@ -162,7 +161,7 @@ def _row_words(texts: list[str], task: Task) -> list[Any]:
 
 def _may_be_pairs(task: Task) -> bool:
     """Return whether a task reads single texts and pairs."""
-    return PAIRS in task.signatures()
+    return any(len(form) > len(task.roles) for form in task.forms)
 
 
 def _ends_in_list(task: Task) -> bool:

@@ -58,7 +58,7 @@ def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     named = named if isinstance(named, list) else [named]
     facts: dict[str, Any] = {
         "kind": f"{checkpoint.origin} checkpoint",
-        "path": str(checkpoint.path),
+        "path": str(checkpoint.home or checkpoint.path),
         "architecture": ", ".join(map(str, named)),
         **checkpoint.config.to_dict(),
         "parameters": sum(math.prod(shape) for shape in shapes.values()),
@@ -90,13 +90,11 @@ def _engine(folder: Path) -> dict[str, Any]:
             "engine": record["engine"],
             "model": record["model"],
             "precision": record["precision"],
-            "task": record["task"],
+            **_recorded_task(record),
             "inputs": ", ".join(map(_stored_spec, record["inputs"])),
             "outputs": ", ".join(map(_stored_spec, record["outputs"])),
             "max_length": record["max_length"],
         }
-        if "classes" in record["settings"]:
-            facts["classes"] = ", ".join(record["settings"]["classes"])
     except (KeyError, TypeError, AttributeError):
         raise CheckpointError(
             f"{place}: must be one that `export` wrote for an engine"
@@ -104,6 +102,13 @@ def _engine(folder: Path) -> dict[str, Any]:
     size = sum(each.stat().st_size for each in folder.iterdir() if each.is_file())
     facts["size"] = f"{size / 1e6:,.1f} MB"
     return facts
+
+
+def _recorded_task(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return `task` and, if there are some, `classes` of an export's `answers.json`."""
+    classes = record["settings"].get("classes")
+    named = {} if classes is None else {"classes": ", ".join(classes)}
+    return {"task": record["task"], **named}
 
 
 def _stored_spec(spec: Mapping[str, Any]) -> str:
@@ -134,10 +139,7 @@ def _saved_model(folder: Path) -> dict[str, Any]:
     if is_exported(folder):
         extra = folder / EXTRA / ANSWERS
         try:
-            record = read_json(extra)
-            facts["task"] = record["task"]
-            if "classes" in record["settings"]:
-                facts["classes"] = ", ".join(record["settings"]["classes"])
+            facts |= _recorded_task(read_json(extra))
         except (KeyError, TypeError, AttributeError):
             raise CheckpointError(
                 f"{extra}: must hold `task` and `settings`, whose `classes` are strings"

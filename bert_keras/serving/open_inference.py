@@ -145,9 +145,10 @@ class OpenInference:
         for given in inputs:
             name = given.get("name")
             if not isinstance(name, str) or name not in infos or name in columns:
+                names = [str(each.get("name")) for each in inputs]
                 raise RequestError(
                     f"`inputs` must name each of {', '.join(infos)} once; received "
-                    f"{shown(name)}"
+                    f"{shown(name)}{signature.elsewhere(names)}"
                 )
             columns[name] = _column(infos[name], given)
         return self._service.decoder.columns(signature, columns)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,6 +107,7 @@ class Signature:
 
     Attributes:
         longest_row: maximum values of an input in a row; `None` for texts.
+        others: the names of the inputs of the model's other signatures, by name.
     """
 
     longest_row: int | None = None
@@ -122,6 +123,14 @@ class Signature:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.function = function
+        self.others: dict[str, set[str]] = {}
+
+    def elsewhere(self, names: Iterable[str]) -> str:
+        """Return `: … are inputs of the signature …`, or an empty string."""
+        given = set(names)
+        found = [name for name, inputs in self.others.items() if inputs == given]
+        spelled = f"{', '.join(sorted(given))} are inputs of the signature"
+        return f": {spelled} `{found[0]}`" if found else ""
 
     def rows_of(self, parts: Parts) -> list[Row]:
         """Return the rows of N texts, given as a list of N values for each input."""
@@ -374,6 +383,9 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
                 lengths=_graph(functools.partial(_measured, task, padded), specs),
                 packs=model.preprocessor.layout == "packed",
             )
+    inputs_by_name = {k: {i.name for i in each.inputs} for k, each in found.items()}
+    for name, each in found.items():
+        each.others = {k: v for k, v in inputs_by_name.items() if k != name}
     return found
 
 

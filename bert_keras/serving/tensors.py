@@ -67,7 +67,7 @@ class Decoder:
         self._check_count("instances", len(instances))
         names = [each.name for each in signature.inputs]
         named = [
-            _named(f"instances[{place}]", row, names)
+            _named(f"instances[{place}]", row, signature)
             for place, row in enumerate(instances)
         ]
         columns = {name: [row[name] for row in named] for name in names}
@@ -75,7 +75,7 @@ class Decoder:
 
     def columns(self, signature: Signature, inputs: Any, word: str = "inputs") -> Parts:
         """Return the inputs of a signature from TF Serving's column form, `inputs`."""
-        given = _named(word, inputs, [each.name for each in signature.inputs])
+        given = _named(word, inputs, signature)
         for name, values in given.items():
             if not isinstance(values, list):
                 raise RequestError(
@@ -160,8 +160,9 @@ class Decoder:
             raise RequestError(f"`{name}` must not hold a lone surrogate") from None
 
 
-def _named(where: str, given: Any, names: list[str]) -> Mapping[str, Any]:
+def _named(where: str, given: Any, signature: Signature) -> Mapping[str, Any]:
     """Return values by the names of the inputs; a single input needs no name."""
+    names = [each.name for each in signature.inputs]
     if not isinstance(given, dict) or set(given) == {"b64"}:  # base64 is a string
         if len(names) > 1:
             raise RequestError(
@@ -173,6 +174,7 @@ def _named(where: str, given: Any, names: list[str]) -> Mapping[str, Any]:
         raise RequestError(
             f"`{where}` must have the inputs {', '.join(names)}; received "
             f"{shown(', '.join(sorted(map(str, given))))}"
+            f"{signature.elsewhere(map(str, given))}"
         )
     return given
 

@@ -114,6 +114,10 @@ class Option:
             depends on it.
         later: whether earlier versions do not know it: it is not written into a model
             folder at its default.
+        for_scores: whether only training and scores read a task's setting, and answers
+            do not.
+        needs: the name and the value of another setting without which a task's setting
+            has no effect.
         name, kind, may_be_none, is_list: set by `options_of` from the field; `kind` is
             `int`, `float`, `str` or `bool`; for a list, the type of its items.
     """
@@ -131,6 +135,8 @@ class Option:
     unset: str = ""
     free: bool = False
     later: bool = False
+    for_scores: bool = False
+    needs: tuple[str, Any] | None = None
     name: str = ""
     kind: type = str
     may_be_none: bool = False

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.options import add_count, add_option, add_path, add_word
 from bert_keras.errors import ConfigError
-from bert_keras.settings import ENGINES, HEADER, PRECISION
-from bert_keras.tasks import parse_settings
+from bert_keras.settings import ENGINES, HEADER, PRECISION, options_of
+from bert_keras.tasks import parse_settings, setting_value
 
 if TYPE_CHECKING:
     from bert_keras.inference.predictor import Predictor
@@ -161,6 +161,11 @@ def chosen_columns(options: argparse.Namespace) -> dict[str, str]:
         role, equals, column = given.partition("=")
         if not role or not equals or not column:
             raise ConfigError(f"`--column` must be ROLE=COLUMN; received {given!r}")
+        if role in found:
+            raise ConfigError(
+                f"the column of {role} must be given once; received {found[role]} and "
+                f"{column}"
+            )
         found[role] = column
     return found
 
@@ -181,6 +186,23 @@ def with_settings(model: Backend, options: argparse.Namespace) -> Task:
     return model.task
 
 
+def refuse_scoring_settings(task: Task, options: argparse.Namespace) -> None:
+    """Raise ConfigError for a `--set` that no answer depends on."""
+    for name in parse_settings(task, options.settings):
+        declared = options_of(type(task)).get(name)
+        if declared is not None and declared.for_scores:
+            raise ConfigError(
+                f"`--set {name}` has no effect on answers: it is for `evaluate`, "
+                "`export` and `train`"
+            )
+
+
+def given_classes(options: argparse.Namespace) -> Any:
+    """Return the names of `--set classes=…`, which a folder may need to be opened."""
+    words = (word.partition("=") for word in options.settings)
+    return next((setting_value(v) for name, _, v in words if name == "classes"), None)
+
+
 def predictor_of(options: argparse.Namespace) -> Predictor:
     """Return the predictor of a model, with the user's settings."""
     from bert_keras.inference.predictor import load
@@ -190,6 +212,7 @@ def predictor_of(options: argparse.Namespace) -> Predictor:
         task=options.task,
         precision=options.precision,
         engine=options.engine,
+        classes=given_classes(options),
     )
     with_settings(predictor.model, options)
     return predictor

@@ -11,12 +11,16 @@ from bert_keras.cli.arguments import (
     WHERE,
     add_columns,
     add_own_task,
+    given_classes,
+    refuse_columns,
+    refuse_scoring_settings,
     with_settings,
 )
 from bert_keras.cli.given_texts import given_texts, piped_lines, words
 from bert_keras.cli.options import add_count, add_path, add_word, path
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, DataError
 from bert_keras.runs.environment import load_tensorflow
+from bert_keras.runs.progress import say_once
 from bert_keras.settings import ATTRIBUTIONS, BASELINES, PROJECTIONS, VIEWS
 
 if TYPE_CHECKING:
@@ -90,32 +94,49 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
     add_own_task(parser)
 
 
+# The views that read an option, and its default.
+_OF_VIEWS: dict[str, tuple[tuple[str, ...], Any]] = {
+    **dict.fromkeys(
+        ("target", "against", "steps", "source", "task"), (("words",), None)
+    ),
+    **dict.fromkeys(("settings", "column"), (("words",), [])),
+    "method": (("words",), ATTRIBUTIONS[0]),
+    "baseline": (("words",), BASELINES[0]),
+    "text_pair": (("words", "attention"), None),
+    "projection": (("map",), PROJECTIONS[0]),
+    "label": (("map",), None),
+}
+
+
 def run_explain(options: argparse.Namespace) -> None:
     from bert_keras.files.atomic import check_output_place
 
     check_output_place(
         "output", options.output, {"model": options.model, "input": options.input}
     )
-    for name in ("target", "against", "steps"):
-        if options.view != "words" and getattr(options, name) is not None:
+    for name, (views, default) in _OF_VIEWS.items():
+        given = getattr(options, name)
+        if options.view not in views and given != default:
+            flag = {"settings": "set"}.get(name, name).replace("_", "-")
             raise ConfigError(
-                f"`--{name}` is for --view words; received {getattr(options, name)}"
+                f"`--{flag}` is for --view {' and '.join(views)}; received {given}"
             )
     load_tensorflow()
-    views: dict[str, Any] = {
+    run: dict[str, Any] = {
         "words": _explain_words,
         "attention": _attention,
         "map": _map,
     }
-    print(views[options.view](options).write(options.output))
+    print(run[options.view](options).write(options.output))
 
 
 def _explain_words(options: argparse.Namespace) -> Explanations:
     from bert_keras.explanations.explainer import explain, reading_task
     from bert_keras.inference.predictor import load
 
-    predictor = load(options.model, task=options.task)
+    predictor = load(options.model, task=options.task, classes=given_classes(options))
     task = reading_task(with_settings(predictor.model, options))
+    refuse_scoring_settings(task, options)
     given = given_texts(options, task, piped_lines())
     return explain(
         predictor,
@@ -144,6 +165,12 @@ def _map(options: argparse.Namespace) -> EmbeddingMap:
     from bert_keras.explanations.embedding_map import map_texts
 
     columns = _some_columns(options, "label")
+    if "text_pair" in columns and options.text is None:
+        raise DataError(
+            "has a second text, `text_pair`, and a map places single texts: choose one "
+            "of them by --text",
+            path=options.input,
+        )
     return map_texts(
         options.model,
         columns["text"],
@@ -165,17 +192,23 @@ def _some_columns(options: argparse.Namespace, further: str) -> Columns:
     chosen = getattr(options, further)
     if options.input:
         # A column of labels is read only if it is named: classes may be predicted.
-        wanted = {"text": options.text or "text", further: chosen or "text_pair"}
-        if further == "label" and chosen is None:
-            del wanted[further]
-        optional = [] if chosen else [further]
+        wanted = {"text": options.text or "text", "text_pair": "text_pair"}
+        if chosen is not None:
+            wanted[further] = chosen
+        optional = [] if further == "text_pair" and chosen else ["text_pair"]
         return read_columns(
-            options.input, wanted, optional=optional, header=options.header
+            options.input,
+            wanted,
+            optional=optional,
+            empty=["text_pair"],
+            header=options.header,
         )
-    if options.label is not None:
-        raise ConfigError(f"`--label` is for --input; received {options.label}")
+    refuse_columns(options, "columns are those of `--input`, which is not given")
     texts = words(options.texts) or list(piped_lines())
-    if further == "label":
+    most = 1 if further == "text_pair" else 0  # tabs that separate texts
+    if any(text.count("\t") > most for text in texts):
+        say_once("a tab within a text is read as a space")
+    if not most:
         return as_columns(text=texts)
     pairs = [text.partition("\t") for text in texts]
     return as_columns(text=[p[0] for p in pairs], text_pair=[p[2] for p in pairs])

@@ -6,7 +6,14 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.cli.arguments import MODEL, ROWS, add_json, add_own_task, with_settings
+from bert_keras.cli.arguments import (
+    MODEL,
+    ROWS,
+    add_json,
+    add_own_task,
+    given_classes,
+    with_settings,
+)
 from bert_keras.cli.options import add_option, add_path, add_word, path
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.runs.environment import load_tensorflow
@@ -69,7 +76,12 @@ def run_export(options: argparse.Namespace) -> None:
     places = {name: getattr(options, name) for name in ("model", "calibrate", "dev")}
     places = {name: place for name, place in places.items() if place is not None}
     check_output_place("output", options.output, places, around=is_served)
-    model = load_model(options.model, task=options.task, dtype=options.precision)
+    model = load_model(
+        options.model,
+        task=options.task,
+        dtype=options.precision,
+        classes=given_classes(options),
+    )
     with_settings(model, options)
     if not is_served:
         _export_to_engine(model, options)
@@ -94,6 +106,8 @@ def _check_export(options: argparse.Namespace) -> None:
         )
     if options.int8 and options.format == "openvino" and options.calibrate is None:
         raise ConfigError("`--int8` needs `--calibrate FILE` for --format openvino")
+    if options.max_drop != MAX_DROP.default and not options.int8:
+        raise ConfigError(f"`--max-drop` needs `--int8`; received {options.max_drop:g}")
     if options.calibrate is not None and not options.int8:
         raise ConfigError("`--calibrate` needs `--int8`")
     if options.calibrate and options.dev and options.format == "onnx":
@@ -157,7 +171,7 @@ def _compare_to_float32(
     )
     if options.dev is None:
         return
-    exact = load(options.model, task=options.task)
+    exact = load(options.model, task=options.task, classes=given_classes(options))
     with_settings(exact.model, options)
     for name, predictor in (
         (options.precision, Predictor(model)),

@@ -33,7 +33,9 @@ LENGTH_RATIO = Option(
 )
 
 
-@with_options_documented
+@with_options_documented_SAMPLING = ("sample", True)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decoding:
     """The settings of decoding.
@@ -77,22 +79,22 @@ class Decoding:
         False, "draws tokens at random instead of searching", free=True
     )
     temperature: float = option(
-        1.0, "divides the logits before drawing", above=0, most=100, free=True
+        1.0, "divides the logits before drawing", above=0, most=100, free=True, needs=_SAMPLING
     )
     sample_top_k: int = option(
         0,
         "draws from this many of the most probable tokens; 0: from all",
         least=0,
-        free=True,
+        free=True, needs=_SAMPLING,
     )
     sample_top_p: float = option(
         1.0,
         "draws from the most probable tokens with this total probability",
         above=0,
         most=1,
-        free=True,
+        free=True, needs=_SAMPLING,
     )
-    seed: int = option(0, "seed of the draws", least=0, free=True)
+    seed: int = option(0, "seed of the draws", least=0, free=True, needs=_SAMPLING)
 
     def __post_init__(self) -> None:
         check_options(self)

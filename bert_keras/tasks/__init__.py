@@ -78,7 +78,11 @@ def name_of(task_class: type[Task]) -> str:
 
 
 # A setting, the one that fits it on dev, and the value with which that one does not.
-_FITTED_BY = {"abstain_below": ("answered_accuracy", 0.0)}
+_FITTED_BY = {
+    "abstain_below": ("answered_accuracy", 0.0),
+    "temperature": ("calibration", "none"),
+    "thresholds": ("threshold_tuning", "none"),
+}
 
 
 def check_settings(task: Task | type[Task], settings: Mapping[str, Any]) -> None:
@@ -109,8 +113,6 @@ def parse_settings(task: Task | type[Task], settings: Sequence[str]) -> dict[str
     Raises:
         ConfigError: the task has no such setting.
     """
-    import json  # `--help` does not need it
-
     known = setting_names(task)
     found = {}
     for setting in settings:
@@ -120,9 +122,20 @@ def parse_settings(task: Task | type[Task], settings: Sequence[str]) -> dict[str
                 f"`--set` must be NAME=VALUE with a setting of {task.name} "
                 f"({', '.join(known)}); received {setting!r}{nearest(name, known)}"
             )
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value  # a word
+        if name in found:
+            raise ConfigError(
+                f"`--set` must give {name} once; received {setting!r} too"
+            )
+        found[name] = setting_value(value)
     check_settings(task, found)
     return found
+
+
+def setting_value(text: str) -> Any:
+    """Return the value of a setting as typed: JSON, or a word."""
+    import json  # `--help` does not need it
+
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

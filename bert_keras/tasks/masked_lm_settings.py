@@ -19,23 +19,23 @@ class MaskedLMSettings:
     """The settings of `MaskedLM`."""
 
     top_k: int = option(5, "answers for each mask", least=1, most=1000, free=True)
-    mask_rate: float = MASK_RATE.field(free=True)
-    mask_share: float = MASK_SHARE.field(free=True)
-    random_share: float = RANDOM_SHARE.field(free=True)
+    mask_rate: float = MASK_RATE.field(free=True, for_scores=True)
+    mask_share: float = MASK_SHARE.field(free=True, for_scores=True)
+    random_share: float = RANDOM_SHARE.field(free=True, for_scores=True)
     max_predictions: int = option(
         80,
         "maximum number of tokens to predict in one text",
         least=1,
         most=100_000,
-        free=True,
+        free=True, for_scores=True,
     )
-    mask_unit: str = MASK_UNIT.field(free=True)
+    mask_unit: str = MASK_UNIT.field(free=True, for_scores=True)
     pseudo_perplexity_texts: int = option(
         0,
         "number of texts for which evaluate computes pseudo-perplexity",
         least=0,
         most=1_000_000,
-        free=True,
+        free=True, for_scores=True,
     )
 
 

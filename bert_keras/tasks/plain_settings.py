@@ -6,10 +6,12 @@ Imports nothing heavy.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from typing_extensions import Self  # in typing since Python 3.11
 
+from bert_keras.data.class_names import renamed
 from bert_keras.errors import ConfigError, shown
 from bert_keras.settings import options_of
 
@@ -47,28 +49,31 @@ class PlainSettings:
                     f"{', '.join(allowed) or 'no setting'}; received {name}"
                 )
         if "classes" in settings:
-            settings["classes"] = self._renamed(settings["classes"])
-        return self.replaced(**settings)
+            count = len(getattr(self, "classes", ()))
+            settings["classes"] = renamed(settings["classes"], count)
+        changed = self.replaced(**settings)
+        changed.check_effects(settings)
+        return changed
+
+    def check_effects(self, given: Mapping[str, Any]) -> None:
+        """Raise ConfigError if a given setting has no effect beside the others."""
+        for name, declared in options_of(type(self)).items():
+            if declared.needs is None or given.get(name, declared.default) == (
+                declared.default
+            ):
+                continue
+            other, wanted = declared.needs
+            held = getattr(self, other)
+            if held != wanted:
+                raise ConfigError(
+                    f"`{name}` has an effect only with `{other}` {shown(wanted)}; "
+                    f"received {shown(given[name])} and {shown(held)}"
+                )
 
     def may_change(self, name: str) -> bool:
         """Return whether a setting may change after training."""
         declared = options_of(type(self)).get(name)
         return declared is not None and declared.free
-
-    def _renamed(self, classes: Any) -> tuple[str, ...]:
-        """Return new names for the outputs, from a list or from a word with commas.
-
-        Raises:
-            ConfigError: they are not as many as the outputs.
-        """
-        held = getattr(self, "classes", ())
-        found = classes.split(",") if isinstance(classes, str) else list(classes)
-        if len(found) != len(held):
-            raise ConfigError(
-                f"`classes` must name each of the {len(held)} outputs; "
-                f"received {shown(classes)}"
-            )
-        return tuple(map(str, found))
 
     def replaced(self, **settings: Any) -> Self:
         """Return the task with other settings, and what follows from them."""

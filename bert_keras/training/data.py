@@ -23,7 +23,7 @@ from bert_keras.models.loading import inherited_settings
 from bert_keras.runs.progress import say
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import groups_of, strata_of
+from bert_keras.tasks.protocols import Refusing, groups_of, strata_of
 from bert_keras.training.config import TrainConfig
 
 _TAKEN = {"train", "dev", "runs", "diverged"}  # names of scores
@@ -98,7 +98,10 @@ def task_and_data(
                 note = f"{held_out:,} of {len(given):,} rows are held out for dev"
                 error.args = (f"{error}; {note}",)
             raise
+        task.check_effects(settings)
     for name, each in data.items():  # find missing texts and labels before training
+        if isinstance(task, Refusing):
+            task.refuse_unread(each)
         task.texts(each, use="score")
         task.targets(each)
         if name != "train":
@@ -243,6 +246,7 @@ def without_dev(
     for name, value in requested.items():
         raise ConfigError(f"`{name}` needs dev rows; received {value} and no dev rows")
     for name, none in _FITTED_BY_DEFAULT.items():
-        if settings.get(name, none) != none:
+        is_given = settings.get("threshold") or settings.get("thresholds")
+        if settings.get(name, none) != none and not is_given:
             tell(f"no dev rows: no threshold is fitted ({name} {settings[name]})")
     return dataclasses.replace(config, patience=0)

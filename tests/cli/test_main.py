@@ -843,6 +843,16 @@ def test_explain_names_what_is_wrong(
     assert "`output`" in told
     told = fail("explain", spam_folder, "hi", "--view=map", "--target=x", "--output=p")
     assert "`--target` is for --view words" in told
+    tsv = write_tsv(tmp_path / "p.tsv", [("text", "text_pair"), ("a", "b"), ("c", "d")])
+    for options, part in (
+        (["--view=map", "--input", tsv], "has a second text, `text_pair`"),
+        (["--view=map", "--input", tsv, "--text-pair=text_pair"], "`--text-pair` is"),
+        (["--view=map", "hi", "--set", "top_k=1"], "`--set` is for --view words"),
+        (["--view=attention", "hi", "--projection=tsne"], "is for --view map"),
+        (["hi", "--label=label"], "`--label` is for --view map"),
+        (["hi", "--set", "positive_class=spam"], "has no effect on answers"),
+    ):
+        assert part in fail("explain", spam_folder, *options, "--output", "p")
 
 
 def test_features_are_a_file(

@@ -171,6 +171,21 @@ def test_a_setting_that_another_one_fits_is_rejected() -> None:
     values = {"abstain_below": 0.5, "answered_accuracy": 0.9}
     refused(lambda: check_settings(task, values), "`answered_accuracy` fits")
     check_settings(task, {"abstain_below": 0.5, "answered_accuracy": 0.0})
+    for given in (
+        ["temperature=2", "calibration=temperature"],
+        ["top_k=1", "top_k=2"],
+    ):
+        name = "masked-lm" if "top_k" in given[0] else "classification"
+        refused(lambda g=given, n=name: parse_settings(find_task(n), g), given[0][:5])
+
+
+def test_a_setting_without_an_effect_is_rejected() -> None:
+    task = find_task("translation")(sizes={})
+    needs = "`temperature` has an effect only with `sample` True"
+    refused(lambda: task.changed(temperature=0.5), needs, "0.5 and False")
+    assert task.changed(temperature=0.5, sample=True).temperature == 0.5
+    task = find_task("embedding")(combine="concat")
+    refused(lambda: task.check_effects({"combine": "concat"}), "several `layers`")
 
 
 def test_a_simple_task_defines_five_methods() -> None:

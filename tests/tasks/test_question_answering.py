@@ -425,6 +425,12 @@ def test_tuned_on_dev() -> None:
     answers = given_answers(["six"] * 4, [-3.0, 1.0, 2.0, 4.0])
     task = QuestionAnswering(no_answer=True).tune(columns, answers)
     assert task.threshold == 1.5
+    given = QuestionAnswering(no_answer=True, threshold=3.0)
+    assert given.tune(columns, answers).threshold == 3.0
+    refused(
+        lambda: QuestionAnswering().changed(threshold=3.0),
+        "`threshold` has an effect only with `no_answer` True",
+    )
     scores = task.score(columns, answers)
     assert scores["f1"] == 100.0
     # Two spans of 0.5 and two times none of 0.25, all right.

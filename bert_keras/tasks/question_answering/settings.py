@@ -26,11 +26,12 @@ class QuestionAnsweringSettings(ConfidenceSettings):
     threshold: float = option(
         0.0,
         "no answer is given if its score exceeds the score of the best span by more "
-        "than this, in logits",
+        "than this, in logits; a number other than 0 is not tuned",
         least=-1e10,  # a context without a token scores 1e9 for none
         most=1e10,
         unset="tuned on dev",
         free=True,
+        needs=("no_answer", True),
     )
     stride: int = option(
         128,

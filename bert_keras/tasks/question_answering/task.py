@@ -288,7 +288,7 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
         rows.
         """
         task, found, factor = self, self._scored(columns, answers), 0
-        if self.no_answer:
+        if self.no_answer and not self.threshold:
             task = dataclasses.replace(task, threshold=found.best_threshold())
             found = task._scored(columns, answers)
         if self.calibration == "temperature":

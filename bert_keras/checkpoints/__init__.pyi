@@ -16,6 +16,7 @@ from .matching import check_head as check_head
 from .matching import has_pooler as has_pooler
 from .matching import head_config as head_config
 from .matching import match as match
+from .matching import named_outputs as named_outputs
 from .model_garden import read_model_garden as read_model_garden
 from .model_garden import write_model_garden as write_model_garden
 from .tf_hub import read_tf_hub as read_tf_hub

@@ -173,6 +173,8 @@ class Checkpoint:
         unread: their shapes, where they are known.
         tokenizer: arguments of `WordPieceTokenizer` that are stored among the weights,
             for settings that no tokenizer file gives.
+        home: the folder of sentence-transformers that holds `path` as its encoder;
+            `None` where it is `path` itself.
 
     Raises:
         CheckpointError: our entry in the config is malformed.
@@ -187,6 +189,7 @@ class Checkpoint:
     unrecognized: tuple[str, ...] = ()
     unread: Mapping[str, Shape] = dataclasses.field(default_factory=dict)
     tokenizer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    home: Path | None = None
 
     def __post_init__(self) -> None:
         entry = self.raw_config.get(KEY)

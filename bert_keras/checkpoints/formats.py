@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_keras.checkpoints.checkpoint import Checkpoint, listed
+from bert_keras.checkpoints.sentence_files import encoder_folder
 from bert_keras.checkpoints.unread_files import (
     ADAPTER,
     hub_owner,
@@ -58,7 +59,8 @@ def read_checkpoint(path: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
         path: a Hugging Face folder; a folder with `bert_config.json` and one
             `*.ckpt*.index`, or the path of that checkpoint without `.index`; one of TF
             Model Garden; a preset folder of KerasHub; a SavedModel of Model Garden or
-            of TF-Hub, or the folder of an `encoder` and its `preprocess`; a hub
+            of TF-Hub, or the folder of an `encoder` and its `preprocess`; a folder of
+            sentence-transformers, with its encoder in a subfolder or not; a hub
             name `hf://owner/name[@revision]`; or a checkpoint, returned unchanged.
 
     Raises:
@@ -70,17 +72,19 @@ def read_checkpoint(path: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
     check_path("path", path)
     folder = resolve(path)
     prefix = None if os.path.isdir(path) else given_prefix(os.fspath(path))
-    place = prefix or folder
+    place = prefix or encoder_folder(folder)
     for each in FORMATS:
         found = each.find(place)
         if found is not None:
             checkpoint: Checkpoint = getattr(_module(each.module), each.reader)(found)
             _check_names(checkpoint)
-            return checkpoint
+            if place in (prefix, folder):
+                return checkpoint
+            return dataclasses.replace(checkpoint, home=folder)
     raise CheckpointError(
-        f"{folder}: holds no checkpoint: neither {_CONFIG} with {_SAFETENSORS[0]} nor "
+        f"{place}: holds no checkpoint: neither {_CONFIG} with {_SAFETENSORS[0]} nor "
         f"bert_config.json with bert_model.ckpt.index nor {_PRESET[0]} nor {_GRAPH} of "
-        f"a BERT{unread_weights(folder) or _hint(folder)}"
+        f"a BERT{unread_weights(place) or _hint(place)}"
     )
 
 
@@ -217,7 +221,7 @@ KERAS_HUB = Dialect(
 )
 
 
-HUB_FILES = (
+_ENCODER_FILES = (
     "config.json",
     "model*.safetensors",
     "model.safetensors.index.json",
@@ -226,9 +230,13 @@ HUB_FILES = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
+    "sentence_bert_config.json",
+)
+HUB_FILES = (
+    *_ENCODER_FILES,
+    *(f"0_*/{name}" for name in _ENCODER_FILES),  # of old sentence-transformers
     "modules.json",
     "generation_config.json",
-    "sentence_bert_config.json",
     "config_sentence_transformers.json",
     "*/config.json",
     ADAPTER,
@@ -250,7 +258,11 @@ HUB_FILES = (
 )
 # Fetched only if there are no others: repositories that have both usually hold each
 # weight twice.
-HUB_PICKLES = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
+HUB_PICKLES = (
+    "pytorch_model*.bin",
+    "pytorch_model.bin.index.json",
+    "0_*/pytorch_model*.bin",
+)
 HUB_H5 = ("tf_model*.h5", "tf_model.h5.index.json")
 _HUB = "hf://"
 _REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
@@ -326,7 +338,7 @@ def _fetched(name: str) -> Path:
         )
     repository, revision = named.groups()
     folder = _snapshot(name, repository, revision, HUB_FILES)
-    if _holds(folder, *_SAFETENSORS, *_PRESET, _GRAPH):
+    if _holds(encoder_folder(folder), *_SAFETENSORS, *_PRESET, _GRAPH):
         return folder
     from bert_keras.checkpoints.pickled_file import check_torch, is_readable
 
@@ -335,7 +347,7 @@ def _fetched(name: str) -> Path:
         revision = folder.name
     if is_readable():
         found = _snapshot(name, repository, revision, (*HUB_FILES, *HUB_PICKLES))
-        if any(found.glob("pytorch_model*")):
+        if any(encoder_folder(found).glob("pytorch_model*")):
             return found
     found = _snapshot(name, repository, revision, (*HUB_FILES, *HUB_H5))
     if not any(found.glob("tf_model*")):

@@ -236,28 +236,34 @@ def head_config(raw: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str
         ConfigError: `num_labels`, or the length of `id2label`, is not the number of
             outputs of the head.
     """
-    architecture = _architecture(raw, shapes)
-    entries: dict[str, Any] = {"architectures": [architecture]}
-    bias = shapes.get("classifier/bias", ())
-    if architecture not in _LABELLED or len(bias) != 1:
+    entries: dict[str, Any] = {"architectures": [_architecture(raw, shapes)]}
+    count = named_outputs(raw, shapes)
+    if count is None:
         return entries
     names = raw.get("id2label")
-    if isinstance(names, dict) and len(names) != bias[0]:
+    if isinstance(names, dict) and len(names) != count:
         raise ConfigError(
-            f"`id2label` must name each output of the head, {bias[0]:,}; "
+            f"`id2label` must name each output of the head, {count:,}; "
             f"received {len(names):,} names"
         )
     if names is None:
         said = raw.get("num_labels")
-        if said is not None and (type(said) is not int or said != bias[0]):
+        if said is not None and (type(said) is not int or said != count):
             raise ConfigError(
                 "`num_labels` must be the number of outputs of the head, "
-                f"{bias[0]:,}; received {shown(said)}"
+                f"{count:,}; received {shown(said)}"
             )
-        names = [f"LABEL_{number}" for number in range(bias[0])]
+        names = [f"LABEL_{number}" for number in range(count)]
         entries["id2label"] = {str(i): name for i, name in enumerate(names)}
         entries["label2id"] = {name: i for i, name in enumerate(names)}
     return entries
+
+
+def named_outputs(raw: Mapping[str, Any], shapes: Mapping[str, Shape]) -> int | None:
+    """Return the number of outputs of a head that have names; `None` without them."""
+    bias = shapes.get("classifier/bias", ())
+    is_labelled = _architecture(raw, shapes) in _LABELLED and len(bias) == 1
+    return bias[0] if is_labelled else None
 
 
 def _architecture(raw: Mapping[str, Any], shapes: Mapping[str, Shape]) -> str:

@@ -3,13 +3,15 @@
 `modules.json` lists the steps after the encoder: `1_Pooling/config.json` describes how
 tokens become one vector, a folder `2_Dense` holds a layer on it, `2_Normalize` scales
 it to length 1; `sentence_bert_config.json` holds the maximum text length, and
-`config_sentence_transformers.json` the prompts. A cross-encoder has an entry in its
-`config.json`, or a `modules.json` with the encoder alone. Read and written as by
+`config_sentence_transformers.json` the prompts. The encoder is in the folder itself or,
+in older ones, in a subfolder such as `0_Transformer`. A cross-encoder has an entry in
+its `config.json`, or a `modules.json` with the encoder alone. Read and written as by
 sentence-transformers 2 to 6.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +25,7 @@ from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.json_file import read_json
 from bert_keras.settings import POOLINGS
 
+CONFIG = "config.json"
 MODULES = "modules.json"
 SETTINGS = "sentence_bert_config.json"
 MODEL_SETTINGS = "config_sentence_transformers.json"
@@ -47,8 +50,20 @@ _ACTIVATIONS = {
 }
 _TORCH = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}
 _PAIR_ACTIVATIONS = ("linear", "sigmoid")
+_ENCODERS = ("Transformer", "BERT")  # the latter up to sentence-transformers 0.2
 _NO_LIMIT = 1 << 20  # tokenizers without one say 1e30
 _LENGTHS = ((SETTINGS, "max_seq_length"), ("tokenizer_config.json", "model_max_length"))
+
+
+def encoder_folder(folder: Path) -> Path:
+    """Return where a folder's encoder is: the folder itself, or one that it names."""
+    if not (folder / MODULES).is_file():
+        return folder
+    with contextlib.suppress(CheckpointError):  # `read_sentence_files` raises it
+        for kind, place in _steps(folder / MODULES)[:1]:
+            if kind in _ENCODERS and (folder / place / CONFIG).is_file():
+                return folder / place
+    return folder
 
 
 def pair_activation(folder: Path, config: Mapping[str, Any]) -> str | None:
@@ -101,8 +116,9 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
 
     Returns:
         `pooling`, modes with `+` between; `normalize`; and if given `max_length`,
-        `dense` (for each layer `units`, `activation` and `use_bias`), `prompts` by name
-        and `default_prompt`. Empty if the folder holds only an encoder, without
+        `dense` (for each layer `units`, `activation` and `use_bias`), `prompts` by
+        name, `default_prompt`, and `include_prompt` if it is false: the tokens of
+        prompts are not pooled. Empty if the folder holds only an encoder, without
         `modules.json` or with that of a cross-encoder.
 
     Raises:
@@ -111,7 +127,7 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
     if not (folder / MODULES).is_file():
         return {}
     steps = _steps(folder / MODULES)
-    kinds = [kind for kind, _ in steps]
+    kinds = ["Transformer" if kind in _ENCODERS else kind for kind, _ in steps]
     if _settings(folder).get("model_type") == "CrossEncoder":
         return {}
     dense = kinds[2:-1] if kinds[-1:] == ["Normalize"] else kinds[2:]
@@ -120,11 +136,6 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
             f"{folder / MODULES}: must name the steps Transformer, Pooling and perhaps "
             f"Dense and Normalize; names {one_line(', '.join(kinds)) or 'none'}"
         )
-    if steps[0][1]:
-        raise CheckpointError(
-            f"{folder / MODULES}: the encoder must be in the folder itself; it is in "
-            f"{one_line(steps[0][1])}"
-        )
     found: dict[str, Any] = {
         "pooling": _pooling(folder / steps[1][1] / "config.json"),
         "normalize": kinds[-1] == "Normalize",
@@ -132,7 +143,9 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
     _check_texts_are_unchanged(folder)
     layers = tuple(_dense(folder / steps[2 + i][1]) for i in range(len(dense)))
     found |= {"dense": layers} if layers else {}
-    found |= _prompts(folder, folder / steps[1][1] / "config.json")
+    found |= _prompts(folder)
+    if _entry(folder / steps[1][1] / "config.json", "include_prompt") is False:
+        found["include_prompt"] = False
     length = text_length(folder)
     return found if length is None else {**found, "max_length": length}
 
@@ -142,7 +155,7 @@ def text_length(folder: Path) -> int | None:
     if not (folder / MODULES).is_file():
         return None
     for name, key in _LENGTHS:
-        length = _entry(folder / name, key)
+        length = _entry(encoder_folder(folder) / name, key)
         if type(length) is int and 3 <= length < _NO_LIMIT:
             return length
     return None
@@ -185,6 +198,7 @@ def write_sentence_files(
     dense: Sequence[Mapping[str, Any]] = (),
     prompts: Mapping[str, str] | None = None,
     default_prompt: str = "",
+    include_prompt: bool = True,
 ) -> None:
     """Write the files next to an encoder, so that sentence-transformers can open it.
 
@@ -207,6 +221,7 @@ def write_sentence_files(
     pooled |= {key: mode in modes for key, mode in _OLD_KEYS.items()}
     if modes != [mode for mode in _OLD_KEYS.values() if mode in modes]:
         pooled = {"word_embedding_dimension": hidden_size, "pooling_mode": modes}
+    pooled |= {} if include_prompt else {"include_prompt": False}
     settings = {"max_seq_length": max_length, "do_lower_case": False}
     _write(folder / MODULES, modules)
     _write(folder / SETTINGS, settings)
@@ -271,7 +286,7 @@ def _activation(place: Path, name: str, allowed: Sequence[str]) -> str:
     return ours
 
 
-def _prompts(folder: Path, pooling: Path) -> dict[str, Any]:
+def _prompts(folder: Path) -> dict[str, Any]:
     """Return `prompts` and `default_prompt`, where a folder has some."""
     settings, path = _settings(folder), folder / MODEL_SETTINGS
     prompts, default = (
@@ -287,11 +302,6 @@ def _prompts(folder: Path, pooling: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{path}: `default_prompt_name` must be one of `prompts`, "
             f"{one_line(', '.join(prompts)) or 'none'}; received {one_line(default)}"
-        )
-    if used and _entry(pooling, "include_prompt") is False:
-        raise CheckpointError(
-            f"{pooling}: `include_prompt` must be true where texts get a prompt, since "
-            "all tokens are pooled here; received false"
         )
     found: dict[str, Any] = {"prompts": used} if used else {}
     return {**found, "default_prompt": default} if default in used else found
@@ -346,6 +356,7 @@ def _pooling(path: Path) -> str:
 
 def _check_texts_are_unchanged(folder: Path) -> None:
     """Raise if texts are lower-cased though their tokenizer is not."""
+    folder = encoder_folder(folder)
     path = folder / SETTINGS
     cased = _entry(folder / "tokenizer_config.json", "do_lower_case") is False
     if cased and _entry(path, "do_lower_case"):

@@ -189,6 +189,23 @@ def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
     return found
 
 
+def renamed(classes: Any, count: int) -> tuple[str, ...]:
+    """Return new names of outputs, from a list or from a word with commas.
+
+    Raises:
+        ConfigError: they are not as many as the outputs, or not all different.
+    """
+    given = classes.split(",") if isinstance(classes, str) else classes
+    found = given if isinstance(given, list | tuple) else []
+    names = tuple(cleaned(str(name)) for name in found)
+    if len(set(names)) != count or len(names) != count or "" in names:
+        raise ConfigError(
+            f"`classes` must name each of the {count} outputs, all different; "
+            f"received {shown(classes)}"
+        )
+    return names
+
+
 def check_names(names: Any, *, least: int, what: str = "names") -> tuple[str, ...]:
     """Return class names, a list or tuple of strings, as a tuple.
 

@@ -33,9 +33,10 @@ LENGTH_RATIO = Option(
 )
 
 
-@with_options_documented_SAMPLING = ("sample", True)
+_SAMPLING = ("sample", True)
 
 
+@with_options_documented
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decoding:
     """The settings of decoding.
@@ -79,20 +80,27 @@ class Decoding:
         False, "draws tokens at random instead of searching", free=True
     )
     temperature: float = option(
-        1.0, "divides the logits before drawing", above=0, most=100, free=True, needs=_SAMPLING
+        1.0,
+        "divides the logits before drawing",
+        above=0,
+        most=100,
+        free=True,
+        needs=_SAMPLING,
     )
     sample_top_k: int = option(
         0,
         "draws from this many of the most probable tokens; 0: from all",
         least=0,
-        free=True, needs=_SAMPLING,
+        free=True,
+        needs=_SAMPLING,
     )
     sample_top_p: float = option(
         1.0,
         "draws from the most probable tokens with this total probability",
         above=0,
         most=1,
-        free=True, needs=_SAMPLING,
+        free=True,
+        needs=_SAMPLING,
     )
     seed: int = option(0, "seed of the draws", least=0, free=True, needs=_SAMPLING)
 

@@ -70,6 +70,7 @@ def load_embedder(
     folder = Folder.open(source)
     held = folder.held(Embedding) or Embedding.from_model_config({})
     task = kind(**{**held.settings(), **given})
+    task.check_effects(given)
     if prompt is not None:
         task = task.with_prompt(prompt)
     checkpoint = folder.checkpoint

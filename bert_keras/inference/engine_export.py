@@ -36,6 +36,7 @@ from bert_keras.models.model_file import (
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.task_model import TaskModel
 from bert_keras.settings import check_choice, check_number
+from bert_keras.tasks.embedding import PROMPT_LENGTHS
 from bert_keras.tasks.protocols import recipe_of
 from bert_keras.text.tokenizer_files import TOKENIZER_JSON, write_tokenizer_json
 
@@ -193,6 +194,7 @@ _MEANINGS = {
     "token_ids": "ids of the tokens, with [CLS] and [SEP], padded with that of [PAD]",
     "segment_ids": "0 for the first text, 1 for the second one of a pair",
     "padding_mask": "1 for a token, 0 for padding",
+    PROMPT_LENGTHS: "tokens of the prompt before the text, with [CLS]; 0 without one",
 }
 
 

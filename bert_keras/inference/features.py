@@ -222,10 +222,14 @@ _BATCHES = {"text": 32, "token": 4}
 class TokenVectors(Embedding):
     """One vector for each token, `[CLS]` and `[SEP]` included.
 
-    `pooling` is ignored; the arguments are those of `Embedding`.
+    `pooling` and prompts are ignored; the arguments are those of `Embedding`.
     """
 
     name = "token-vectors"
+
+    def prompt(self, *names: str) -> str:
+        """Return no prompt: places are counted in the text itself."""
+        return ""
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
         """Return the batch dict with `starts` and `ends` of the tokens, in characters.
@@ -315,6 +319,9 @@ def write_features(
         kind, normalize = TokenVectors, settings.get("normalize")
         settings["normalize"] = bool(normalize)  # a folder's setting is for whole texts
     predictor, counts = load_embedder(source, kind=kind, **settings), Truncation()
+    task: Any = predictor.model.task
+    if level == "token" and task.default_prompt:
+        say(f"the prompt {task.default_prompt} is left out: it is of a text's vector")
     with feature_writer(output) as writer, Progress("vectors", unit="texts") as shown:
         rows = 0
         for given in itertools.chain([first], parts):

@@ -57,6 +57,7 @@ def load(
     task: str | type[Task] | Task | None = None,
     precision: str = "float32",
     engine: str | None = None,
+    classes: str | Sequence[str] | None = None,
 ) -> Predictor:
     """Return the predictor of a model folder, or of what `export` wrote.
 
@@ -69,6 +70,7 @@ def load(
             Runtime in the first.
         engine: what runs the model: `tensorflow`, `openvino` or `onnx`; see
             `EngineModel`. `None`: TensorFlow, or the engine of an exported folder.
+        classes: as in `load_model`.
 
     Raises:
         CheckpointError: the model is missing or broken.
@@ -89,8 +91,9 @@ def load(
             raise ConfigError(
                 f"`engine` must be {held} for {os.fspath(folder)}; received {engine!r}"
             )
-        model = load_engine_folder(folder, held, task=task, precision=precision)
-        return Predictor(model)
+        return Predictor(
+            load_engine_folder(folder, held, task=task, precision=precision)
+        )
     exported = find_saved_model(folder)
     if exported is not None and is_exported(exported):
         for name, given, default in (
@@ -105,8 +108,9 @@ def load(
         return Predictor(load_saved_model(exported, task=task))
     try:
         if engine in (None, "tensorflow"):
-            return Predictor(load_model(folder, task=task, dtype=precision))
-        loaded = load_model(folder, task=task, dtype="float32")
+            model = load_model(folder, task=task, dtype=precision, classes=classes)
+            return Predictor(model)
+        loaded = load_model(folder, task=task, dtype="float32", classes=classes)
     except CheckpointError as error:
         if exported is None:
             raise

@@ -72,8 +72,10 @@ class TextPooling(Configured, keras.layers.Layer):
         normalize: whether to divide each vector by its L2 norm.
 
     Call: `x` [B, T, D], `padding_mask` int32 [B, T] and, for packed rows,
-    `position_ids` int32 [B, T] and `cls_positions` int32 [S]. Returns float32 [B, D],
-    or [S, D]; n * D wide for n poolings.
+    `position_ids` int32 [B, T] and `cls_positions` int32 [S]. `prompt_lengths` int32
+    [B], or [S], are the first tokens of each text that are not pooled; `cls` is then
+    the vector of the first one that is. Returns float32 [B, D], or [S, D]; n * D wide
+    for n poolings.
 
     Example:
         >>> x, mask = np.array([[[1.0], [3.0], [9.0]]]), np.array([[1, 1, 0]])
@@ -101,13 +103,15 @@ class TextPooling(Configured, keras.layers.Layer):
         padding_mask: Any,
         position_ids: Any = None,
         cls_positions: Any = None,
+        prompt_lengths: Any = None,
     ) -> Any:
         x = ops.cast(x, "float32")
         if cls_positions is None:
             real = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)
-            parts = [self._pool_rows(mode, x, real) for mode in self.modes]
+            given: tuple[Any, ...] = (real, prompt_lengths)
+            parts = [self._pool_rows(mode, x, *given) for mode in self.modes]
         else:
-            given = (padding_mask, position_ids, cls_positions)
+            given = (padding_mask, position_ids, cls_positions, prompt_lengths)
             parts = [self._pool_segments(mode, x, *given) for mode in self.modes]
         pooled = parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
         return unit_vectors(pooled) if self.normalize else pooled
@@ -117,17 +121,22 @@ class TextPooling(Configured, keras.layers.Layer):
         """The poolings whose vectors are concatenated."""
         return self.pooling.split("+")
 
-    def _pool_rows(self, mode: str, x: Any, real: Any) -> Any:
+    def _pool_rows(self, mode: str, x: Any, real: Any, prompt_lengths: Any) -> Any:
         """Pool rows of one text each; `real` is bool [B, T, 1]."""
-        if mode == "cls":
+        if mode == "cls" and prompt_lengths is None:
             return x[:, 0]
-        if mode == "max":
-            return ops.max(ops.where(real, x, _LOWEST), axis=1)
-        weights = ops.cast(real, "float32")
-        places = ops.cumsum(weights, axis=1)
+        places = ops.cumsum(ops.cast(real, "float32"), axis=1)
         if mode == "lasttoken":
             last = ops.max(places, axis=1, keepdims=True)
             return ops.sum(ops.where(real & (places == last), x, 0.0), axis=1)
+        if prompt_lengths is not None:
+            before = ops.cast(prompt_lengths, "float32")[:, None, None]
+            real = real & (places > before)
+            if mode == "cls":
+                return ops.sum(ops.where(real & (places == before + 1), x, 0.0), axis=1)
+        if mode == "max":
+            return ops.max(ops.where(real, x, _LOWEST), axis=1)
+        weights = ops.cast(real, "float32")
         if mode == "weightedmean":
             weights = weights * places
         total = ops.sum(ops.where(real, x, 0.0) * weights, axis=1)
@@ -140,10 +149,12 @@ class TextPooling(Configured, keras.layers.Layer):
         padding_mask: Any,
         position_ids: Any,
         cls_positions: Any,
+        prompt_lengths: Any,
     ) -> Any:
         """Pool each text of rows that hold several."""
         if mode == "cls":
-            return first_tokens(x, cls_positions)
+            before = 0 if prompt_lengths is None else prompt_lengths
+            return first_tokens(x, cls_positions + before)
         flat = ops.reshape(x, (-1, x.shape[-1]))
         texts = ops.shape(cls_positions)[0]
         places = ops.cast(ops.reshape(position_ids, (-1,)), "int32")
@@ -156,11 +167,14 @@ class TextPooling(Configured, keras.layers.Layer):
         real = ops.reshape(ops.cast(padding_mask, "bool"), (-1,))
         # Padding counts as an extra text, which is dropped.
         text = ops.where(real, ops.take(numbers, first), texts)
-        if mode == "max":
-            return ops.segment_max(flat, text, num_segments=texts + 1)[:texts]
         if mode == "lasttoken":
             last = ops.segment_max(places, text, num_segments=texts + 1)[:texts]
             return ops.take(flat, cls_positions + last, axis=0)
+        if prompt_lengths is not None:
+            before = ops.take(ops.pad(prompt_lengths, [[0, 1]]), text)
+            text = ops.where(places >= before, text, texts)
+        if mode == "max":
+            return ops.segment_max(flat, text, num_segments=texts + 1)[:texts]
         weights = ops.ones_like(flat[:, :1])
         if mode == "weightedmean":
             weights = ops.cast(places[:, None] + 1, "float32")

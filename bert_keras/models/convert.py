@@ -267,8 +267,8 @@ def _convert_pooling(opened: Folder, folder: Path | None) -> list[str]:
     sizes = opened.checkpoint.config
     settings = {"max_length": sizes.max_position_embeddings, **settings}
     write_sentence_files(folder, hidden_size=sizes.hidden_size, **settings)
-    tensors = dense_tensors(opened.path)
-    write_dense(folder, LazyArrays.of(tensors, place=str(opened.path)))
+    tensors = dense_tensors(opened.home)
+    write_dense(folder, LazyArrays.of(tensors, place=str(opened.home)))
     return []
 
 

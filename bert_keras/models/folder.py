@@ -11,11 +11,17 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_keras.checkpoints import Checkpoint, LazyArrays, head_config, read_checkpoint
+from bert_keras.checkpoints import (
+    Checkpoint,
+    LazyArrays,
+    head_config,
+    named_outputs,
+    read_checkpoint,
+)
 from bert_keras.checkpoints.checkpoint import KEY, as_checkpoint_error, listed
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.checkpoints.names import TIED
@@ -26,6 +32,7 @@ from bert_keras.checkpoints.sentence_files import (
     text_length,
 )
 from bert_keras.config import BertConfig
+from bert_keras.data.class_names import class_entries, class_names, renamed
 from bert_keras.errors import (
     BertKerasError,
     CheckpointError,
@@ -64,16 +71,26 @@ class Folder:
     config: Mapping[str, Any]
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str] | Checkpoint) -> Folder:
+    def open(
+        cls,
+        path: str | os.PathLike[str] | Checkpoint,
+        *,
+        classes: str | Sequence[str] | None = None,
+    ) -> Folder:
         """Return the description of what `read_checkpoint` reads.
+
+        Args:
+            path: as there.
+            classes: names of the outputs, used where those of the folder cannot be.
 
         Raises:
             CheckpointError: it is no checkpoint, or its config is broken.
         """
         checkpoint = read_checkpoint(path)
         raw, entry = checkpoint.raw_config, dict(checkpoint.own_entry)
+        home = checkpoint.home or checkpoint.path
         try:
-            sentence = read_sentence_files(checkpoint.path)
+            sentence = read_sentence_files(home)
         except CheckpointError as error:  # only its vectors cannot be computed
             sentence = {"error": str(error)}
         if is_encoder_decoder(raw):
@@ -86,16 +103,22 @@ class Folder:
         place = f"{checkpoint.path}: config.json"
         try:
             if not sentence:
-                entry["cross_encoder"] = pair_activation(checkpoint.path, raw)
+                entry["cross_encoder"] = pair_activation(home, raw)
             with as_checkpoint_error(place, ConfigError):
-                head = head_config(raw, checkpoint.shapes)
+                head = _head(raw, checkpoint.shapes, classes)
         except CheckpointError as error:  # only its head cannot be used
             entry["head_error"] = str(error)
         return cls(checkpoint, {**raw, **head, KEY: entry})
 
     @property
     def path(self) -> Path:
+        """The folder of encoder and tokenizer."""
         return self.checkpoint.path
+
+    @property
+    def home(self) -> Path:
+        """The folder that was opened; the encoder may be in a folder in it."""
+        return self.checkpoint.home or self.path
 
     @property
     def sentence(self) -> dict[str, Any]:
@@ -127,7 +150,7 @@ class Folder:
         if stored:
             return stored
         longest = self.checkpoint.config.max_position_embeddings
-        return {"max_length": min(text_length(self.path) or longest, longest)}
+        return {"max_length": min(text_length(self.home) or longest, longest)}
 
     # The task.
 
@@ -172,7 +195,11 @@ class Folder:
             )  # or has moved
         else:
             with as_checkpoint_error(f"{self.path}: config.json", ConfigError):
-                is_same = task_class.reads(self.config)
+                try:
+                    is_same = task_class.reads(self.config)
+                except ConfigError:
+                    self.check_config()
+                    raise
         return self.task(task_class) if is_same else None
 
     def _task_class(self) -> type[Task]:
@@ -195,12 +222,12 @@ class Folder:
         """Return the checkpoint, with the layers on a text's vector of an embedding."""
         if not getattr(task, "dense", ()) or not self.sentence.get("dense"):
             return self.checkpoint
-        tensors, arrays = dense_tensors(self.path), self.checkpoint.arrays
-        dense = LazyArrays.of(tensors, place=str(self.path))
+        tensors, arrays = dense_tensors(self.home), self.checkpoint.arrays
+        dense = LazyArrays.of(tensors, place=str(self.home))
         merged = LazyArrays(
             {**arrays.shapes, **dense.shapes},
             lambda name: dense[name] if name in dense else arrays[name],
-            place=str(self.path),
+            place=str(self.home),
         )
         return dataclasses.replace(self.checkpoint, arrays=merged)
 
@@ -277,6 +304,30 @@ class Folder:
             facts["no tokenizer"] = str(error)
             notes = list(self.checkpoint.notes)
         return {**facts, **{f"note {i}": note for i, note in enumerate(notes, 1)}}
+
+
+def _head(
+    raw: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int, ...]],
+    classes: str | Sequence[str] | None,
+) -> dict[str, Any]:
+    """Return `head_config`, with `classes` where the names in `raw` cannot be used."""
+    count = named_outputs(raw, shapes)
+    try:
+        head = head_config(raw, shapes)
+        if count is not None and KEY not in raw:
+            class_names({**raw, **head})
+        return head
+    except ConfigError as error:
+        if count is None:
+            raise
+        if classes is None:
+            raise ConfigError(
+                f"{error}: name the {count:,} outputs by `classes` (--set classes=A,B… "
+                "of predict, evaluate, explain and export)"
+            ) from None
+    names = class_entries(renamed(classes, count))
+    return {**names, **head_config({**raw, **names}, shapes)}
 
 
 def _feeds_head(name: str, shape: tuple[int, ...], hidden: int) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -46,6 +46,7 @@ def load_model(
     *,
     task: str | type[Task] | Task | None = None,
     dtype: Any = None,
+    classes: str | Sequence[str] | None = None,
 ) -> TaskModel:
     """Load a model from a folder, ours or one of Hugging Face with a task's head.
 
@@ -55,11 +56,15 @@ def load_model(
             imported because a folder names it. A task instance is put on the folder's
             encoder, whatever settings the folder holds.
         dtype: dtype policy, as in `BertEncoder`.
+        classes: names of the outputs, used where those of the folder cannot be: too
+            few, or several alike.
 
     Raises:
         CheckpointError: the folder holds no such model, or is broken.
     """
-    opened = folder if isinstance(folder, Folder) else Folder.open(folder)
+    opened = folder
+    if not isinstance(opened, Folder):
+        opened = Folder.open(opened, classes=classes)
     found = opened.task(task)
     checkpoint = opened.weights_for(found)
     place = f"{checkpoint.path}: config.json"

@@ -54,17 +54,20 @@ def pretrained_model(
         say(f"{path}: {line}")
 
     check_choice("precision", encoder["dtype"], (None, *PRECISIONS))
-    folder = Folder.open(path)
+    given = task if isinstance(task, Task) else None
+    folder = Folder.open(
+        path, classes=settings.get("classes", getattr(given, "classes", None))
+    )
     held = _held(folder, task)
     found = _settled(task, held, settings)
     is_held = held is not None and _same_head(held, found)
     folder.tell(facts=True)
     folder = with_tokens(folder, add_tokens, tell=tell)
     checkpoint = folder.weights_for(found)
-    given = folder.preprocessing if is_held else {}
-    given = {"layout": LAYOUT.default, **given, **preprocessing}
-    given["max_length"] = max_length_of(found, checkpoint, given.get("max_length"))
-    preprocessor = Preprocessor(folder.tokenizer, **given)
+    stored = folder.preprocessing if is_held else {}
+    stored = {"layout": LAYOUT.default, **stored, **preprocessing}
+    stored["max_length"] = max_length_of(found, checkpoint, stored.get("max_length"))
+    preprocessor = Preprocessor(folder.tokenizer, **stored)
     model = on_encoder(kind, checkpoint, found, preprocessor, tell, **encoder)
     notes = None if is_held else start(found, model, checkpoint)
     for line in notes or ():
@@ -117,7 +120,9 @@ def _settled(
     settings = with_clean_names(settings)
     if held is not None:
         check_settings(held, settings)
-        return held.replaced(**settings)
+        changed = held.replaced(**settings)
+        changed.check_effects(settings)
+        return changed
     kind: Any = named_or_given(task)
     check_settings(kind, settings)
     for field in dataclasses.fields(kind):

@@ -29,7 +29,8 @@ class ClassificationSettings(ClassesSettings, ConfidenceSettings):
         "the class whose F1 is reported",
         form="a class",
         unset="the second of two",
-        free=True, for_scores=True,
+        free=True,
+        for_scores=True,
     )
 
 

@@ -76,6 +76,7 @@ def places_of(columns: Columns, vectors: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # as `encode_document` looks
+PROMPT_LENGTHS = "prompt_lengths"  # tokens that are not pooled, `[CLS]` included
 _DENSE_ACTIVATIONS = ("linear", "sigmoid", "tanh", "relu", "gelu", "silu")
 _MOST_DENSE = 4
 
@@ -117,6 +118,14 @@ class Embedding(EmbeddingSettings, Task):
     def encoder_outputs(self) -> tuple[str, ...]:  # type: ignore[override]
         return () if self.layers == LAST else ("hidden_states",)
 
+    def check_effects(self, given: Mapping[str, Any]) -> None:
+        if self.combine != "sum" and "combine" in given and len(self.layers) == 1:
+            raise ConfigError(
+                "`combine` has an effect only with several `layers`; received "
+                f"{self.combine} and {shown(self.layers)}"
+            )
+        super().check_effects(given)
+
     # Data.
 
     @classmethod
@@ -134,14 +143,17 @@ class Embedding(EmbeddingSettings, Task):
     def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
         """Return the texts; to train, both of each pair.
 
-        To score, all first texts, followed by all second texts.
+        To score, all first texts, followed by all second texts; if there are prompts,
+        each after its own and a NUL.
         """
         if use == "answer":
             return super().texts(columns)
         first, second = pairs_of(columns)
         if use == "train":
             return first, second
-        query, document = self._pair_prompts()
+        query, document = prompts = self._pair_prompts()
+        if any(prompts):
+            query, document = query + _END, document + _END
         return ([query + text for text in first] + [document + t for t in second],)
 
     def prompt(self, *names: str) -> str:
@@ -177,12 +189,19 @@ class Embedding(EmbeddingSettings, Task):
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch of texts, each with the default prompt before it."""
-        return preprocessor(_prompted(self.prompt(), texts))
+        return self._batch(preprocessor, self.prompt(), texts)
+
+    def _batch(self, preprocessor: Preprocessor, prompts: Any, texts: Any) -> Batch:
+        """Return the batch of texts with prompts before them: one, or tf.string [B]."""
+        batch: Batch = preprocessor(_prompted(prompts, texts))
+        if not self.include_prompt:
+            batch[PROMPT_LENGTHS] = _tokens_before(preprocessor, prompts, texts)
+        return batch
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
         """Return the lengths of texts, int32 [B], or of those of pairs, int32 [2B]."""
         if isinstance(texts, tuple):
-            return preprocessor.lengths(self._both(texts))
+            return preprocessor.lengths(_prompted(*self._both(texts)))
         return preprocessor.lengths(_prompted(self.prompt(), texts))
 
     @property
@@ -196,8 +215,11 @@ class Embedding(EmbeddingSettings, Task):
     def respond(
         self, texts: Any, preprocessor: Preprocessor, run: Run, *, scored: bool = False
     ) -> dict[str, tf.Tensor]:
-        # To be scored, `texts` has put the prompts before them.
-        batch = preprocessor(texts) if scored else self.features(preprocessor, texts)
+        if not scored or not any(self._pair_prompts()):
+            batch = self.features(preprocessor, texts)
+        else:  # `texts` has put the prompts before them
+            parts = tf.strings.split(texts, _END, maxsplit=1).to_tensor(shape=[None, 2])
+            batch = self._batch(preprocessor, parts[:, 0], parts[:, 1])
         return self.answer(run(batch), batch)
 
     def targets(self, columns: Columns) -> np.ndarray:
@@ -221,17 +243,17 @@ class Embedding(EmbeddingSettings, Task):
         """Return one batch with both texts of each pair, one after the other."""
         if not isinstance(texts, tuple | list) or len(texts) != 2:
             raise ConfigError("`x` must be a pair of texts to train embeddings")
-        batch = preprocessor(self._both(texts))
+        batch = self._batch(preprocessor, *self._both(texts))
         return batch, self.encode_targets(targets), weights
 
-    def _both(self, pairs: Any) -> Any:
-        """Return the texts of pairs one after the other, with their prompts, in graph.
+    def _both(self, pairs: Any) -> tuple[Any, Any]:
+        """Return prompts and texts of pairs, one after the other, in graph.
 
-        `pairs` are first and second texts, tf.string [B] each; returns [2B].
+        `pairs` are first and second texts, tf.string [B] each; returns [2B] each.
         """
-        prompts = self._pair_prompts()
-        texts = [_prompted(*each) for each in zip(prompts, pairs, strict=True)]
-        return tf.reshape(tf.stack(texts, axis=1), [-1])
+        texts = tf.reshape(tf.stack(pairs, axis=1), [-1])
+        prompts = tf.constant(self._pair_prompts())
+        return tf.tile(prompts, tf.shape(texts) // 2), texts
 
     def encode_targets(self, targets: Any) -> Any:
         """Return numbers for labels as written in a file."""
@@ -240,7 +262,10 @@ class Embedding(EmbeddingSettings, Task):
     # The model.
 
     def inputs(self) -> Batch:
-        return batch_inputs()
+        found = batch_inputs()
+        if not self.include_prompt:
+            found[PROMPT_LENGTHS] = keras.Input((), dtype="int32", name=PROMPT_LENGTHS)
+        return found
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         normalize = self.normalize and not self.dense
@@ -250,6 +275,7 @@ class Embedding(EmbeddingSettings, Task):
             inputs["padding_mask"],
             inputs["position_ids"],
             inputs["cls_positions"],
+            inputs.get(PROMPT_LENGTHS),
         )
         for number, layer in enumerate(self.dense):
             first = keras.initializers.GlorotUniform(seed=seed)
@@ -275,7 +301,7 @@ class Embedding(EmbeddingSettings, Task):
 
     def token_vectors(self, encoder: BertEncoder, inputs: dict[str, Any]) -> Any:
         """Return the Keras tensor of each token's vector from the selected layers."""
-        outputs = encoder(inputs)
+        outputs = encoder({k: v for k, v in inputs.items() if k != PROMPT_LENGTHS})
         if self.layers == LAST:
             return outputs["sequence_output"]
         chosen = resolve_layers(self.layers, encoder.config.num_hidden_layers)
@@ -416,8 +442,8 @@ class Embedding(EmbeddingSettings, Task):
     def inherited(cls, held: Task | None) -> dict[str, Any]:
         if not isinstance(held, Embedding):
             return {}
-        names = ("pooling", "normalize", "layers", "combine", "dense", "prompts")
-        return {name: getattr(held, name) for name in (*names, "default_prompt")}
+        own = ("objective", "scale")  # of a training
+        return {k: v for k, v in held.settings().items() if k not in own}
 
     def write_files(
         self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
@@ -433,6 +459,7 @@ class Embedding(EmbeddingSettings, Task):
                 dense=self.dense,
                 prompts=self.prompts,
                 default_prompt=self.default_prompt,
+                include_prompt=self.include_prompt,
             )
 
 
@@ -442,9 +469,27 @@ class PairedTexts(Embedding):
     roles = ("text", "text_pair")
 
 
-def _prompted(prompt: str, texts: Any) -> Any:
-    """Return texts, tf.string [B], with a prompt before each, in graph."""
-    return tf.strings.join([prompt, texts]) if prompt else texts
+_END = "\0"  # of the prompt of a text to score
+
+
+def _prompted(prompts: Any, texts: Any) -> Any:
+    """Return texts, tf.string [B], with a prompt before each, in graph.
+
+    There is one prompt for all, or tf.string [B].
+    """
+    is_empty = isinstance(prompts, str) and not prompts
+    return texts if is_empty else tf.strings.join([prompts, texts])
+
+
+def _tokens_before(preprocessor: Preprocessor, prompts: Any, texts: Any) -> Any:
+    """Return the tokens of each text's prompt, `[CLS]` included, int32 [B].
+
+    0 without a prompt. The prompt is tokenized alone, as in sentence-transformers.
+    """
+    prompts = tf.reshape(prompts, [-1])
+    sizes, _ = preprocessor.lengths(prompts)
+    before = tf.where(prompts == "", 0, sizes - 1)  # without `[SEP]`
+    return tf.broadcast_to(before, tf.shape(texts))
 
 
 def _checked_dense(given: Any, layers: Layers) -> tuple[dict[str, Any], ...]:

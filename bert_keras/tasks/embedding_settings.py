@@ -80,6 +80,12 @@ class EmbeddingSettings:
         free=True,
         later=True,
     )
+    include_prompt: bool = option(
+        True,
+        "whether the tokens of prompts are pooled too; as in the encoder's folder, if "
+        "it says",
+        later=True,
+    )
 
 
 HELP = TaskHelp(

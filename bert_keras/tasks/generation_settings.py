@@ -45,7 +45,8 @@ class GenerationSettings(Decoding):
         "share of the probability that the loss spreads over all tokens",
         least=0,
         most=1,
-        free=True, for_scores=True,
+        free=True,
+        for_scores=True,
     )
 
 

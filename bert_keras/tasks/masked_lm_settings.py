@@ -27,7 +27,8 @@ class MaskedLMSettings:
         "maximum number of tokens to predict in one text",
         least=1,
         most=100_000,
-        free=True, for_scores=True,
+        free=True,
+        for_scores=True,
     )
     mask_unit: str = MASK_UNIT.field(free=True, for_scores=True)
     pseudo_perplexity_texts: int = option(
@@ -35,7 +36,8 @@ class MaskedLMSettings:
         "number of texts for which evaluate computes pseudo-perplexity",
         least=0,
         most=1_000_000,
-        free=True, for_scores=True,
+        free=True,
+        for_scores=True,
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from conftest import refused
 
 from bert_keras.checkpoints.sentence_files import (
+    encoder_folder,
     read_sentence_files,
     write_sentence_files,
 )
@@ -80,9 +81,26 @@ def test_no_length_limit_is_none(tmp_path: Path) -> None:
 def test_written_files_read_back(tmp_path: Path, pooling: str, normalize: bool) -> None:
     settings = {"pooling": pooling, "normalize": normalize, "max_length": 99}
     settings["prompts"] = {"query": "query: ", "document": "passage: "}
+    settings["include_prompt"] = False
     settings["dense"] = ({"units": 4, "activation": "tanh", "use_bias": True},)
     write_sentence_files(tmp_path, hidden_size=16, **settings)
     assert read_sentence_files(tmp_path) == settings
+
+
+@pytest.mark.parametrize("kind", ["Transformer", "BERT"])
+def test_an_encoder_in_a_subfolder(tmp_path: Path, kind: str) -> None:
+    steps = modules(kind, "Pooling", "Normalize")
+    steps[0]["path"] = f"0_{kind}"
+    files = {
+        "modules.json": steps,
+        "1_Pooling/config.json": WHOLE["1_Pooling/config.json"],
+        f"0_{kind}/config.json": {},
+        f"0_{kind}/sentence_bert_config.json": {"max_seq_length": 24},
+    }
+    write(tmp_path, files)
+    assert encoder_folder(tmp_path) == tmp_path / f"0_{kind}"
+    found = read_sentence_files(tmp_path)
+    assert found == {"pooling": "mean", "normalize": True, "max_length": 24}
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,21 @@ def test_pooling_of_both_layouts(pooling: str) -> None:
     np.testing.assert_allclose(layer(**PACKED), POOLED[pooling])
 
 
+@pytest.mark.parametrize(
+    ("pooling", "first"),
+    [
+        *(("mean", [4, 1]), ("max", [5, 8]), ("cls", [3, -6]), ("lasttoken", [5, 8])),
+        ("mean_sqrt_len_tokens", [8 / 2**0.5, 2 / 2**0.5]),
+        ("weightedmean", [21 / 5, 12 / 5]),  # weights of the places in the whole text
+    ],
+)
+def test_prompts_may_be_left_out(pooling: str, first: list[float]) -> None:
+    layer = TextPooling(pooling, normalize=False)
+    for given in ({"x": X, "padding_mask": MASK}, PACKED):
+        found = layer(**given, prompt_lengths=np.array([1, 0], "int32"))
+        np.testing.assert_allclose(found, [first, [-1, 1]], rtol=1e-6)
+
+
 def test_normalized_vectors_have_length_1() -> None:
     found = TextPooling("max")(X, MASK)
     wanted = np.array([[5 / 89**0.5, 8 / 89**0.5], [-(0.5**0.5), 0.5**0.5]])

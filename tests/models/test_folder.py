@@ -12,9 +12,11 @@ import pytest
 from conftest import refused, thorough, write_tsv
 from safetensors.numpy import load_file, save_file
 
+from bert_keras.checkpoints.sentence_files import encoder_folder
 from bert_keras.cli.main import main
 from bert_keras.inference.embedder import embed
 from bert_keras.inference.predictor import Predictor, load
+from bert_keras.models.export import export_model
 from bert_keras.models.folder import Folder
 from bert_keras.models.loading import load_model, new_model
 from bert_keras.models.model_folder import save_model
@@ -36,7 +38,7 @@ IDENTITY = "torch.nn.modules.linear.Identity"
 
 def foreign(folder: Path, *, without: tuple[str, ...] = (), **entries: Any) -> Path:
     """Make a folder of ours one of transformers, with further entries of its config."""
-    path = folder / "config.json"
+    path = encoder_folder(folder) / "config.json"
     config = json.loads(path.read_text())
     for key in ("bert_keras", "sentence_transformers", *without):
         config.pop(key, None)
@@ -170,6 +172,29 @@ def test_outputs_can_be_named(spam_folder: Path, copy: Any) -> None:
     refused(lambda: load(folder).model.task.changed(classes="a,b"), "3 outputs")
 
 
+@pytest.mark.parametrize(
+    "names", [{"0": "a", "1": "b"}, {"0": "a", "1": "a", "2": "b"}, {"0": "a", "5": ""}]
+)
+def test_a_head_without_names_gets_some(
+    spam_folder: Path, copy: Any, tmp_path: Path, capsys: Any, names: dict[str, str]
+) -> None:
+    wanted = list(load(spam_folder).predict(TEXTS[:1])[0]["probabilities"].values())
+    folder = foreign(copy(spam_folder), id2label=names, num_labels=3)
+    refused(lambda: load(folder), "id2label", "--set classes=", "name the 3 outputs")
+    refused(lambda: load(folder, classes="x,y"), "`classes` must name", "x,y")
+    model = TaskModel.from_pretrained(folder, classes=("x", "y", "z"))
+    probabilities = Predictor(model).predict(TEXTS[:1])[0]["probabilities"]
+    np.testing.assert_allclose(list(probabilities.values()), wanted, atol=1e-5)
+    given = ["--set", "classes=x,y,z"]
+    rows = write_tsv(tmp_path / "r.tsv", [("text", "label"), ("a", "x"), ("b", "z")])
+    assert main(["predict", str(folder), TEXTS[0], *given]) == 0
+    found = json.loads(capsys.readouterr().out)["probabilities"]
+    assert list(found) == ["x", "y", "z"]
+    assert main(["evaluate", str(folder), str(rows), *given]) == 0
+    assert main(["export", str(folder), str(tmp_path / "out"), *given]) == 0
+    assert load(tmp_path / "out").model.task.classes == ("x", "y", "z")
+
+
 def test_a_head_without_names_leaves_the_encoder(spam_folder: Path, copy: Any) -> None:
     names = {"0": "LABEL_0", "1": "LABEL_1"}
     folder = foreign(copy(spam_folder), id2label=names)
@@ -249,6 +274,20 @@ def embedding_folder(make_model: Any, folder: Path, **settings: Any) -> Path:
     return save_model(make_model(Embedding(**settings)), folder)
 
 
+def into_subfolder(folder: Path) -> Path:
+    """Move the encoder of a folder of sentence-transformers, as older ones have it."""
+    (folder / "0_Transformer").mkdir()
+    (folder / "config.json").rename(folder / "0_Transformer" / "config.json")
+    for name in ("model.safetensors", "vocab.txt", "tokenizer_config.json"):
+        (folder / name).rename(folder / "0_Transformer" / name)
+    place = folder / "sentence_bert_config.json"
+    place.rename(folder / "0_Transformer" / place.name)
+    steps = json.loads((folder / "modules.json").read_text())
+    steps[0]["path"] = "0_Transformer"
+    (folder / "modules.json").write_text(json.dumps(steps))
+    return folder
+
+
 DENSE = ({"units": 6, "activation": "tanh", "use_bias": True},)
 
 
@@ -260,12 +299,15 @@ DENSE = ({"units": 6, "activation": "tanh", "use_bias": True},)
         thorough(
             {"pooling": "lasttoken", "prompts": {"query": "see ", "passage": "a "}}
         ),
+        {"prompts": {"query": "win "}, "include_prompt": False},
     ],
 )
 def test_an_embedding_is_trained_as_its_encoder_says(
     make_model: Any, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     folder = embedding_folder(make_model, tmp_path / "encoder", **settings)
+    if "dense" in settings:
+        into_subfolder(folder)
     foreign(folder)
     opened = load_model(folder)
     assert opened.task == Embedding(**settings)
@@ -294,6 +336,44 @@ def test_a_new_head_needs_the_encoder_alone(make_model: Any, tmp_path: Path) -> 
     model = TaskModel.from_pretrained(folder, "classification", classes=("a", "b"))
     assert model.task == Classification(("a", "b"))
     assert "error" in Folder.open(folder).sentence
+
+
+def test_an_encoder_in_a_subfolder_is_read_by_each_verb(
+    make_model: Any, tmp_path: Path, capsys: Any
+) -> None:
+    folder = embedding_folder(make_model, tmp_path / "model", dense=DENSE)
+    wanted = embed(folder, TEXTS)
+    into_subfolder(folder)
+    export, converted = str(tmp_path / "export"), str(tmp_path / "converted")
+    foreign(folder)
+    assert main(["export", str(folder), export]) == 0
+    assert main(["convert", str(folder), converted]) == 0
+    capsys.readouterr()
+    assert main(["info", str(folder)]) == 0
+    told = capsys.readouterr().out
+    assert "embedding" in told and f"{folder}\n" in told
+    exported = [row["embedding"] for row in load(export).predict(TEXTS)]
+    for found in (embed(folder, TEXTS), embed(converted, TEXTS), exported):
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+    model = TaskModel.from_pretrained(folder, "classification", classes=("a", "b"))
+    assert len(model.preprocessor.tokenizer) == model.backbone.config.vocab_size
+
+
+def test_tokens_of_prompts_may_not_be_pooled(make_model: Any, tmp_path: Path) -> None:
+    settings = {"prompts": {"query": "see cash "}, "include_prompt": False}
+    folder = embedding_folder(make_model, tmp_path / "model", **settings)
+    foreign(folder)
+    model = load_model(folder)
+    batch = model.preprocessor(["see cash win"])
+    states = np.asarray(model.backbone(batch)["sequence_output"])[0, 3:]
+    wanted = states.mean(0) / np.linalg.norm(states.mean(0))
+    np.testing.assert_allclose(
+        embed(folder, ["win"], prompt="query")[0], wanted, atol=1e-5
+    )
+    model.task = model.task.changed(default_prompt="query")
+    export = export_model(model, tmp_path / "export")
+    for row in load(export).predict(["win", "win"]):
+        np.testing.assert_allclose(row["embedding"], wanted, atol=1e-5)
 
 
 def test_prompts_are_put_before_texts(make_model: Any, tmp_path: Path) -> None:

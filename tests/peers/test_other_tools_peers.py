@@ -6,6 +6,8 @@ written by a script outside of this repository.
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +17,10 @@ import numpy as np
 import pytest
 
 from bert_keras.inference.embedder import embed
+from bert_keras.inference.engine_export import export_to_engine
 from bert_keras.inference.predictor import Predictor, load
 from bert_keras.models.convert import convert
+from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from tests.conftest import ROOT, SHARED
@@ -25,6 +29,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 SCRIPT = SHARED / "cases" / "make_folders.py"
+SENTENCE_FILES = ("modules.json", "config_sentence_transformers.json", "README.md")
 PAIRS = [
     ("How do I reset my password?", "Use the link on the sign-in page."),
     ("How do I reset my password?", "The weather is lovely today."),
@@ -105,6 +110,32 @@ def test_a_classifier_of_transformers_reads_texts_and_pairs(cases: Path) -> None
         np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=0)
 
 
+def test_a_scorer_of_transformers_reads_texts_and_pairs(
+    cases: Path, tmp_path: Path
+) -> None:
+    """One output without an entry of sentence-transformers, in each way of asking."""
+    folder = Path(shutil.copytree(cases / "13-cross-encoder/identity", tmp_path / "a"))
+    config = json.loads((folder / "config.json").read_text())
+    for key in ("sentence_transformers", "sbert_ce_default_activation_function"):
+        del config[key]
+    (folder / "config.json").write_text(json.dumps(config))
+    first, second = (list(part) for part in zip(*PAIRS, strict=True))
+    kind = "AutoModelForSequenceClassification"
+    singles, pairs = (theirs(kind, folder, *t)[0] for t in ([first], [first, second]))
+    model = load_model(folder)
+    export = export_model(model, tmp_path / "export")
+    scorers = [Predictor(model), load(export)]
+    for engine in ("onnx", "openvino"):
+        pytest.importorskip("onnxruntime" if engine == "onnx" else engine)
+        scorers.append(load(folder, engine=engine))
+        export_to_engine(model, tmp_path / engine, format=engine)
+        scorers.append(load(tmp_path / engine))
+    for scorer in scorers:
+        for texts, wanted in ((first, singles), (PAIRS, pairs)):
+            found = [[row["score"]] for row in scorer.predict(texts)]
+            np.testing.assert_allclose(found, wanted.logits, atol=1e-5, rtol=0)
+
+
 def test_a_folder_with_prompts_gives_their_vectors(cases: Path) -> None:
     sentences = pytest.importorskip("sentence_transformers")
     folder = cases / "14-prompts" / "model"
@@ -116,6 +147,43 @@ def test_a_folder_with_prompts_gives_their_vectors(cases: Path) -> None:
         (embed(folder, texts, prompt="document"), wanted.encode_document(texts)),
     ):
         np.testing.assert_allclose(found, vectors, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "pooling", ["cls", "max", "weightedmean", "lasttoken", ("mean", "cls")]
+)
+def test_tokens_of_prompts_are_left_out_as_theirs(
+    cases: Path, tmp_path: Path, pooling: Any
+) -> None:
+    """Their folder has its encoder in a subfolder, as older ones have."""
+    sentences = pytest.importorskip("sentence_transformers")
+    models = pytest.importorskip("sentence_transformers.models")
+    steps = [models.Transformer(str(cases / "base"))]
+    steps += [models.Pooling(32, pooling_mode=pooling, include_prompt=False)]
+    prompts = {"query": "find this: ", "document": "passage: "}
+    wanted = sentences.SentenceTransformer(modules=steps, prompts=prompts, device="cpu")
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    wanted.save(str(theirs))
+    (theirs / "0_Transformer").mkdir()
+    for path in theirs.iterdir():
+        if path.is_file() and path.name not in SENTENCE_FILES:
+            path.rename(theirs / "0_Transformer" / path.name)
+    modules = json.loads((theirs / "modules.json").read_text())
+    modules[0]["path"] = "0_Transformer"
+    (theirs / "modules.json").write_text(json.dumps(modules))
+    save_model(load_model(theirs), ours)
+    again = sentences.SentenceTransformer(str(ours), device="cpu")
+    moved = sentences.SentenceTransformer(str(theirs), device="cpu")
+    texts = [text for pair in PAIRS for text in pair]
+    for prompt in ("query", "document", None):
+        vectors = wanted.encode(texts, prompt_name=prompt)
+        for found in (
+            moved.encode(texts, prompt_name=prompt),
+            embed(theirs, texts, prompt=prompt),
+            embed(ours, texts, prompt=prompt),
+            again.encode(texts, prompt_name=prompt),
+        ):
+            np.testing.assert_allclose(found, vectors, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -44,5 +44,14 @@ CASES = {
     "ranking": _ranking(Embedding(), 16),
     "similarity": _similarity(),
     "concat": _ranking(Embedding("cls", False, "all", "concat"), 32),
+    "prompted": _ranking(
+        Embedding(
+            "weightedmean",
+            prompts={"query": "see you at ", "document": "win "},
+            default_prompt="query",
+            include_prompt=False,
+        ),
+        16,
+    ),
     "weighted": _ranking(Embedding(layers=(0, 1), combine="weighted"), 16),
 }

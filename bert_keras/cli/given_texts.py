@@ -161,7 +161,9 @@ def _row_words(texts: list[str], task: Task) -> list[Any]:
 
 def _may_be_pairs(task: Task) -> bool:
     """Return whether a task reads single texts and pairs."""
-    return any(len(form) > len(task.roles) for form in task.forms)
+    from bert_keras.tasks.protocols import forms_of
+
+    return any(len(form) > len(task.roles) for form in forms_of(task))
 
 
 def _ends_in_list(task: Task) -> bool:

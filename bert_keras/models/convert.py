@@ -17,8 +17,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import keras_hub
-
 from bert_keras.checkpoints import (
     LazyArrays,
     check_encoder,
@@ -272,9 +270,6 @@ def _convert_pooling(opened: Folder, folder: Path | None) -> list[str]:
     return []
 
 
-_TASKS = (keras_hub.models.BertMaskedLM, keras_hub.models.BertTextClassifier)
-
-
 def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:
     """Return our model with the weights of a KerasHub model.
 
@@ -294,19 +289,22 @@ def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:
         >>> from_keras_hub(backbone).config.hidden_act
         'gelu_new'
     """
-    if not isinstance(model, (keras_hub.models.BertBackbone, *_TASKS)):
+    from keras_hub import models  # takes a second, which other formats do not need
+
+    tasks = (models.BertMaskedLM, models.BertTextClassifier)
+    if not isinstance(model, (models.BertBackbone, *tasks)):
         raise CheckpointError(
             "`model` must be a BertBackbone, BertMaskedLM or BertTextClassifier of "
             f"KerasHub; received {type(model).__name__}"
         )
-    if isinstance(model, _TASKS) and model.preprocessor is None:
+    if isinstance(model, tasks) and model.preprocessor is None:
         raise CheckpointError(
             "`model` must have a preprocessor, which holds the vocabulary; "
             f"received a {type(model).__name__} without one"
         )
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as folder:
         model.save_to_preset(folder)
-        if isinstance(model, _TASKS):
+        if isinstance(model, tasks):
             return load_model(folder, dtype=dtype)
         encoder = BertEncoder.from_pretrained(folder, dtype=dtype)
         encoder.source = f"KerasHub's {type(model).__name__}"
@@ -324,6 +322,8 @@ def to_keras_hub(model: BertEncoder | TaskModel) -> Any:
     Raises:
         CheckpointError: KerasHub has no such head or computation.
     """
+    from keras_hub import models
+
     arrays = {weight.path: weight.numpy() for weight in model.weights}
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as name:
         folder = Path(name)
@@ -335,4 +335,4 @@ def to_keras_hub(model: BertEncoder | TaskModel) -> Any:
             write_keras_hub(folder, arrays, config)
         task = folder / TASK
         kind = read_json(task)["class_name"] if task.is_file() else "BertBackbone"
-        return getattr(keras_hub.models, kind).from_preset(str(folder))
+        return getattr(models, kind).from_preset(str(folder))

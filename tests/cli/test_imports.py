@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -134,3 +135,64 @@ def test_the_rest_of_keras_hub_is_imported_at_its_first_use() -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=True,
     )
+
+
+# Verbs in one process, each with what neither it nor a verb before it may import.
+FURTHER = [
+    ("completion bash", {"tensorflow", "numpy"}),
+    ("tasks", {"tensorflow", "keras"}),
+    ("info MODEL", {"bert_keras.training.loop", "bert_keras.explanations"}),
+    ("compare MODEL OTHER --output PAGE", {"bert_keras.training.loop"}),
+    ("vocab TEXT --output WORDS --size 60", {"bert_keras.inference.predictor"}),
+    ("features MODEL ROWS --output VECTORS", {"bert_keras.inference.search"}),
+    ("search MODEL ROWS hello", {"bert_keras.training.loop"}),
+    ("convert MODEL FOLDER", {"bert_keras.explanations", "bert_keras.serving"}),
+    ("explain MODEL hello --output WHY", {"bert_keras.serving", "starlette"}),
+    ("serve MODEL --port 0 --no-grpc", {"grpc", "bert_keras.pretraining.loop"}),
+    (
+        "pretraining-data TEXT --output DATA --vocab MODEL",
+        {"bert_keras.pretraining.loop"},
+    ),
+]
+IN_ONE_PROCESS = """
+import json, sys
+from bert_keras.cli.main import main
+
+def run(words):
+    if words[0] == "serve":
+        from bert_keras.serving.server import Server
+        Server.run = lambda self, started: started()
+    return main(words)
+
+told = [[run(words), sorted(sys.modules)] for words in json.loads(sys.argv[1])]
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.thorough
+def test_further_verbs_import_what_they_use(spam_folder: Path, tmp_path: Path) -> None:
+    known = {"MODEL": spam_folder, "PAGE": tmp_path / "page.html"}
+    known["OTHER"] = shutil.copytree(spam_folder, tmp_path / "other")
+    known["ROWS"] = write_tsv(tmp_path / "rows.tsv", [("text", "label"), *ROWS])
+    known |= {"WHY": tmp_path / "why.html", "VECTORS": tmp_path / "vectors.npz"}
+    text = "win cash now. see you at six.\n\nfree prize.\n" * 9
+    (tmp_path / "TEXT").write_text(text)
+
+    def place(word: str) -> str:
+        return str(known.get(word, tmp_path / word)) if word.isupper() else word
+
+    commands = [[place(word) for word in line.split()] for line, _ in FURTHER]
+    done = subprocess.run(
+        [sys.executable, "-c", IN_ONE_PROCESS, json.dumps(commands)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told = json.loads(done.stdout.splitlines()[-1])
+    never = UNUSED - {"bert_keras.models.convert", "grpc"}
+    found = {
+        line: (code, sorted((never | unused) & set(modules)))
+        for (line, unused), (code, modules) in zip(FURTHER, told, strict=True)
+    }
+    assert found == dict.fromkeys(found, (0, [])), done.stderr

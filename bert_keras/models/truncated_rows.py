@@ -25,7 +25,7 @@ class TruncatedRows(keras.callbacks.Callback):
         task: the task that reads the rows.
         max_length: the maximum tokens of a row; `None` if texts are read in windows.
         lengths: returns the lengths of texts and targets, or `None`, in graph: pairs of
-            read and lost tokens, int32 [B] each; see `Task.lengths`.
+            read and lost tokens, int32 [B] each; see `lengths_of`.
         of: what the rows are for, such as `train`.
     """
 

@@ -458,12 +458,18 @@ def label_numbers(columns: Columns) -> np.ndarray:
     """Return the labels of a file as numbers, float32 [N]; bad ones named by line."""
     values = [_number(cell) for cell in columns["label"]]
     wrong = [
-        (row, f"`label` must be a number; {received(columns['label'][row])}")
-        for row, value in enumerate(values)
+        (row, f"`label` must be a number; {received(cell)}{_comma(cell)}")
+        for row, (cell, value) in enumerate(zip(columns["label"], values, strict=True))
         if not math.isfinite(value)
     ]
     columns.refuse(wrong)
     return np.array(values, "float32")
+
+
+def _comma(cell: Any) -> str:
+    """Return a hint at a decimal comma, or an empty string."""
+    is_decimal = re.fullmatch(r"[+-]?\d+,\d+", str(cell).strip())
+    return ": write decimals with a point" if is_decimal else ""
 
 
 def _number(cell: Any) -> float:

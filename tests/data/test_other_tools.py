@@ -24,6 +24,7 @@ from bert_keras.data.tagged import read_tagged, read_words
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.question_answering.task import QuestionAnswering
+from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.tagging.task import TokenClassification
 from bert_keras.tasks.tagging.words import Pieces, find_entities
 
@@ -62,6 +63,12 @@ def test_a_header_decides_on_the_delimiter(
     assert as_columns(path).cells == wanted
     is_told = delimiter != "\t" or name.endswith(".csv")
     assert told().count("cells are separated by") == is_told
+
+
+def test_a_decimal_comma_is_named() -> None:
+    columns = as_columns(text=["a", "b"], label=["1,5", "2"])
+    task = Regression()
+    refused(lambda: task.targets(columns), "'1,5': write decimals with a point")
 
 
 def test_text_does_not_decide_on_the_delimiter(tmp_path: Path) -> None:

@@ -183,6 +183,7 @@ def updated(folder: Path, devices: Any, name: str) -> dict[str, Any]:
     """Return weights and losses after some updates of a task, by the case's name."""
     import keras
     import tensorflow as tf
+    from fit_cases import weighted
     from task_cases import cases_of
 
     from bert_keras.model.encoder import BertEncoder
@@ -197,7 +198,7 @@ def updated(folder: Path, devices: Any, name: str) -> dict[str, Any]:
         updates,
     )
 
-    task_name, form, layout = name.split(",")
+    task_name, form, layout, *own = name.split(",")
     case = cases_of(task_name)[form]
     keras.utils.set_random_seed(3)
     config = TrainConfig(batch_size=4, learning_rate=3e-3, global_clipnorm=0.1)
@@ -210,6 +211,8 @@ def updated(folder: Path, devices: Any, name: str) -> dict[str, Any]:
         tokenizer = WordPieceTokenizer.from_folder(folder / "encoder")
         preprocessor = Preprocessor(tokenizer, max_length=24, layout=layout)
         model = TaskModel(encoder, case.task, preprocessor, seed=1)
+        if own:
+            model.compile(loss=weighted)
         # So many that the last batch of an epoch is one row.
         count = (len(case.columns) - 1) // 4 * 4 + 1
         rows = training_rows(model, case.columns.take(range(count)), config)

@@ -31,7 +31,6 @@ replica that an output is from.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -434,6 +433,13 @@ def is_sum(loss: Any) -> bool:
     return getattr(loss, "reduction", "mean") in ("sum", "none", None)
 
 
+def copied(loss: keras.losses.Loss) -> Any:
+    """Return a shallow copy: `copy.copy` serializes, so needs a registered class."""
+    found = object.__new__(type(loss))
+    vars(found).update(vars(loss))
+    return found
+
+
 def divided(loss: Any, replicas: int) -> Any:
     """Return a loss that is one replica's even share of a batch's loss.
 
@@ -453,7 +459,7 @@ def divided(loss: Any, replicas: int) -> Any:
 
     found: Any = share
     if isinstance(loss, keras.losses.Loss):
-        found = copy.copy(loss)
+        found = copied(loss)
         found.call = share
     found.undivided = loss
     return found

@@ -2,9 +2,10 @@
 
 What happens in a run stands in `finetune`, from its first line to the model folder, and
 in `loop`, from update to update. Below them are `config`, `data` and `results`;
-`progress`, `checkpoint` and `best_epoch`; `rows`, `updates` and `train_step`. Then read
-`evaluation`, `several_runs`, `findings`, `divergence` and `tracking`. Pretraining also
-uses `loop`, `checkpoint`, `progress`, `train_step` and the schedule of `updates`.
+`progress`, `checkpoint` and `best_epoch`; `rows`, `updates`, `objective`, `train_step`.
+Then read `evaluation`, `several_runs`, `findings`, `divergence` and `tracking`.
+Pretraining also uses `loop`, `checkpoint`, `progress`, `objective`, `train_step` and
+the schedule of `updates`.
 """
 
 from lazy_loader import attach_stub

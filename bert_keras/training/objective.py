@@ -7,14 +7,19 @@ fine-tuning, pretraining, held-out data and `fit` compute the same ones.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
 
-from bert_keras.distribution.replicas import divided, gathered, is_sum, undivided
+from bert_keras.distribution.replicas import (
+    copied,
+    divided,
+    gathered,
+    is_sum,
+    undivided,
+)
 from bert_keras.tasks.protocols import compares_rows
 
 
@@ -104,7 +109,7 @@ class LossSum:
         """Return whether the losses of parts of a batch do not add up to its own."""
         if self._compares or self._counted is not None or self._is_sum:
             return self._compares
-        plain = copy.copy(self.loss)
+        plain = copied(self.loss)
         plain.reduction = None
         return plain(targets, outputs, weights).shape.rank == 0
 
@@ -158,5 +163,5 @@ class _Mean(keras.losses.Loss):
     """The mean of a function's values as a loss of Keras."""
 
     def __init__(self, function: Any) -> None:
-        super().__init__()
+        super().__init__(name="mean")
         self.call = function

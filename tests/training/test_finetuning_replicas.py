@@ -55,8 +55,12 @@ def assert_equal(one: dict, two: dict, case: str) -> None:
 def test_two_replicas_are_one_device(folder: Path, tmp_path: Path) -> None:
     # Clipped, with weight decay, batches in parts, a last batch that one replica has
     # no row of, a loss that is NaN in each epoch, interrupted; and with words
-    # counted, not rows.
-    names = ("classes", "token-classification,rows,packed")
+    # counted, not rows; and with a loss of the user's that is one number.
+    names = (
+        "classes",
+        "token-classification,rows,packed",
+        "classification,single,packed,own",
+    )
     two = on_two(folder, tmp_path, *names)
     for name in names:
         one = results(folder, tmp_path, find_strategy("single"), name)

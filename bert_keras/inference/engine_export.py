@@ -175,7 +175,6 @@ def _describe(model: TaskModel, folder: Path, kind: str, precision: str) -> None
     """Write the files of the tokenizer, and `answers.json`."""
     preprocessor = model.preprocessor
     length = preprocessor.max_length
-    write_tokenizer_json(folder, preprocessor.tokenizer.get_config(), max_length=length)
     others = {
         "engine": kind,
         "model": FILES[kind],
@@ -187,7 +186,8 @@ def _describe(model: TaskModel, folder: Path, kind: str, precision: str) -> None
         "outputs": [_spec(name, each) for name, each in outputs_of(model).items()],
         "answer": recipe_of(model.task),
     }
-    write_description(model, folder, others)
+    write_description(model, folder, others)  # removes an older tokenizer.json
+    write_tokenizer_json(folder, preprocessor.tokenizer.get_config(), max_length=length)
 
 
 _MEANINGS = {

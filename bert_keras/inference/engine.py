@@ -75,6 +75,10 @@ class EngineModel(Backend):
         names = (spec.name for spec in self._outputs)
         return dict(zip(names, values, strict=True))
 
+    def __call__(self, batch: Batch, *, training: bool = False) -> Any:
+        """Return the outputs for a batch dict, as `further_scores` asks a model."""
+        return self.infer(batch)
+
     def _run(self, *arrays: np.ndarray) -> list[np.ndarray]:
         return self.session.run(dict(zip(self._inputs, arrays, strict=True)))
 

@@ -71,7 +71,7 @@ def run(side: str, options: argparse.Namespace) -> dict[str, float]:
                 batch_size=BATCH,
                 learning_rate=RATE,
                 max_length=128,
-                dev_share=0.0,
+                validation_split=0.0,
                 seed=options.seed,
                 add_tokens=words,
             ),

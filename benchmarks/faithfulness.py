@@ -34,7 +34,14 @@ import numpy as np
 from default_settings import emails, messages
 from inputs import encoder_path
 
-from bert_keras import Classification, Predictor, TrainConfig, explain, load, train
+from bert_keras import (
+    Classification,
+    Predictor,
+    TrainConfig,
+    explain,
+    load_predictor,
+    train,
+)
 from bert_keras.explanations import Explanation
 
 DRAWS = 10
@@ -74,7 +81,7 @@ def trained(name: str, folder: Path) -> Predictor:
             config=TrainConfig(epochs=4, batch_size=16, learning_rate=2e-4, seed=0),
         )
         print(f"{name}: test accuracy {result.scores['test']['accuracy']:.3f}")
-    return load(folder)
+    return load_predictor(folder)
 
 
 def halves(found: Explanation, words: np.ndarray) -> tuple[str, str]:

@@ -269,7 +269,7 @@ class Comparison:
             optimizer.add_param_group(
                 {**group, "params": mine, "lr": rate, "initial_lr": rate}
             )
-        warmup = int(steps * TrainConfig().warmup_share)
+        warmup = int(steps * TrainConfig().warmup_ratio)
 
         def share(step: int) -> float:
             if step < warmup:

@@ -160,7 +160,7 @@ class Ours:
         options: argparse.Namespace,
         clock: Callable[[], float],
     ) -> None:
-        from bert_keras import Predictor, load
+        from bert_keras import Predictor, load_predictor
 
         self.model = model
         self.pairs = pairs
@@ -170,7 +170,7 @@ class Ours:
         self.clock = clock
         self.predictor = Predictor(model, freeze=False)
         if options.precision != "float32":
-            self.predictor = load(folder, precision=options.precision)
+            self.predictor = load_predictor(folder, precision=options.precision)
 
     def train(self) -> float:
         from bert_keras import TrainConfig, as_columns

@@ -191,7 +191,7 @@ def bert_keras_side(
     folder: Path, precision: str, work: Work, engine: str = "tensorflow"
 ) -> Answer:
     """Return a function that predicts in TensorFlow or in an engine."""
-    from bert_keras import load
+    from bert_keras import load_predictor
 
     place = folder / work.model
     if engine != "tensorflow":
@@ -199,7 +199,7 @@ def bert_keras_side(
         place = folder / f"{work.model}-{engine}-{kind}"
     # ONNX Runtime computes the rest of an int8 model in float32.
     policy = "float32" if engine == "onnx" else _policy(precision)
-    predictor = load(place, precision=policy)
+    predictor = load_predictor(place, precision=policy)
     return lambda texts: predictor.predict(texts, batch_size=work.batch)
 
 
@@ -210,9 +210,9 @@ def saved_model_side(folder: Path, precision: str, work: Work) -> Answer:
     """
     path = folder / f"{work.model}-{precision}"
     if work.batch > 1:
-        from bert_keras import load
+        from bert_keras import load_predictor
 
-        predictor = load(path)
+        predictor = load_predictor(path)
         return lambda texts: predictor.predict(texts, batch_size=work.batch)
     import tensorflow as tf
 

@@ -91,7 +91,7 @@ def litert_session(path: Path) -> Any:
 
 def measured(task: str, folder: Path) -> list[dict[str, Any]]:
     """Train a model, and return a line for each precision and engine."""
-    from bert_keras import Classification, TrainConfig, load, train
+    from bert_keras import Classification, TrainConfig, load_predictor, train
     from bert_keras.data.table import as_columns
     from bert_keras.inference.engine import EngineModel
     from bert_keras.inference.engine_export import export_to_engine
@@ -125,18 +125,18 @@ def measured(task: str, folder: Path) -> list[dict[str, Any]]:
     low = load_model(folder / "model", dtype="mixed_bfloat16")
     export_model(low, folder / "saved")
     sides = {
-        "TensorFlow float32": lambda: load(folder / "model"),
-        "TensorFlow bfloat16": lambda: load(
+        "TensorFlow float32": lambda: load_predictor(folder / "model"),
+        "TensorFlow bfloat16": lambda: load_predictor(
             folder / "model", precision="mixed_bfloat16"
         ),
-        "SavedModel bfloat16": lambda: load(folder / "saved"),
-        "OpenVINO float32": lambda: load(folder / "model", engine="openvino"),
-        "OpenVINO bfloat16": lambda: load(
+        "SavedModel bfloat16": lambda: load_predictor(folder / "saved"),
+        "OpenVINO float32": lambda: load_predictor(folder / "model", engine="openvino"),
+        "OpenVINO bfloat16": lambda: load_predictor(
             folder / "model", engine="openvino", precision="mixed_bfloat16"
         ),
-        "OpenVINO int8": lambda: load(folder / "openvino"),
-        "ONNX Runtime float32": lambda: load(folder / "model", engine="onnx"),
-        "ONNX Runtime int8": lambda: load(folder / "onnx"),
+        "OpenVINO int8": lambda: load_predictor(folder / "openvino"),
+        "ONNX Runtime float32": lambda: load_predictor(folder / "model", engine="onnx"),
+        "ONNX Runtime int8": lambda: load_predictor(folder / "onnx"),
         "LiteRT float32": lambda: Predictor(
             EngineModel(
                 model.task,

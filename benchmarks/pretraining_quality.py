@@ -77,7 +77,7 @@ def run_bert_keras(options: argparse.Namespace) -> dict[str, Any]:
             steps=options.steps,
             batch_size=BATCH,
             learning_rate=RATE,
-            warmup_share=WARMUP,
+            warmup_ratio=WARMUP,
             seed=seed,
             save_every=options.steps,
             evaluate_every=options.steps,

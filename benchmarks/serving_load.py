@@ -72,10 +72,10 @@ def write_model(folder: str) -> None:
 
 def run_offline(folder: str) -> None:
     """Print the answers of `predict`, its texts/s and the time of one text as JSON."""
-    from bert_keras import load
+    from bert_keras import load_predictor
 
     texts = mixed_texts()
-    predictor = load(folder)
+    predictor = load_predictor(folder)
     predictor.predict(texts[:200])
     start, used = time.perf_counter(), time.process_time()
     answers = predictor.predict(texts)

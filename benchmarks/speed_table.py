@@ -71,8 +71,8 @@ are 0 for data and weights, and the number of the round for training.
   int8, what is not quantized is in bfloat16.
 - ONNX Runtime: exported by torch, dynamic int8, texts sorted by length, two batches in
   flight.
-- `bert_keras-openvino` and `bert_keras-onnx` are `load(..., engine=...)`; `saved_model`
-  is the exported SavedModel, for one text in TensorFlow alone."""
+- `bert_keras-openvino` and `bert_keras-onnx` are `load_predictor(..., engine=...)`;
+  `saved_model` is the exported SavedModel, for one text in TensorFlow alone."""
 # {"machines": {processor: {"parts": {part: {"command", "machine", "results"}}}}}
 Table = dict[str, Any]
 

@@ -182,7 +182,7 @@ def commands(work: str, folder: Path, output: Path, port: int) -> dict[str, list
         given += ["--epochs", 6, "--batch-size", 16, "--learning-rate", 2e-4]
     train = ["train", "classification", "--encoder", encoder, *given]
     load = [sys.executable, "-c"]
-    load += [f"import bert_keras; bert_keras.load({str(model)!r})"]
+    load += [f"import bert_keras; bert_keras.load_predictor({str(model)!r})"]
     texts, index = folder / "abstracts.csv", folder / "index.npz"
     found = {
         "one-text": (

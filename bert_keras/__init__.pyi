@@ -5,8 +5,8 @@ from .errors import BertKerasError as BertKerasError
 from .explanations.explainer import explain as explain
 from .inference.embedder import embed as embed
 from .inference.predictor import Predictor as Predictor
-from .inference.predictor import load as load
-from .inference.search import Search as Search
+from .inference.predictor import load_predictor as load_predictor
+from .inference.search import SearchIndex as SearchIndex
 from .inference.search import search as search
 from .model.encoder import BertEncoder as BertEncoder
 from .model.optimizers import AdamW as AdamW
@@ -23,6 +23,8 @@ from .tasks import find_task as find_task
 from .tasks.base import Task as Task
 from .tasks.classification import Classification as Classification
 from .tasks.embedding import Embedding as Embedding
+from .tasks.generation import AbstractiveSummarization as AbstractiveSummarization
+from .tasks.generation import Translation as Translation
 from .tasks.masked_lm import MaskedLM as MaskedLM
 from .tasks.multi_label import MultiLabel as MultiLabel
 from .tasks.multiple_choice import MultipleChoice as MultipleChoice

@@ -80,7 +80,7 @@ def train(work: Path) -> None:
     run(
         "pretrain --data {work}/data_train --held-out {work}/data_dev --size 2/64/2 "
         "--vocab {work}/vocab --output {work}/runs/emails --steps 160 --batch-size 16 "
-        "--learning-rate 1e-3 --warmup-share 0.1 --evaluate-every 20",
+        "--learning-rate 1e-3 --warmup-ratio 0.1 --evaluate-every 20",
         work,
     )
     fine_tune = (

@@ -23,7 +23,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bert_keras import MaskedLM, Predictor, TrainConfig, evaluate, load, train
+from bert_keras import MaskedLM, Predictor, TrainConfig, evaluate, load_predictor, train
 from bert_keras.models import new_model
 
 DATA = Path(__file__).resolve().parent / "data" / "weather"
@@ -64,7 +64,7 @@ def main(encoder: str) -> None:
             output=Path(folder) / "model",
             config=config,
         )
-        show("after", load(result.folder))
+        show("after", load_predictor(result.folder))
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def main(encoder: str) -> None:
             output=Path(folder) / "model",
             config=config,
         )
-        predictor = bert_keras.load(result.folder)
+        predictor = bert_keras.load_predictor(result.folder)
         path = bert_keras.export_model(predictor.model, Path(folder) / "served")
         served = tf.saved_model.load(path).signatures["serving_default"]
         contexts, choices = zip(*QUESTIONS, strict=True)

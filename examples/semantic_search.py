@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 
 import bert_keras
-from bert_keras import Embedding, Search, TrainConfig
+from bert_keras import Embedding, SearchIndex, TrainConfig
 from bert_keras.inference import load_embedder
 
 HERE = Path(__file__).resolve().parent
@@ -47,7 +47,7 @@ def show(name: str, predictor: bert_keras.Predictor) -> None:
     plain = (f"{key} {scores[key]:.2f}" for key in ("accuracy_at_1", "mrr"))
     print(f"\n{name} training: {', '.join(plain)}")
     pages = (DATA / "pages.tsv").read_text(encoding="utf-8").splitlines()[1:]
-    search = Search.of(predictor, pages)
+    search = SearchIndex.of(predictor, pages)
     for report, (page,) in zip(REPORTS, search(REPORTS, top=1), strict=True):
         print(f"  {report}\n    {page['score']:.2f}  {page['text'].split(':')[0]}")
 

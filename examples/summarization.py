@@ -20,7 +20,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bert_keras import Predictor, Summarization, TrainConfig, evaluate, load, train
+from bert_keras import (
+    Predictor,
+    Summarization,
+    TrainConfig,
+    evaluate,
+    load_predictor,
+    train,
+)
 from bert_keras.models import new_model
 
 DATA = Path(__file__).resolve().parent / "data" / "articles"
@@ -42,7 +49,7 @@ def main(encoder: str) -> None:
         epochs=12,
         batch_size=2,
         learning_rate=1.5e-4,
-        dev_share=0.15,  # eleven articles, which select the best epoch
+        validation_split=0.15,  # eleven articles, which select the best epoch
         max_length=192,  # longer articles become windows of whole sentences
     )
     task = Summarization(max_sentences=2)
@@ -56,7 +63,7 @@ def main(encoder: str) -> None:
             output=Path(folder) / "model",
             config=config,
         )
-        (answer,) = load(result.folder).predict([ARTICLE])
+        (answer,) = load_predictor(result.folder).predict([ARTICLE])
     after = result.scores["test"]
     for name, scores in {
         "before": before,

@@ -174,10 +174,10 @@ def no_explained_mistakes() -> Iterator[None]:
 
 @pytest.fixture
 def load_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `load` give the same predictor for a folder, whose graphs are traced once."""
+    """Let `load_predictor` give the same predictor for a folder, whose graphs are traced once."""
     from bert_keras.inference import predictor
 
-    loaded, load = {}, predictor.load
+    loaded, load = {}, predictor.load_predictor
 
     def load_or_reuse(folder: Any, **settings: Any) -> Any:
         key = (os.fspath(folder), repr(settings))
@@ -185,7 +185,7 @@ def load_once(monkeypatch: pytest.MonkeyPatch) -> None:
             loaded[key] = load(folder, **settings)
         return loaded[key]
 
-    monkeypatch.setattr(predictor, "load", load_or_reuse)
+    monkeypatch.setattr(predictor, "load_predictor", load_or_reuse)
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from bert_keras.model import WarmupLinearDecay
 
 encoder = bert_keras.BertEncoder.from_pretrained("folder")
 reveal_type(encoder)
-reveal_type(bert_keras.load("folder"))
+reveal_type(bert_keras.load_predictor("folder"))
 reveal_type(WarmupLinearDecay(2e-5, total_steps=10))
 bert_keras.NoSuchName
 """

@@ -205,9 +205,9 @@ def given_classes(options: argparse.Namespace) -> Any:
 
 def predictor_of(options: argparse.Namespace) -> Predictor:
     """Return the predictor of a model, with the user's settings."""
-    from bert_keras.inference.predictor import load
+    from bert_keras.inference.predictor import load_predictor
 
-    predictor = load(
+    predictor = load_predictor(
         options.model,
         task=options.task,
         precision=options.precision,

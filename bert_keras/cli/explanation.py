@@ -132,9 +132,11 @@ def run_explain(options: argparse.Namespace) -> None:
 
 def _explain_words(options: argparse.Namespace) -> Explanations:
     from bert_keras.explanations.explainer import explain, reading_task
-    from bert_keras.inference.predictor import load
+    from bert_keras.inference.predictor import load_predictor
 
-    predictor = load(options.model, task=options.task, classes=given_classes(options))
+    predictor = load_predictor(
+        options.model, task=options.task, classes=given_classes(options)
+    )
     task = reading_task(with_settings(predictor.model, options))
     refuse_scoring_settings(task, options)
     given = given_texts(options, task, piped_lines())

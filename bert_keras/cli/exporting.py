@@ -159,7 +159,7 @@ def _compare_to_float32(
     folder: Path, model: TaskModel, options: argparse.Namespace
 ) -> None:
     """Report the size of a 16-bit export and, with --dev, its scores."""
-    from bert_keras.inference.predictor import Predictor, load
+    from bert_keras.inference.predictor import Predictor, load_predictor
     from bert_keras.report.terminal import score_table
     from bert_keras.training.evaluation import evaluate
 
@@ -171,7 +171,9 @@ def _compare_to_float32(
     )
     if options.dev is None:
         return
-    exact = load(options.model, task=options.task, classes=given_classes(options))
+    exact = load_predictor(
+        options.model, task=options.task, classes=given_classes(options)
+    )
     with_settings(exact.model, options)
     for name, predictor in (
         (options.precision, Predictor(model)),

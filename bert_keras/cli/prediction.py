@@ -221,10 +221,10 @@ def run_search(options: argparse.Namespace) -> None:
     inputs = ("model", "file", "index")
     check_answer_file(options.output, {name: getattr(options, name) for name in inputs})
     load_tensorflow()
-    from bert_keras.inference.search import Search
+    from bert_keras.inference.search import SearchIndex
 
     columns = _documents(options)
-    search = Search.of(
+    search = SearchIndex.of(
         options.model,
         columns["text"],
         lines=columns.lines,

@@ -134,10 +134,10 @@ def run_train(options: argparse.Namespace) -> None:
         **parse_settings(task, options.settings),
         **_decoder_settings(task, options),
     }
-    if options.dev is not None and "dev_share" in vars(options):
+    if options.dev is not None and "validation_split" in vars(options):
         raise ConfigError(
-            "`--dev-share` holds out training rows where there is no `--dev`: give "
-            f"one of them; received {options.dev_share} and {options.dev}"
+            "`--validation-split` holds out training rows where there is no `--dev`: "
+            f"give one of them; received {options.validation_split} and {options.dev}"
         )
     config = config_of(options, TrainConfig)
     train: Any = training.train

@@ -19,7 +19,7 @@ from bert_keras.data.items import as_strings
 from bert_keras.errors import BertKerasError, ConfigError, needs, received
 from bert_keras.explanations.pages import framed, scripted_page
 from bert_keras.inference.embedder import Source, embed
-from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.report.page import write_file
 from bert_keras.settings import PROJECTIONS, check_choice
 from bert_keras.tasks.protocols import Deciding
@@ -142,7 +142,7 @@ def _predicted(model: Source, texts: list[str], batch_size: int) -> list[str]:
     if isinstance(model, Predictor):
         return []  # it returns vectors
     try:
-        predictor = load(model)
+        predictor = load_predictor(model)
     except BertKerasError:
         return []  # an encoder; if it is broken, `embed` raises the error
     task = predictor.model.task

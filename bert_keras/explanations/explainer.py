@@ -21,7 +21,7 @@ from bert_keras.explanations.explanation import Explanation, Explanations
 from bert_keras.explanations.graphs import graphs_of, number_functions
 from bert_keras.explanations.items import Item, targets_of
 from bert_keras.explanations.targets import Target
-from bert_keras.inference.predictor import Predictor, load, parts_of
+from bert_keras.inference.predictor import Predictor, load_predictor, parts_of
 from bert_keras.models.task_model import TaskModel
 from bert_keras.settings import (
     ATTRIBUTIONS,
@@ -116,7 +116,7 @@ def predictor_of(
     if isinstance(model, TaskModel):
         predictor = graphs_of(model).predictor
     else:
-        predictor = model if isinstance(model, Predictor) else load(model)
+        predictor = model if isinstance(model, Predictor) else load_predictor(model)
     if not isinstance(predictor.model, TaskModel):
         raise ConfigError(
             "`model` must be a model folder, whose layers can be explained; received "

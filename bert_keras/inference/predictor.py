@@ -1,4 +1,4 @@
-"""Predictions of a trained model: `load(folder).predict(texts)`."""
+"""Predictions of a trained model: `load_predictor(folder).predict(texts)`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _UNTRACED = 2
 _Graphs = dict[tuple[int, ...], Callable[[], Any]]
 
 
-def load(
+def load_predictor(
     folder: str | os.PathLike[str],
     *,
     task: str | type[Task] | Task | None = None,
@@ -78,7 +78,7 @@ def load(
             the precision.
 
     Example:
-        >>> load("models/emails").predict(["You have won!"])[0]["label"]
+        >>> load_predictor("models/emails").predict(["You have won!"])[0]["label"]
         'spam'
     """
     check_path("folder", folder)

@@ -1,4 +1,4 @@
-"""Semantic search: `Search` over vectors, exact or with a faiss index.
+"""Semantic search: `SearchIndex` over vectors, exact or with a faiss index.
 
 Source: Reimers and Gurevych 2019 (arXiv:1908.10084); Malkov and Yashunin 2016
 (arXiv:1603.09320) for the graph that faiss builds.
@@ -37,7 +37,7 @@ _LINKS = 32  # per text in faiss's graph
 _SAME = 1e-2  # vectors of the same text differ by less, whatever the precision
 
 
-class Search:
+class SearchIndex:
     """Finds the texts nearest to a query by the cosine of their vectors.
 
     Args:
@@ -56,7 +56,7 @@ class Search:
         DataError: there is no text, or not exactly one vector per text.
 
     Example:
-        >>> search = Search.of("models/help", ["reset a password", "pay a bill"])
+        >>> search = SearchIndex.of("models/help", ["reset a password", "pay a bill"])
         >>> search(["I forgot my login"], top=1)[0][0]["text"]
         'reset a password'
     """
@@ -106,7 +106,7 @@ class Search:
         index: str | os.PathLike[str] | None = None,
         batch_size: int = 32,
         **settings: Any,
-    ) -> Search:
+    ) -> SearchIndex:
         """Return a search over texts, with vectors computed or read from a file.
 
         Args:
@@ -224,17 +224,17 @@ def search(
     top: int = 5,
     **settings: Any,
 ) -> list[dict[str, Any]]:
-    """Return the texts nearest to one query; see `Search` for many queries.
+    """Return the texts nearest to one query; see `SearchIndex` for many queries.
 
     Args:
         source: a model, as in `load_embedder`.
         texts: the texts to search.
         query: the text to search for.
         top: maximum texts to return.
-        **settings: those of `Search.of`.
+        **settings: those of `SearchIndex.of`.
     """
     (query,) = as_strings([query], name="query")
-    return Search.of(source, texts, **settings)([query], top=top)[0]
+    return SearchIndex.of(source, texts, **settings)([query], top=top)[0]
 
 
 def _check_engine(engine: str) -> None:

@@ -78,7 +78,7 @@ _SETTINGS = (
     "learning_rate",
     "optimizer",
     "weight_decay",
-    "warmup_share",
+    "warmup_ratio",
     "seed",
     "precision",
     "freeze_layers",
@@ -225,7 +225,7 @@ def usage_of(
     return {
         "In Python": (
             "import bert_keras\n\n"
-            f"predictor = bert_keras.load({place!r}{own})\n"
+            f"predictor = bert_keras.load_predictor({place!r}{own})\n"
             f"print(predictor.predict([{text}]))"
         ),
         "As a SavedModel": export,

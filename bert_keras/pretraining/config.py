@@ -167,7 +167,7 @@ class PretrainConfig:
     accumulation: int = settings.ACCUMULATION.field()
     optimizer: str = settings.OPTIMIZER.field()
     learning_rate: float = option(1e-4, "peak learning rate", unit="rate", above=0)
-    warmup_share: float = option(
+    warmup_ratio: float = option(
         0.01,
         "share of the steps during which the learning rate rises from 0",
         unit="share",

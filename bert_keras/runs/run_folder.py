@@ -33,6 +33,8 @@ FINISHED = ".finished.json"  # suffix of the notes about finished runs
 # How a run chooses what the user does not: 2 since the dev rows are stratified and the
 # length follows the rows. Runs of earlier versions do not have the entry.
 CHOICES, DEFAULTS = "defaults", 2
+# Settings of runs that version 0.1 began, and their names today.
+_RENAMED = {"dev_share": "validation_split", "warmup_share": "warmup_ratio"}
 _FORMAT = 1
 _LOCK = ".lock"
 # What a killed run may leave incomplete.
@@ -225,7 +227,7 @@ class RunFolder:
             raise CheckpointError(f"{path}: is not JSON") from None
         if not isinstance(found, dict):
             raise CheckpointError(f"{path}: must hold an object")
-        difference = what_differs(found, wanted)
+        difference = what_differs(_renamed(found), wanted)
         if difference:
             raise ConfigError(
                 f"{self.path}: holds a run with another {difference}: "
@@ -415,4 +417,11 @@ def _settings_of(path: Path) -> dict[str, Any] | None:
         return None  # RunFolder reports the error
     if not isinstance(found, dict):
         return None
-    return {name: value for name, value in found.items() if name != "format"}
+    return {k: v for k, v in _renamed(found).items() if k != "format"}
+
+
+def _renamed(settings: Any) -> Any:
+    """Return recorded settings under their names of today."""
+    if not isinstance(settings, Mapping):
+        return settings
+    return {_RENAMED.get(k, k): _renamed(v) for k, v in settings.items()}

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import Future
 
 from bert_keras.errors import CheckpointError, received
-from bert_keras.inference.predictor import load
+from bert_keras.inference.predictor import load_predictor
 from bert_keras.inference.served_model import ServedModel
 from bert_keras.models.task_model import TaskModel
 from bert_keras.serving.batcher import Batcher, Seen
@@ -43,7 +43,7 @@ class Version:
     def __init__(
         self, path: str, number: int, *, config: ServeConfig, seen: Seen
     ) -> None:
-        model = load(path).model
+        model = load_predictor(path).model
         if not isinstance(model, TaskModel | ServedModel):
             raise CheckpointError(
                 f"{path}: must be a model folder or a SavedModel to be served; it is "

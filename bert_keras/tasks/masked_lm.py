@@ -402,7 +402,7 @@ def pseudo_perplexity(
         DataError: a text is not a string.
 
     Example:
-        >>> pseudo_perplexity(load("models/mine"), ["See you at six."])
+        >>> pseudo_perplexity(load_predictor("models/mine"), ["See you at six."])
         [{'log_likelihood': -9.2, 'tokens': 5, 'pseudo_perplexity': 6.3}]
     """
     strings = as_strings(texts)

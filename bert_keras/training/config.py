@@ -73,7 +73,7 @@ class TrainConfig:
         above=0,
         unset="the rate of the other weights",
     )
-    warmup_share: float = option(
+    warmup_ratio: float = option(
         0.1,
         "share of the updates during which the learning rate rises from 0",
         unit="share",
@@ -99,7 +99,7 @@ class TrainConfig:
         words=settings.TRUNCATIONS,
     )
     layout: str = settings.LAYOUT.field()
-    dev_share: float = option(
+    validation_split: float = option(
         0.1,
         "share of the training rows held out for validation, each class in proportion, "
         "if no dev data is given; 0: none, and the model of the last epoch is kept",

@@ -80,12 +80,14 @@ def task_and_data(
 
     given = rows = read("train", train)
     held_out = 0
-    if dev is None and config.dev_share:
+    if dev is None and config.validation_split:
         own = settings if isinstance(task, type) else task.settings()
         rows, dev = with_dev(task, given, config, own, is_earlier=is_earlier, tell=tell)
         held_out = len(dev)
     elif dev is None:
-        tell("no dev rows, by --dev-share 0: the model of the last epoch is kept")
+        tell(
+            "no dev rows, by --validation-split 0: the model of the last epoch is kept"
+        )
     data = {"train": rows}
     if dev is not None:
         data["dev"] = read("dev", dev)
@@ -180,7 +182,7 @@ def with_dev(
     The arguments are those of `task_and_data`; `settings` are the task's.
     """
     strata = strata_of(task, rows, **settings)
-    count = max(1, round(len(rows) * config.dev_share))
+    count = max(1, round(len(rows) * config.validation_split))
     held_out: list[int] = []
     if count < len(rows) and is_earlier:
         held_out = random_holdout(strata, count, seed=config.seed)
@@ -190,7 +192,8 @@ def with_dev(
     if not held_out:
         raise DataError(
             f"has too few rows to hold some out for dev ({len(rows)}; each class "
-            "needs one in training): give dev rows, or --dev-share 0 to have none",
+            "needs one in training): give dev rows, or --validation-split 0 to have "
+            "none",
             path=rows.path,
         )
     kept = sorted(set(range(len(rows))) - set(held_out))
@@ -199,7 +202,7 @@ def with_dev(
         f"no dev rows given: {len(held_out):,} of {len(rows):,} training rows are held "
         f"out (seed {config.seed}){fewer if len(held_out) < count else ''}"
     )
-    if missing := uncovered_classes(strata, held_out, option="--dev-share"):
+    if missing := uncovered_classes(strata, held_out, option="--validation-split"):
         line += f"; dev has {missing}"
     if shared := _shared(groups_of(task, rows), kept, held_out):
         line += f"; {shared:,} first texts are in both"

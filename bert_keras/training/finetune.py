@@ -152,8 +152,8 @@ def train(
         train: the training rows, of any form that `as_columns` takes.
         output: the model folder; an existing model is replaced.
         dev: rows that select the best epoch; by default, some training rows are held
-            out, see `stratified_holdout`. With a `dev_share` of 0 there are none, and
-            the model of the last epoch is kept.
+            out, see `stratified_holdout`. With a `validation_split` of 0 there are
+            none, and the model of the last epoch is kept.
         test: rows that are scored once at the end, or several sets by name, such as
             `matched` and `mismatched`.
         columns: role, such as `text` or `label`, to the name of its column if that is

@@ -222,8 +222,8 @@ class _Runs:
         if "dev" not in data and (free or not tests):
             what = "runs are compared" if free else "sizes are compared, or test rows"
             raise ConfigError(
-                f"`dev_share` must be above 0 without dev rows, on which {what}; "
-                "received 0.0"
+                "`validation_split` must be above 0 without dev rows, on which "
+                f"{what}; received 0.0"
             )
         self.given |= {"train": data["train"], "dev": data.get("dev"), "test": tests}
         self.given |= {"devices": devices, "slices": given.get("slices", ())}

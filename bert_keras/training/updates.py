@@ -151,7 +151,7 @@ def new_schedule(config: Any, *, steps: int) -> WarmupLinearDecay:
     return WarmupLinearDecay(
         config.learning_rate,
         total_steps=steps,
-        warmup_steps=int(steps * config.warmup_share),
+        warmup_steps=int(steps * config.warmup_ratio),
     )
 
 

@@ -15,7 +15,7 @@ PARTS = ("train", "dev", "test")
 DATA = Path(__file__).resolve().parents[1] / "data"
 MASK_RATE = 0.5  # more to learn from in each step, since steps are few
 LENGTH = 64
-RECIPE = {"batch_size": 16, "learning_rate": 1e-3, "warmup_share": 0.1}
+RECIPE = {"batch_size": 16, "learning_rate": 1e-3, "warmup_ratio": 0.1}
 
 
 def prepare(work: Path) -> None:

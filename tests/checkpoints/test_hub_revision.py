@@ -15,7 +15,7 @@ from conftest import VOCABULARY
 from bert_keras.checkpoints import one_revision, read_checkpoint, resolve
 from bert_keras.inference.embedder import load_embedder
 from bert_keras.inference.info import describe
-from bert_keras.inference.predictor import load
+from bert_keras.inference.predictor import load_predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.convert import convert
 from bert_keras.models.loading import new_model
@@ -65,7 +65,7 @@ def test_each_call_queries_the_hub_once(
     calls: list[Callable[[], object]] = [
         new,
         lambda: load_embedder(NAME),
-        lambda: load("hf://owner/spam"),
+        lambda: load_predictor("hf://owner/spam"),
         lambda: describe(NAME),
         lambda: convert(NAME, tmp_path / "google", to="google"),
         lambda: BertEncoder.from_pretrained(NAME),

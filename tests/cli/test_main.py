@@ -42,10 +42,10 @@ Fail = Callable[..., str]
 @pytest.fixture(autouse=True)
 def open_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Open a model folder once for all tests: each time takes seconds."""
-    monkeypatch.setattr(inference, "load", opened)
+    monkeypatch.setattr(inference, "load_predictor", opened)
 
 
-opened = functools.cache(inference.load)
+opened = functools.cache(inference.load_predictor)
 
 
 @pytest.fixture
@@ -144,13 +144,13 @@ def test_every_setting_of_training_has_an_option() -> None:
         "patience": 2,
         "batch_size": 7,
         "learning_rate": 0.5,
-        "warmup_share": 0.25,
+        "warmup_ratio": 0.25,
         "weight_decay": 0.125,
         "global_clipnorm": 0.75,
         "max_length": 9,
         "truncation": "only_first",
         "layout": "padded",
-        "dev_share": 0.75,
+        "validation_split": 0.75,
         "seed": 1,
         "precision": "mixed_bfloat16",
         "strategy": "single",
@@ -526,7 +526,7 @@ def right(spam_file: Path, encoder_folder: Path, tmp_path: Path) -> list[object]
         (("--checkpoint-every", "0s"), "seconds such as 300s, a number of updates"),
         (("--seeds", "99999999999"), "of at most 2147483647"),
         (("--learning-rate", "1e400"), "`learning_rate`"),
-        (("--warmup-share", "nan"), "`warmup_share`"),
+        (("--warmup-ratio", "nan"), "`warmup_ratio`"),
         (("--max-length", "0", "--encoder", "nowhere"), "`max_length`"),
         (("--batch-size", "-3"), "`batch_size`"),
         (("--learning-rate", "nan"), "`learning_rate`"),
@@ -1038,7 +1038,7 @@ def test_every_setting_of_pretraining_has_an_option(
         "accumulation": 2,
         "optimizer": "lamb",
         "learning_rate": 0.5,
-        "warmup_share": 0.25,
+        "warmup_ratio": 0.25,
         "weight_decay": 0.125,
         "global_clipnorm": 0.75,
         "objective": "causal",

@@ -184,7 +184,7 @@ def test_a_switch_that_is_on_by_default_is_turned_off() -> None:
 def test_a_share_for_dev_beside_dev_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--dev", "b.tsv", "--dev-share", "0.3"]
+    options = ["--dev", "b.tsv", "--validation-split", "0.3"]
     argv = ["train", "classification", "--encoder", "x", "--train", "a.tsv", *options]
     assert main([*argv, "--output", str(tmp_path / "out")]) == 2
     assert "received 0.3 and b.tsv" in capsys.readouterr().err

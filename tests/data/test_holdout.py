@@ -31,7 +31,7 @@ def test_classes_are_held_out_in_proportion(seed: int) -> None:
     # the classes that are furthest above their share.
     assert held["d"] == held["e"] == 1 and held["f"] == 0 and sum(held.values()) == 100
     assert 58 <= held["a"] <= 60 and 29 <= held["b"] <= 30 and 9 <= held["c"] <= 10
-    assert uncovered_classes(strata, rows, option="--dev-share") == (
+    assert uncovered_classes(strata, rows, option="--validation-split") == (
         "no row for 1 of 6 classes (f), which have one row each"
     )
 

@@ -16,7 +16,7 @@ from bert_keras.data.items import as_items, as_strings
 from bert_keras.data.table import as_columns
 from bert_keras.inference.embedder import embed, load_embedder
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.search import Search, search
+from bert_keras.inference.search import SearchIndex, search
 from bert_keras.tasks import TASKS
 from bert_keras.training.evaluation import evaluate
 
@@ -219,13 +219,15 @@ def test_embed_and_search_accept_the_same_inputs(encoder_folder: Any) -> None:
     vectors = embed(predictor, ["win cash", "lunch"])
     again = embed(predictor, (text for text in ("win cash", "lunch")))
     np.testing.assert_array_equal(vectors, again)
-    made = Search.of(predictor, iter(["win cash", "lunch"]), lines=np.array([4, 7]))
+    made = SearchIndex.of(
+        predictor, iter(["win cash", "lunch"]), lines=np.array([4, 7])
+    )
     assert [row["line"] for row in made(iter(["lunch"]))[0]] == [7, 4]
     refused(lambda: embed(predictor, "win"), "`texts`", "'win'")
-    refused(lambda: Search.of(predictor, "win"), "`texts`", "'win'")
+    refused(lambda: SearchIndex.of(predictor, "win"), "`texts`", "'win'")
     refused(lambda: made([None]), "`queries`", "received at 0")
     refused(lambda: search(predictor, ["win"], ["a"]), "`query`", "received at 0")  # type: ignore[arg-type]
-    refused(lambda: Search(predictor, ["a"], vectors[:1], lines=[1, 2]), "`lines`")
+    refused(lambda: SearchIndex(predictor, ["a"], vectors[:1], lines=[1, 2]), "`lines`")
 
 
 def test_evaluate_names_the_accepted_inputs(spam_model: Any, spam_folder: Any) -> None:

@@ -16,7 +16,7 @@ from bert_keras.checkpoints.sentence_files import write_sentence_files
 from bert_keras.data.table import as_columns
 from bert_keras.files.atomic import check_replaceable
 from bert_keras.inference.embedder import embed, load_embedder
-from bert_keras.inference.predictor import load
+from bert_keras.inference.predictor import load_predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
@@ -157,7 +157,9 @@ def test_wrong_settings(
 
 
 def test_wrong_sources_and_texts(spam_folder: Path, encoder_folder: Path) -> None:
-    refused(lambda: embed(load(spam_folder), TEXTS), "`source`", "classification")
+    refused(
+        lambda: embed(load_predictor(spam_folder), TEXTS), "`source`", "classification"
+    )
     refused(lambda: embed(encoder_folder, "see you"), "`texts`", "see you")
 
 

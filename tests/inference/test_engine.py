@@ -19,7 +19,7 @@ from task_cases import cases_of
 from bert_keras.cli.main import main
 from bert_keras.inference.engine import EngineModel, Session, find_engine
 from bert_keras.inference.engine_export import export_to_engine
-from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models import model_file
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.tasks import TASKS, find_task
@@ -82,7 +82,7 @@ def test_a_missing_package_is_one_line(
     engine: str, spam_folder: Path, no_packages: None
 ) -> None:
     refused(
-        lambda: load(spam_folder, engine=engine),
+        lambda: load_predictor(spam_folder, engine=engine),
         *(f"needs the package {engine}", "pip install 'bert_keras[engines]'"),
     )
 
@@ -111,11 +111,13 @@ def test_a_missing_package_leaves_no_export(
 def test_what_an_engine_cannot_do_is_refused(
     settings: dict[str, str], words: tuple[str, ...], spam_folder: Path
 ) -> None:
-    refused(lambda: load(spam_folder, **settings), *words)
+    refused(lambda: load_predictor(spam_folder, **settings), *words)
 
 
 def test_a_savedmodel_is_run_by_tensorflow(spam_export: Path) -> None:
-    refused(lambda: load(spam_export, engine="openvino"), "`engine`", "SavedModel")
+    refused(
+        lambda: load_predictor(spam_export, engine="openvino"), "`engine`", "SavedModel"
+    )
 
 
 @pytest.mark.parametrize(

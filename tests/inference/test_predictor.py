@@ -13,7 +13,7 @@ import tensorflow as tf
 from conftest import ROWS, refused
 
 from bert_keras.data.table import as_columns
-from bert_keras.inference.predictor import Predictor, _cuts, joined, load
+from bert_keras.inference.predictor import Predictor, _cuts, joined, load_predictor
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 
@@ -207,14 +207,16 @@ def test_a_lone_surrogate_is_dropped(predictor: Predictor) -> None:
 def test_half_precision_is_near(
     predictor: Predictor, spam_folder: Path, precision: str
 ) -> None:
-    half = load(spam_folder, precision=precision).predict(TEXTS)
+    half = load_predictor(spam_folder, precision=precision).predict(TEXTS)
     for found, wanted in zip(half, predictor.predict(TEXTS), strict=True):
         for name, probability in wanted["probabilities"].items():
             assert found["probabilities"][name] == pytest.approx(probability, abs=0.05)
 
 
 def test_an_unknown_precision(spam_folder: Path) -> None:
-    refused(lambda: load(spam_folder, precision="float8"), "precision", "float8")
+    refused(
+        lambda: load_predictor(spam_folder, precision="float8"), "precision", "float8"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

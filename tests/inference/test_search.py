@@ -15,7 +15,7 @@ from conftest import ROWS, refused
 from bert_keras.inference import search as text_search
 from bert_keras.inference.embedder import embed, load_embedder
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.search import Search, search
+from bert_keras.inference.search import SearchIndex, search
 from bert_keras.scoring.embeddings import unit_rows
 
 TEXTS = [text for text, _ in ROWS]
@@ -31,7 +31,7 @@ def test_the_nearest_by_cosine(predictor: Predictor) -> None:
     vectors = unit_rows(embed(predictor, TEXTS))
     scores = unit_rows(embed(predictor, queries)) @ vectors.T
     lines = list(range(20, 20 + len(TEXTS)))
-    found = Search(predictor, TEXTS, 3 * vectors, lines=lines)(queries, top=4)
+    found = SearchIndex(predictor, TEXTS, 3 * vectors, lines=lines)(queries, top=4)
     for rows, wanted in zip(found, scores, strict=True):
         order = np.argsort(-wanted)[:4]
         assert [row["rank"] for row in rows] == [1, 2, 3, 4]
@@ -48,7 +48,7 @@ def test_texts_are_compared_in_parts(
 ) -> None:
     monkeypatch.setattr(text_search, "_TEXTS_AT_ONCE", 2)
     vectors = np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
-    made = Search(predictor, list("abcde"), vectors)
+    made = SearchIndex(predictor, list("abcde"), vectors)
     # Ties go to the earlier text.
     rows, scores = made._exact(np.array([[1.0, 0.0], [0.0, 1.0]], np.float32), 3)
     assert rows.tolist() == [[0, 3, 1], [1, 4, 0]]
@@ -56,7 +56,7 @@ def test_texts_are_compared_in_parts(
 
 
 def test_fewer_texts_than_requested(predictor: Predictor) -> None:
-    made = Search.of(predictor, TEXTS[:2])
+    made = SearchIndex.of(predictor, TEXTS[:2])
     assert len(made(["six"], top=9)[0]) == 2
     assert made([]) == []
 
@@ -72,10 +72,10 @@ def test_an_index_is_reused(
         return compute(predictor, texts, size)
 
     monkeypatch.setattr(text_search, "vectors_of", counted)
-    (first,) = Search.of(predictor, TEXTS, index=index)(["six"])
+    (first,) = SearchIndex.of(predictor, TEXTS, index=index)(["six"])
     assert asked == [12, 1]
     asked.clear()
-    (again,) = Search.of(predictor, TEXTS, index=index)(["six"])
+    (again,) = SearchIndex.of(predictor, TEXTS, index=index)(["six"])
     assert [row["text"] for row in again] == [row["text"] for row in first]
     assert asked == [3, 1]  # a probe of three texts, and the query
 
@@ -86,11 +86,11 @@ def test_an_index_of_an_earlier_version_is_read(
     vectors, index = embed(predictor, TEXTS), tmp_path / "index.npz"
     mark = hashlib.sha256(json.dumps(TEXTS).encode()).hexdigest()
     np.savez(index, format=1, texts=mark, vectors=vectors)
-    Search.of(predictor, TEXTS, index=index)
+    SearchIndex.of(predictor, TEXTS, index=index)
     np.savez(index, embeddings=vectors, lines=np.arange(len(TEXTS)))  # of `features`
-    Search.of(predictor, TEXTS, index=index)
+    SearchIndex.of(predictor, TEXTS, index=index)
     assert "rebuilt" not in capsys.readouterr().err
-    action = lambda: Search.of(predictor, TEXTS[:5], index=index)  # noqa: E731
+    action = lambda: SearchIndex.of(predictor, TEXTS[:5], index=index)  # noqa: E731
     refused(action, "vectors of other texts", "another index")
 
 
@@ -101,14 +101,14 @@ def test_an_index_of_other_texts_is_rebuilt(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     index = tmp_path / "index.npz"
-    Search.of(predictor, TEXTS, index=index)
+    SearchIndex.of(predictor, TEXTS, index=index)
     assert "rebuilt" not in capsys.readouterr().err
-    fewer = Search.of(predictor, TEXTS[1:], index=index)
+    fewer = SearchIndex.of(predictor, TEXTS[1:], index=index)
     assert "belongs to other texts" in capsys.readouterr().err
     wanted = unit_rows(embed(predictor, TEXTS[1:]))
     np.testing.assert_allclose(fewer.vectors, wanted, atol=1e-5)
     other = load_embedder(encoder_folder, pooling="max")
-    made = Search.of(other, TEXTS[1:], index=index)
+    made = SearchIndex.of(other, TEXTS[1:], index=index)
     assert "another model" in capsys.readouterr().err
     wanted = unit_rows(embed(other, TEXTS[1:]))
     np.testing.assert_allclose(made.vectors, wanted, atol=1e-5)
@@ -120,20 +120,20 @@ def test_a_file_that_is_not_an_index_is_kept(
     for name, data in (("a.npz", b"notes"), ("b.npz", b"")):
         path = tmp_path / name
         path.write_bytes(data)
-        refused(lambda path=path: Search.of(predictor, TEXTS, index=path), name)
+        refused(lambda path=path: SearchIndex.of(predictor, TEXTS, index=path), name)
         assert path.read_bytes() == data
     np.savez(tmp_path / "c.npz", vectors=np.zeros(3))
-    refused(lambda: Search.of(predictor, TEXTS, index=tmp_path / "c.npz"), "c.npz")
+    refused(lambda: SearchIndex.of(predictor, TEXTS, index=tmp_path / "c.npz"), "c.npz")
     missing = tmp_path / "none" / "a.npz"
-    refused(lambda: Search.of(predictor, TEXTS, index=missing), "no such folder")
+    refused(lambda: SearchIndex.of(predictor, TEXTS, index=missing), "no such folder")
 
 
 def test_faiss_finds_the_same(predictor: Predictor, tmp_path: Path) -> None:
     pytest.importorskip("faiss")
     index = tmp_path / "index.npz"
-    exact = Search.of(predictor, TEXTS, index=index)(TEXTS[:3], top=3)
+    exact = SearchIndex.of(predictor, TEXTS, index=index)(TEXTS[:3], top=3)
     for _ in range(2):  # the graph is made, then read
-        made = Search.of(predictor, TEXTS, index=index, engine="faiss")
+        made = SearchIndex.of(predictor, TEXTS, index=index, engine="faiss")
         found = made(TEXTS[:3], top=3)
         for rows, wanted in zip(found, exact, strict=True):
             assert [row["text"] for row in rows] == [row["text"] for row in wanted]
@@ -149,15 +149,19 @@ def test_faiss_without_its_package(
 
     monkeypatch.setattr(importlib, "import_module", absent)
     refused(
-        lambda: Search.of(predictor, TEXTS, engine="faiss"),
+        lambda: SearchIndex.of(predictor, TEXTS, engine="faiss"),
         "pip install 'bert_keras[search]'",
     )
 
 
 def test_wrong_arguments(predictor: Predictor) -> None:
-    made = Search.of(predictor, TEXTS)
+    made = SearchIndex.of(predictor, TEXTS)
     refused(lambda: made(["six"], top=0), "`top`", "0")
     refused(lambda: made("six"), "`queries`", "six")
-    refused(lambda: Search.of(predictor, TEXTS, engine="annoy"), "`engine`", "annoy")
-    refused(lambda: Search.of(predictor, []), "`texts`")
-    refused(lambda: Search(predictor, TEXTS, made.vectors[:2]), "12 texts", "2 vectors")
+    refused(
+        lambda: SearchIndex.of(predictor, TEXTS, engine="annoy"), "`engine`", "annoy"
+    )
+    refused(lambda: SearchIndex.of(predictor, []), "`texts`")
+    refused(
+        lambda: SearchIndex(predictor, TEXTS, made.vectors[:2]), "12 texts", "2 vectors"
+    )

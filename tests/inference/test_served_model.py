@@ -21,7 +21,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.files.lfs import POINTER
 from bert_keras.inference.embedder import embed, with_prompt
 from bert_keras.inference.engine import session_of
-from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.served_model import ServedModel, _refuse_file_ops
 from bert_keras.models.export import export_model
 from bert_keras.models.saved_model_folder import find_saved_model
@@ -37,7 +37,10 @@ def test_vectors_are_those_of_the_model(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     model = make_model(Embedding())
-    ours, served = Predictor(model), load(export_model(model, tmp_path / "served"))
+    ours, served = (
+        Predictor(model),
+        load_predictor(export_model(model, tmp_path / "served")),
+    )
     assert isinstance(served.model, ServedModel)
     for texts in (["see you", "win cash"], []):
         np.testing.assert_allclose(embed(served, texts), embed(ours, texts), atol=1e-5)
@@ -87,18 +90,22 @@ def test_a_record_that_does_not_fit(copied: Path, changes: Any, part: str) -> No
         path.write_text(json.dumps(facts | changes))
     else:
         path.write_text("{" if changes is None else json.dumps(changes))
-    refused(lambda: load(copied), str(copied), part)
+    refused(lambda: load_predictor(copied), str(copied), part)
 
 
 def test_an_export_without_its_record(copied: Path) -> None:
     (copied / EXTRA).unlink()
     for folder in (copied, copied.parent):
-        refused(lambda folder=folder: load(folder), "answers.json is missing", "again")
+        refused(
+            lambda folder=folder: load_predictor(folder),
+            "answers.json is missing",
+            "again",
+        )
 
 
 def test_a_broken_graph(copied: Path) -> None:
     (copied / "saved_model.pb").write_bytes(b"graph")
-    refused(lambda: load(copied), "a broken SavedModel")
+    refused(lambda: load_predictor(copied), "a broken SavedModel")
 
 
 def test_pointers_of_git_lfs_in_an_export(copied: Path, tmp_path: Path) -> None:
@@ -108,10 +115,10 @@ def test_pointers_of_git_lfs_in_an_export(copied: Path, tmp_path: Path) -> None:
     ):
         content = (copied / part).read_bytes()
         (copied / part).write_bytes(POINTER)
-        refused(lambda: load(copied), part, "git lfs pull")
+        refused(lambda: load_predictor(copied), part, "git lfs pull")
         (copied / part).write_bytes(content)
     (copied / "saved_model.pb").write_bytes(POINTER)
-    refused(lambda: load(copied), "saved_model.pb", "git lfs pull")
+    refused(lambda: load_predictor(copied), "saved_model.pb", "git lfs pull")
     (tmp_path / "model.onnx").write_bytes(POINTER)
     refused(lambda: session_of(tmp_path / "model.onnx", "onnx"), "git lfs pull")
 
@@ -126,7 +133,7 @@ def test_an_op_that_writes_files_is_rejected(copied: Path, tmp_path: Path) -> No
     module = Writes()
     tf.saved_model.save(module, tmp_path / "other", signatures=module.serve)
     shutil.copy(tmp_path / "other" / "saved_model.pb", copied)
-    refused(lambda: load(copied), "must not access files; it holds WriteFile")
+    refused(lambda: load_predictor(copied), "must not access files; it holds WriteFile")
     assert not (tmp_path / "written").exists()
     _refuse_file_ops([])
 
@@ -144,14 +151,18 @@ def test_settings_in_the_graph_cannot_change(
     spam_export: Path, spam_model: Any
 ) -> None:
     refused(
-        lambda: load(spam_export, precision="mixed_bfloat16"), "`precision`", "export"
+        lambda: load_predictor(spam_export, precision="mixed_bfloat16"),
+        "`precision`",
+        "export",
     )
     other = dataclasses.replace(spam_model.task, temperature=2.0)
-    refused(lambda: load(spam_export, task=other), "`task` must be that of")
+    refused(lambda: load_predictor(spam_export, task=other), "`task` must be that of")
     refused(
-        lambda: load(spam_export, task="regression"), "classification", "regression"
+        lambda: load_predictor(spam_export, task="regression"),
+        "classification",
+        "regression",
     )
-    predictor = load(spam_export, task=spam_model.task)
+    predictor = load_predictor(spam_export, task=spam_model.task)
     with pytest.raises(ValueError, match="are fixed in its graph"):
         predictor.model.task = other
 
@@ -201,13 +212,13 @@ def test_a_custom_task(make_model: Callable[..., Any], tmp_path: Path) -> None:
     columns = as_columns(text=["see you", "lunch at home"], label=["ham", "spam"])
     model = make_model(Probed(("ham", "spam")))
     folder = export_model(model, tmp_path / "served")
-    refused(lambda: load(folder), "Probed', which is not one of ours")
-    served = load(folder, task=Probed)
+    refused(lambda: load_predictor(folder), "Probed', which is not one of ours")
+    served = load_predictor(folder, task=Probed)
     ours = Predictor(model)
     assert_near(served.predict(["see you"]), ours.predict(["see you"]))
     assert_near(evaluate(served, columns), evaluate(ours, columns))
     measured = make_model(Measured(("ham", "spam")))
-    served = load(export_model(measured, tmp_path / "other"), task=Measured)
+    served = load_predictor(export_model(measured, tmp_path / "other"), task=Measured)
     refused(lambda: evaluate(served, columns), "measured", "evaluate the model folder")
 
 

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from bert_keras.checkpoints.sentence_files import encoder_folder
 from bert_keras.cli.main import main
 from bert_keras.inference.embedder import embed
-from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.export import export_model
 from bert_keras.models.folder import Folder
 from bert_keras.models.loading import load_model, new_model
@@ -102,14 +102,14 @@ def test_a_cross_encoder_scores_pairs(
 def test_another_activation_is_refused(scorer: Path, copy: Any) -> None:
     entry = {"activation_fn": "torch.nn.modules.activation.Softmax"}
     folder = foreign(copy(scorer), sentence_transformers=entry)
-    refused(lambda: load(folder), str(folder), "Softmax")
+    refused(lambda: load_predictor(folder), str(folder), "Softmax")
 
 
 def test_a_folder_that_does_not_say_reads_texts_and_pairs(
     spam_folder: Path, copy: Any, tmp_path: Path, capsys: Any
 ) -> None:
     folder = foreign(copy(spam_folder))
-    predictor = load(folder)
+    predictor = load_predictor(folder)
     single, pairs = predictor.predict(TEXTS), predictor.predict(PAIRS)
     assert single[0] != pairs[0] != pairs[1]
     assert predictor.predict({"text": ["a"], "text_pair": ["b"]}) == predictor.predict(
@@ -161,15 +161,17 @@ def test_a_new_head_tells_that_it_lacks_the_activation(scorer: Path, copy: Any) 
 def test_outputs_can_be_named(spam_folder: Path, copy: Any) -> None:
     names = {str(number): f"LABEL_{number}" for number in range(3)}
     folder = foreign(copy(spam_folder), id2label=names)
-    wanted = load(folder).predict(TEXTS)
+    wanted = load_predictor(folder).predict(TEXTS)
     model = TaskModel.from_pretrained(folder, classes=("a", "b", "c"))
     found = Predictor(model).predict(TEXTS)
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one["score"], other["score"], atol=1e-5)
         assert set(one["probabilities"]) == {"a", "b", "c"}
-    task = load(folder).model.task.changed(classes="a,b,c")
+    task = load_predictor(folder).model.task.changed(classes="a,b,c")
     assert task.classes == ("a", "b", "c")
-    refused(lambda: load(folder).model.task.changed(classes="a,b"), "3 outputs")
+    refused(
+        lambda: load_predictor(folder).model.task.changed(classes="a,b"), "3 outputs"
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,10 +180,17 @@ def test_outputs_can_be_named(spam_folder: Path, copy: Any) -> None:
 def test_a_head_without_names_gets_some(
     spam_folder: Path, copy: Any, tmp_path: Path, capsys: Any, names: dict[str, str]
 ) -> None:
-    wanted = list(load(spam_folder).predict(TEXTS[:1])[0]["probabilities"].values())
+    wanted = list(
+        load_predictor(spam_folder).predict(TEXTS[:1])[0]["probabilities"].values()
+    )
     folder = foreign(copy(spam_folder), id2label=names, num_labels=3)
-    refused(lambda: load(folder), "id2label", "--set classes=", "name the 3 outputs")
-    refused(lambda: load(folder, classes="x,y"), "`classes` must name", "x,y")
+    refused(
+        lambda: load_predictor(folder),
+        "id2label",
+        "--set classes=",
+        "name the 3 outputs",
+    )
+    refused(lambda: load_predictor(folder, classes="x,y"), "`classes` must name", "x,y")
     model = TaskModel.from_pretrained(folder, classes=("x", "y", "z"))
     probabilities = Predictor(model).predict(TEXTS[:1])[0]["probabilities"]
     np.testing.assert_allclose(list(probabilities.values()), wanted, atol=1e-5)
@@ -192,13 +201,13 @@ def test_a_head_without_names_gets_some(
     assert list(found) == ["x", "y", "z"]
     assert main(["evaluate", str(folder), str(rows), *given]) == 0
     assert main(["export", str(folder), str(tmp_path / "out"), *given]) == 0
-    assert load(tmp_path / "out").model.task.classes == ("x", "y", "z")
+    assert load_predictor(tmp_path / "out").model.task.classes == ("x", "y", "z")
 
 
 def test_a_head_without_names_leaves_the_encoder(spam_folder: Path, copy: Any) -> None:
     names = {"0": "LABEL_0", "1": "LABEL_1"}
     folder = foreign(copy(spam_folder), id2label=names)
-    refused(lambda: load(folder), "id2label", "3", "2 names")
+    refused(lambda: load_predictor(folder), "id2label", "3", "2 names")
     model = TaskModel.from_pretrained(folder, "embedding")
     assert model.task == Embedding()
     assert embed(folder, TEXTS).shape == (2, 16)
@@ -216,7 +225,7 @@ def test_a_layer_that_changes_answers_is_an_error(
     spam_folder: Path, copy: Any, name: str, shape: tuple[int, ...]
 ) -> None:
     folder = add_weights(copy(spam_folder), **{name: np.ones(shape, "float32")})
-    refused(lambda: load(folder), str(folder), name)
+    refused(lambda: load_predictor(folder), str(folder), name)
     refused(lambda: TaskModel.from_pretrained(folder), str(folder), name)
 
 
@@ -352,7 +361,7 @@ def test_an_encoder_in_a_subfolder_is_read_by_each_verb(
     assert main(["info", str(folder)]) == 0
     told = capsys.readouterr().out
     assert "embedding" in told and f"{folder}\n" in told
-    exported = [row["embedding"] for row in load(export).predict(TEXTS)]
+    exported = [row["embedding"] for row in load_predictor(export).predict(TEXTS)]
     for found in (embed(folder, TEXTS), embed(converted, TEXTS), exported):
         np.testing.assert_allclose(found, wanted, atol=1e-5)
     model = TaskModel.from_pretrained(folder, "classification", classes=("a", "b"))
@@ -372,7 +381,7 @@ def test_tokens_of_prompts_may_not_be_pooled(make_model: Any, tmp_path: Path) ->
     )
     model.task = model.task.changed(default_prompt="query")
     export = export_model(model, tmp_path / "export")
-    for row in load(export).predict(["win", "win"]):
+    for row in load_predictor(export).predict(["win", "win"]):
         np.testing.assert_allclose(row["embedding"], wanted, atol=1e-5)
 
 

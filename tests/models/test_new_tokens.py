@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.cli.main import main
-from bert_keras.inference.predictor import load
+from bert_keras.inference.predictor import load_predictor
 from bert_keras.models.convert import extend
 from bert_keras.models.export import export_model
 from bert_keras.models.folder import Folder
@@ -130,12 +130,14 @@ def test_a_model_with_added_tokens_is_saved_and_exported(
     assert "2 (covid, winz), SHA-256" in page
     config = json.loads((result.folder / "config.json").read_text())
     assert config["vocab_size"] == FIRST + 2
-    predictor = load(result.folder)
+    predictor = load_predictor(result.folder)
     tokenizer = predictor.model.preprocessor.tokenizer
     assert tokenizer(["winz"]).to_list() == [[FIRST + 1]]
     wanted = result.model.predict(TEXTS, verbose=0)
     np.testing.assert_allclose(predictor.model.predict(TEXTS), wanted, atol=1e-6)
-    served = load(export_model(load_model(result.folder), tmp_path / "served"))
+    served = load_predictor(
+        export_model(load_model(result.folder), tmp_path / "served")
+    )
     assert_near(list(predictor.predict(TEXTS)), list(served.predict(TEXTS)))
     # Saved again, over a tokenizer of another tool.
     (result.folder / "tokenizer.json").write_text("{}")

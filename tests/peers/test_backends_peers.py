@@ -16,7 +16,7 @@ from conftest import ROOT, write_encoder
 
 from bert_keras.checkpoints import write_huggingface
 from bert_keras.config import BertConfig
-from bert_keras.inference.predictor import load
+from bert_keras.inference.predictor import load_predictor
 
 TOLERANCE = 2e-5
 CONFIG = BertConfig(
@@ -409,6 +409,6 @@ def test_strings_on_jax(tmp_path):
     assert done.stderr.count("1 of 4 validation texts (25%)") == 1
     assert done.stderr.count("1 of 16 texts (6%)") == 2  # `evaluate` and `predict`
     texts = ["win cash now" + " now" * 20, "free prize", "see you at six"]
-    found = load(folder).model.predict(texts, verbose=0)
+    found = load_predictor(folder).model.predict(texts, verbose=0)
     expected = np.load(folder / "logits.npy")[:3]
     np.testing.assert_allclose(found, expected, atol=TOLERANCE)

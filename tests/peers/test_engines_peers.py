@@ -22,7 +22,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.errors import ConfigError
 from bert_keras.inference.engine import EngineModel, engine_model
 from bert_keras.inference.engine_export import export_to_engine
-from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
@@ -100,7 +100,7 @@ def int8_export(
 def test_a_model_folder_is_run_by_an_engine(
     spam_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wanted = load(spam_folder).predict(TEXTS)
+    wanted = load_predictor(spam_folder).predict(TEXTS)
     capsys.readouterr()
     argv = ["predict", str(spam_folder), *TEXTS, "--engine", "openvino"]
     assert main(argv) == 0
@@ -164,12 +164,12 @@ def test_onnx_runtime_computes_gelu_and_layer_normalization_in_one_operation(
 def test_an_export_is_loaded_as_it_is(
     onnx_folder: Path, spam_model: Any, spam_columns: Any
 ) -> None:
-    predictor = load(onnx_folder)
+    predictor = load_predictor(onnx_folder)
     assert_near(predictor.predict(TEXTS), Predictor(spam_model).predict(TEXTS))
     wanted = evaluate(Predictor(spam_model), spam_columns)
     assert_near(evaluate(predictor, spam_columns), wanted)
-    refused(lambda: load(onnx_folder, engine="openvino"), "`engine`", "onnx")
-    refused(lambda: load(onnx_folder, task="regression"), "classification")
+    refused(lambda: load_predictor(onnx_folder, engine="openvino"), "`engine`", "onnx")
+    refused(lambda: load_predictor(onnx_folder, task="regression"), "classification")
 
 
 def test_a_broken_export_is_refused(onnx_folder: Path, tmp_path: Path) -> None:
@@ -180,9 +180,9 @@ def test_a_broken_export_is_refused(onnx_folder: Path, tmp_path: Path) -> None:
     said = json.loads((folder / ANSWERS).read_text(encoding="utf-8"))
     said["settings"]["classes"] = ["a", "b"]
     (folder / ANSWERS).write_text(json.dumps(said), encoding="utf-8")
-    refused(lambda: load(folder), "broken", ANSWERS)
+    refused(lambda: load_predictor(folder), "broken", ANSWERS)
     (folder / "model.onnx").write_bytes(b"no model")
-    refused(lambda: load(folder), "model.onnx", "onnx")
+    refused(lambda: load_predictor(folder), "model.onnx", "onnx")
 
 
 def test_the_example_needs_no_tensorflow(onnx_folder: Path, spam_model: Any) -> None:
@@ -210,7 +210,7 @@ def test_int8_of_openvino_is_loaded_and_scored(
     assert said["precision"] == "int8"
     assert set(int8_export.scores) == {"float32", "int8"}
     assert 'element_type="i8"' in (int8_export.folder / "model.xml").read_text()
-    found = evaluate(load(int8_export.folder), spam_columns)
+    found = evaluate(load_predictor(int8_export.folder), spam_columns)
     assert_near(found, int8_export.scores["int8"])
 
 
@@ -228,7 +228,9 @@ def test_int8_of_onnx_stores_weights_in_8_bits(
 
     model = onnx.load(str(found.folder / "model.onnx"))
     assert {node.op_type for node in model.graph.node} & {"MatMulInteger"}
-    assert_near(evaluate(load(found.folder), spam_columns), found.scores["int8"])
+    assert_near(
+        evaluate(load_predictor(found.folder), spam_columns), found.scores["int8"]
+    )
 
 
 def test_int8_that_loses_too_much_leaves_nothing(
@@ -265,7 +267,7 @@ def test_int8_that_loses_too_much_leaves_nothing(
 def test_litert_gives_the_outputs_of_keras(asked: Any, tmp_path: Path) -> None:
     model, *_ = asked
     folder = export_to_engine(model, tmp_path / "lite", format="litert").folder
-    refused(lambda: load(folder), "LiteRT")
+    refused(lambda: load_predictor(folder), "LiteRT")
     # An interpreter as on a phone: it has no operations of TensorFlow.
     interpreter = tf.lite.Interpreter(str(folder / "model.tflite"))
     run = interpreter.get_signature_runner()

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
-from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
@@ -99,7 +99,7 @@ def test_answers_are_those_of_their_pipeline(minilm, rng, tmp_path):
     model, tokenizer = theirs_in(tmp_path, minilm, rng, "BertForMaskedLM")
     fill = transformers.pipeline("fill-mask", model=model, tokenizer=tokenizer)
     expected = fill(TEXTS[0])
-    (found,) = load(tmp_path).predict(TEXTS[:1])
+    (found,) = load_predictor(tmp_path).predict(TEXTS[:1])
     (mask,) = found["masks"]
     assert [each["token"] for each in mask] == [
         tokenizer.convert_ids_to_tokens(each["token"]) for each in expected

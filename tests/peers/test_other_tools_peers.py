@@ -18,7 +18,7 @@ import pytest
 
 from bert_keras.inference.embedder import embed
 from bert_keras.inference.engine_export import export_to_engine
-from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.convert import convert
 from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model
@@ -91,7 +91,7 @@ def test_a_cross_encoder_scores_pairs_as_theirs(
     again = sentences.CrossEncoder(str(tmp_path / "ours"), device="cpu").predict(PAIRS)
     np.testing.assert_allclose(again, wanted, atol=1e-5, rtol=0)
     for each in (folder, tmp_path / "theirs", tmp_path / "ours"):
-        found = [row["score"] for row in load(each).predict(PAIRS)]
+        found = [row["score"] for row in load_predictor(each).predict(PAIRS)]
         np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=0)
 
 
@@ -124,12 +124,12 @@ def test_a_scorer_of_transformers_reads_texts_and_pairs(
     singles, pairs = (theirs(kind, folder, *t)[0] for t in ([first], [first, second]))
     model = load_model(folder)
     export = export_model(model, tmp_path / "export")
-    scorers = [Predictor(model), load(export)]
+    scorers = [Predictor(model), load_predictor(export)]
     for engine in ("onnx", "openvino"):
         pytest.importorskip("onnxruntime" if engine == "onnx" else engine)
-        scorers.append(load(folder, engine=engine))
+        scorers.append(load_predictor(folder, engine=engine))
         export_to_engine(model, tmp_path / engine, format=engine)
-        scorers.append(load(tmp_path / engine))
+        scorers.append(load_predictor(tmp_path / engine))
     for scorer in scorers:
         for texts, wanted in ((first, singles), (PAIRS, pairs)):
             found = [[row["score"]] for row in scorer.predict(texts)]

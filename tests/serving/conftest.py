@@ -106,13 +106,13 @@ def folders(
 @pytest.fixture(scope="session")
 def predict(folders: Folders) -> Callable[[str, Any], list[dict[str, Any]]]:
     """Return a function that answers texts by the model folder of a name."""
-    from bert_keras.inference.predictor import load
+    from bert_keras.inference.predictor import load_predictor
 
     predictors: dict[str, Any] = {}
 
     def predict(name: str, texts: Any) -> list[dict[str, Any]]:
         if name not in predictors:
-            predictors[name] = load(getattr(folders, name))
+            predictors[name] = load_predictor(getattr(folders, name))
         return predictors[name].predict(texts)
 
     return predict

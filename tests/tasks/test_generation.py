@@ -18,7 +18,7 @@ from bert_keras.checkpoints import read_checkpoint
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
 from bert_keras.inference.info import describe
-from bert_keras.inference.predictor import load
+from bert_keras.inference.predictor import load_predictor
 from bert_keras.models.convert import convert
 from bert_keras.models.loading import load_model, new_model
 from bert_keras.models.model_folder import save_model
@@ -145,8 +145,10 @@ def test_predict_names_source_and_hypotheses(
 @pytest.mark.thorough
 def test_16_bits_write_what_32_bits_write(run: Any) -> None:
     source = "lunch at home"
-    (exact,) = load(run[0] / "model").predict([source])
-    (found,) = load(run[0] / "model", precision="mixed_bfloat16").predict([source])
+    (exact,) = load_predictor(run[0] / "model").predict([source])
+    (found,) = load_predictor(run[0] / "model", precision="mixed_bfloat16").predict(
+        [source]
+    )
     np.testing.assert_allclose(found["scores"], exact["scores"], atol=0.1)
 
 

@@ -17,7 +17,7 @@ from conftest import ROWS, SHARED, VOCABULARY, refused, write_tsv
 
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
-from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.loading import load_model, new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.masked_lm import MaskedLM, pseudo_perplexity
@@ -204,7 +204,7 @@ def test_settings_of_a_trained_model(
     assert main(["evaluate", str(folder), str(file), *settings]) == 0
     scores = json.loads(capsys.readouterr().out)
     assert scores["pseudo_perplexity_tokens"] == 3
-    predictor = load(folder)
+    predictor = load_predictor(folder)
     (expected,) = pseudo_perplexity(predictor, ["win cash now"])
     wanted = expected["pseudo_perplexity"]
     assert scores["pseudo_perplexity"] == pytest.approx(wanted, rel=1e-4)

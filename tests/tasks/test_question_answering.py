@@ -16,7 +16,7 @@ from conftest import refused, write_encoder, write_tsv
 
 from bert_keras.cli.main import main
 from bert_keras.data.table import Columns, as_columns
-from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.export import export_model
 from bert_keras.models.loading import new_model
 from bert_keras.models.model_folder import save_model
@@ -570,7 +570,7 @@ def test_from_file_to_answers(
     assert "6 of 42 questions are not trained on" in told.err
     assert "q6-0" in told.err
     assert "Best F1" in told.out
-    task = load(folder).model.task
+    task = load_predictor(folder).model.task
     assert (task.no_answer, task.stride) == (True, 6)
     assert task.threshold != 0
     assert (folder / "report.html").is_file()
@@ -608,7 +608,7 @@ def test_a_folder_of_hugging_face_answers(model: TaskModel, tmp_path: Path) -> N
     assert config["architectures"] == ["BertForQuestionAnswering"]
     del config["bert_keras"]
     (folder / "config.json").write_text(json.dumps(config))
-    predictor = load(folder)
+    predictor = load_predictor(folder)
     assert predictor.model.task == QuestionAnswering()
     assert predictor.model.preprocessor.max_length == 40
     (row,) = predictor.predict([("when?", "see you at six")])

@@ -14,7 +14,7 @@ import tensorflow as tf
 from conftest import ROWS, SHARED, refused
 
 from bert_keras.data.table import as_columns
-from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.tasks.regression import Regression
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.finetune import TrainResult, train
@@ -86,7 +86,7 @@ def test_prices_are_learned_as_quickly_as_grades(trained: TrainResult) -> None:
 
 
 def test_a_finished_folder_has_the_units_in_its_head(trained: TrainResult) -> None:
-    predictor = load(trained.folder)
+    predictor = load_predictor(trained.folder)
     assert predictor.model.task == Regression()
     found = [answer["score"] for answer in predictor.predict(TEXTS)]
     wanted = Predictor(trained.model).answers(ROOM)["score"]

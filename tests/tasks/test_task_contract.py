@@ -25,7 +25,7 @@ from task_cases import Case, cases_of, first_case
 
 from bert_keras.data.table import Columns
 from bert_keras.distribution.replicas import seed_states
-from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model
@@ -327,7 +327,7 @@ def exports(
         if name not in made:
             first = next(iter(CASES.get(name, {}).values()), None)
             version = export_model(model or make_model(first.task), folder / name)
-            made[name] = version, load(version)
+            made[name] = version, load_predictor(version)
         return made[name]
 
     return export

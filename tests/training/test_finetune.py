@@ -19,7 +19,7 @@ import pytest
 from conftest import ROWS, files_of, refused, thorough
 
 from bert_keras.data.table import Columns, as_columns
-from bert_keras.inference.predictor import Predictor, load
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.loading import new_model
 from bert_keras.tasks import find_task
@@ -163,7 +163,7 @@ def test_among_tied_epochs_the_one_with_the_lowest_loss_is_kept(
     assert "epochs:" not in said and "ended" not in said
     line = "dev was still improving in the last epoch, 2: more --epochs may"
     assert (line in said) == (line in settings.get("training", "")) == bool(best)
-    for model in (result.model, load(result.folder).model):
+    for model in (result.model, load_predictor(result.folder).model):
         for kept, wanted in zip(model.get_weights(), seen[1 + best], strict=True):
             np.testing.assert_array_equal(kept, wanted)
 
@@ -328,7 +328,7 @@ def test_without_dev_rows_some_are_held_out(
     monkeypatch.setattr(training, "FineTuningLoop", loop)
     rows = as_columns(text=[f"text {i}" for i in range(12)], label=LABELS)
     with pytest.raises(Seen) as seen:
-        run(train=rows, dev=None, dev_share=0.25)
+        run(train=rows, dev=None, validation_split=0.25)
     assert "3 of 12 training rows are held out" in capsys.readouterr().err
     (kept,) = seen.value.args
     assert len(set(kept["text"])) == len(kept) == 9
@@ -338,7 +338,7 @@ def test_without_dev_rows_some_are_held_out(
 def test_each_class_is_kept_in_training(seed: int) -> None:
     # Each class but one has one row: whatever is drawn, only that one's can go.
     rows = as_columns(text=list("abcdef"), label=["x", "ham", "y", "ham", "z", "w"])
-    config = TrainConfig(seed=seed, dev_share=0.5)
+    config = TrainConfig(seed=seed, validation_split=0.5)
     lines: list[str] = []
     _, data = task_and_data(
         Classification, train=rows, config=config, tell=lines.append
@@ -365,7 +365,7 @@ def test_classes_of_other_tasks_are_kept_in_training(
     task: str, labels: list[str], seed: int
 ) -> None:
     rows = as_columns(text=list("abcd"), text_pair=list("abcd"), label=labels)
-    config = TrainConfig(seed=seed, dev_share=0.5)
+    config = TrainConfig(seed=seed, validation_split=0.5)
     found, data = task_and_data(task, train=rows, config=config, tell=str)
     settings = found.settings() if task == "multi-label" else {}
     kinds = [set(kind) for kind in found.strata(rows, **settings)]
@@ -376,9 +376,12 @@ def test_classes_of_other_tasks_are_kept_in_training(
 def test_without_dev_rows_the_last_epoch_is_kept(
     run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = run(train=FEW, dev=None, dev_share=0.0, test=FEW, patience=0)
+    result = run(train=FEW, dev=None, validation_split=0.0, test=FEW, patience=0)
     err = capsys.readouterr().err
-    assert "no dev rows, by --dev-share 0: the model of the last epoch is kept" in err
+    assert (
+        "no dev rows, by --validation-split 0: the model of the last epoch is kept"
+        in err
+    )
     assert "dev_accuracy" not in err and "held out" not in err
     assert list(result.scores) == ["test"]
     assert result.report["settings"]["best_epoch"] == 2
@@ -388,7 +391,9 @@ def test_without_dev_rows_the_last_epoch_is_kept(
     assert "no dev rows" in card and "on dev chose" not in card
     for given in ({"patience": 2}, {"task_settings": {"calibration": "temperature"}}):
         name = next(iter(given.get("task_settings", given)))
-        action = functools.partial(run, train=FEW, dev=None, dev_share=0.0, **given)
+        action = functools.partial(
+            run, train=FEW, dev=None, validation_split=0.0, **given
+        )
         refused(action, f"`{name}` needs dev rows")
 
 
@@ -404,7 +409,7 @@ def test_a_run_of_an_earlier_version_resumes_with_its_dev_rows(
         return loop(model, train, dev, **given)
 
     monkeypatch.setattr(training, "FineTuningLoop", watched)
-    go = functools.partial(run, train=FEW, dev=None, dev_share=0.25)
+    go = functools.partial(run, train=FEW, dev=None, validation_split=0.25)
     with monkeypatch.context() as earlier:
         earlier.setattr(training, "has_earlier_run", lambda path: True)
         earlier.setattr(training, "finish_run", lambda *args, **given: 1 / 0)
@@ -466,7 +471,7 @@ def test_invalid_data_is_named(run: Any, name: str) -> None:
 def test_a_label_of_many_digits_is_one_line(task: str) -> None:
     labels = ["9" * 5000, "1"] * 5
     rows = Columns("a.tsv", {"text": list("abcdefghij"), "label": labels}, [*range(10)])
-    config = TrainConfig(dev_share=0.4)
+    config = TrainConfig(validation_split=0.4)
     action = functools.partial(task_and_data, task, config=config, tell=str)
     line = refused(lambda: action(train=rows), "a.tsv:", "1,000 characters", "5,000")
     assert len(line) < 1500 and "999…" in line
@@ -547,7 +552,7 @@ def test_a_folder_holds_the_report_and_the_scores(spam_run: TrainResult) -> None
 
 
 def test_evaluation_scores_the_answers_of_predict(spam_folder: Path) -> None:
-    predictor = load(spam_folder)
+    predictor = load_predictor(spam_folder)
     rows = as_columns(text=TEXTS, label=["ham"] * len(TEXTS))
     said = [row["label"] for row in predictor.predict(TEXTS)]
     scores = evaluate(predictor, rows, batch_size=5)
@@ -558,7 +563,7 @@ def test_an_unknown_label_at_evaluation_is_named_by_line(spam_folder: Path) -> N
     rows = Columns(
         "dev.tsv", {"text": ["a", "b"], "label": ["ham", "Spam"]}, lines=[2, 7]
     )
-    refused(lambda: evaluate(load(spam_folder), rows), "dev.tsv:7:", "'Spam'")
+    refused(lambda: evaluate(load_predictor(spam_folder), rows), "dev.tsv:7:", "'Spam'")
 
 
 @pytest.mark.parametrize("name", ["train", "dev"])
@@ -680,8 +685,8 @@ def test_more_parts_than_rows_of_a_batch() -> None:
         ("learning_rate", math.nan),
         ("learning_rate", math.inf),
         ("global_clipnorm", -1.0),
-        ("warmup_share", 1.0),
-        ("dev_share", -0.1),
+        ("warmup_ratio", 1.0),
+        ("validation_split", -0.1),
         ("weight_decay", math.nan),
         ("seed", -1),
         ("seed", 2**31),

@@ -12,7 +12,7 @@ from conftest import ROWS
 
 from bert_keras.cli.main import main
 from bert_keras.config import BertConfig
-from bert_keras.inference.predictor import load
+from bert_keras.inference.predictor import load_predictor
 from bert_keras.training.lengths import chosen_length
 
 CONFIG = BertConfig(
@@ -94,7 +94,7 @@ def test_truncated_texts_are_told_by_each_verb(
         assert main([os.fspath(word) for word in [*words, "--batch-size", "4"]]) == 0
         err = capsys.readouterr().err
         assert err.count("12 of 12 texts (100%) are truncated to 24 tokens: ") == 1
-    predictor = load(model)
+    predictor = load_predictor(model)
     for texts_given, told in ((["ham"], 0), (texts[:2], 1), (texts, 0)):
         predictor.predict(texts_given)
         assert capsys.readouterr().err.count("are truncated to 24 tokens") == told

@@ -174,7 +174,7 @@ def no_explained_mistakes() -> Iterator[None]:
 
 @pytest.fixture
 def load_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `load_predictor` give the same predictor for a folder, whose graphs are traced once."""
+    """Let `load_predictor` give one predictor for a folder: one set of graphs."""
     from bert_keras.inference import predictor
 
     loaded, load = {}, predictor.load_predictor

@@ -87,6 +87,8 @@ def run_predict(options: argparse.Namespace) -> None:
     always = may_be_blank and (options.output or "").lower().endswith(".csv")
     wait = bool if options.texts or options.input else piped.wait
     truncation = Truncation()
+    if options.texts:
+        predictor.answer_once_without_graph()
     with answers_to(options.output) as write:
         for batch in batches(given, 32 * options.batch_size, wait):
             items = [item for _, item in batch]

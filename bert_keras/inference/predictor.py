@@ -43,9 +43,6 @@ from bert_keras.text.truncation import Truncation
 
 _WINDOW_BATCHES = 32  # batches of texts that are sorted by length together
 _AT_ONCE = 2  # batches in flight: the cores stay busy between the large products
-# The first calls for one batch, which are computed op by op: with MiniLM a graph takes
-# 1.1 s to trace and optimize, the first of these calls 0.4 s, and the second 0.1 s.
-_UNTRACED = 2
 
 # Maps the ranks of the inputs to a function that returns the graph.
 _Graphs = dict[tuple[int, ...], Callable[[], Any]]
@@ -124,9 +121,6 @@ def load_predictor(
 class Predictor:
     """Predicts on texts, in batches, with the same graph that `export` writes.
 
-    The first two calls for no more texts than a batch compute the same operations
-    without a graph, which would take longer to trace; answers differ by rounding.
-
     A 16-bit model runs with its weights as constants, see `FrozenWeights`; they are
     updated when the weights have changed.
 
@@ -151,8 +145,7 @@ class Predictor:
         # Traced at their first call.
         self._lengths = self._graphs(lengths)
         self._functions: dict[str, Callable[..., Any]] = {"_lengths": lengths}
-        is_plain = isinstance(model, TaskModel) and not isinstance(model.task, Writing)
-        self._untraced = _UNTRACED if is_plain and not self._freezes else 0
+        self._untraced = 0
         self._lock = threading.Lock()
         self._told = False  # whether a truncated text was mentioned
         self._take_weights()
@@ -173,8 +166,19 @@ class Predictor:
         self._answer, self._measure = self._graphs(answer), self._graphs(measure)
         self._functions["_answer"] = answer
 
+    def answer_once_without_graph(self) -> None:
+        """Let the next call compute without a graph if its texts are one batch.
+
+        For a process that answers once: with MiniLM a graph takes 1.1 s to trace and
+        optimize, the call without it 0.4 s. Its answers differ from later ones by
+        rounding. Models that write texts or compute in 16 bits keep their graphs.
+        """
+        is_plain = isinstance(self.model, TaskModel) and not self._freezes
+        if is_plain and not isinstance(self.model.task, Writing):
+            self._untraced = 1
+
     def _is_untraced(self) -> bool:
-        """Return whether a call for one batch of answers is one of the first."""
+        """Return whether this call for one batch computes without a graph."""
         with self._lock:
             self._untraced -= 1
             return self._untraced >= 0

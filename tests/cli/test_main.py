@@ -174,7 +174,7 @@ def test_every_setting_of_training_has_an_option() -> None:
     assert {name: options[name] for name in given} == given
     assert (options["rematerialize"], options["card"]) == (True, False)
     names = set(TrainConfig.__dataclass_fields__)
-    assert names == {*given, "rematerialize", "card"}
+    assert names == {*given, "rematerialize", "card", "add_tokens"}
 
 
 def test_evaluate(run: Run, spam_folder: Path, spam_file: Path) -> None:

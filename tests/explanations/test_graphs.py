@@ -45,7 +45,6 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 def test_a_second_call_traces_nothing_and_sees_changed_weights(
     model: Any, traces: list[str]
 ) -> None:
-    graphs_of(model).predictor._untraced = 0
     first = explain(model, TEXTS, steps=2)
     assert sorted(traces) == ["answer", "both"]
     again = explain(graphs_of(model).predictor, TEXTS, steps=2, target="spam")

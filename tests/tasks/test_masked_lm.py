@@ -227,8 +227,8 @@ def test_other_settings_are_kept(
     [
         ({"top_k": 0}, ("`top_k`", "received 0")),
         ({"pseudo_perplexity_texts": -1}, ("`pseudo_perplexity_texts`", "-1")),
-        ({"mask_rate": 2}, ("`rate`", "2")),
-        ({"mask_unit": "x"}, ("`unit`", "'x'")),
+        ({"mask_rate": 2}, ("`mask_rate`", "2")),
+        ({"mask_unit": "x"}, ("`mask_unit`", "'x'")),
     ],
 )
 def test_wrong_settings(settings: dict[str, Any], parts: tuple[str, ...]) -> None:

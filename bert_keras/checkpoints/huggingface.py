@@ -183,7 +183,8 @@ def _check_is_bert(
     other = [name for name in architectures if not name.startswith("Bert")]
     if (kind is not None and kind != "bert") or other:
         raise CheckpointError(
-            f"{place}: must be a BERT; found model_type {one_line(kind)} with {found}"
+            f"{place}: must be a BERT; found model_type {one_line(kind)} with {found}: "
+            "its layers or its tokenizer are not BERT's, so choose a BERT model"
         )
     if kind is None and not all(key in raw for key in _BERT_KEYS):
         raise CheckpointError(

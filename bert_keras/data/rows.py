@@ -316,6 +316,9 @@ class Selection:
         message = f"has no column {', '.join(missing)}; it has {existing(first, named)}"
         if len(first) == 1:
             message += f", as read between {_DELIMITERS[delimiter]}"
+        if named and len(missing) == 1 and len(first) > 1:
+            role = next(r for r, c in self.columns.items() if quote(c) == missing[0])
+            message += f"; `columns` (--column {role}=NAME) selects another"
         if named and self.header == "auto":
             message += "; if its first line is not a header, select columns by number"
         elif not named and any(_number(c) is None for c in self.columns.values()):

@@ -15,6 +15,7 @@ import io
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from bert_keras.errors import DataError, reason_of
@@ -72,7 +73,10 @@ def open_unpacked(path: str) -> Iterator[BinaryIO]:
     except FileNotFoundError:
         raise DataError("no such file", path=path) from None
     except IsADirectoryError:
-        raise DataError("is a folder, not a file", path=path) from None
+        message = "is a folder, not a file"
+        if any(Path(path).glob("**/dataset_info.json")):
+            message += ": in Python, give what `datasets.load_from_disk` returns"
+        raise DataError(message, path=path) from None
     except EOFError:
         raise DataError("is truncated: its packed data has no end", path=path) from None
     except (OSError, zlib.error) as error:

@@ -441,7 +441,11 @@ BAD_FILES = {
     "absent": (None, "no such file"),
     "empty": (b"", "is empty"),
     "header only": (b"text\tlabel\n", "no rows"),
-    "column missing": (b"text\tclass\na\tham\n", "has no column `label`"),
+    "column missing": (
+        b"text\tclass\na\tham\n",
+        "has no column `label`; it has `text`, `class`; "
+        "`columns` (--column label=NAME) selects another",
+    ),
     "not UTF-8": (b"text\tlabel\ns\xc3\xa9\tham\n\xff\tham\n", ":3: must be UTF-8"),
     "other width": (b"text\tlabel\na\tham\nb\tham\tmore\n", ":3: has 3 columns"),
     "empty cell": (b"text\tlabel\na\tham\n\tham\n", ":3: `text`"),

@@ -129,6 +129,8 @@ def test_invalid_text_is_named_by_line(
 def test_folders_and_missing_files(tmp_path: Path) -> None:
     refused(lambda: text_of(str(tmp_path)), "is a folder, not a file")
     refused(lambda: text_of(str(tmp_path / "no")), "no such file")
+    (tmp_path / "dataset_info.json").write_text("{}")
+    refused(lambda: text_of(str(tmp_path)), "give what `datasets.load_from_disk`")
 
 
 def test_a_reader_of_other_code_raises_one_kind_of_error() -> None:

@@ -65,11 +65,8 @@ def main(encoder: str) -> None:
         )
         (answer,) = load_predictor(result.folder).predict([ARTICLE])
     after = result.scores["test"]
-    for name, scores in {
-        "before": before,
-        "after": after,
-        **after["baselines"],
-    }.items():
+    baselines = after["baselines"]
+    for name, scores in {"before": before, "after": after, **baselines}.items():
         show(name, scores)
     for sentence in answer["sentences"]:
         print(f"{sentence['score']:.2f}  {' '.join(sentence['text'].split())}")

@@ -35,7 +35,7 @@ def test_usage_has_the_request_of_the_task() -> None:
     assert set(request["instances"][0]) == {"text_a", "text_b"}
     assert words[-1] == "localhost:8501/v1/models/it:predict"
     own = usage_of("it", task="my.tasks:Stars", settings={}, inputs=["text"])
-    assert "load('it', task='my.tasks:Stars')" in own["In Python"]
+    assert "load_predictor('it', task='my.tasks:Stars')" in own["In Python"]
     # The server imports no code of users.
     assert own["As a server"].startswith("bert-keras serve saved_models/it\n")
 

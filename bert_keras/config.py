@@ -1,7 +1,7 @@
 """The shape of a BERT model: `BertConfig` and the presets of the released models.
 
-Source: Devlin et al. 2018 (arXiv:1810.04805), section 3; the smaller presets are those
-of Turc et al. 2019 (arXiv:1908.08962). Nothing here imports TensorFlow or Keras.
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 3; the smaller presets follow
+Turc et al. 2019 (arXiv:1908.08962). Nothing here imports TensorFlow or Keras.
 """
 
 from __future__ import annotations

@@ -257,7 +257,7 @@ def _resolved(config: type) -> Mapping[str, Option]:
     names = {field.name for field in fields}
     hints: dict[str, Any] = {}
     for base in reversed(config.__mro__):
-        # The types of other classes, such as those of a task's methods, need not exist.
+        # The types of other classes, such as in a task's methods, need not exist.
         if not names.isdisjoint(inspect.get_annotations(base)):
             hints |= typing.get_type_hints(base)
     found = {}

@@ -91,7 +91,7 @@ def embed(
         source: as in `load_embedder`; for many calls, load and pass a predictor.
         texts: N strings, see `data.items.as_items`.
         batch_size: texts computed at once.
-        **settings: those of `load_embedder`, such as `layers="last-four"`.
+        **settings: arguments of `load_embedder`, such as `layers="last-four"`.
 
     Example:
         >>> embed("hf://sentence-transformers/all-MiniLM-L6-v2", ["good day"]).shape

@@ -192,7 +192,7 @@ def session_of(path: Path, engine: str, precision: str = "float32") -> Session:
     check_installed(engine)
     try:
         return _SESSIONS[engine](path, precision)
-    except Exception as error:  # those of ONNX Runtime have no other base
+    except Exception as error:  # the only base of ONNX Runtime's errors
         raise CheckpointError(
             f"{path}: {engine} cannot read it: {one_line(error)}"
         ) from None
@@ -247,9 +247,9 @@ def load_engine_folder(
 
     Args:
         folder: holds the model file and `answers.json`.
-        engine: that of the folder, see `find_engine`.
+        engine: the folder's engine, see `find_engine`.
         task: needed for a custom task, as in `load_model`.
-        precision: as of `engine_model`.
+        precision: as in `engine_model`.
 
     Raises:
         CheckpointError: a file is missing or broken, or the parts do not match.

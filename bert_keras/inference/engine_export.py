@@ -4,7 +4,7 @@ The folder holds the model file, `vocab.txt`, `tokenizer.json` and `answers.json
 describes the inputs and the outputs. `load` opens it, and other programs can use it
 without this package.
 
-A model in int8 is written only if its score is close to that of the float32 model.
+A model in int8 is written only if it scores almost as well as the float32 model.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _FILES = frozenset(
 class Exported(NamedTuple):
     """What `export_to_engine` returns.
 
-    `scores` are those of the labelled rows by precision, `float32` and `int8`; empty if
-    nothing was scored.
+    `scores` maps the precision, `float32` or `int8`, to the scores on the labelled
+    rows; empty if nothing was scored.
     """
 
     folder: Path

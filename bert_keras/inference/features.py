@@ -222,7 +222,7 @@ _BATCHES = {"text": 32, "token": 4}
 class TokenVectors(Embedding):
     """One vector for each token, `[CLS]` and `[SEP]` included.
 
-    `pooling` and prompts are ignored; the arguments are those of `Embedding`.
+    The arguments are the same as for `Embedding`; `pooling` and prompts are ignored.
     """
 
     name = "token-vectors"
@@ -295,7 +295,7 @@ def write_features(
         batch_size: texts computed at once.
         skip_empty: whether rows with an empty text are left out, with a message, rather
             than an error.
-        **settings: those of `load_embedder`: `layers`, `combine`, `pooling`,
+        **settings: arguments of `load_embedder`: `layers`, `combine`, `pooling`,
             `normalize`, `max_length`, `precision`.
 
     Raises:

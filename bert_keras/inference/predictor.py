@@ -235,7 +235,7 @@ class Predictor:
             batch_size: maximum texts computed at once.
             max_batch_tokens: maximum tokens computed at once, padding included; a
                 longer text is computed alone. `None`: no such limit.
-            truncation: counts the texts and those that are truncated; `None`: the
+            truncation: counts all texts and the truncated ones; `None`: the
                 first call that truncates a text prints the counts to stderr.
 
         Raises:
@@ -281,7 +281,7 @@ class Predictor:
             columns: N rows.
             batch_size, max_batch_tokens: as in `predict`.
             seen: called after each batch with the number of rows that it completes.
-            truncation: counts the texts and those that are truncated.
+            truncation: counts all texts and the truncated ones.
         """
         texts = self.model.task.texts(columns, use="score")
         limits = (batch_size, max_batch_tokens)
@@ -307,9 +307,9 @@ class Predictor:
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yield answers as arrays [B, …], in the order of the texts.
 
-        Texts are read in windows of several batches; those of similar length are
+        Texts are read in windows of several batches; texts of similar length are
         computed together, and their answers are put back in order. `truncation` counts
-        the texts and those that are truncated.
+        all texts and the truncated ones.
         """
         limits = (batch_size, max_batch_tokens)
         return self._stream("_answer", texts, limits, truncation=truncation)

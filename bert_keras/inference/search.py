@@ -117,7 +117,7 @@ class SearchIndex:
                 it is written. One that ends with `.parquet` holds the texts, too, but
                 no graph, and is never replaced.
             batch_size: texts computed at once.
-            **settings: those of `load_embedder`.
+            **settings: arguments of `load_embedder`.
 
         Raises:
             DataError: `index` is a file but not an index, or is Parquet of other texts
@@ -231,7 +231,7 @@ def search(
         texts: the texts to search.
         query: the text to search for.
         top: maximum texts to return.
-        **settings: those of `SearchIndex.of`.
+        **settings: arguments of `SearchIndex.of`.
     """
     (query,) = as_strings([query], name="query")
     return SearchIndex.of(source, texts, **settings)([query], top=top)[0]

@@ -40,7 +40,7 @@ from bert_keras.tasks.protocols import Writing, respond
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
-# Ops that access the machine's files; no export has them. (Those that save and restore
+# Ops that access the machine's files; no export has them. (Ops that save and restore
 # variables are in every SavedModel.)
 _FILE_OPS = frozenset(
     ("ReadFile", "WriteFile", "MatchingFiles", "PrintV2", "SaveDataset", "LoadDataset")
@@ -55,7 +55,7 @@ def load_saved_model(
     Args:
         folder: the SavedModel, for which `is_exported` is true.
         task: needed for a custom task, as in `load_model`; a task instance must equal
-            that of the export.
+            the exported task.
 
     Raises:
         CheckpointError: it is broken, holds an op that a stock server lacks or one that
@@ -177,7 +177,7 @@ class ServedModel(Backend):
 
 
 def check_answers(model: Backend, folder: Path, record: str) -> None:
-    """Raise a CheckpointError unless a model answers as a record of its task says.
+    """Raise a CheckpointError unless a model's answers match the record of its task.
 
     A record with other classes than the model does not match its answers.
 
@@ -214,7 +214,7 @@ def described(
     Args:
         folder: the export, for errors.
         extra: the folder of `answers.json` and of the tokenizer's files.
-        given: as `task` of `load_saved_model`.
+        given: as `task` in `load_saved_model`.
 
     Raises:
         CheckpointError: a file is missing or broken.

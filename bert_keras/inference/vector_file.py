@@ -4,7 +4,7 @@ An npz holds `embeddings` float32 [N, D] and `lines` int64 [N], the `format`, a 
 the `texts`, and for `search` perhaps faiss's `graph`. A file of the vectors of tokens
 has `tokens` and `row_splits`, too, and is no index. Files of earlier versions are read:
 the index with `vectors` in place of `embeddings`, and features without format and hash.
-For Parquet see `features`: its texts are in the file, and it holds no graph.
+For Parquet see `features`: the file contains the texts, and no graph.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class VectorFile(NamedTuple):
     format: int
 
     def is_of(self, texts: Sequence[str]) -> bool:
-        """Return whether the vectors may be those of these texts, in this order."""
+        """Return whether the vectors may belong to these texts, in this order."""
         if len(texts) != len(self.vectors):
             return False
         if self.format == 1:

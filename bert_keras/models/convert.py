@@ -73,8 +73,8 @@ class Format(NamedTuple):
 
     `write(folder, arrays, config)` fills a new folder and returns notes, if any;
     `config` is a complete Hugging Face `config.json`. With `has_own_vocabulary`, it
-    also takes the tokenizer, and writes it; otherwise the files of the tokenizer are
-    those of Hugging Face. An existing target folder is replaced only if it holds no
+    also takes the tokenizer, and writes it; otherwise the tokenizer is written as
+    Hugging Face's files. An existing target folder is replaced only if it holds no
     files other than `files`, and `needed` among them.
     """
 
@@ -186,7 +186,7 @@ def _write_opened(
 ) -> list[str]:
     """Write an opened folder as one of the format `to`, see `convert`.
 
-    `words` are those that it was extended by, see `extend`.
+    `words` are the words that it was extended by, see `extend`.
     """
     opened.check_config()
     checkpoint = opened.checkpoint

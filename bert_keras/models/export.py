@@ -282,7 +282,7 @@ _ASSERTION = re.compile(r"assertion failed: \[(.*?)\]")
 
 
 def rejection(error: Exception) -> str:
-    """Return the line with which a graph refused ids, or that it did."""
+    """Return the line with which a graph refused ids, or else that it refused them."""
     found = _ASSERTION.search(str(error))
     return found[1] if found else "the model rejects these ids"
 

@@ -81,7 +81,7 @@ class Folder:
 
         Args:
             path: as there.
-            classes: names of the outputs, used where those of the folder cannot be.
+            classes: names of the outputs, used where the folder's cannot be.
 
         Raises:
             CheckpointError: it is no checkpoint, or its config is broken.
@@ -158,7 +158,7 @@ class Folder:
         """Return the task with the folder's settings; `task` as in `load_model`.
 
         Raises:
-            CheckpointError: the folder holds no such task.
+            CheckpointError: the folder contains no such task.
         """
         if isinstance(task, Task):
             return task
@@ -280,7 +280,7 @@ class Folder:
 
         Args:
             say: takes each line.
-            facts: also those that repeat what a file says.
+            facts: whether to report also notes that repeat what a file says.
         """
         for note in self.notes():
             if facts or _READ not in note:

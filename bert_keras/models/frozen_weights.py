@@ -54,8 +54,8 @@ class FrozenWeights:
         def read() -> list[tf.Tensor]:
             return [variable.read_value() for variable in variables]
 
-        # One call takes a third of the time of a call for each weight, and that of a
-        # concrete function two thirds of that of the `tf.function` that looks it up.
+        # One call takes a third of the time of a call for each weight, and calling the
+        # concrete function two thirds of the time of calling its `tf.function`.
         self._read = tf.function(read, autograph=False).get_concrete_function()
         self._constants: dict[tuple[int, str], Any] = {}
 
@@ -105,7 +105,7 @@ class _Constants(keras.StatelessScope):
         self._is_casting = True
         try:
             with tf.init_scope():
-                value = variable.value  # that of `_values`, cast to the layer's dtype
+                value = variable.value  # as in `_values`, cast to the layer's dtype
         finally:
             self._is_casting = False
         key = (place, value.dtype.name)

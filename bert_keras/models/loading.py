@@ -56,11 +56,11 @@ def load_model(
             imported because a folder names it. A task instance is put on the folder's
             encoder, whatever settings the folder holds.
         dtype: dtype policy, as in `BertEncoder`.
-        classes: names of the outputs, used where those of the folder cannot be: too
-            few, or several alike.
+        classes: names of the outputs, used where the folder's cannot be: too few, or
+            duplicates.
 
     Raises:
-        CheckpointError: the folder holds no such model, or is broken.
+        CheckpointError: the folder contains no such model, or is broken.
     """
     opened = folder
     if not isinstance(opened, Folder):

@@ -124,7 +124,7 @@ def write_readme(
         old: the folder that `new` is about to replace; need not exist. Its README.md is
             copied if it is not one of our cards.
         new: the new folder, which has its config and tokenizer already.
-        name: name of the model; by default that of `old`.
+        name: name of the model; by default the name of `old`.
         card: whether to write a card.
         report: `TrainResult.report`; without it, the card has no data and no scores.
         source: what the folder was converted from, if it was.

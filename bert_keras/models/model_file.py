@@ -263,8 +263,8 @@ def write_int8(
 ) -> None:
     """Write a model file with weights and products in int8.
 
-    OpenVINO: weights and activations, whose ranges are those of the batches. ONNX:
-    weights; ranges of activations are computed at each call.
+    OpenVINO: weights, and activations with ranges measured on the batches. ONNX:
+    weights; the ranges of activations are computed at each call.
 
     Args:
         path: as `write_model_file` wrote it.

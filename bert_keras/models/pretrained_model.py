@@ -109,7 +109,7 @@ def _settled(
     held: Task | None,
     settings: Mapping[str, Any],
 ) -> Task:
-    """Return the task with its settings: the given ones, then those of the folder."""
+    """Return the task with the given settings, and the folder's for the others."""
     if isinstance(task, Task):
         if settings:
             raise ConfigError(

@@ -152,15 +152,15 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
     ) -> Self:
         """Return a task's model on the encoder of a folder, checkpoint or hub name.
 
-        The head is that of the folder if it holds one of the same task with the same
+        The head is the folder's if it holds one of the same task with the same
         labels; otherwise it is initialized randomly, with a message.
 
         Args:
             path: a model folder, a Hugging Face folder, a Google checkpoint,
                 `hf://owner/name`.
             task: name, class or task; `None`: the task of the folder's head.
-            max_length, truncation, layout: those of the `Preprocessor`; by default
-                those of the folder, or else of the task.
+            max_length, truncation, layout: as in `Preprocessor`; by default the
+                folder's, or else the task's.
             precision: `float32`, `mixed_bfloat16` or `mixed_float16`; by default
                 Keras's own.
             rematerialize: as in `BertEncoder`.
@@ -323,12 +323,12 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
 
         Without `y`, `masked-lm` draws new masks in each epoch.
 
-        Texts that are truncated are reported in one line, as by `train`: those in
-        memory before training, those of a dataset after the first epoch.
+        Truncated texts are reported in one line, as by `train`: texts in memory before
+        training, texts of a dataset after the first epoch.
 
         A model made in a strategy's scope is trained on its replicas, see
         `ReplicatedFit`; each text then has its own row. `class_weight` may name
-        classes; that of the others is 1.
+        classes; the others have weight 1.
         """
         class_weight = kwargs.get("class_weight")
         if class_weight and all(isinstance(name, str) for name in class_weight):
@@ -394,7 +394,7 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
         sample_weight: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Score like `keras.Model.evaluate`; datasets are those of `fit`.
+        """Score like `keras.Model.evaluate`; datasets are as in `fit`.
 
         Truncated texts are reported.
         """
@@ -422,7 +422,7 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
     def _read(self, told: TruncatedRows, x: Any, y: Any = None, *_: Any) -> Any:
         """Return what Keras reads; report truncated rows that are in memory.
 
-        `told` counts those of a data set while Keras reads it.
+        `told` counts the truncated rows of a dataset while Keras reads it.
         """
         if isinstance(x, tf.data.Dataset):
             return told.watched(x)
@@ -434,7 +434,7 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
     def _lengths(self, texts: Any, targets: Any) -> list[Any]:
         """Return the lengths of texts and, unless they are `None`, targets, in graph.
 
-        As pairs of the tokens that are read and those that are truncated, int32 [B].
+        As pairs of the numbers of read and of truncated tokens, int32 [B] each.
         """
         settings = repr((self.task, self.preprocessor.settings()))
         return self._traced_lengths(texts, targets, settings)
@@ -572,8 +572,8 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
     ) -> Any:
         """Call `_examples` in a graph that further calls of `fit` share.
 
-        Otherwise each call would trace the text handling again. `settings` are those of
-        task and preprocessor; other settings lead to another graph.
+        Otherwise each call would trace the text handling again. `settings` names the
+        settings of task and preprocessor; other settings lead to another graph.
         """
         return self._examples(x, y, weights, preprocessor)
 
@@ -625,7 +625,7 @@ def with_callbacks(given: Any, more: Sequence[keras.callbacks.Callback]) -> Any:
 
 
 def _new_seed() -> int:
-    """Return a seed derived from that of `keras.utils.set_random_seed`."""
+    """Return a seed derived from the seed of `keras.utils.set_random_seed`."""
     return int(np.random.randint(2**31))
 
 

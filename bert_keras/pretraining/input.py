@@ -160,7 +160,7 @@ def pretraining_dataset(
         layout: `padded`, one example per row, or `packed`, several, so that a
             batch has little padding.
         padding: for padded rows; `longest` cuts T and P to the longest row of a batch;
-            `full` keeps those of the files, for compilers that need one shape.
+            `full` keeps the T and P of the files, for compilers that need one shape.
         drop_remainder: drop a last batch that is not full.
         share: the replicas that the batches are for; each batch is split into one
             element for each of these replicas, see `replicas.distributed`.

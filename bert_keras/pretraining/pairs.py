@@ -58,8 +58,8 @@ class Rows(NamedTuple):
 def tokens_of(ids: np.ndarray, sizes: np.ndarray, counts: Sequence[int]) -> Tokens:
     """Return documents without empty sentences and empty documents.
 
-    `ids` int32 [N] are the pieces of all sentences, `sizes` int64 those of each
-    sentence; `counts` are the sentences of each document.
+    `ids` int32 [N] are the pieces of all sentences, `sizes` int64 the number of pieces
+    of each sentence, and `counts` the number of sentences of each document.
     """
     owner = np.repeat(np.arange(len(counts)), counts)[sizes > 0]
     full = np.bincount(owner, minlength=len(counts))

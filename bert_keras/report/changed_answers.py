@@ -21,8 +21,8 @@ _Noted = Sequence[str]  # place, text, label, prediction
 def noted_mistakes(mistakes: Sequence[Mapping[str, Any]]) -> list[list[str]] | None:
     """Return place, text, label and prediction of each mistake.
 
-    `None` if there are too many, or if mistakes are not wrong answers: those of a
-    regression are merely far off.
+    `None` if there are too many, or if mistakes are not wrong answers: the mistakes of
+    a regression are merely far off.
     """
     found = []
     for row in mistakes:

@@ -52,8 +52,8 @@ def line_chart(
         y_label: name and unit of the vertical axis.
         faint: names of lines that are drawn faintly, such as a reference.
         behind: name of a line to further points, drawn faintly behind it in its colour,
-            such as those that it is the mean of.
-        shown: points that the axes hold besides those of the lines.
+            such as the points that it averages.
+        shown: points that the axes cover besides the points of the lines.
         legend: `False` leaves out the names, unless one tells of points left out.
         width: pixels; the drawing scales to the available width.
         height: pixels.

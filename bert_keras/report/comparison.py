@@ -94,7 +94,7 @@ def compare_runs(
 
     Raises:
         ConfigError: there are fewer than two runs, or one is named twice.
-        DataError: a folder holds no finished run, or the page cannot be written.
+        DataError: a folder contains no finished run, or the page cannot be written.
 
     Example:
         >>> compare_runs(["models/a", "models/b"], output="page.html")
@@ -282,7 +282,7 @@ def _settings(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differing(values: Mapping[str, Mapping[str, Any]]) -> Table | None:
-    """Return a table of the keys whose values are not those of all runs."""
+    """Return a table of the keys whose values differ between the runs."""
     rows = []
     for key in union(values.values()):
         cells = [found.get(key, _UNKNOWN) for found in values.values()]

@@ -111,7 +111,7 @@ def _matrix(counts: np.ndarray, names: Sequence[str]) -> Part:
 
 
 def _grouped(counts: np.ndarray) -> np.ndarray:
-    """Return an order of the classes in which those that are confused are neighbours.
+    """Return an order of the classes in which confused classes are neighbours.
 
     It is the order of the Fiedler vector, the second eigenvector of the Laplacian of
     the graph of confusions, in each connected part; the largest part comes first.

@@ -1,4 +1,4 @@
-"""Curves of a report: those of training, ROC, precision-recall, and calibration."""
+"""Curves of a report: training, ROC, precision-recall and calibration curves."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def decision_charts(curves: Mapping[str, Mapping[str, Any]]) -> list[markupsafe.
     """Return ROC and precision-recall curves; of one decision also its threshold.
 
     Args:
-        curves: name of a decision to `decision_curves`; those without points are left
+        curves: name of a decision to `decision_curves`; curves without points are left
             out.
     """
     drawn = {name: found for name, found in curves.items() if "roc" in found}

@@ -261,7 +261,7 @@ def _doubtful(
 ) -> dict[str, Any]:
     """Return the first rows and a link that saves more of them.
 
-    The texts behind the link are cut like those of the table.
+    The texts behind the link are cut like the texts of the table.
     """
     rows = rows_with_set(doubtful_labels)
     kept = [

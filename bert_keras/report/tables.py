@@ -102,7 +102,7 @@ def worst_first(
 def interval_of(
     slices: Mapping[str, Sequence[Mapping[str, Any]]], value: object
 ) -> tuple[float, float] | None:
-    """Return the interval of a split's score: that of a slice with this score alone."""
+    """Return the confidence interval of a split's main score; `None` if unknown."""
     for rows in slices.values():
         if len(rows) == 1 and value in rows[0].values() and rows[0]["low"] is not None:
             return rows[0]["low"], rows[0]["high"]

@@ -16,9 +16,9 @@ _WORST_CLASSES = 20  # that are shown if there are more than that
 def score_table(scores: dict[str, Any]) -> str:
     """Return scores as aligned text: plain numbers, then the tables, such as classes.
 
-    Classes are sorted by F1, the worst first, and those without rows last; of more than
-    40, the 20 worst are shown. Other scores, and the rows of other tables after the
-    first 40, are only in the JSON and in the report.
+    Classes are sorted by F1, the worst first and classes without rows last; of more
+    than 40, the 20 worst are shown. Other scores, and the rows of other tables after
+    the first 40, are only in the JSON and in the report.
     """
     lines = [
         f"  {words(key):<28}{_number(value):>10}"

@@ -23,7 +23,7 @@ def cut(value: object, most: int) -> str:
 def words(key: object) -> str:
     """Return a key such as `macro_f1` as words: "Macro F1"; "MRR", "Accuracy@1".
 
-    What has spaces is already words, which may hold a name of a user.
+    A key with spaces is unchanged: it may contain a name that the user chose.
     """
     shown = re.sub(r"_at_(\d+)$", r"@\1", str(key))
     if " " not in shown:

@@ -45,7 +45,7 @@ def load_tensorflow() -> None:
         os.close(nowhere)
         if watched:
             print(end="\033[K", file=sys.stderr, flush=True)
-    # It warns of functions that are traced again, as those of several runs are.
+    # It warns of functions that are traced again, as happens with several runs.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 

@@ -343,7 +343,7 @@ def run_path(output: str | os.PathLike[str], name: str = "run") -> Path:
 
 
 def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFolder:
-    """Return the folder of a run: that of the same interrupted run, or a new one.
+    """Return the folder of the same interrupted run, or else a new run folder.
 
     `settings` determine the weights. `resume` is `auto`, which resumes the same run, or
     `never`, which deletes an existing run.

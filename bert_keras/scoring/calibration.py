@@ -175,7 +175,7 @@ def fit_temperature(
     It divides the logits; above 1 it makes a model less confident. The loss is convex
     in its inverse, so bisection of the slope finds the minimum. Clipped to 0.1 to 10.
     The probabilities come from a softmax, whose logarithms are its logits; `absent`
-    bool [N, C] are those that pad a row that has fewer.
+    bool [N, C] marks the padding of rows with fewer classes.
 
     Example:
         >>> round(fit_temperature([0, 0, 0, 1], [[0.9, 0.1]] * 4), 3)  # right: 0.75
@@ -262,7 +262,7 @@ def abstention_threshold(
 def abstention_scores(
     confidence: npt.ArrayLike, correct: npt.ArrayLike, below: float
 ) -> dict[str, Any]:
-    """Return the share of rows that are answered, and how many of those are right."""
+    """Return the share of rows that are answered, and how many of them are right."""
     if not below:
         return {}
     answered = np.asarray(confidence) >= below

@@ -56,7 +56,7 @@ def doubtful_labels(
 ) -> npt.NDArray[np.int64]:
     """Return the rows off the diagonal of the confident joint, int64 [D].
 
-    Those whose label is least probable come first. The probable label of a row is its
+    Rows whose label is least probable come first. The probable label of a row is its
     most probable class.
     """
     true, p = check_probabilities(labels, probabilities)

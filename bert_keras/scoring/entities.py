@@ -130,7 +130,7 @@ def tags_of(
 ) -> list[str]:
     """Return the tags of a sentence of `size` words, whose entities do not overlap.
 
-    `prefixes` are those that may be used, such as `BIES`; `BI` are needed for BIO.
+    `prefixes` are the allowed prefixes, such as `BIES`; `BI` are needed for BIO.
 
     Example:
         >>> tags_of([Entity("LOC", 0, 2)], 3)

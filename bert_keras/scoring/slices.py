@@ -1,8 +1,8 @@
 """Scores of slices, parts of a data set such as its short texts, with their intervals.
 
-The interval of a share of the rows, such as accuracy, is Wilson's. That of any other
-score follows from the delete-a-group jackknife, which needs ten scores whatever the
-score is.
+The interval of a share of the rows, such as accuracy, is Wilson's. The interval of any
+other score follows from the delete-a-group jackknife, which computes ten scores
+whatever the score is.
 
 Source: Kott 2001, "The delete-a-group jackknife", Journal of Official Statistics 17.
 """

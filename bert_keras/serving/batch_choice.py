@@ -19,7 +19,7 @@ _MOST_ROOM = 1.08  # of rows of these widths, as a share of the texts in them
 
 
 def group_by_length(lengths: Sequence[int], max_tokens: int) -> list[int]:
-    """Return the indices of the first length and of those near it.
+    """Return the indices of the first length and of lengths near it.
 
     At most `max_tokens` are computed, and at most an eighth of them are padding.
 
@@ -52,7 +52,7 @@ def group_by_length(lengths: Sequence[int], max_tokens: int) -> list[int]:
 
 
 def pack_first_fit(lengths: Sequence[int], max_tokens: int) -> list[int]:
-    """Return the indices of the first length, and of those that fill its rows.
+    """Return the indices of the first length, and of lengths that fill its rows.
 
     Rows have the smallest of a few widths that the first text fits into, since the cost
     of attention is quadratic in the width. Few widths give few shapes of batches: the

@@ -12,7 +12,7 @@ from typing import Any
 
 from bert_keras.models.model_card import CARD
 
-# Names of the hub, and those of our inputs where they differ.
+# Names of the hub's inputs, and of ours where they differ.
 _FIELDS = {"source_sentence": "query", "sentences": "texts", "text_pair": "text_b"}
 
 

@@ -203,7 +203,7 @@ def read_keys(path: str | None) -> list[bytes]:
     """Return the keys of a file, one per line; lines that start with # are comments.
 
     Raises:
-        ConfigError: the file cannot be read, or holds no key.
+        ConfigError: the file cannot be read, or contains no keys.
     """
     if path is None:
         return []

@@ -71,7 +71,7 @@ class TensorInfo:
         return cls(name, spec.dtype.name, tuple(spec.shape))
 
     def proto(self, name: str) -> meta_graph_pb2.TensorInfo:
-        """Return them as a message; `name` is that of the tensor in the graph."""
+        """Return them as a message; `name` is the tensor's name in the graph."""
         return meta_graph_pb2.TensorInfo(
             name=name,
             dtype=tf.dtypes.as_dtype(self.dtype).as_datatype_enum,
@@ -171,8 +171,8 @@ class TextSignature(Signature):
     """Texts that the graph tokenizes; they are also tokenized earlier, for lengths.
 
     Args:
-        lengths: returns the tokens of each text, and those that are truncated, int32
-            [B] each.
+        lengths: returns how many tokens of each text are read, and how many truncated,
+            int32 [B] each.
         packs: whether the graph packs several texts into a row.
     """
 
@@ -223,13 +223,13 @@ class TokenSignature(Signature):
     """Texts that are tokenized once; batches are packed rows of their ids.
 
     Args:
-        tokenize: returns ids and segments of all texts, int32 [N], and the tokens of
-            each text, and those that are truncated, int [B] each.
+        tokenize: returns ids and segments of all texts, int32 [N], and how many
+            tokens of each text are read and how many truncated, int [B] each.
         packed: returns the answers to a batch dict of packed rows.
         pad_id: fills the rows.
         multiple: row lengths are rounded up to a multiple of it.
 
-    `function` is that of the signature `ids`, for a single text.
+    `function` computes the signature `ids`, for a single text.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ def of_words(row: Row) -> Row:
 
 
 def of_span(row: Row) -> Row:
-    """Return `answer`, `start`, `end`, `score`, `null_score`; those of `n_best`."""
+    """Return `answer`, `start`, `end`, `score`, `null_score`, and a list `n_best`."""
     keys = ("answer", "start", "end", "score")
     lists = {key: f"n_best_{key}s" for key in keys}
     shown = {key: value for key, value in row.items() if key not in lists.values()}
@@ -78,7 +78,7 @@ def of_summary(row: Row) -> Row:
 def _records(row: Row, keys: Mapping[str, str]) -> list[Row]:
     """Return some lists of a row as one list of dicts, without padding.
 
-    `keys` are those of a dict, to that of the list; padding is empty at the first.
+    `keys` maps the keys of a dict to lists of the row; padding is empty in the first.
     """
     columns = [row[key] for key in keys.values()]
     values = zip(*columns, strict=True)
@@ -101,7 +101,7 @@ _FORMS: tuple[tuple[set[str], Callable[[Row], Row]], ...] = (
 def row_of(row: Row) -> Row:
     """Return the plain values of one text as `predict` returns them.
 
-    Values with other names, such as those of a custom task, are unchanged.
+    Values with other names, such as a custom task's, are unchanged.
     """
     for names, form in _FORMS:
         if names <= row.keys():

@@ -71,7 +71,7 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
     """A use of BERT; a subclass is a frozen dataclass of its plain settings.
 
     Methods marked "in graph" are traced by TensorFlow into the SavedModel, with only
-    core ops and those of the tokenizer.
+    core ops and the tokenizer's ops.
 
     Attributes:
         name: name of the task on the command line.
@@ -268,7 +268,7 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
 
     @property
     def is_plain(self) -> bool:
-        """Whether answers are those to the ids of the texts, one batch for all."""
+        """Whether texts are answered from their ids alone, one batch for all."""
         return self.answers_ids and not isinstance(self, Responding)
 
     def examples(

@@ -429,7 +429,7 @@ def class_numbers(labels: Any, classes: Sequence[str]) -> Any:
 def named_alike(labels: Any, classes: Sequence[str]) -> Any:
     """Return how labels, tf.string [B], and class names agree, int32 [B, C], in graph.
 
-    2: they are equal; 1: they are in the form of `class_names.comparable`; 0: not.
+    2: they are equal; 1: they are equal after `class_names.comparable`; 0: not.
     """
     form = tf.strings.regex_replace(labels, r"^[\pZ\s]+|[\pZ\s]+$", "")
     form = tf_text.normalize_utf8(form, "NFC")

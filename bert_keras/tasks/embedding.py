@@ -157,7 +157,7 @@ class Embedding(EmbeddingSettings, Task):
         return ([query + text for text in first] + [document + t for t in second],)
 
     def prompt(self, *names: str) -> str:
-        """Return the first of these prompts that there is, or else the default one."""
+        """Return the first of these prompts that exists, or else the default one."""
         found = [name for name in names if name in self.prompts]
         name = found[0] if found else self.default_prompt
         return self.prompts.get(name, "")
@@ -199,7 +199,7 @@ class Embedding(EmbeddingSettings, Task):
         return batch
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
-        """Return the lengths of texts, int32 [B], or of those of pairs, int32 [2B]."""
+        """Return the lengths, int32, of texts, [B], or of both texts of pairs, [2B]."""
         if isinstance(texts, tuple):
             return preprocessor.lengths(_prompted(*self._both(texts)))
         return preprocessor.lengths(_prompted(self.prompt(), texts))
@@ -286,7 +286,7 @@ class Embedding(EmbeddingSettings, Task):
         return UnitVectors()(x) if self.dense and self.normalize else x
 
     def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
-        """Set the layers on the text's vector to those of the checkpoint."""
+        """Set the weights of the layers on the text's vector from the checkpoint."""
         notes = []
         for layer in model.layers:
             names = {w.path: tuple(w.shape) for w in layer.weights}

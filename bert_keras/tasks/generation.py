@@ -150,7 +150,7 @@ class Generation(GenerationSettings, Task):
 
     @classmethod
     def read(cls, source: Any, **options: Any) -> Columns:
-        """Return the pairs of a table; those with an empty side are left out."""
+        """Return the pairs of a table; pairs with an empty text are left out."""
         found = super().read(source, **options)
         return without_empty(found) if options.get("roles") is None else found
 
@@ -244,7 +244,7 @@ class Generation(GenerationSettings, Task):
     def target_lengths(
         self, preprocessor: Preprocessor, targets: Any
     ) -> tuple[Any, Any]:
-        """Return the tokens of each target that are read, and those that are truncated.
+        """Return how many tokens of each target are read, and how many are truncated.
 
         int32 [B] each, `[SEP]` included.
         """
@@ -268,7 +268,7 @@ class Generation(GenerationSettings, Task):
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
-        """Return the logits of the next token at each of the targets', [R, T, V]."""
+        """Return the logits of the next token at each target token, [R, T, V]."""
         decoder = BertDecoder(
             encoder.config.replace(**(self.sizes or {})),
             memory_size=encoder.config.hidden_size,
@@ -281,8 +281,8 @@ class Generation(GenerationSettings, Task):
         return logits_of(encoder, decoder, inputs)
 
     def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
-        """Set the decoder's weights: those of a checkpoint with a decoder, or else from
-        a pretrained BERT, see `decoder`.
+        """Set the decoder's weights from a checkpoint with a decoder, or else from a
+        pretrained BERT, see `decoder`.
         """
         is_random = _is_new(self.decoder)
         if not is_random and self.decoder not in (ENCODER, SHARED):
@@ -387,7 +387,7 @@ class Generation(GenerationSettings, Task):
         self, model: Any, columns: Columns, batch_size: int
     ) -> dict[str, Any]:
         """Return perplexity and accuracy of the targets' tokens, each predicted from
-        those before it in the target.
+        the tokens before it in the target.
         """
         preprocessor = model.preprocessor.replace(layout="padded")
         string = tf.TensorSpec([None], tf.string)
@@ -424,7 +424,7 @@ class Generation(GenerationSettings, Task):
     # Files.
 
     def model_config(self) -> dict[str, Any]:
-        """Return what tells a decoder's weights from those of another."""
+        """Return the settings that a decoder's weights depend on."""
         names = ("decoder", "target_vocab", "sizes", "tied")
         return {name: getattr(self, name) for name in names}
 

@@ -357,7 +357,7 @@ def hidden_batch(
 def logits_at(outputs: Any, slots: Any) -> Any:
     """Return the logits of hidden tokens, float32 [N, V], text by text.
 
-    `outputs` float [R, P, V] are those of all positions; `slots` as in `hidden_batch`.
+    `outputs` float [R, P, V] are for all positions; `slots` as in `hidden_batch`.
     """
     flat = tf.reshape(outputs, [-1, tf.shape(outputs)[-1]])
     return tf.cast(tf.gather(flat, slots.flat_values), tf.float32)

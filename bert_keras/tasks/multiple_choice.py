@@ -242,9 +242,9 @@ class MultipleChoice(Confidence, Task):
         return {**batch, "choices": choices}
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
-        """Return the tokens of each row's longest choice with its context.
+        """Return the number of tokens of each row's longest choice with its context.
 
-        And the most that are truncated from one.
+        Also the largest number of tokens truncated from one of its choices.
         """
         contexts, choices = texts
         count = tf.shape(choices)[1]

@@ -2,7 +2,7 @@
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1, task 2: half of the pairs
 are neighbours in a document, half end with a sentence from another document. The head
-is that of pretraining, so a checkpoint with this head works without fine-tuning.
+is the pretraining head, so a checkpoint with this head works without fine-tuning.
 """
 
 from __future__ import annotations

@@ -80,9 +80,9 @@ class PlainSettings:
         return dataclasses.replace(self, **settings)  # type: ignore[type-var]
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings as plain values, those of later versions if they differ.
+        """Return the settings as plain values, without newer ones at their default.
 
-        Otherwise folders and runs of earlier versions would not equal ours.
+        So they equal the settings in folders and runs of earlier versions.
         """
         values: dict[str, Any] = dataclasses.asdict(self)  # type: ignore[call-overload]
         for name, declared in options_of(type(self)).items():

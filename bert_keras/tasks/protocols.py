@@ -84,8 +84,8 @@ class Grouped(Protocol):
 def groups_of(task: Task | type[Task], columns: Columns) -> list[str] | None:
     """Return what rows share that stay together in a validation split.
 
-    By default the first text of a pair: a model that has seen it in training is not
-    asked about it in validation.
+    By default the first text of a pair: a text that is seen in training does not
+    occur in validation.
     """
     if isinstance(task, Grouped):
         return task.groups(columns)
@@ -191,7 +191,7 @@ class MeasuringLengths(Protocol):
     """Reads more, or less, of a text than the preprocessor."""
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
-        """Return the tokens of each text that are read, and those that are truncated.
+        """Return how many tokens of each text are read, and how many are truncated.
 
         int32 [B] each, special tokens included; in graph.
         """
@@ -199,7 +199,7 @@ class MeasuringLengths(Protocol):
 
 
 def lengths_of(task: Task, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
-    """Return the tokens of each text that are read, and those that are truncated.
+    """Return how many tokens of each text are read, and how many are truncated.
 
     int32 [B] each, special tokens included; in graph.
     """
@@ -217,7 +217,7 @@ class TextTargets(Protocol):
     def target_lengths(
         self, preprocessor: Preprocessor, targets: Any
     ) -> tuple[Any, Any]:
-        """Return the tokens of each target that are read, and those truncated.
+        """Return how many tokens of each target are read, and how many are truncated.
 
         int32 [B] each; in graph.
         """

@@ -178,8 +178,8 @@ class Summarization(SummarizationSettings, Task):
         return batch, tf.gather(wanted, numbers)[..., tf.newaxis], weight
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
-        """Return each document's tokens in all windows, and those of sentences that are
-        truncated.
+        """Return the number of tokens of each document in all windows, and the number
+        truncated from its sentences, int32 [B] each.
         """
         sentences = some_sentences(texts).texts
         sizes, lost = preprocessor.lengths(sentences.flat_values)
@@ -254,7 +254,7 @@ class Summarization(SummarizationSettings, Task):
         }
 
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
-        """Return mean ROUGE F-measures, and those of two baselines in `baselines`.
+        """Return mean ROUGE F-measures; `baselines` has the scores of two baselines.
 
         `lead_3` (for three sentences) is the start of each document, `oracle` the
         choice of a perfect model.

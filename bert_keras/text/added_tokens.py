@@ -1,6 +1,6 @@
 """Added tokens, which are found in a text before it is split into words: `AddedToken`.
 
-The flags are those of the `tokenizers` library 0.23; `TokenMatcher` applies them.
+The flags are the same as in the `tokenizers` library 0.23; `TokenMatcher` applies them.
 """
 
 from __future__ import annotations

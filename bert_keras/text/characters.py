@@ -2,7 +2,7 @@
 
 Source: `tokenizers` 0.23 (`BertNormalizer` and `BertPreTokenizer`), swept over all
 1,112,064 code points by `tests/goldens/find_characters.py`; `--check` there checks that
-nothing has changed. The classes are those of an old Unicode version and have quirks
+nothing has changed. The classes follow an old Unicode version and have quirks
 (one CJK block starts at U+2B920, where Google's code has U+2B820), so neither
 `unicodedata` nor ICU can stand in for them.
 """

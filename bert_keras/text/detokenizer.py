@@ -59,7 +59,7 @@ def detokenized(ids: Any, tokens: Any, *, last_id: Any) -> Any:
 
 @tf.autograph.experimental.do_not_convert
 def spaced(texts: Any) -> Any:
-    """Return words that stand apart by spaces as running text, string of any shape.
+    """Return words separated by spaces as running text, string of any shape.
 
     Example:
         >>> spaced(tf.constant(["don ' t go , she said ( twice ) ."])).numpy()

@@ -110,7 +110,7 @@ def run_lengths(uniform: Any) -> Any:
 
 # Numbers drawn for a token: the order in which it is chosen, what it is replaced by,
 # the replacement token, and how many words are chosen from this one on. (There is room
-# for three numbers at each place; the fourth is stored after those of all places.)
+# for three numbers at each place; the fourth ones follow after all places.)
 _ORDER, _FATE, _TOKEN, _LENGTH = 0, 1, 2, 2**32
 
 
@@ -229,7 +229,7 @@ def ordinary(ids: Any, tokenizer: WordPieceTokenizer) -> Any:
 class _Numbers:
     """Random numbers of tokens, each a function of draw, place and purpose.
 
-    The mixing function is that of SplitMix64 (Steele et al. 2014). TensorFlow's
+    The mixing function is SplitMix64's (Steele et al. 2014). TensorFlow's
     stateless generators take one seed for a whole tensor, so a text's numbers would
     depend on its batch.
     """

@@ -31,13 +31,13 @@ def with_new_tokens(
 
     Args:
         tokenizer: stays as it is.
-        tokens: texts. Those that are one token already, or that the tokenizer reads as
+        tokens: texts. Texts that are one token already, or that the tokenizer reads as
             an earlier one, are left out.
         tell: takes lines on what was added and left out, and on tokens that the
             vocabulary has no pieces for.
 
     Raises:
-        ConfigError: a token holds no visible character, or is not a string.
+        ConfigError: a token has no visible characters, or is not a string.
 
     Example:
         >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "co", "##vid"]

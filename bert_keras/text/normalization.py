@@ -56,7 +56,7 @@ class _Characters(NamedTuple):
     """Normalized characters, some of which are dropped, int32 [N] each.
 
     `breaks` counts the texts, except the first, that start at a character; the other
-    fields are those of `Words`.
+    fields are as in `Words`.
     """
 
     codes: Any

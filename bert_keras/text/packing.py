@@ -91,7 +91,7 @@ def join(a: Any, b: Any | None, *, cls_id: int, sep_id: int) -> tuple[Any, Any]:
 def pad_rows(
     ids: Any, segments: Any, *, pad_id: int = 0, multiple: int = 1, **others: Any
 ) -> dict[str, Any]:
-    """Return one text per row, padded to the longest; arguments as of `pack_rows`.
+    """Return one text per row, padded to the longest; arguments as in `pack_rows`.
 
     Returns:
         `token_ids`, `segment_ids`, `padding_mask`, each int32 [B, T] with T at least 1,
@@ -157,11 +157,11 @@ def pack_pairs(
     Args:
         first, second: ids and segments of S texts each, RaggedTensors int32 [S, None].
         pad_ids: id of `[PAD]` of each.
-        multiple: as of `pack_rows`.
+        multiple: as in `pack_rows`.
         **others: RaggedTensor int32 [S, None] of the tokens of the second texts.
 
     Returns:
-        Two dicts as of `pack_rows`, of the same number of rows.
+        Two dicts as from `pack_rows`, with the same number of rows.
     """
     places = _placed(first[0], second[0])
     a = _laid(*first, places[0], pad_id=pad_ids[0], multiple=multiple)

@@ -149,7 +149,7 @@ class Preprocessor(keras.layers.Layer):
         return join(a, b, cls_id=self.tokenizer.cls_id, sep_id=self.tokenizer.sep_id)
 
     def lengths(self, texts: Any) -> tuple[Any, Any]:
-        """Return the tokens of each text that are kept, and those that are truncated.
+        """Return how many tokens of each text are kept, and how many are truncated.
 
         int32 [B] each, special tokens included.
         """
@@ -205,7 +205,7 @@ def as_tensors(parts: Sequence[Sequence[Any]]) -> Any:
 
 
 def one_or_all(texts: tuple[Any, ...]) -> Any:
-    """Return the texts of a single role unchanged, those of several as a tuple."""
+    """Return the texts of a single role unchanged, of several roles as a tuple."""
     return texts if len(texts) > 1 else texts[0]
 
 

@@ -36,7 +36,7 @@ class Splitting:
 
     @classmethod
     def of(cls, normalizer: Any, pre_tokenizer: Any) -> Splitting:
-        """Return what the objects of a tokenizer.json say.
+        """Return the splitting that the objects of a tokenizer.json describe.
 
         Raises:
             ConfigError: a step is unknown, or needs more than one character.

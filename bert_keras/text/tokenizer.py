@@ -387,7 +387,7 @@ class WordPieceTokenizer(tf.Module):
     ) -> WordPieceTokenizer:
         """Return a tokenizer with further added tokens; this one stays as it is.
 
-        Those that the vocabulary lacks get the next ids: a model needs as many more
+        Tokens that the vocabulary lacks get the next ids: a model needs as many more
         rows in its embedding table. `special` counts for tokens given as texts.
 
         Example:

@@ -253,7 +253,7 @@ _BERT_CLASSES = {
         "SqueezeBert"
     ).split()
 }
-# Those that read tokenizer.json and nothing else.
+# Classes that read tokenizer.json and nothing else.
 _WHOLE_CLASSES = {"PreTrainedTokenizer", "TokenizersBackend"}
 _SENTENCE_PIECE = (
     "spiece.model",
@@ -472,7 +472,7 @@ def write_folder(
     *,
     max_length: int | None = None,
 ) -> None:
-    """Write vocab.txt and tokenizer_config.json; `settings` as of `get_config`.
+    """Write vocab.txt and tokenizer_config.json; `settings` as from `get_config`.
 
     Other programs truncate at `max_length` tokens, if given. Other files of a tokenizer
     that the folder holds would count beside the new ones: they are removed, with a
@@ -554,7 +554,7 @@ def write_tokenizer_json(
     """Write tokenizer.json, from which the package `tokenizers` makes our batches.
 
     Its tokenizer truncates to `max_length`, specials included, and pads to the longest
-    text. `settings` are as of `get_config`.
+    text. `settings` are as from `get_config`.
     """
     added = [AddedToken.of(each) for each in settings.get("added_tokens", ())]
     ids = _with_added(settings["vocabulary"], added)
@@ -642,7 +642,7 @@ def _ordered(
 ) -> list[str]:
     """Return the tokens in the order of their ids, added tokens not included.
 
-    Added tokens whose ids are among those of the vocabulary count as of it.
+    Added tokens whose ids are among the vocabulary's ids count as part of it.
     """
     ids = dict(vocab)
     try:
@@ -650,7 +650,7 @@ def _ordered(
         for content, number in more.items():
             if number < len(vocab):
                 ids.setdefault(content, number)
-        # Ids without a token are those of duplicate lines in a vocab.txt.
+        # Ids without a token come from duplicate lines in a vocab.txt.
         most = min(max(ids.values(), default=0) + 1, 2 * len(ids))
         unused = set(range(most)) - set(ids.values())
         if 100 * len(unused) <= len(ids):

@@ -1,4 +1,4 @@
-"""How many tokens of texts are not read, and what a user is told: `Truncation`."""
+"""Counts of the tokens of texts that are not read, and their report: `Truncation`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Truncation:
 
     Attributes:
         texts: all texts.
-        cut: those that are truncated.
+        cut: the truncated ones.
         tokens, lost: all tokens of the truncated texts, special tokens included, and
             those that are not read.
 
@@ -37,7 +37,7 @@ class Truncation:
         self._lock = threading.Lock()
 
     def add(self, read: np.ndarray, lost: np.ndarray) -> None:
-        """Count texts by their tokens that are read and those that are not, int [N]."""
+        """Count texts by their numbers of tokens read and not read, int [N] each."""
         cut = lost > 0
         with self._lock:
             self.texts += len(read)

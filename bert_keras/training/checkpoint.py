@@ -22,7 +22,7 @@ WriteCheckpoint = Callable[[Path], object]
 class TrainingState:
     """The variables of a run besides the model's weights, which an exact resume needs.
 
-    Those of the optimizer (moments, step, loss scale) and the model's other variables
+    The optimizer's variables (moments, step, loss scale) and the model's other ones
     (the states of dropout's seeds), as one safetensors file in the order of Keras.
     `weights` are weights of the model that are also kept here.
     """

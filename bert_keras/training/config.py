@@ -25,7 +25,7 @@ _LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _LEAST_PATIENCE = 500, 4, 20, 3
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """The settings of fine-tuning; the defaults are those of the paper.
+    """The settings of fine-tuning, with the paper's defaults.
 
     The paper's 3 epochs are too few for small training sets, see `chosen_epochs`.
 

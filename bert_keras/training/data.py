@@ -47,7 +47,7 @@ def task_and_data(
 ) -> tuple[Task, dict[str, Columns]]:
     """Return the task and the rows of a run by name: `train`, `dev` and the tests.
 
-    The arguments are those of `train`; `is_earlier` is whether the run was begun by an
+    The arguments are as in `train`; `is_earlier` is whether the run was begun by an
     earlier version, and `tell` reports the validation split. Without dev rows there is
     no entry for `dev`.
 
@@ -179,7 +179,7 @@ def with_dev(
 ) -> tuple[Columns, Columns]:
     """Return training rows and dev rows, which are held out from the given rows.
 
-    The arguments are those of `task_and_data`; `settings` are the task's.
+    The arguments are as in `task_and_data`; `settings` are the task's.
     """
     strata = strata_of(task, rows, **settings)
     count = max(1, round(len(rows) * config.validation_split))

@@ -11,7 +11,7 @@ better either.
 
 Sources: Devlin et al. 2018 (arXiv:1810.04805), section 4.1: fine-tuning BERT-large was
 at times unstable on small sets, so it was restarted at random; Mosbach et al. 2021
-(arXiv:2006.04884), section 3: failed runs are those no better than the majority.
+(arXiv:2006.04884), section 3: failed runs are no better than the majority.
 """
 
 from __future__ import annotations

@@ -66,9 +66,9 @@ def slices_of(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the best score of all rows and of each slice, with its interval.
 
-    The keys are what the slices have in common, such as a column; the values are those
-    of `slice_scores`. There are no slices unless there is one answer per row. `lengths`
-    int [N] are the tokens of each row, `names` columns to slice by.
+    The keys are what the slices have in common, such as a column; the values come
+    from `slice_scores`. There are no slices unless there is one answer per row.
+    `lengths` int [N] are the tokens of each row, `names` columns to slice by.
     """
     count, key = len(columns), task.best_score
     if any(len(values) != count for values in answers.values()):

@@ -140,10 +140,10 @@ def train(
     `config.checkpoint_every`, and when the run is stopped or fails. The same call
     resumes an interrupted run and ends with the same weights.
 
-    On several replicas (`config.strategy`) the result is that of one device, except for
-    rounding and the dropout masks. With several processes, each makes this call with
-    the same rows, and only the first one writes. If one ends early, so do the others,
-    see `Devices.together`.
+    On several replicas (`config.strategy`) the result is the same as on one device,
+    except for rounding and the dropout masks. With several processes, each makes this
+    call with the same rows, and only the first one writes. If one ends early, so do the
+    others, see `Devices.together`.
 
     Args:
         task: the name or the class of a task, whose settings then follow from the rows,
@@ -167,7 +167,7 @@ def train(
         command: the command line, for the report.
         resume: `auto` resumes an unfinished run; `never` deletes it.
         devices: the result of `find_strategy`, for several calls in one process; `None`
-            finds those of the config.
+            finds the devices that the config names.
 
     Raises:
         BertKerasError: an argument is wrong; nothing was written.
@@ -393,7 +393,7 @@ class _Training:
 def _discard_runs(output: str | os.PathLike[str], recorded: Mapping[str, Any]) -> None:
     """Remove the runs of this call, with the `recorded` settings, and its restarts.
 
-    Also removes those that the same call with more restarts has left.
+    Also removes runs that the same call with more restarts has left.
     """
     first = run_path(output)
     for path in first.parent.glob(f"{glob.escape(first.name)}*"):
@@ -453,8 +453,8 @@ def finish_run(
     """Score the best epoch of a run, and write its model folder and report.
 
     All workers score, so that all return the same; the chief writes. `data` are the
-    rows by name: `train`, `dev` and the tests, `lengths` those of their texts; `failed`
-    is the divergence of the run, certain or possible, if any.
+    rows by name: `train`, `dev` and the tests; `lengths` are the lengths of their
+    texts; `failed` is the divergence of the run, certain or possible, if any.
 
     Raises:
         CheckpointError: the folder of the best epoch is broken, or writing fails.

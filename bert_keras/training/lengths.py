@@ -26,7 +26,7 @@ _FIXED_SHARE = 0.99  # of the texts that a length holds if all rows are padded t
 
 @dataclasses.dataclass(frozen=True)
 class TextLengths:
-    """The tokens of texts that are read, and those that are not, int32 [N] each."""
+    """How many tokens of each text are read, and how many are not, int32 [N] each."""
 
     read: np.ndarray
     lost: np.ndarray

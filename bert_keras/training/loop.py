@@ -301,7 +301,7 @@ class FineTuningLoop(TrainingLoop):
     With several workers, only the chief scores.
 
     Args:
-        model: with its initial weights; those of a checkpoint replace them.
+        model: with its initial weights; a checkpoint's weights replace them.
         train, dev: rows to train on, and to score; without dev, the last epoch is kept.
         run, config, devices, stop: as in `TrainingLoop`, see `TrainConfig.finalized`.
         final_rows: number of rows that are scored after training.

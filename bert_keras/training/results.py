@@ -25,7 +25,7 @@ from bert_keras.training.loop import FineTuningLoop
 def write_results(folder: Path, output: Path, report: dict[str, Any]) -> None:
     """Write scores, report and, unless left out, card into an existing model folder.
 
-    `output` is the folder that it will replace; its name is that of the model, and its
+    `output` is the folder that it will replace; its name is the model's name, and its
     README.md stays if it is not a card of ours. `report` are the arguments of
     `write_report`.
     """

@@ -137,7 +137,7 @@ class TrainingRows:
     def dataset(self, first_step: int = 0, share: Share = ALONE) -> tf.data.Dataset:
         """Return the batches from a step on: inputs, and labels for `TaskObjective`.
 
-        Inputs are only those of the model; labels are a dict of `targets` and, if rows
+        Inputs are only the model's; labels are a dict of `targets` and, if rows
         have weights, `weights`. Each replica of a share gets its own rows of each
         batch, as consecutive elements of the dataset.
         """

@@ -79,8 +79,8 @@ def train_seeds(
     Args:
         task: as in `train`.
         seeds: number of runs, at least two.
-        output: the folder of the best model. Its scores and report hold those of all
-            runs, `per_run`, and their `mean` and (sample) `standard_deviation`.
+        output: the folder of the best model. Its scores and report have the scores of
+            all runs, `per_run`, and their `mean` and (sample) `standard_deviation`.
         config: the settings of the training.
         **given: further arguments of `train`, with its errors.
 
@@ -137,7 +137,7 @@ def train_sizes(
 ) -> TrainResult:
     """Fine-tune on growing shares of the rows; keep the model of all rows.
 
-    The rows of a share are among those of each larger one.
+    The rows of a share are a subset of the rows of each larger share.
 
     Args:
         task: as in `train`.

@@ -146,7 +146,7 @@ class Trackers:
         self._each(lambda to: to.close(is_finished=self.is_finished))
 
     def _each(self, call: Callable[[Tracker], object]) -> None:
-        """Call a function with each tracker; close those that fail."""
+        """Call a function with each tracker; close trackers that fail."""
         for tracker in list(self._trackers):
             try:
                 call(tracker)

@@ -50,8 +50,8 @@ class TrainStep:
         model: a Keras model of batch dicts, on TensorFlow.
         optimizer: built; clips, if it has `global_clipnorm`, and counts updates.
         objective: the losses.
-        element_spec: that of the dataset of the batches; under a strategy that of
-            `replicas.distributed`.
+        element_spec: of the dataset of the batches; under a strategy, of the dataset
+            that `replicas.distributed` returns.
 
     Call: batches `(inputs, labels)` of one update. Returns name to float32 [2], the
     sums of loss and of correct answers; `counts`, name to float32 []; and bool [],
@@ -199,7 +199,7 @@ class Made:
     is_made: Any
     tokens: Any  # counts, summed over its batches
     waited: float  # seconds, for the batches
-    batches: list[Batch]  # on several replicas those of all of them
+    batches: list[Batch]  # on several replicas, the batches of all
 
 
 def make_updates(

@@ -34,7 +34,7 @@ class Update:
     is_made: bool  # whether loss and gradients are finite; otherwise it was skipped
     real_tokens: int  # of its batches
     places: int  # token positions of its batches
-    batches: Batches  # on several replicas those of all of them
+    batches: Batches  # on several replicas, the batches of all
 
 
 def updates(
@@ -161,7 +161,7 @@ def new_optimizer(
     """Return the optimizer of a run with its schedule.
 
     The model's task says which weights are new, for `new_learning_rate`. Errors are
-    those of `new_schedule`.
+    as in `new_schedule`.
     """
     schedule = new_schedule(config, steps=steps)
     new: list[str] = []

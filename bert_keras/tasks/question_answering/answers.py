@@ -48,17 +48,17 @@ class AnswerFinder:
     how much no answer scores above the best span, in logits. `n_best_answers`,
     `n_best_starts`, `n_best_ends`, `n_best_scores` [B, n] are the best distinct spans,
     best first; where there are fewer: "", -1, -1 and 0. If it may abstain also
-    `abstained` bool [B], with empty answers. For scoring `span_probabilities` and
-    `null_probabilities`, float32 [B, K], are those of the best span and of no answer at
-    each temperature.
+    `abstained` bool [B], with empty answers. For scoring also `span_probabilities` and
+    `null_probabilities`, float32 [B, K], the probabilities of the best span and of no
+    answer at each temperature.
     """
 
     max_tokens: int  # of an answer
     n_best: int  # how many distinct answers are listed, see `distinct_spans`
-    # "No answer" is given where its score is above that of the best span by more than
+    # "No answer" is given where its score is above the best span's by more than
     # this, in logits; `None`: some span is always an answer.
     threshold: float | None
-    # K of them, an odd number, divide the logits; scores are those at the middle one.
+    # K of them, an odd number, divide the logits; the middle one gives the scores.
     temperatures: tuple[float, ...] = (1.0,)
     abstain_below: float | None = None  # answers with a lower score are withheld
     for_scoring: bool = False  # whether to return the probabilities of both cases too
@@ -191,8 +191,8 @@ def distinct_spans(
     - or they overlap: the characters in both are more than half of the characters in
       either, as of "SoC" and "SoCal".
 
-    If there are fewer distinct ones, those missing have the score `NEVER`. `spans` are
-    M of each of B texts, best first; the other arguments are those of `cut_out`.
+    If there are fewer distinct ones, the rest have the score `NEVER`. `spans` are the
+    M of each of B texts, best first; the other arguments are as in `cut_out`.
     """
     with tf.device("CPU:0"):  # as strings are
         there = spans.found

@@ -1,8 +1,8 @@
 """Spans of tokens: the loss of their starts and ends, and the best ones of a text.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 4.2: the score of a span is the
-logit of its start plus that of its end; a text without an answer has its start and its
-end at `[CLS]`.
+sum of the logits of its start and its end; a text without an answer has its start and
+its end at `[CLS]`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SpanLoss(keras.losses.Loss):
 class SpanAccuracy(keras.metrics.Mean):
     """Accuracy of starts and ends: the share with the highest logit of their window.
 
-    Targets and logits are as those of `SpanLoss`.
+    Targets and logits are as in `SpanLoss`.
     """
 
     def __init__(self, name: str = "span_accuracy", **kwargs: Any) -> None:
@@ -127,7 +127,7 @@ def window_spans(
         windows: the S windows.
         max_tokens: most tokens of a span.
         n_best: spans of a window.
-        temperatures: K that divide the scores in `totals`.
+        temperatures: K numbers that divide the scores in `totals`.
     """
     width = tf.reduce_max(tf.concat([windows.count, [1]], 0))
     tokens = tf.range(width)
@@ -158,9 +158,9 @@ def window_spans(
 
 
 def text_spans(spans: Spans, text: Any, *, texts: Any) -> Spans:
-    """Return the best spans of each text from those of its windows.
+    """Return the best spans of each text from the best spans of its windows.
 
-    The null score is that of the window most certain of an answer. `text` int32 [S] is
+    The null score comes from the window most certain of an answer. `text` int32 [S] is
     the text of each window, in order; each of the `texts` has one.
     """
     n_best = spans.scores.shape[1]

@@ -131,7 +131,7 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
     def notes(self, columns: Columns) -> list[str]:
         """Return warnings about answers that are not at their `answer_start`.
 
-        One line counts and names these, one the questions without any valid answer.
+        One line counts and names these; another, the questions without a valid answer.
         """
         wrong = misplaced_answers(columns)
         if not wrong:
@@ -188,7 +188,7 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
         return batch, tf.stack([own, *marks], axis=-1), None
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
-        """Return tokens of question and context, and the question's that are truncated.
+        """Return the tokens of question and context, and the question's truncated ones.
 
         Special tokens are included, as if one row could hold all.
         """

@@ -312,7 +312,7 @@ class TaggingTask(TaggingSettings, Confidence, Task):
         }
 
     def _probabilities(self, outputs: Any, batch: Mapping[str, Any]) -> Any:
-        """Return those of the tags of each word, float32 [B, W, C]."""
+        """Return the probabilities of the tags of each word, float32 [B, W, C]."""
         logits = self.scaled_logits(outputs)
         at = words.values_of_words(logits, batch["words"], batch["word_mask"])
         return tf.nn.softmax(at)

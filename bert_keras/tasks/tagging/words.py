@@ -116,7 +116,7 @@ def lay_windows(preprocessor: Preprocessor, pieces: Pieces) -> dict[str, Any]:
 def targets_at(words: Any, mask: Any, targets: Any) -> Any:
     """Return the target of each token, int32 [R, T]: -1 where no word is read.
 
-    `words` int32 [R, T] is that of `lay_windows`, `mask` bool [B, W] that of `Pieces`;
+    `words` int32 [R, T] is as in `lay_windows`, `mask` bool [B, W] as in `Pieces`;
     `targets` int [B, W] has one per word.
     """
     flat = tf.boolean_mask(tf.cast(targets, tf.int32), mask)
@@ -127,7 +127,7 @@ def targets_at(words: Any, mask: Any, targets: Any) -> Any:
 def values_of_words(values: Any, words: Any, mask: Any) -> Any:
     """Gather the values, [R, T, …], at the tokens of words, [B, W, …], 0 elsewhere.
 
-    `words` int32 [R, T] is that of `lay_windows`, `mask` bool [B, W] that of `Pieces`.
+    `words` int32 [R, T] is as in `lay_windows`, `mask` bool [B, W] as in `Pieces`.
     """
     at = tf.where(words >= 0)
     places = tf.gather(tf.where(mask), tf.gather_nd(words, at))

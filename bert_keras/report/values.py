@@ -23,7 +23,7 @@ def cut(value: object, most: int) -> str:
 def words(key: object) -> str:
     """Return a key such as `macro_f1` as words: "Macro F1"; "MRR", "Accuracy@1".
 
-    A key with spaces is unchanged: it may contain a name that the user chose.
+    The words of a key with spaces are kept: it may contain a name the user chose.
     """
     shown = re.sub(r"_at_(\d+)$", r"@\1", str(key))
     if " " not in shown:

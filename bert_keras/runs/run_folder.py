@@ -46,7 +46,7 @@ _LEFT = (
     f"{CHECKPOINTS}/.old-*",
 )
 _NAME = re.compile(r"step-([0-9]{9,})")
-_SHOWN, _BEFORE = 60, 10  # characters of a long text, and those before a difference
+_SHOWN, _BEFORE = 60, 10  # characters of a long text, and before a difference
 
 
 class RunFolder:

@@ -88,7 +88,7 @@ def slice_scores(
         score: returns the score of rows; NaN or a `BertKerasError` counts as none.
         name: name of the score; one of `SHARES` gets Wilson's interval.
         most: the largest value of the score; by default it follows from the name.
-        seconds: time for intervals; those that would take longer are left out.
+        seconds: time for intervals; any that would take longer are left out.
 
     Returns:
         `slice`, `rows`, the score by its name, `low` and `high`, for each slice; `None`

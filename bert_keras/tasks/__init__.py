@@ -77,7 +77,7 @@ def name_of(task_class: type[Task]) -> str:
     return f"{task_class.__module__}:{task_class.__qualname__}"
 
 
-# A setting, the one that fits it on dev, and the value with which that one does not.
+# A setting, the setting that fits it on dev, and the value that turns this off.
 _FITTED_BY = {
     "abstain_below": ("answered_accuracy", 0.0),
     "temperature": ("calibration", "none"),

@@ -75,7 +75,7 @@ def places_of(columns: Columns, vectors: np.ndarray) -> tuple[np.ndarray, np.nda
     return pair_places(first, second, texts=texts, pairs=pairs)
 
 
-DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # as `encode_document` looks
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in `encode_document`'s order
 PROMPT_LENGTHS = "prompt_lengths"  # tokens that are not pooled, `[CLS]` included
 _DENSE_ACTIVATIONS = ("linear", "sigmoid", "tanh", "relu", "gelu", "silu")
 _MOST_DENSE = 4

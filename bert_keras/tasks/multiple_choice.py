@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from bert_keras.explanations.items import Item
     from bert_keras.explanations.targets import Target
 
-# The columns of context, question, choices and label; those with one choice each are
+# The columns of context, question, choices and label; columns of one choice each are
 # separated by commas. First our own, then SWAG's and COPA's.
 _ROLES = ("context", "question", "choices", "label")
 LAYOUTS: tuple[dict[str, str], ...] = tuple(

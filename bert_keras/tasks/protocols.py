@@ -84,8 +84,8 @@ class Grouped(Protocol):
 def groups_of(task: Task | type[Task], columns: Columns) -> list[str] | None:
     """Return what rows share that stay together in a validation split.
 
-    By default the first text of a pair: a text that is seen in training does not
-    occur in validation.
+    By default the first text of a pair: validation should not ask about a text that
+    the model has seen in training.
     """
     if isinstance(task, Grouped):
         return task.groups(columns)

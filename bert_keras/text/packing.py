@@ -175,8 +175,8 @@ def _placed(
 ) -> list[tuple[Any, Any, Any]]:
     """Return row, first column and rank in its row of S texts, int32 [S] each.
 
-    Of several ragged tensors [S, None], the texts of one index share a row; those that
-    fill more rows determine their number.
+    Of several ragged tensors [S, None], the texts of one index share a row; the tensor
+    that fills more rows determines their number.
     """
     sizes = tf.stack([sizes_of(each) for each in texts], axis=1)
     longest = tf.reduce_max(tf.pad(sizes, [[0, 1], [0, 0]], constant_values=1), axis=0)

@@ -193,8 +193,8 @@ def _trigrams(texts: Any) -> Any:
 def _share(trigrams: Any, of_best: Any) -> Any:
     """Return which sentences have one of these trigrams, bool [B, S].
 
-    `trigrams`, int64 [B, S, G], are padded with -1; `of_best`, int64 [B, G], those in
-    one sentence of each document.
+    `trigrams`, int64 [B, S, G], are padded with -1; `of_best`, int64 [B, G], are the
+    trigrams of one sentence of each document.
     """
     shape = tf.shape(trigrams)
     flat = tf.reshape(trigrams, [shape[0], -1])

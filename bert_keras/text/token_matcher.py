@@ -85,7 +85,7 @@ class TokenMatcher(tf.Module):
     def _longest(self, codes: Any, rows: Any) -> Matches:
         """Return the longest token that starts at each character, where there is one.
 
-        All characters walk through the trie at once; those without an edge leave.
+        All characters walk through the trie at once; characters without an edge leave.
         """
         size = tf.size(codes)
         firsts = tf.range(size)

@@ -18,7 +18,7 @@ class Truncation:
         texts: all texts.
         cut: the truncated ones.
         tokens, lost: all tokens of the truncated texts, special tokens included, and
-            those that are not read.
+            the tokens that are not read.
 
     Example:
         >>> found = Truncation()

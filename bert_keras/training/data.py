@@ -217,7 +217,7 @@ def _shared(groups: Sequence[str] | None, kept: list[int], held_out: list[int]) 
     return len({groups[row] for row in kept} & {groups[row] for row in held_out})
 
 
-_FITTED = {"calibration": "none", "answered_accuracy": 0.0}  # on dev, unless so
+_FITTED = {"calibration": "none", "answered_accuracy": 0.0}  # on dev, unless set so
 _FITTED_BY_DEFAULT = {"threshold_tuning": "none", "no_answer": False}
 
 

@@ -399,7 +399,7 @@ class FineTuningLoop(TrainingLoop):
         ):
             if not update.is_made:
                 if self.config.on_nonfinite == "stop":
-                    self.save()  # the values are those before the update
+                    self.save()  # the values are from before the update
                 self.skip_or_stop(self.step + 1, update.loss)
             yield self.progress.add(update)
 

@@ -72,7 +72,7 @@ class StoredTensor(abc.ABC):
         """Return the values as float32 in C order; copies one block at a time."""
         array = _empty(self.shape[::-1] if self.transposed else self.shape)
         view = array.T if self.transposed else array
-        # LazyArrays finds values that are not finite, also those that overflow here.
+        # LazyArrays finds values that are not finite, also values that overflow here.
         with np.errstate(all="ignore"):
             for rows, block in self.blocks():
                 view[rows] = block

@@ -106,7 +106,7 @@ _SHARED = "tie_encoder_decoder"  # whether the decoder has the encoder's weights
 
 
 def is_encoder_decoder(raw: Mapping[str, Any]) -> bool:
-    """Return whether a config is of an `EncoderDecoderModel`."""
+    """Return whether a config describes an `EncoderDecoderModel`."""
     return raw.get("model_type") == ENCODER_DECODER
 
 
@@ -207,7 +207,7 @@ def _tensors(
 ) -> tuple[dict[str, StoredTensor], list[str]]:
     """Return every tensor of a folder by its name in the file, and notes.
 
-    Where both a pickle and `tf_model.h5` are there, the pickle is read if torch is
+    If both a pickle and `tf_model.h5` exist, the pickle is read where torch is
     installed, as transformers does.
     """
     if os.path.isfile(folder / WEIGHTS):
@@ -375,7 +375,7 @@ def _without_prefix(
     *,
     place: Path,
 ) -> tuple[Mapping[str, StoredTensor], list[str]]:
-    """Return the tensors by names without the prefix of the encoder's, and notes.
+    """Return the tensors by name, without the encoder's prefix, and notes.
 
     Wrappers put one in front of all names: `module.` (DataParallel), `_orig_mod.`
     (torch.compile), or an attribute such as `model.` (Lightning).
@@ -405,7 +405,7 @@ def _without_prefix(
     return plain, [f"the names of the weights begin with {spelled}, which is ignored"]
 
 
-# What stands before the names of other models that have BERT's, but compute otherwise.
+# Prefixes of other models that use BERT's weight names but compute otherwise.
 _OTHER_MODELS = frozenset(
     "albert camembert data2vec_text deberta distilbert electra ernie esm layoutlm "
     "longformer megatron_bert mpnet mra nezha rembert roberta roformer splinter "
@@ -414,7 +414,7 @@ _OTHER_MODELS = frozenset(
 
 
 def _check_prefix(prefix: str, *, place: Path) -> None:
-    """Raise if a prefix is that of another kind of model."""
+    """Raise if a prefix belongs to another kind of model."""
     for part in re.split("[./]", prefix):
         if part.removeprefix("tf_") in _OTHER_MODELS:
             raise CheckpointError(

@@ -77,7 +77,7 @@ def read_keras_hub(folder: str | os.PathLike[str]) -> Checkpoint:
 
     Args:
         folder: holds `config.json` of a `BertBackbone` and `model.weights.h5`, and
-            optionally those of a task. Its gelu is the tanh form, `gelu_new`.
+            optionally the files of a task. Its gelu is the tanh form, `gelu_new`.
 
     Raises errors as `read_checkpoint` does.
     """
@@ -468,7 +468,7 @@ def _check_tokenizer(tokenizer: Mapping[str, Any]) -> list[str]:
 
 
 def _added(tokenizer: Mapping[str, Any]) -> list[str]:
-    """Return the added tokens that have ids after those of the vocabulary."""
+    """Return the added tokens whose ids follow the ids of the vocabulary."""
     known = set(tokenizer["vocabulary"])
     contents = [each["content"] for each in tokenizer.get("added_tokens", ())]
     return [content for content in contents if content not in known]

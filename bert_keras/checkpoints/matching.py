@@ -62,13 +62,13 @@ def match(
     optional: Collection[str] = (),
     place: Path | None = None,
 ) -> tuple[str, ...]:
-    """Return the names to assign: those on both sides, in the order of `wanted`.
+    """Return the names to assign, which both sides have, in the order of `wanted`.
 
     Args:
         wanted: the model's names and shapes.
         available: the checkpoint's names and shapes.
-        optional: names that may be on one side only; a name that ends in `/` is a
-            scope and covers every name below it. A different shape is still an
+        optional: names allowed to be missing or unexpected; a name that ends in `/`
+            is a scope and covers every name below it. A different shape is still an
             error.
         place: the checkpoint, for the error.
 
@@ -113,7 +113,7 @@ def assign(
     Args:
         model: its weights' `path` are canonical names.
         checkpoint: names to arrays, each read when it is assigned.
-        optional: names or scopes (`cls/`) that may be on one side only.
+        optional: names or scopes (`cls/`) allowed to be missing or unexpected.
         scope: the start of the names that are compared and set; by default all.
 
     Raises errors as `match` does.

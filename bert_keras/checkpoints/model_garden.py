@@ -71,7 +71,7 @@ def is_saved_model(folder: Path) -> bool:
     """Return whether a SavedModel's objects include an encoder of Model Garden.
 
     Our own exports, with a config in `assets.extra`, are read as TF-Hub SavedModels by
-    variable names (`tf_hub`), as are those with other objects.
+    variable names (`tf_hub`), as are SavedModels with other objects.
     """
     prefix = folder / VARIABLES
     variables = read_index(prefix)
@@ -432,7 +432,7 @@ def _made(tree: _Tree) -> Any:
 
 
 def _write_texts(folder: Path, values: Mapping[str, Any]) -> None:
-    """Write the JSON file, the YAML file and the one that names the checkpoint.
+    """Write the JSON file, the YAML file and the file that names the checkpoint.
 
     The YAML file is for `--config_file` of train.py's experiments.
     """

@@ -50,7 +50,7 @@ _ACTIVATIONS = {"gelu": "gelu_new"}
 _LAYER_ACTIVATIONS = {"Text>gelu": "gelu_new", "<lambda>": "gelu_new"}
 _MOST_BYTES = 32 << 20
 _NOT_KERAS = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
-_MOST_YAML_BYTES = 256 << 10  # that of a run has about 10 KB
+_MOST_YAML_BYTES = 256 << 10  # a run's file has about 10 KB
 
 
 class Said(NamedTuple):

@@ -1,7 +1,7 @@
 """Names of weights: the canonical names, and the names of every other format.
 
-The tables hold each name once; the functions below read them in both directions. Those
-of Hugging Face and Google also return whether the values are transposed.
+The tables hold each name once; the functions below read them in both directions. For
+Hugging Face and Google they also return whether the values are transposed.
 
 Source: google-research/bert `modeling.py`, `run_pretraining.py`, `run_classifier.py`,
 `run_squad.py`; Hugging Face transformers `modeling_bert.py`; KerasHub
@@ -91,9 +91,9 @@ GOOGLE = {
 }
 
 
-# canonical name: KerasHub's file and place in it. Keras names the parts of a model for
-# their class, counts those of one class (`transformer_encoder`,
-# `transformer_encoder_1`) and numbers the weights of each part.
+# canonical name: KerasHub's file and place in it. Keras names the parts of a model
+# after their class, numbers parts of the same class (`transformer_encoder`,
+# `transformer_encoder_1`), and numbers the weights of each part.
 KERAS_HUB = {
     "bert/embeddings/word_embeddings": "model:layers/reversible_embedding/vars/0",
     "bert/embeddings/position_embeddings": "model:layers/position_embedding/vars/0",
@@ -120,7 +120,7 @@ KERAS_HUB |= _weights(
     _KERAS_HUB_SCOPES, "model:layers/transformer_encoder_#", ("vars/0", "vars/1")
 )
 KERAS_HUB["cls/predictions/output_bias"] = "task:layers/masked_lm_head/vars/0"
-# Of the parts of one class, Keras does not number the first.
+# Keras does not number the first part of a class.
 _FIRST = ("/transformer_encoder/", "/transformer_encoder_0/")
 
 # canonical name: its place in the objects of TF Model Garden, from one of three roots:
@@ -195,8 +195,8 @@ class _Spelling:
     """The names of one format, `#` in place of a layer's number.
 
     Args:
-        table: canonical name to theirs.
-        layers: the pattern of what stands before a layer's number in theirs.
+        table: canonical name to the format's name.
+        layers: the pattern of the text before a layer's number in the format's names.
         lacks: the start of the error for other names.
         plain: maps spellings that count as equal when read to one of them.
     """
@@ -214,7 +214,7 @@ class _Spelling:
         self._number = re.compile(rf"(?<={layers}){_NUMBER}(?=[./])")
 
     def canonical(self, theirs: str) -> str | None:
-        """Return the canonical name of theirs, or `None` if it has none."""
+        """Return the canonical name of a format's name, or `None` if it has none."""
         theirs = self._plain(theirs)
         number = self._number.search(theirs)
         ours = self._canonical.get(self._number.sub("#", theirs))
@@ -223,7 +223,7 @@ class _Spelling:
         return ours.replace("#", number.group()) if number else ours
 
     def spelled(self, name: str) -> str:
-        """Return their name of a canonical one; raise a CheckpointError if none."""
+        """Return the format's name of a weight; raise a CheckpointError if none."""
         number = _OUR_NUMBER.search(name)
         theirs = None if "#" in name else self._table.get(_OUR_NUMBER.sub("#", name))
         if theirs is None:
@@ -321,7 +321,7 @@ def is_model_scope(prefix: str) -> bool:
 
 
 def encoder_prefix(name: str, canonical: Callable[[str], Renamed | None]) -> str | None:
-    """Return what stands before the name of an encoder's weight; `None` if it is none.
+    """Return the prefix of the name of an encoder's weight; `None` for other names.
 
     Example:
         >>> encoder_prefix("module.bert.pooler.dense.bias", from_huggingface)
@@ -358,8 +358,8 @@ def to_huggingface(name: str, *, prefix: bool = True) -> Renamed:
     return Renamed(theirs, name.endswith("/kernel"))
 
 
-# Of an encoder-decoder: our name to Hugging Face's. The others are those of a BERT
-# after `encoder.` and `decoder.`, in ours after `decoder/`.
+# Of an encoder-decoder: our name to Hugging Face's. Other weights have the names
+# of a BERT after `encoder.` and `decoder.`, in ours after `decoder/`.
 PROJECTION = {
     "enc_to_dec_proj/kernel": "enc_to_dec_proj.weight",
     "enc_to_dec_proj/bias": "enc_to_dec_proj.bias",
@@ -548,7 +548,7 @@ to_hub = _HUB_SPELLINGS[0].spelled
 def from_hub(name: str) -> str | None:
     """Return the canonical name of a variable of a hub's SavedModel, or `None`.
 
-    `name` is the one that the variable was created with, with or without `:0`.
+    `name` is the variable's name at its creation, with or without `:0`.
     """
     steps = f"/{name.removesuffix(':0')}".split("/")[1:]
     if len(steps) > _MOST_STEPS:

@@ -20,7 +20,7 @@ from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.lfs import check_no_pointer
 
 _SAFE_SINCE = (2, 6)
-# torch's names of types, and those of safetensors.
+# torch's names of data types to safetensors' names.
 _TYPES = {
     "torch.float32": "F32",
     "torch.float16": "F16",

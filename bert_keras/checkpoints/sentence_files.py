@@ -112,14 +112,14 @@ def pair_entry(activation: str) -> dict[str, Any]:
 
 
 def read_sentence_files(folder: Path) -> dict[str, Any]:
-    """Return what a folder's files say of the vector of a text.
+    """Return how a text becomes a vector, according to a folder's files.
 
     Returns:
         `pooling`, modes with `+` between; `normalize`; and if given `max_length`,
         `dense` (for each layer `units`, `activation` and `use_bias`), `prompts` by
         name, `default_prompt`, and `include_prompt` if it is false: the tokens of
         prompts are not pooled. Empty if the folder holds only an encoder, without
-        `modules.json` or with that of a cross-encoder.
+        `modules.json` or with the `modules.json` of a cross-encoder.
 
     Raises:
         CheckpointError: a file is broken, or requires a step that is not supported.

@@ -265,7 +265,7 @@ def _handle(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _block(data: bytes, place: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the (key, value) pairs of one block; a key may share the last one's start.
+    """Yield the (key, value) pairs of a block; a key may begin like the previous one.
 
     The block ends with its restart points: offsets where a key is stored in full.
     TensorFlow jumps to them, so they must be offsets that are read here too.
@@ -452,7 +452,7 @@ class ObjectGraph:
         return None if number is None else self.nodes[number].variable
 
     def reachable(self, *, without: Collection[str]) -> list[int]:
-        """Return the objects below the root, nearer ones first, past `without`."""
+        """Return the objects below the root, nearest first, not through `without`."""
         found = {0: None}
         waiting = [0]
         for number in waiting:

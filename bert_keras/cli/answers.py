@@ -54,7 +54,7 @@ def answers_to(path: str | None) -> Iterator[Write]:
         return
     target = Path(os.path.realpath(path))  # the target of a link, not the link
     try:
-        # In a folder, since the next command removes that of a killed one.
+        # In a folder, since the next command removes the folder of a killed one.
         with new_folder(target.parent, f".{target.name}-") as folder:
             whole = folder / target.name
             with whole.open("x", encoding="utf-8", newline="") as file:

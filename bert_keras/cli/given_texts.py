@@ -237,7 +237,7 @@ class Lines:
         data = os.read(file, _BYTES_AT_ONCE)
         first, *lines = data.split(b"\n")
         self._parts.append(first)
-        if lines or not data:  # its end, or that of the input
+        if lines or not data:  # the line or the input ends
             whole = b"".join(self._parts)
             *more, last = [whole, *lines]
             self._whole.extend(more)

@@ -84,7 +84,7 @@ def parser(verbs: Iterable[str] = tuple(VERBS)) -> argparse.ArgumentParser:
     It raises a ConfigError if the arguments are wrong.
 
     Args:
-        verbs: those whose arguments are added; the others have none but `--help`.
+        verbs: verbs whose arguments are added; the others have only `--help`.
     """
     return parsers(verbs)[0]
 

@@ -83,7 +83,7 @@ def run_predict(options: argparse.Namespace) -> None:
     place = options.input or ("TEXT" if options.texts else "stdin")
     blank = BlankTexts(task, options.on_empty, place)
     may_be_blank = place == "stdin" or any(blank.roles_of(item) for _, item in given)
-    # The columns of a CSV file are those of its first row.
+    # The first row determines the columns of a CSV file.
     always = may_be_blank and (options.output or "").lower().endswith(".csv")
     wait = bool if options.texts or options.input else piped.wait
     truncation = Truncation()

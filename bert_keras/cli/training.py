@@ -190,7 +190,7 @@ def _check_columns(
 
 
 def _pairs(source: str | None, target: str | None) -> Any:
-    """Return a file of rows, or the pairs of lines if that of the targets is given."""
+    """Return a file of rows, or the pairs of lines if a file of targets is given."""
     if target is None:
         return source
     if source is None:
@@ -201,7 +201,7 @@ def _pairs(source: str | None, target: str | None) -> Any:
 
 
 def _tests(options: argparse.Namespace) -> dict[str, tuple[str, str | None]]:
-    """Return the file of each test set, by name, and that of its targets, if any."""
+    """Return the file of each test set and of its targets, if any, by name."""
     files = named_tests(options.test)
     targets = options.test_target_file or [None] * len(files)
     if len(targets) != len(files):
@@ -219,7 +219,7 @@ def _decoder_settings(task: type[Task], options: argparse.Namespace) -> dict[str
     """Return the settings of a task with a decoder that have their own options.
 
     Raises:
-        ConfigError: the task has no decoder, and an option is for those that have one.
+        ConfigError: an option needs a decoder, and the task has none.
     """
     given = {"decoder": options.decoder, "target_vocab": options.target_vocab}
     found = {name: value for name, value in given.items() if value is not None}

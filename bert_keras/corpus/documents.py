@@ -76,7 +76,7 @@ class CorpusReport:
     Attributes:
         forms: the form of each file, in order.
         documents: number of documents with text.
-        characters: of their texts.
+        characters: number of characters of their texts.
         empty: documents without text, which were left out.
         cut: documents of more than 32 Mi characters, split into several.
         replaced: the count and places of lines with invalid bytes.
@@ -186,7 +186,7 @@ def no_text(files: int) -> DataError:
 
 
 def sentences_of(document: RawDocument, *, language: str = "en") -> list[str]:
-    """Return the sentences of a document, stripped and not empty.
+    """Return the non-empty sentences of a document, stripped.
 
     The sentences of `lines` are its lines. Other forms are split by the rules of the
     language, such as `en` or `zh` (`sentence_rules`): WikiExtractor and Wikipedia by

@@ -29,7 +29,7 @@ def learn_words(
     max_words: int = 2_000_000,
     say: Callable[[str], object] = lambda line: None,
 ) -> list[str]:
-    """Return the words of a corpus whose splitting costs the most pieces, those first.
+    """Return the words whose splitting costs a corpus the most pieces, costliest first.
 
     A word of n pieces costs n - 1 of them at each occurrence, and one that the
     vocabulary lacks, an `[UNK]`, costs 1.

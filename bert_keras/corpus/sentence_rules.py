@@ -24,7 +24,7 @@ _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
 def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     """Return a function that splits a paragraph into sentences.
 
-    Sentences are stripped and not empty, and have at most `MOST_SENTENCE` characters: a
+    Sentences are stripped and non-empty, and have at most `MOST_SENTENCE` characters: a
     longer one is cut at a space if it has one.
 
     `language` is a code such as `en` or `zh`. Languages that `sentencex` does not know

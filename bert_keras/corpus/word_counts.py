@@ -58,7 +58,7 @@ class WordCounts:
         counts: word to number of occurrences, most frequent first, equal counts in the
             order of code points.
         words: number of words in the corpus.
-        characters: of all words together.
+        characters: number of characters of all words together.
         texts: number of texts read.
         too_long: words of more than 100 characters, which are not in `counts`; the
             tokenizer maps them to `[UNK]`.
@@ -343,7 +343,7 @@ class CountsFile:
         self.documents = 0
 
     def compare(self, document: Any) -> str:
-        """Add a document to those that the counts are compared by; returns its text."""
+        """Add a document to the hash that saved counts must match; returns its text."""
         text = getattr(document, "text", document)
         if not isinstance(text, str):
             kind = type(document).__name__
@@ -400,7 +400,7 @@ class CountsFile:
             raise DataError(message, path=self._path) from None
 
     def fitting(self, kept: Kept, *, more: bool) -> Counts:
-        """Return the saved counts if they are of the current documents so far.
+        """Return the saved counts if they count the current documents so far.
 
         `more` says whether there are more documents.
         """

@@ -61,7 +61,7 @@ def _spelled(cell: str) -> str:
 
 
 def numbers_of(cells: Iterable[str], names: Sequence[str]) -> dict[str, int]:
-    """Return the number of the class that each different cell names, if one does.
+    """Return the class number of each distinct cell that names a class.
 
     Example:
         >>> numbers_of(["spam ", "eggs"], ["ham", "spam"])
@@ -78,7 +78,7 @@ def numbers_of(cells: Iterable[str], names: Sequence[str]) -> dict[str, int]:
 
 
 def are_positions(cells: Iterable[str], names: Sequence[str]) -> bool:
-    """Return whether all cells are numbers from 0 of classes without such names."""
+    """Return whether all cells are class numbers from 0, and no name is a number."""
     found = set(cells)
     return (
         bool(found)

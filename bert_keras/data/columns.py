@@ -100,7 +100,7 @@ class Columns:
             say_once(f"{self.path}: `{role}` holds the numbers of classes: {meant}")
         cells, rule = self[role], f"`{role}` must be one of {listed(values)}"
         unknown = [row for row, cell in enumerate(cells) if cell not in index]
-        # A cell is compared with all values: only those that the error names are.
+        # `nearest` compares with all values, so only for cells that the error names.
         near = {row: nearest(cells[row], values) for row in unknown[:MOST_NAMED]}
         self.refuse(
             [

@@ -128,7 +128,7 @@ def good_sentences(
 ) -> list[int]:
     """Return the sentences without a problem, by index from 0; see `good_rows`.
 
-    `lines` are those of the words of each sentence.
+    `lines` are the line numbers of the words of each sentence.
     """
     if bad_rows == "skip":
         first = {line: words[0] for words in lines for line in words}

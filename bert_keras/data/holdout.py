@@ -84,7 +84,7 @@ def classes_of(strata: Strata, rows: Collection[int] | None = None) -> set[str]:
 
 
 def uncovered_classes(strata: Strata, rows: Collection[int], *, option: str) -> str:
-    """Return which classes none of the held-out rows has, in words; empty if none.
+    """Return a note about classes without a held-out row; empty if there are none.
 
     `option` is the user's name of the held-out share.
     """
@@ -123,7 +123,7 @@ def _hold_out(
     room = count
 
     def take(unit: int, exact: bool) -> None:
-        """Add a unit if it fits; if `exact`, only if none of its classes exceeds."""
+        """Add a unit if it fits; if `exact`, only if no class gets more than wanted."""
         nonlocal room
         rows = shuffled[unit]
         if unit in found or len(rows) > room:

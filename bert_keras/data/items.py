@@ -137,7 +137,7 @@ def _as_table(texts: Any) -> Mapping[str, Any] | None:
         return texts
     if isinstance(texts, Columns):
         return texts.cells
-    # Those of Arrow, whose `columns` are not names, and `datasets`; else DataFrames.
+    # Arrow, whose `columns` are not names, and `datasets`; else DataFrames.
     names = getattr(texts, "column_names", None)
     if not isinstance(names, list):
         names = getattr(texts, "columns", None)

@@ -124,7 +124,7 @@ def _after_space(text: str, place: int) -> int:
 
 
 def one_object(text: str) -> dict[str, Any] | None:
-    """Return the object that a whole text is, if any.
+    """Return the whole text as a single JSON object, if it is one.
 
     It takes several lines, or has a list `data`: otherwise it is a row.
     """
@@ -198,7 +198,7 @@ def list_in(cell: str) -> list[Any] | None:
 
 
 def _is_list_of_texts(value: Any) -> bool:
-    """Return whether a value is a list of texts, each not empty; the list may be."""
+    """Return whether a value is a list, perhaps empty, of non-empty texts."""
     return isinstance(value, list) and all(
         not isinstance(item, bool) and not json_cell(item)[1] for item in value
     )

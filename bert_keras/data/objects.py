@@ -58,7 +58,7 @@ def objects_of(
 
 
 def _value(cell: str) -> Any:
-    """Return the list or dict that a cell spells, or its text; `None` for none."""
+    """Return the list or dict that a cell spells, or its text; `None` if empty."""
     found: Any = list_in(cell)
     if found is None and cell.strip()[:1] == "{":
         found = _dict_in(cell)

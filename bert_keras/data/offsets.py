@@ -15,7 +15,7 @@ import numpy as np
 
 
 class Place(NamedTuple):
-    """A span of a text, with its own text if it repeats it."""
+    """A span of a context, and the text that its source gives for it, if any."""
 
     context: str
     start: int
@@ -87,7 +87,7 @@ def unit_of(places: Iterable[Place]) -> str:
 
 
 def is_right(place: Place, convert: Convert = characters) -> bool:
-    """Return whether a place has the text that it repeats, if it does."""
+    """Return whether the context has the place's text there; true if it has none."""
     if place.text is None:
         return True
     context, start, end, text = place

@@ -108,7 +108,7 @@ def stream_lines(path: str) -> Iterator[str]:
 
 
 def ending_of(path: str) -> str:
-    """Return the ending of a file's name in lower case, without that of compression."""
+    """Return the ending of a file's name in lower case, before `.gz` and the like."""
     stem, ending = os.path.splitext(path.lower())
     return os.path.splitext(stem)[1] if ending in COMPRESSED else ending
 
@@ -129,8 +129,8 @@ def dialect_of(
 ) -> tuple[str, str]:
     """Return the format of a table, `tsv` or `csv`, and its delimiter.
 
-    They follow from the file's name, unless its header is cut by another delimiter:
-    then all `names` are in it, or, without names, it is one cell otherwise. Only a
+    The file's name determines them, unless only another delimiter splits the header
+    so that it contains all `names` or, without names, has several cells. Only a
     header is examined; text may hold any character.
     """
     kind = format_of(path, text)
@@ -370,7 +370,7 @@ def quote(name: str | int) -> str:
 def repeated_headers(
     header: Sequence[str], data: Iterable[tuple[int, list[str]]]
 ) -> list[tuple[int, str]]:
-    """Return the rows that are headers again: of a file put behind another."""
+    """Return the rows that repeat the header, as in concatenated files."""
     names = set(header)
     reason = "is a header again, as where two files were put together: remove it"
     return [

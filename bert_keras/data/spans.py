@@ -27,7 +27,7 @@ _STARTS, _ENDS = ("start", "start_offset"), ("end", "end_offset")
 
 
 class Span(NamedTuple):
-    """A labelled span of a text, with its own text if it repeats it."""
+    """A labelled span of a text, and the text that its source gives for it, if any."""
 
     start: int
     end: int
@@ -89,7 +89,7 @@ def read_spans(
 
 
 def are_spans(cell: Any) -> bool:
-    """Return whether a cell is a list of spans, not empty."""
+    """Return whether a cell is a non-empty list of spans."""
     return isinstance(cell, list) and bool(cell) and all(map(_is_span, cell))
 
 

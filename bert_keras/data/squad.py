@@ -38,9 +38,9 @@ def read_squad(
 
     Args:
         path: the file, or a table in memory, as `as_columns` takes it. In rows,
-            `answers` are those of SQuAD's files, `(text, start)` pairs, or lists of
-            texts and starts; or there are columns of a text (`answer_text`, `answer`)
-            and of `answer_start`.
+            `answers` are as in SQuAD's files, `(text, start)` pairs, or lists of
+            texts and starts; or a column holds the text (`answer_text`, `answer`) and
+            another `answer_start`.
         columns: of rows: role (`id`, `question`, `context`, `answers`) to column.
         bad_rows: `skip` leaves out invalid questions, and a note counts them.
 

@@ -157,7 +157,7 @@ def with_slices(
 ) -> Columns:
     """Return rows with further columns, which `sliced` reads; cells may be empty.
 
-    `columns` are some or all rows of the source. The names are those of columns or, in
+    `columns` are some or all rows of the source. `names` are column names or, in
     TSV and CSV, numbers from 0; `Columns` as a source have them already.
     """
     if not names or isinstance(source, Columns):

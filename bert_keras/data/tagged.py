@@ -233,7 +233,7 @@ def _keys(rows: list[Row], chosen: ColumnNames) -> tuple[str, str, bool]:
 def _first(
     rows: list[Row], keys: Iterable[str], fits: Callable[[Any], bool]
 ) -> str | None:
-    """Return the first key whose first cell with something in it has a form."""
+    """Return the first key whose first non-empty cell has a form."""
     for key in keys:
         cells = (row.get(key) for _, row in rows)
         cell = next((each for each in cells if each not in (None, "", [])), None)

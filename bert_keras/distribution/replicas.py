@@ -24,7 +24,7 @@ Keras 3.15, TensorFlow 2.21):
 Weight decay and the trust ratios of LAMB depend on weights and summed gradients, so
 they are the same on all replicas.
 
-In `fit` each replica sees the outputs and labels of all of them, so any loss that is a
+In `fit` each replica sees the outputs and labels of them all, so any loss that is a
 mean is the mean of the whole batch, however it counts; gradients flow back to the
 replica that an output is from.
 """
@@ -42,7 +42,7 @@ import tensorflow as tf
 from bert_keras.errors import ConfigError
 
 # Seeds of replicas are this far apart. The golden ratio of the range spreads any number
-# of them evenly, far from those of other layers, which are close together.
+# of them evenly, far from the seeds of other layers, which are close together.
 _SEED_STEP, _SEED_RANGE = 1_327_217_885, 2**31 - 1
 _SEED_STATE = "seed_generator_state"  # as Keras names it
 
@@ -297,9 +297,9 @@ def apply_summed(
 ) -> None:
     """Clip the gradients of all replicas and update the weights once.
 
-    For a replica's function, in a graph; with one replica it is `optimizer.apply`. Of
-    the optimizer, `global_clipnorm` and a loss scale are applied. The gradients are
-    those of `summed`.
+    For a replica's function, in a graph; with one replica it is `optimizer.apply`. The
+    optimizer's `global_clipnorm` and loss scale are applied. `gradients` are the
+    result of `summed`.
     """
     replicas = tf.distribute.get_replica_context().num_replicas_in_sync
     if replicas == 1:

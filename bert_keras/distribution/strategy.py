@@ -134,7 +134,7 @@ def find_strategy(name: str = "auto") -> Devices:
 
     Args:
         name: `single`; `mirrored`, all GPUs of this machine; `multi-worker`, the
-            machines of `TF_CONFIG` or of a Slurm step; `tpu`, the one of this machine
+            machines of `TF_CONFIG` or of a Slurm step; `tpu`, the TPU of this machine
             or of `TPU_NAME`; `auto`, the first available one of multi-worker, tpu and
             mirrored, else `single`.
 

@@ -86,7 +86,7 @@ def explain_attention(
         model: a model folder of any task, an encoder, `hf://owner/name`, a predictor or
             a task model.
         texts: strings, or pairs of strings.
-        max_length: longer texts are truncated, in tokens; at most that of the model.
+        max_length: in tokens, at most the model's; longer texts are truncated.
         batch_size: texts computed at once.
 
     Raises:

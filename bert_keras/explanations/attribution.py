@@ -174,7 +174,7 @@ METHODS = dict(zip(ATTRIBUTIONS, _METHODS, strict=True))
 
 
 def _gap(total: float, change: float) -> float:
-    """Return the difference of the sum of attributions from the change, as its share.
+    """Return how far the sum of attributions is from the change, as a share of it.
 
     Changes below 0.01 count as 0.01; otherwise rounding errors would dominate.
     """

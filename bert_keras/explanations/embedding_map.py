@@ -102,7 +102,7 @@ def map_texts(
         projection: `pca`, `tsne` or `umap`.
         seed: seed of `tsne` and `umap`.
         batch_size: texts computed at once.
-        **settings: those of `load_embedder`, such as `layers` and `pooling`.
+        **settings: arguments of `load_embedder`, such as `layers` and `pooling`.
 
     Raises:
         ConfigError: a setting is out of its range, or a package is missing.
@@ -155,7 +155,7 @@ def _predicted(model: Source, texts: list[str], batch_size: int) -> list[str]:
 def principal_components(
     vectors: np.ndarray,
 ) -> tuple[np.ndarray, tuple[float, float]]:
-    """Return vectors along the two axes of most variance, and their shares of it.
+    """Return vectors along the two axes of most variance, and each axis's share of it.
 
     The largest entry of an axis is positive, so that maps can be compared.
 

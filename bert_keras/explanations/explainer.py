@@ -1,6 +1,6 @@
 """The words that led to an answer: `explain`.
 
-A task says in `explained` which numbers are explained, from those of `targets`;
+A task's method `explained` selects the numbers to explain, see `targets`;
 `attribution` has the methods.
 """
 

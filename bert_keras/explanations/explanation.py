@@ -37,8 +37,8 @@ class Explanation:
         gaps, steps: float32 and int32 [K], see `attribution.Result`; NaN for no gap.
         unit: of the values: `log-odds`, `cosine`, `score` or `value`.
         answer: what `predict` returns for the text.
-        read_to: role to the offset in characters where reading ended, of the texts that
-            are truncated.
+        read_to: of truncated texts, role to the offset in characters where reading
+            ended.
     """
 
     texts: Mapping[str, str]
@@ -55,7 +55,7 @@ class Explanation:
     read_to: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def top(self, count: int = 5, *, target: int = 0) -> list[tuple[str, float]]:
-        """Return the words with the largest absolute attributions, and these.
+        """Return words with the largest absolute attributions, and the attributions.
 
         Words are `whole_words`, which have the sum of their parts.
         """

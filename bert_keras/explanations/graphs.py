@@ -26,7 +26,7 @@ class NumberFunctions(NamedTuple):
 
     Attributes:
         value: returns the number at each point, float32 [k].
-        both: returns it, and its gradients, float32 [k, R, T, H].
+        both: returns the number and its gradients, float32 [k, R, T, H].
     """
 
     value: Callable[..., Any]

@@ -19,7 +19,7 @@ from bert_keras.text.preprocessor import as_tensors
 class Item:
     """A text, or the texts of several roles, with its answer.
 
-    A task's `explained` gets it: it adds the words of the texts, lays them out as
+    A task's `explained` receives it, adds the words of the texts, lays them out as
     `Rows` of the model, and returns targets, made by `log_odds`, `answer_odds`,
     `weighted_sum`, `one_output` or `cosine`.
 
@@ -211,8 +211,8 @@ def joined_words(
 def targets_of(item: Item) -> list[Target]:
     """Return the numbers to explain for an item.
 
-    For a task that does not say them, with one vector of outputs per text and the
-    default `features`, it is the largest output.
+    A task without a method `explained`, with one vector of outputs per text and the
+    default `features`, explains the largest output.
 
     Raises:
         ConfigError: the task has nothing to explain, or no answer `target` or

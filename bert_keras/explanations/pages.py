@@ -1,4 +1,4 @@
-"""Pages and notebook views of explanations; the templates are those of `report`."""
+"""Pages and notebook views of explanations; the templates are in `report`."""
 
 from __future__ import annotations
 

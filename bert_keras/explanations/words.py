@@ -1,6 +1,6 @@
 """The words of texts, with their offsets and their tokens.
 
-Words are those of the tokenizer's first step: letters between spaces, a punctuation
+Words are split as in the tokenizer's first step: letters between spaces, a punctuation
 mark, or a CJK character (Devlin et al. 2018, google-research/bert `tokenization.py`).
 The WordPiece pieces of a word share one attribution.
 """
@@ -46,7 +46,7 @@ class WordList:
         tokenizer: splits texts into pieces.
 
     Attributes:
-        words: those of the texts added so far.
+        words: words of the texts added so far.
         texts: role to text.
     """
 

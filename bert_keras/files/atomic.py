@@ -27,7 +27,7 @@ from bert_keras.errors import CheckpointError, ConfigError, reason_of, received
 
 
 def check_path(name: str, path: str | os.PathLike[str]) -> None:
-    """Raise ConfigError unless a value is a path that is not empty."""
+    """Raise ConfigError unless a value is a non-empty path."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise ConfigError(f"`{name}` must be a path; {received(path)}")
 

@@ -20,7 +20,7 @@ def check_no_pointer(
 ) -> None:
     """Raise `error` if a local file is a pointer of Git LFS.
 
-    A file that cannot be read passes: who reads it says why.
+    A file that cannot be read passes: its reader reports why.
     """
     try:
         with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""How a decoder writes: `Decoding`, also from transformers' settings of generation.
+"""How a decoder writes: `Decoding`, also from transformers' generation settings.
 
 Imports nothing heavy.
 """
@@ -155,7 +155,7 @@ _NO_RATIO = 1000.0  # transformers does not limit a text by the length of its so
 def from_transformers(
     values: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return settings of `Decoding` from transformers' of generation, and unused ones.
+    """Return `Decoding` settings from transformers' generation settings; unused ones.
 
     Their `max_length` counts the token that the decoder reads first, ours does not.
 

@@ -316,8 +316,8 @@ class Block(Attention):
     With `first_only=True` there is an output for each text's first token alone,
     [S, H] and [S, N, 1, T]: all that a pooler reads of the last block, for a sixth of
     its work. `cls_positions` int32 [S] says where texts start in packed rows. With
-    `columns` int32 [B, P] (below 0 read as 0) they are those of these tokens of each
-    row, [B, P, H] and [B, N, P, T]: all that a masked-LM head reads.
+    `columns` int32 [B, P] (below 0 read as 0) there are outputs for these tokens of
+    each row alone, [B, P, H] and [B, N, P, T]: all that a masked-LM head reads.
     """
 
     def __init__(

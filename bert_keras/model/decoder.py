@@ -168,7 +168,7 @@ def target_inputs() -> dict[str, Any]:
 class BertDecoder(FromConfig, keras.Model):
     """The BERT decoder as a functional model.
 
-    Inputs are a dict: those of `target_inputs`; the encoder's output `memory`
+    Inputs are a dict: the entries of `target_inputs`; the encoder's output `memory`
     [R, S, E], its `padding_mask` int32 [R, S] and, for packed rows, its `sequence_ids`.
     The output is the logits, float32 [R, T, V].
 
@@ -295,8 +295,8 @@ class BertDecoder(FromConfig, keras.Model):
             padding_mask: int32 [B, S].
 
         Returns:
-            `bias` float32 [B, 1, 1, S], `memory`, keys and values of each block, and
-            `table`, that of the output [H, V].
+            `bias` float32 [B, 1, 1, S]; `memory`, keys and values of each block; and
+            `table` [H, V], the table of the output, transposed.
         """
         if self.projection is not None:
             memory = self.projection(memory)

@@ -109,7 +109,7 @@ INPUTS = (*REQUIRED_INPUTS, *PACKED_INPUTS)
 
 
 def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
-    """Return Keras inputs for one batch dict, those of packed rows optional.
+    """Return Keras inputs for one batch dict; inputs of packed rows are optional.
 
     Without `cls_positions` for models that do not read them: Keras 3.12 rejects models
     with an unused input.
@@ -132,7 +132,7 @@ def choice_inputs() -> dict[str, Any]:
 
 
 def _inputs(names: Iterable[str], *axes: None) -> dict[str, Any]:
-    """Return Keras inputs of a batch dict, with axes before that of the tokens."""
+    """Return Keras inputs of a batch dict, with axes before the token axis."""
     return {
         name: keras.Input(
             axes if name == "cls_positions" else (*axes, None),
@@ -149,7 +149,7 @@ def complete(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
     Omitted inputs are `None`, which means one text per row. In a functional model under
     construction Keras requires tensors, so equivalent ones are computed. Entries that
-    the model does not read, those for a task's answers, are left out.
+    the model does not read, such as entries for a task's answers, are left out.
 
     Raises:
         ConfigError: an input that every model needs is left out.
@@ -256,7 +256,7 @@ class BertEncoder(FromConfig, keras.Model):
     1 [B, T, H] from the embeddings to the last block, and `attentions`, a list of L
     [B, N, T, T].
 
-    Build an own model on `encoder.input` and `encoder.output`, or on the outputs of
+    Build your own model on `encoder.input` and `encoder.output`, or on the outputs of
     `encoder(inputs)`. A functional model that does not read `pooled_output` has no
     pooler; in other models, set `pooler=False`.
 
@@ -275,7 +275,7 @@ class BertEncoder(FromConfig, keras.Model):
 
     Raises:
         ConfigError: `outputs` or `attention` has another value, or fused attention is
-            asked for its probabilities.
+            to return its probabilities.
 
     Example:
         >>> encoder = BertEncoder(BertConfig.from_preset("tiny"))
@@ -335,7 +335,7 @@ class BertEncoder(FromConfig, keras.Model):
                 )
                 pool = layers.Pooler.of(
                     config,
-                    # After those of the last block: equal seeds draw equal numbers.
+                    # After the blocks' seeds: equal seeds draw equal numbers.
                     seed=None if seed is None else seed_behind(config, seed),
                     dtype=dtype,
                     name="pooler",

@@ -126,7 +126,7 @@ def moved(seed: int | None, offset: int) -> int | None:
 def initializer(
     stddev: float, seed: int | None, offset: int = 0, *, always: bool = False
 ) -> Any:
-    """Return the paper's initializer; `offset` sets weights of one seed apart.
+    """Return the paper's initializer; `offset` varies it among weights of one seed.
 
     With `always` it draws inside `undrawn` as well.
     """
@@ -148,7 +148,7 @@ class AttentionBias(Configured, keras.layers.Layer):
     Call: `padding_mask` int32 [B, T] (1 = real) and, for packed rows, `sequence_ids`
     int32 [B, T] (which text of the row a token belongs to). Returns float32
     [B, 1, 1 or T, T]. In cross-attention these are of the tokens that are attended to,
-    and `query_sequence_ids` int32 [B, Q] of those that attend: [B, 1, 1 or Q, T].
+    and `query_sequence_ids` int32 [B, Q] of tokens that attend: [B, 1, 1 or Q, T].
     """
 
     def __init__(self, *, causal: bool = False, **kwargs: Any) -> None:
@@ -452,8 +452,8 @@ class EveryToken:
 
     Attributes:
         x: [Q, H], of the wanted tokens alone.
-        count: how many of them share their keys, q.
-        bias: float32 [Q / q, 1, 1 or q, T], that of these tokens.
+        count: q, how many of them share the same keys.
+        bias: float32 [Q / q, 1, 1 or q, T], the bias of these tokens.
     """
 
     def __init__(self, x: Any, bias: Any) -> None:

@@ -72,9 +72,9 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 class _Adam(keras.optimizers.Optimizer):
     """Adam's update and sparse embedding gradients, shared by AdamW and LAMB.
 
-    Gradients of rows that occur several times in a batch are summed. `factors` are
-    those of the learning rate of some weights, by their paths. Weight decay outside of
-    the update keeps the common rate.
+    Gradients of rows that occur several times in a batch are summed. `factors` maps
+    the paths of some weights to factors of their learning rate. Weight decay outside
+    of the update keeps the common rate.
     """
 
     factors: Mapping[str, float] = MappingProxyType({})
@@ -84,7 +84,7 @@ class _Adam(keras.optimizers.Optimizer):
         rate = ops.cast(learning_rate, variable.dtype)
         if not self.factors:
             return rate
-        # On TensorFlow the variable is that of the backend, without a path.
+        # On TensorFlow this is the backend's variable, which has no path.
         known = self._trainable_variables[self._get_variable_index(variable)]
         return rate * self.factors.get(known.path, 1.0)
 
@@ -307,7 +307,7 @@ def optimizer_of(
     Args:
         config: a `TrainConfig` or `PretrainConfig`; with float16 the loss is scaled.
         schedule: the learning rate of each update.
-        factors: factors of the rate of some weights, by their paths.
+        factors: paths of weights to factors of their learning rate.
     """
     kind: Any = {"adamw": AdamW, "lamb": Lamb}[config.optimizer]
     optimizer = kind(

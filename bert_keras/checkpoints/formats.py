@@ -151,7 +151,7 @@ def _holds(folder: Path, *files: str) -> bool:
 
 
 def _hint(folder: Path) -> str:
-    """Return a hint at subfolders with one, as in old sentence-transformers models."""
+    """Return a hint at subfolders with a config, as in old sentence-transformers."""
     found = sorted(path.parent.name for path in folder.glob(f"*/{_CONFIG}"))
     found = [name for name in found if name != _POOLING]
     return f"; a folder in it may: {listed(found)}" if found else ""

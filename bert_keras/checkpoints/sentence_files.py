@@ -107,7 +107,7 @@ def sentence_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def pair_entry(activation: str) -> dict[str, Any]:
-    """Return the entry of `config.json` from which `CrossEncoder` reads it."""
+    """Return the entry of `config.json` that gives `CrossEncoder` its activation."""
     return {"sentence_transformers": {"activation_fn": _TORCH[activation]}}
 
 

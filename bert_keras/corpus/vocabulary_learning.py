@@ -79,7 +79,7 @@ def learn_vocabulary(
             token; words with other characters become `[UNK]`. `None`: 2, or one for
             every ten million characters of the corpus if that is more.
         reserved: further tokens to include, such as words or `[unused0]`.
-        max_words: most distinct words to keep; the rarest others are dropped, see
+        max_words: most distinct words to keep; the rarest are dropped, see
             `word_counts`.
         learner: `merges`, or `tf-text` for the pieces of tf-text's trainer: usually a
             few percent fewer than requested, in minutes rather than seconds.

@@ -197,7 +197,7 @@ def plain_paragraphs(wikitext: str, silent: tuple[str, ...] = ()) -> list[str]:
     there are none if the parser fails on the page.
 
     Args:
-        wikitext: of a page.
+        wikitext: the wikitext of a page.
         silent: names of the namespaces whose links are not shown as text, in lower
             case, in addition to the English ones.
     """

@@ -72,7 +72,7 @@ def read_conll(
 
     Args:
         path: the file.
-        text: what it holds.
+        text: the content of the file.
         chosen: `text` and `label` to the number, from 0, of a column; in CoNLL-U also
             to its name. A label of `None` is not read.
         header: `yes` skips the first line.

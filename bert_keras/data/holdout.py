@@ -37,7 +37,7 @@ def stratified_holdout(
     Args:
         strata: the classes of each row: none, one or several.
         count: number of rows to hold out.
-        seed: of the random choice.
+        seed: seed of the random choice.
         groups: what each row shares with others, such as the first text of a pair.
             Rows of a group stay together, unless this would leave a class or a fifth of
             the rows out.

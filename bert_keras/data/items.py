@@ -31,7 +31,7 @@ def as_items(
             of single rows; or a table with named columns, such as a dict of lists or
             a DataFrame, whose other columns are ignored. Bytes must be UTF-8.
         forms: alternative tuples of column names.
-        name: of the argument, for errors.
+        name: name of the argument, for errors.
         is_ordered: whether the columns have an order, so that a row may be a tuple.
 
     Returns:

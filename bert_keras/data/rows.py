@@ -86,8 +86,8 @@ def _as_western(data: bytes) -> str | None:
 def stream_lines(path: str) -> Iterator[str]:
     """Yield the lines of a UTF-8 file one by one, each with its line break.
 
-    Skips and rejects the same as `read_text`, when it is reached; needs the memory of
-    the longest line.
+    Skips and rejects what `read_text` does, but only when it is reached; needs the
+    memory of the longest line.
     """
     blank: list[str] = []  # skipped at the end of the file
     parts: list[str] = []  # of a very long line

@@ -41,7 +41,7 @@ def read_squad(
             `answers` are as in SQuAD's files, `(text, start)` pairs, or lists of
             texts and starts; or a column holds the text (`answer_text`, `answer`) and
             another `answer_start`.
-        columns: of rows: role (`id`, `question`, `context`, `answers`) to column.
+        columns: for rows, role (`id`, `question`, `context`, `answers`) to column.
         bad_rows: `skip` leaves out invalid questions, and a note counts them.
 
     Returns:

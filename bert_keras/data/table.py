@@ -64,7 +64,7 @@ def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Co
             an Arrow table, a dict of lists, a list of dicts, a `datasets.Dataset`, or a
             finite `tf.data.Dataset` (see `rows_in_memory`). `None`: `roles` are the
             cells.
-        header: of a file, as in `read_columns`.
+        header: for a file, as in `read_columns`.
         **roles: role to the name of its column; in TSV and CSV also its number. If
             none is given, each column has the role of its name.
 
@@ -227,10 +227,10 @@ def read_columns(
             the cell.
         nulls: roles whose cells in JSONL may be `null`, which becomes "".
         header: `yes` or `no`: whether the first row of TSV or CSV holds the names.
-            `auto`: it does if a column that is not optional is selected by name, or if
-            it holds the name of an optional one. If all are numbers it does not, and
-            a first row that looks like a header is an error that requests `yes` or `no`
-            rather than a guess.
+            `auto`: it does if a required column is selected by name, or if it holds the
+            name of an optional column. If all columns are selected by number, it does
+            not, and a first row that looks like a header is an error that requests
+            `yes` or `no` rather than a guess.
         bad_rows: `error`; `skip` leaves out the rows with a problem, and a note counts
             them; `keep` reads empty cells of any role as "".
 
@@ -283,7 +283,7 @@ def stream_columns(
     empty: Sequence[str] = (),
     rows_at_once: int = 1024,
 ) -> Iterator[Columns]:
-    """Yield what `read_columns` returns in parts, for files larger than memory.
+    """Yield the columns of `read_columns` in parts, for files larger than memory.
 
     Bad rows raise an error when reached. A header in a file whose columns are selected
     by number is detected in the first part, which may have one row more. No column is

@@ -35,9 +35,9 @@ class Explanation:
         values, baseline_values: float32 [K], the explained values of the text and of
             its baseline.
         gaps, steps: float32 and int32 [K], see `attribution.Result`; NaN for no gap.
-        unit: of the values: `log-odds`, `cosine`, `score` or `value`.
+        unit: unit of the values: `log-odds`, `cosine`, `score` or `value`.
         answer: what `predict` returns for the text.
-        read_to: of truncated texts, role to the offset in characters where reading
+        read_to: for truncated texts, role to the offset in characters where reading
             ended.
     """
 

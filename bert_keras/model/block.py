@@ -232,7 +232,7 @@ class Attention(Configured, keras.layers.Layer):
             x: [Q, H], the tokens that attend.
             past: keys [Q / q, N, D, T] and values [Q / q, N, T, D].
             bias: float32, added to the scores [Q / q, N, q, T].
-            seed: of the dropout on the probabilities.
+            seed: seed of the dropout on the probabilities.
             count: how many tokens share their keys, q.
         """
         width = self.hidden_size // self.num_heads
@@ -307,8 +307,8 @@ class Block(Attention):
         hidden_act: activation of the feed-forward layer, see `activation`.
         rematerialize: `True` computes the block again in the backward pass instead of
             keeping its activations: less memory, about a third more time.
-        **kwargs: of `Attention`. `attention="fused"` is for outputs of all tokens, and
-            leaves the probabilities empty, [B, N, 0, T].
+        **kwargs: arguments of `Attention`. `attention="fused"` is for outputs of all
+            tokens, and leaves the probabilities empty, [B, N, 0, T].
 
     Call: `x` [B, T, H] and `bias` float32 [B, 1, 1 or T, T] (see `AttentionBias`).
     Returns `x` [B, T, H] and the attention probabilities [B, N, T, T].

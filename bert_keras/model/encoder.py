@@ -40,7 +40,7 @@ def frozen_paths(model: keras.Model) -> list[str]:
 
 
 def with_frozen(kind: Any, settings: dict[str, Any]) -> Any:
-    """Return a model of a class, after freezing its layers of the paths in `frozen`."""
+    """Return a model of a class, with the layers at the paths in `frozen` frozen."""
     frozen = settings.pop("frozen", ())
     model = kind(**settings)
     for layer in model._flatten_layers():
@@ -50,7 +50,7 @@ def with_frozen(kind: Any, settings: dict[str, Any]) -> Any:
 
 
 class FromConfig(_Model):
-    """A base of models of a `BertConfig` and `_settings`, other arguments.
+    """A base of models built from a `BertConfig` and other arguments, `_settings`.
 
     A `.keras` file also holds which layers are frozen. `quantize` skips layers without
     matrix products.

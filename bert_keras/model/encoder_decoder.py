@@ -49,8 +49,8 @@ class BertEncoderDecoder(BatchModel, keras.Model):
     """An encoder, and a decoder that attends to its output, as a functional model.
 
     Inputs are the batch dicts of the sources (see `BertEncoder`) and of the targets
-    (see `target_inputs`). The output is the logits of the next token at each of the
-    targets', float32 [R, T, V].
+    (see `target_inputs`). The output is the logits of the next token at each target
+    token, float32 [R, T, V].
 
     Args:
         encoder: the encoder, without a pooler.
@@ -106,7 +106,7 @@ class BertEncoderDecoder(BatchModel, keras.Model):
     def copy_encoder(self) -> None:
         """Start the decoder from the weights of the encoder: `bert2bert`.
 
-        Cross-attention and the transform of the output have none to copy.
+        Cross-attention and the transform of the output have no weights to copy.
         """
         known = {weight.path: weight for weight in self.encoder.weights}
         for weight in self.decoder.weights:

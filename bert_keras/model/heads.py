@@ -65,7 +65,7 @@ class PooledHead(Configured, keras.layers.Dense):
             transformers. Google's code truncates it at two deviations, which leaves
             0.88 of the range, with which new tasks start to learn more slowly.
         seed: seed of initializer and dropout.
-        **kwargs: of `keras.layers.Dense`.
+        **kwargs: arguments of `keras.layers.Dense`.
 
     Call: pooled output [B, H]. Returns logits, float32 [B, C].
 
@@ -113,9 +113,9 @@ class PooledHead(Configured, keras.layers.Dense):
 
 
 def new_heads(model: keras.Model, encoder: Any) -> list[str]:
-    """Return a line for each head of a model on pretrained weights that is random.
+    """Return a line for each randomly initialized head on a pretrained encoder.
 
-    An `encoder` without a `source` is new itself.
+    An `encoder` without a `source` is random itself: there are no lines then.
     """
     if encoder.source is None:
         return []

@@ -342,7 +342,7 @@ class TokenEmbedding(keras.layers.Layer):
     """The table of token embeddings of an encoder as a separate layer.
 
     Args:
-        table: the weight [V, H], which both have.
+        table: the weight [V, H], shared with the encoder.
 
     Call: `inputs` int32 [...]. Returns [..., H]; with `reverse=True` the logits
     [..., V] of vectors [..., H].

@@ -51,7 +51,7 @@ def add_lora(
     Args:
         encoder: its embeddings and blocks are frozen.
         rank: width of the matrices, less than the width of the kernels.
-        seed: of the first matrix of each pair.
+        seed: seed of the first matrix of each pair.
         frozen: layers that the model on the encoder does not train; they get no LoRA.
     """
     width = encoder.config.hidden_size

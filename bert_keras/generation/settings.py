@@ -155,7 +155,7 @@ _NO_RATIO = 1000.0  # transformers does not limit a text by the length of its so
 def from_transformers(
     values: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return settings of `Decoding` from a transformers generation config; unused keys.
+    """Return the `Decoding` settings and the unused keys of a generation config.
 
     Their `max_length` counts the token that the decoder reads first, ours does not.
 

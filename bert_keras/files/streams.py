@@ -74,7 +74,8 @@ def open_unpacked(path: str) -> Iterator[BinaryIO]:
         raise DataError("no such file", path=path) from None
     except IsADirectoryError:
         message = "is a folder, not a file"
-        if any(Path(path).glob("**/dataset_info.json")):
+        saved = ("dataset_info.json", "dataset_dict.json")
+        if any((Path(path) / name).exists() for name in saved):
             message += ": in Python, give what `datasets.load_from_disk` returns"
         raise DataError(message, path=path) from None
     except EOFError:

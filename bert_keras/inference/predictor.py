@@ -145,7 +145,7 @@ class Predictor:
         # Traced at their first call.
         self._lengths = self._graphs(lengths)
         self._functions: dict[str, Callable[..., Any]] = {"_lengths": lengths}
-        self._untraced = 0
+        self._untraced = False
         self._lock = threading.Lock()
         self._told = False  # whether a truncated text was mentioned
         self._take_weights()
@@ -175,13 +175,12 @@ class Predictor:
         """
         is_plain = isinstance(self.model, TaskModel) and not self._freezes
         if is_plain and not isinstance(self.model.task, Writing):
-            self._untraced = 1
+            self._untraced = True
 
     def _is_untraced(self) -> bool:
         """Return whether this call for one batch computes without a graph."""
-        with self._lock:
-            self._untraced -= 1
-            return self._untraced >= 0
+        is_untraced, self._untraced = self._untraced, False
+        return is_untraced
 
     def _current(self, name: str) -> _Graphs:
         """Return the graphs of a kind, for the model's current weights."""

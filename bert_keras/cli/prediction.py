@@ -160,6 +160,17 @@ def add_features(parser: argparse.ArgumentParser) -> None:
         "scale vectors to length 1",
         unset="the model's, or no; no for tokens",
     )
+    add_prompt(parser, "the model's default prompt, if it has one")
+
+
+def add_prompt(parser: argparse.ArgumentParser, unset: str) -> None:
+    parser.add_argument(
+        "--as",
+        dest="prompt",
+        metavar="PROMPT",
+        help="the model's prompt before each text: query, document, or the name of "
+        f"another; default: {unset}",
+    )
 
 
 def run_features(options: argparse.Namespace) -> None:
@@ -177,6 +188,7 @@ def run_features(options: argparse.Namespace) -> None:
         skip_empty=options.skip_empty,
         combine=options.combine,
         pooling=options.pooling,
+        prompt=options.prompt,
         **_embedder_settings(options),
     )
     print(f"{options.output}: {count:,} texts")
@@ -209,6 +221,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="add the texts of query and result",
     )
+    add_prompt(parser, "query before queries; texts have document")
     add_word(
         parser,
         "engine",
@@ -234,6 +247,7 @@ def run_search(options: argparse.Namespace) -> None:
         engine=options.engine,
         index=options.index,
         batch_size=options.batch_size,
+        prompt=options.prompt,
         **_embedder_settings(options),
     )
     piped, number = piped_lines(), 0

@@ -16,6 +16,7 @@ from bert_keras.inference.served_model import ServedModel
 from bert_keras.models.backend import Backend
 from bert_keras.models.folder import Folder, check_max_length
 from bert_keras.models.loading import load_model
+from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.text.truncation import Truncation
@@ -46,8 +47,8 @@ def load_embedder(
         precision: as in `load`.
         kind: the class of the task, `Embedding` or a subclass with other answers.
         prompt: the name of the folder's prompt that is put before each text, such as
-            `query`; as there, `document` may be named `passage` or `corpus`. By
-            default the folder's default prompt, if it has one.
+            `query`; as there, `document` may be named `passage` or `corpus`, and it
+            is told if there is none. By default the folder's default prompt.
         **changes: `layers`, `combine`, `pooling`, `normalize`, as in `Embedding`.
 
     Raises:
@@ -56,13 +57,13 @@ def load_embedder(
     """
     given = {name: value for name, value in changes.items() if value is not None}
     if isinstance(source, Predictor):
-        if given or max_length or prompt or not isinstance(source.model.task, kind):
+        if given or max_length or not isinstance(source.model.task, kind):
             raise ConfigError(
                 "`source` must be a folder if settings are given, or a predictor of "
                 f"the task {kind.name}; received a predictor of "
                 f"{source.model.task.name}"
             )
-        return source
+        return source if prompt is None else with_prompt(source, prompt, tell=True)
     unknown = set(given) - {"layers", "combine", "pooling", "normalize"}
     if unknown:
         raise ConfigError(f"no setting of features is named {sorted(unknown)[0]!r}")
@@ -72,7 +73,7 @@ def load_embedder(
     task = kind(**{**held.settings(), **given})
     task.check_effects(given)
     if prompt is not None:
-        task = task.with_prompt(prompt)
+        task = _prompted(task, prompt, tell=True)
     checkpoint = folder.checkpoint
     _check_learned(task, checkpoint, os.fspath(source))
     model = load_model(folder, task=task, dtype=precision)
@@ -116,16 +117,24 @@ class PromptedModel(Backend):
         self.infer = model.infer  # type: ignore[method-assign]
 
 
-def with_prompt(predictor: Predictor, prompt: str) -> Predictor:
-    """Return a predictor that puts a prompt of its folder before each text."""
+def _prompted(task: Embedding, prompt: str, *, tell: bool) -> Embedding:
+    """Return the task with a prompt before each text; `tell` if it has none."""
+    found = task.with_prompt(prompt)
+    if tell and not found.default_prompt:
+        say(f"the model has no prompt {prompt}: none is put before the texts")
+    return found
+
+
+def with_prompt(predictor: Predictor, prompt: str, *, tell: bool = False) -> Predictor:
+    """Return a predictor that puts a prompt of its folder before each text.
+
+    `query` and `document` may be missing; `tell` reports it.
+    """
     task: Any = predictor.model.task
-    if task.with_prompt(prompt) == task:
+    if _prompted(task, prompt, tell=tell) == task:
         return predictor
     if isinstance(predictor.model, ServedModel):
-        raise ConfigError(
-            f"the prompt `{prompt}` cannot be put before texts of an export, whose "
-            "prompt is fixed in its graph: use the model folder"
-        )
+        return Predictor(predictor.model.of_signature(prompt))
     return Predictor(PromptedModel(predictor.model, prompt))
 
 

@@ -41,8 +41,8 @@ class SearchIndex:
     """Finds the texts nearest to a query by the cosine of their vectors.
 
     Args:
-        predictor: from `load_embedder`; queries get the folder's prompt `query`, and
-            texts its prompt `document`, if it has prompts.
+        predictor: from `load_embedder`; texts get the folder's prompt `document`, if
+            it has one.
         texts: N strings, see `data.items.as_items`.
         vectors: their vectors, float [N, D]; of any norm except 0.
         lines: their line numbers in the file; 1, 2 … by default.
@@ -50,6 +50,7 @@ class SearchIndex:
         engine: `exact` compares with every text in NumPy; `faiss` searches an HNSW
             graph, which is faster for very many texts but may miss some.
         graph: faiss's graph of these vectors, if it already exists.
+        prompt: the folder's prompt of queries; by default `query`, if it has one.
 
     Raises:
         ConfigError: the engine is unknown, or its package is missing.
@@ -71,9 +72,12 @@ class SearchIndex:
         ids: Sequence[str] | None = None,
         engine: str = "exact",
         graph: Any = None,
+        prompt: str | None = None,
     ) -> None:
         _check_engine(engine)
-        self.predictor = with_prompt(predictor, "query")
+        self.predictor = with_prompt(
+            predictor, prompt or "query", tell=prompt is not None
+        )
         self.texts = as_strings(texts)
         count = len(self.texts)
         if not count or count != len(vectors):
@@ -105,13 +109,14 @@ class SearchIndex:
         engine: str = "exact",
         index: str | os.PathLike[str] | None = None,
         batch_size: int = 32,
+        prompt: str | None = None,
         **settings: Any,
     ) -> SearchIndex:
         """Return a search over texts, with vectors computed or read from a file.
 
         Args:
             source: a model, as in `load_embedder`.
-            texts, lines, ids, engine: as above.
+            texts, lines, ids, engine, prompt: as above.
             index: a file for the vectors, and for faiss's graph, or one that `features`
                 wrote. It is reused if it matches these texts and this model; otherwise
                 it is written. One that ends with `.parquet` holds the texts, too, but
@@ -144,6 +149,7 @@ class SearchIndex:
             ids=ids,
             engine=engine,
             graph=graph,
+            prompt=prompt,
         )
         if index is None:
             return made

@@ -36,7 +36,7 @@ from bert_keras.models.folder import check_same_task, named_task
 from bert_keras.models.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Batch, Task
-from bert_keras.tasks.protocols import Writing, respond
+from bert_keras.tasks.protocols import Writing, of_signature, respond
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -86,6 +86,22 @@ class ServedModel(Backend):
         self._folder = folder
         self._served = served  # keeps the variables alive
         self._task = task
+        self._first = ""  # the signature that answers texts if it takes them
+
+    def of_signature(self, name: str) -> ServedModel:
+        """Return a model that answers texts by this signature.
+
+        Raises:
+            ConfigError: the SavedModel has none of this name.
+        """
+        if name not in self._served.signatures:
+            raise ConfigError(
+                f"{self._folder}: has no signature `{name}`, which answers with that "
+                "prompt: export the model folder again, or use it"
+            )
+        found = copy.copy(self)
+        found._task, found._first = of_signature(self._task, name), name
+        return found
 
     @property
     def task(self) -> Task:
@@ -125,7 +141,8 @@ class ServedModel(Backend):
             return self._scored(texts, preprocessor or self.preprocessor)
         parts = texts if isinstance(texts, tuple) else (texts,)
         ranks = [part.shape.rank for part in parts]
-        for name, specs in self._task.signatures().items():
+        names = self._task.signatures()
+        for name, specs in sorted(names.items(), key=lambda k: k[0] != self._first):
             if [spec.shape.rank for spec in specs] == ranks:
                 given = {s.name: part for s, part in zip(specs, parts, strict=True)}
                 return self._signature(name)(**given)
@@ -156,9 +173,13 @@ class ServedModel(Backend):
 
     def check(self) -> None:
         """Raise a CheckpointError unless signatures and answers match the task."""
+        seen: list[Any] = []
         for name, specs in {**self._task.signatures(), "ids": None}.items():
             if name not in self._served.signatures:
+                if specs in seen:  # exports of earlier versions lack `query`
+                    continue
                 raise CheckpointError(f"{self._folder}: has no signature `{name}`")
+            seen.append(specs)
             inputs = self._signature(name).structured_input_signature[1]
             wanted = None if specs is None else {spec.name: spec for spec in specs}
             if wanted is not None and (

@@ -43,6 +43,7 @@ from bert_keras.models.warmup import (
     write_warmup,
 )
 from bert_keras.tasks import name_of
+from bert_keras.tasks.protocols import of_signature, respond
 from bert_keras.text.preprocessor import one_or_all
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
 
     Signatures: `serving_default` takes the task's texts, such as `text`, or `text_a`
     and `text_b`, string [B], and gives the task's answers; the task's
-    `signatures` take other forms, such as lists of words; `ids` takes the model's
+    `signatures` take other forms, such as lists of words, or answer with other
+    settings, such as a prompt; `ids` takes the model's
     own inputs, such as `token_ids`, `segment_ids`, `padding_mask`, int32 [B, T], and
     gives the same, or `logits` if the answers need the texts. `assets.extra` holds
     `vocab.txt`, the tokenizer's settings and `answers.json`, the task and its settings,
@@ -256,11 +258,14 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
     inputs = [tf.TensorSpec(i.shape, i.dtype, name=i.name) for i in model.inputs]
     ids = [spec for spec in inputs if spec.name in names]
 
-    def from_texts(signature: tuple[tf.TensorSpec, ...]) -> Any:
+    def from_texts(name: str, signature: tuple[tf.TensorSpec, ...]) -> Any:
+        asked = of_signature(task, name)
+
         @tf.function(input_signature=signature, autograph=False)
         def answer(*texts: Any) -> dict[str, tf.Tensor]:
             with weights():
-                return model.answer(one_or_all(texts))
+                given = one_or_all(texts)
+                return respond(asked, given, model.preprocessor, model.infer)
 
         return answer
 
@@ -274,8 +279,8 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
             return task.answer(outputs, given)
         return outputs if isinstance(outputs, dict) else {"logits": outputs}
 
-    functions = {name: from_texts(each) for name, each in task.signatures().items()}
-    return {**functions, "ids": from_ids}
+    texts = {name: from_texts(name, each) for name, each in task.signatures().items()}
+    return {**texts, "ids": from_ids}
 
 
 _ASSERTION = re.compile(r"assertion failed: \[(.*?)\]")

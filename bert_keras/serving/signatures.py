@@ -29,7 +29,7 @@ from bert_keras.serving.batch_choice import (
     rows_of,
 )
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import lengths_of
+from bert_keras.tasks.protocols import lengths_of, of_signature
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
 # Names of a dtype in TF Serving's API and in the Open Inference Protocol.
@@ -358,6 +358,7 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
     found: dict[str, Signature] = {}
     for name, function in functions.items():
         specs = task.signatures().get(name)
+        asked = of_signature(task, name)
         # The order of the texts is the task's.
         names = [s.name for s in specs] if specs else sorted(function.inputs)
         inputs = [TensorInfo.of(each, function.inputs[each]) for each in names]
@@ -367,7 +368,7 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
         if specs is None:
             longest = max(padded.max_length, _LONGEST_IDS)
             found[name] = IdsSignature(*given, function.call, longest_row=longest)
-        elif packed and all(len(each.shape) == 1 for each in inputs):
+        elif packed and asked.is_plain and all(len(each.shape) == 1 for each in inputs):
             found[name] = TokenSignature(
                 *given,
                 functions["ids"].call,
@@ -380,7 +381,7 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
             found[name] = TextSignature(
                 *given,
                 function.call,
-                lengths=_graph(functools.partial(_measured, task, padded), specs),
+                lengths=_graph(functools.partial(_measured, asked, padded), specs),
                 packs=model.preprocessor.layout == "packed",
             )
     inputs_by_name = {k: {i.name for i in each.inputs} for k, each in found.items()}

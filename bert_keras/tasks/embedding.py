@@ -181,6 +181,17 @@ class Embedding(EmbeddingSettings, Task):
             )
         return dataclasses.replace(self, default_prompt=(*found, "")[0])
 
+    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+        """Return also `query` and `document`, if the task has one of these prompts."""
+        found = super().signatures()
+        named = {"query", *DOCUMENT_PROMPTS} & {*self.prompts}
+        if named and self.answers_ids and len(self.roles) == 1:
+            found |= dict.fromkeys(("query", "document"), found["serving_default"])
+        return found
+
+    def of_signature(self, name: str) -> Embedding:
+        return self.with_prompt(name) if name in ("query", "document") else self
+
     def _pair_prompts(self) -> tuple[str, str]:
         """Return what is put before the first and the second text of a pair."""
         if self.objective == "similarity":

@@ -332,6 +332,20 @@ class Responding(Protocol):
         ...
 
 
+@runtime_checkable
+class ManySignatures(Protocol):
+    """Answers the texts of some signatures of an export with other settings."""
+
+    def of_signature(self, name: str) -> Self:
+        """Return the task with the settings of a signature."""
+        ...
+
+
+def of_signature(task: Any, name: str) -> Any:
+    """Return the task that answers the texts of a signature."""
+    return task.of_signature(name) if isinstance(task, ManySignatures) else task
+
+
 def respond(
     task: Task,
     texts: Any,

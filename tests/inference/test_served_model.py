@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import shutil
@@ -21,10 +22,12 @@ from bert_keras.data.table import as_columns
 from bert_keras.files.lfs import POINTER
 from bert_keras.inference.embedder import embed, with_prompt
 from bert_keras.inference.engine import session_of
+from bert_keras.inference.info import describe
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.served_model import ServedModel, _refuse_file_ops
 from bert_keras.models.export import export_model
 from bert_keras.models.saved_model_folder import find_saved_model
+from bert_keras.serving.signatures import signatures_of
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.training.evaluation import evaluate
@@ -201,11 +204,39 @@ class Measured(Classification):
         )
 
 
-def test_an_export_has_the_prompt_of_its_graph() -> None:
-    predictor = Predictor.__new__(Predictor)
-    predictor.model = ServedModel.__new__(ServedModel)
-    predictor.model._task = Embedding(prompts={"query": "find: "})
-    refused(lambda: with_prompt(predictor, "query"), "`query`", "model folder")
+def test_an_export_has_a_signature_for_each_prompt(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    prompts = {"query": "win cash ", "passage": "see you "}
+    model = make_model(Embedding(prompts=prompts))
+    folder = export_model(model, tmp_path / "served")
+    here, served = Predictor(model), load_predictor(folder)
+    texts, prompted = ["at six", "free!"], []
+    signatures = signatures_of(model)
+    for name, text in (("query", "win cash "), ("document", "see you ")):
+        prompted.append(embed(here, [text + each for each in texts]))
+        close = functools.partial(np.testing.assert_allclose, desired=prompted[-1])
+        for predictor in (here, served):
+            close(embed(predictor, texts, prompt=name), atol=1e-5)
+        rows = signatures[name].rows_of([[text.encode() for text in texts]])
+        close(signatures[name].compute(rows)[0]["embedding"], atol=1e-5)
+    assert np.abs(prompted[0] - prompted[1]).max() > 0.01
+    assert "text string" in describe(folder)["query"]
+
+
+def test_an_export_before_signatures_of_prompts(
+    make_model: Callable[..., Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = export_model(make_model(Embedding(prompts={"sts": "a"})), tmp_path)
+    place = folder / "assets.extra" / "answers.json"
+    place.write_text(place.read_text().replace('"sts"', '"query"'))
+    predictor = load_predictor(folder)
+    assert embed(predictor, ["see you"]).shape == (1, 16)
+    refused(lambda: with_prompt(predictor, "query"), "`query`", "again")
+    assert embed(predictor, ["see you"], prompt="document").shape == (1, 16)
+    assert "no prompt document" in capsys.readouterr().err
 
 
 def test_a_custom_task(make_model: Callable[..., Any], tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ from bert_keras.text.sentences import (
     list_sentences,
     split_sentences,
 )
+from bert_keras.text.windows import units_in_windows, values_of
 
 if TYPE_CHECKING:
     from bert_keras.explanations.items import Item
@@ -68,7 +69,7 @@ def sentence_windows(preprocessor: Preprocessor, sentences: Any) -> dict[str, An
     """
     ids, _ = preprocessor.join(sentences.flat_values)
     sizes = sizes_of(ids)
-    windows = _window_of_each(sentences.with_values(sizes), preprocessor.max_length)
+    windows = units_in_windows(sentences.with_values(sizes), preprocessor.max_length)
     numbers = tf.range(tf.shape(sizes)[0])
     ranks = numbers - tf.gather(tf.math.segment_min(numbers, windows), windows)
     sentence = segment_ids(ids.row_splits)
@@ -81,28 +82,6 @@ def sentence_windows(preprocessor: Preprocessor, sentences: Any) -> dict[str, An
     positions, slots = locate(first, batch, multiple=multiple)
     found = laid_like(positions, slots.flat_values, numbers)
     return {**batch, "sentence_positions": positions, "numbers": found}
-
-
-def _window_of_each(sizes: Any, most: int) -> Any:
-    """Return the window of each sentence, int32 [N], counted through the batch.
-
-    `sizes` ragged int32 [B, None] are their tokens, of which a window has at most
-    `most`.
-    """
-
-    def add(state: tuple[Any, Any], size: Any) -> tuple[Any, Any]:
-        used, window = state
-        is_full = used + size > most
-        used = tf.where(is_full, size, used + size)
-        return used, window + tf.cast(is_full, tf.int32)
-
-    by_place = tf.transpose(sizes.to_tensor(0))  # [S, B]: all documents in one step
-    by_place = tf.pad(by_place, [[0, 1], [0, 0]])  # for batches without documents
-    none = tf.zeros([tf.shape(by_place)[1]], tf.int32)
-    _, windows = tf.scan(add, by_place, (none, none))
-    counts = tf.reduce_max(windows, axis=0) + 1
-    windows = tf.transpose(windows) + tf.cumsum(counts, exclusive=True)[:, tf.newaxis]
-    return tf.RaggedTensor.from_tensor(windows, sizes.row_lengths()).flat_values
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -214,13 +193,8 @@ class Summarization(SummarizationSettings, Task):
         the document, padded with empty strings, -1 and 0.
         """
         texts, numbers = batch["texts"], batch["numbers"]
-        # Windows may be in a different order from their documents.
-        places = tf.where(numbers >= 0)
-        flat = tf.scatter_nd(
-            tf.gather_nd(numbers, places)[:, tf.newaxis],
-            tf.gather_nd(tf.cast(outputs[..., 0], tf.float32), places),
-            [tf.shape(texts.flat_values)[0]],
-        )
+        logits = tf.cast(outputs[..., 0], tf.float32)
+        flat = values_of(logits, numbers, tf.shape(texts.flat_values)[0])
         scores = texts.with_values(tf.sigmoid(flat)).to_tensor(-1.0)
         chosen = choose_sentences(
             scores,

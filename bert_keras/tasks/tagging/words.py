@@ -17,17 +17,10 @@ import tensorflow as tf
 
 from bert_keras.scoring.entities import parse_classes
 from bert_keras.text import characters
-from bert_keras.text.packing import join
 from bert_keras.text.preprocessor import Preprocessor
-from bert_keras.text.ragged import (
-    keep,
-    never_empty,
-    put,
-    segment_ids,
-    sizes_of,
-    starts_of,
-)
+from bert_keras.text.ragged import keep, never_empty, sizes_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.text.windows import cut_windows, values_of
 
 
 class Pieces(NamedTuple):
@@ -82,35 +75,18 @@ def lay_windows(preprocessor: Preprocessor, pieces: Pieces) -> dict[str, Any]:
     rows of the preprocessor's layout there is `words` int32 [R, T]: the number of the
     word that is read at a token, -1 at others. Each number is there once.
     """
-    room = preprocessor.max_length - 2
-    step = room - room // 2
-    sizes = sizes_of(pieces.ids)
-    counts = 1 + (tf.maximum(sizes - room, 0) + step - 1) // step
-    windows = tf.ragged.range(counts)
-    row, index = segment_ids(windows.row_splits), windows.values
-    size = tf.gather(sizes, row)
-    final = tf.maximum(size - room, 0)  # where the last window of a row begins
-    start = tf.minimum(index * step, final)
-    before, after = (tf.minimum((index + by) * step, final) for by in (-1, 1))
-    length = tf.minimum(size, room)
-    lowest = tf.where(index > 0, (before + start + room) // 2, 0)
-    highest = tf.where(start < final, (start + after + room) // 2, size)
-    places = tf.ragged.range(start, start + length)
-    window = segment_ids(places.row_splits)
-    where = places.values + tf.gather(tf.gather(starts_of(pieces.ids), row), window)
-    own = places.values >= tf.gather(lowest, window)
-    own &= places.values < tf.gather(highest, window)
-    words = tf.where(own, tf.gather(pieces.words.values, where), -1)
     tokenizer = preprocessor.tokenizer
-    ids, segments = join(
-        places.with_values(tf.gather(pieces.ids.values, where)),
+    windows = cut_windows(
         None,
+        pieces.ids,
+        max_length=preprocessor.max_length,
+        stride=None,
         cls_id=tokenizer.cls_id,
         sep_id=tokenizer.sep_id,
+        is_last_full=True,
     )
-    inside = tf.ragged.range(starts_of(ids) + 1, starts_of(ids) + 1 + length).values
-    words = put(tf.fill(tf.shape(ids.values), -1), inside, words)
-    return preprocessor.lay(ids, segments, words=ids.with_values(words))
+    words = windows.own(pieces.words)
+    return preprocessor.lay(windows.ids, windows.segments, words=words)
 
 
 def targets_at(words: Any, mask: Any, targets: Any) -> Any:
@@ -129,10 +105,10 @@ def values_of_words(values: Any, words: Any, mask: Any) -> Any:
 
     `words` int32 [R, T] is as in `lay_windows`, `mask` bool [B, W] as in `Pieces`.
     """
-    at = tf.where(words >= 0)
-    places = tf.gather(tf.where(mask), tf.gather_nd(words, at))
+    places = tf.where(mask)
     shape = tf.concat([tf.shape(mask), tf.shape(values)[2:]], 0)
-    return tf.scatter_nd(places, tf.gather_nd(values, at), tf.cast(shape, tf.int64))
+    found = values_of(values, words, tf.shape(places)[0])
+    return tf.scatter_nd(places, found, tf.cast(shape, tf.int64))
 
 
 def find_entities(

@@ -1,4 +1,4 @@
-"""The gRPC interface of TF Serving: `PredictionService` and `ModelService`.
+"""The gRPC server: TF Serving's `PredictionService` and `ModelService`.
 
 Needs tensorflow-serving-api. Source: `tensorflow_serving/apis/*.proto`.
 """
@@ -20,8 +20,9 @@ from tensorflow_serving.apis import (
 )
 
 from bert_keras.serving.errors import RequestError
-from bert_keras.serving.logs import log_error
-from bert_keras.serving.service import RequestRecord, Service
+from bert_keras.serving.grpc_calls import Answering
+from bert_keras.serving.open_inference_grpc import open_inference_handler
+from bert_keras.serving.service import Service
 from bert_keras.serving.signatures import (
     DTYPES,
     TRUNCATED,
@@ -30,15 +31,6 @@ from bert_keras.serving.signatures import (
     TensorInfo,
 )
 
-_CODES = {
-    400: grpc.StatusCode.INVALID_ARGUMENT,
-    401: grpc.StatusCode.UNAUTHENTICATED,
-    404: grpc.StatusCode.NOT_FOUND,
-    413: grpc.StatusCode.INVALID_ARGUMENT,
-    500: grpc.StatusCode.INTERNAL,
-    503: grpc.StatusCode.UNAVAILABLE,
-    504: grpc.StatusCode.DEADLINE_EXCEEDED,
-}
 _ENUM = {name: tf.dtypes.as_dtype(name).as_datatype_enum for name in DTYPES}
 
 
@@ -58,40 +50,8 @@ def grpc_server(service: Service, address: str) -> tuple[Any, int]:
         services, server
     )
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(services, server)
+    server.add_generic_rpc_handlers((open_inference_handler(service),))
     return server, server.add_insecure_port(address)
-
-
-class _Answering:
-    """A request within the limits, counted and logged; errors become gRPC errors."""
-
-    def __init__(self, service: Service, context: Any) -> None:
-        self._service = service
-        self._context = context
-        self._record = RequestRecord("grpc")
-
-    async def __aenter__(self) -> RequestRecord:
-        metadata = dict(self._context.invocation_metadata())
-        try:
-            self._service.check_key(metadata.get("authorization", "").encode())
-        except RequestError as error:
-            await self._refuse(error)
-        return self._record
-
-    async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if error is None:
-            self._service.count(self._record, 200)
-        elif not isinstance(error, Exception):  # the client has cancelled the call
-            self._service.count(self._record, 499)
-        elif isinstance(error, RequestError):
-            await self._refuse(error)
-        else:
-            log_error("an error of the server", error)
-            await self._refuse(RequestError("an error of the server", status=500))
-
-    async def _refuse(self, error: RequestError) -> None:
-        self._service.count(self._record, error.status)
-        code = _CODES.get(error.status, grpc.StatusCode.INTERNAL)
-        await self._context.abort(code, str(error))
 
 
 class _Services(
@@ -104,7 +64,7 @@ class _Services(
         self._service = service
 
     async def Predict(self, request: Any, context: Any) -> Any:
-        async with _Answering(self._service, context) as record:
+        async with Answering(self._service, context) as record:
             answered = await self._service.predict(
                 record,
                 model=request.model_spec.name,
@@ -125,7 +85,7 @@ class _Services(
             return response
 
     async def GetModelMetadata(self, request: Any, context: Any) -> Any:
-        async with _Answering(self._service, context) as record:
+        async with Answering(self._service, context) as record:
             if list(request.metadata_field) != ["signature_def"]:
                 raise RequestError("`metadata_field` must be signature_def")
             spec = request.model_spec
@@ -140,7 +100,7 @@ class _Services(
             return response
 
     async def GetModelStatus(self, request: Any, context: Any) -> Any:
-        async with _Answering(self._service, context) as record:
+        async with Answering(self._service, context) as record:
             spec = request.model_spec
             found = self._service.models.states(spec.name, _version(spec))
             record.model = spec.name

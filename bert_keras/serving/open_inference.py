@@ -1,11 +1,13 @@
 """The Open Inference Protocol, version 2, over HTTP; strings are BYTES.
 
-Source: kserve/open-inference-protocol, "inference_rest".
+Sources: kserve/open-inference-protocol, "inference_rest"; Triton's "binary tensor data
+extension". `infer` serves gRPC as well, see `open_inference_grpc`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from starlette.routing import BaseRoute, Route
 from bert_keras.errors import shown
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.rest import json_response, read_body, requested_model
-from bert_keras.serving.service import Service
+from bert_keras.serving.service import Answered, RequestRecord, Service
 from bert_keras.serving.signatures import (
     DTYPES,
     TRUNCATED,
@@ -24,10 +26,17 @@ from bert_keras.serving.signatures import (
     Signature,
     TensorInfo,
 )
-from bert_keras.serving.tensors import parse_json
+from bert_keras.serving.tensor_bytes import bytes_of, split, values_of
+from bert_keras.serving.tensors import dump_json, parse_json
 from bert_keras.serving.version import DEFAULT
 from bert_keras.tasks.base import plain_values
 from bert_keras.version import __version__
+
+EXTENSIONS = ("binary_tensor_data",)
+_HEAD = "inference-header-content-length"  # bytes of the JSON before binary data
+_SIZE = "binary_data_size"
+# Parameters of Triton that would change the answer.
+_REFUSED = ("sequence_id", "shared_memory_region", "classification")
 
 
 class OpenInference:
@@ -59,7 +68,11 @@ class OpenInference:
     async def server(self, request: Request) -> Response:
         """Return the name and version of the server."""
         return json_response(
-            {"name": "bert_keras", "version": __version__, "extensions": []}
+            {
+                "name": "bert_keras",
+                "version": __version__,
+                "extensions": list(EXTENSIONS),
+            }
         )
 
     async def live(self, request: Request) -> Response:
@@ -85,8 +98,8 @@ class OpenInference:
                 "name": name,
                 "versions": [number],
                 "platform": "tensorflow_savedmodel",
-                "inputs": [_described(info) for info in signature.inputs],
-                "outputs": [_described(info) for info in signature.outputs],
+                "inputs": [_declared(info) for info in signature.inputs],
+                "outputs": [_declared(info) for info in signature.outputs],
             }
         )
 
@@ -95,75 +108,170 @@ class OpenInference:
         service = self._service
         name, version = requested_model(request)
         body = await read_body(request, service.config.max_body_bytes)
-        if "inference-header-content-length" in request.headers:
-            raise RequestError(
-                "the tensors must be in the JSON, not binary: send them with "
-                "`binary_data=False`"
-            )
-        given = await service.work(len(body), lambda: parse_json(body))
-        identity = given.get("id")
-        if identity is not None and not isinstance(identity, str):
-            raise RequestError(f"`id` must be a string; received {shown(identity)}")
-        parameters = given.get("parameters", {})
-        chosen = parameters.get("signature_name", "") if _is_dict(parameters) else None
-        if not isinstance(chosen, str):
-            raise RequestError(
-                "`parameters` must be an object, its `signature_name` a string"
-            )
-        answered = await service.predict(
-            request.state.record,
-            model=name,
-            version=version,
-            signature=chosen,
-            decode=lambda signature: self._decoded(signature, given.get("inputs")),
-            size=len(body),
-            outputs=_wanted(given.get("outputs", [])),
+        head = request.headers.get(_HEAD)
+        given = await service.work(len(body), lambda: _parse(body, head))
+        answered = await infer(
+            service, request.state.record, name, version, given, len(body)
         )
-        found: dict[str, Any] = {"model_name": name}
-        found["model_version"] = str(answered.version)
-        if identity is not None:
-            found["id"] = identity
-        if answered.truncated:
-            # A parameter is a string, a number or a boolean.
-            lost = ",".join(map(str, answered.truncated))
-            found["parameters"] = {TRUNCATED: lost}
         size = sum(values.nbytes for values in answered.answers.values())
-        return await service.work(
-            size,
-            lambda: json_response(
-                {**found, "outputs": [_output(*a) for a in answered.answers.items()]}
-            ),
-        )
+        return await service.work(size, lambda: _response(name, given, answered))
 
-    def _decoded(self, signature: Signature, inputs: Any) -> Parts:
-        infos = {info.name: info for info in signature.inputs}
-        if not isinstance(inputs, list) or not all(map(_is_dict, inputs)):
+
+async def infer(
+    service: Service,
+    record: RequestRecord,
+    name: str,
+    version: str | None,
+    given: Mapping[str, Any],
+    size: int,
+) -> Answered:
+    """Return the answers to a request of the protocol.
+
+    Args:
+        service: answers it.
+        record: filled with the facts of the request.
+        name, version: the model, as in `Models.lease`.
+        given: `inputs`, and perhaps `outputs` and `parameters`, as in JSON; the `data`
+            of an input may be bytes.
+        size: bytes of the request.
+
+    Raises:
+        RequestError: as in `Service.predict`.
+    """
+    parameters = _parameters(given)
+    chosen = parameters.get("signature_name", "")
+    if not isinstance(chosen, str):
+        raise RequestError(
+            "`parameters` must be an object, its `signature_name` a string"
+        )
+    return await service.predict(
+        record,
+        model=name,
+        version=version,
+        signature=chosen,
+        decode=lambda signature: _decoded(service, signature, given.get("inputs")),
+        size=size,
+        outputs=[each["name"] for each in _wanted(given.get("outputs", []))],
+    )
+
+
+def truncated_parameter(truncated: list[int]) -> dict[str, str]:
+    """Return the parameter that tells of texts which were not read to their end.
+
+    A parameter is a string, a number or a boolean: the counts are joined by commas.
+    """
+    return {TRUNCATED: ",".join(map(str, truncated))} if truncated else {}
+
+
+def _parse(body: bytes, head: str | None) -> dict[str, Any]:
+    """Return a request; `head` is the size of its JSON if binary data follows it."""
+    size = len(body)
+    if head is not None:
+        if not head.isascii() or not head.isdigit() or int(head[:18]) > len(body):
             raise RequestError(
-                f"`inputs` must be a list of objects; received {shown(inputs)}"
+                f"`Inference-Header-Content-Length` must be at most {len(body)}, the "
+                f"bytes of the body; received {shown(head)}"
             )
-        columns = {}
-        for given in inputs:
-            name = given.get("name")
-            if not isinstance(name, str) or name not in infos or name in columns:
-                names = [str(each.get("name")) for each in inputs]
-                raise RequestError(
-                    f"`inputs` must name each of {', '.join(infos)} once; received "
-                    f"{shown(name)}{signature.elsewhere(names)}"
-                )
-            columns[name] = _column(infos[name], given)
-        return self._service.decoder.columns(signature, columns)
+        size = int(head)
+    given = parse_json(body[:size])
+    identity = given.get("id")
+    if identity is not None and not isinstance(identity, str):
+        raise RequestError(f"`id` must be a string; received {shown(identity)}")
+    inputs = given.get("inputs")
+    binary = [
+        each
+        for each in (inputs if isinstance(inputs, list) else ())
+        if _is_dict(each) and _SIZE in _parameters(each)
+    ]
+    for each in binary:
+        length = each["parameters"][_SIZE]
+        if type(length) is not int or length < 0 or "data" in each:
+            raise RequestError(
+                f"`{_SIZE}` of {shown(each.get('name'))} must be a whole number, in "
+                f"place of `data`; received {shown(length)}"
+            )
+    parts = split(body[size:], [each["parameters"][_SIZE] for each in binary])
+    for each, data in zip(binary, parts, strict=True):
+        each["data"] = data
+    return given
+
+
+def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a request or a tensor."""
+    found = given.get("parameters", {})
+    if not _is_dict(found):
+        raise RequestError(f"`parameters` must be an object; received {shown(found)}")
+    refused = [key for key in _REFUSED if found.get(key)]
+    if refused:
+        raise RequestError(
+            f"the parameter {refused[0]} is not served; the extensions of this server "
+            f"are {', '.join(EXTENSIONS)}"
+        )
+    return dict(found)
+
+
+def _response(name: str, given: Mapping[str, Any], answered: Answered) -> Response:
+    """Return the answers, those that the request asks to be binary after the JSON."""
+    found: dict[str, Any] = {"model_name": name}
+    found["model_version"] = str(answered.version)
+    if given.get("id") is not None:
+        found["id"] = given["id"]
+    if answered.truncated:
+        found["parameters"] = truncated_parameter(answered.truncated)
+    all_binary = _parameters(given).get("binary_data_output", False) is True
+    asked = {
+        each["name"]: _parameters(each).get("binary_data", all_binary) is True
+        for each in _wanted(given.get("outputs", []))
+    }
+    outputs, parts = [], []
+    for key, values in answered.answers.items():
+        output = described(key, values)
+        if asked.get(key, all_binary):
+            parts.append(bytes_of(values))
+            output["parameters"] = {_SIZE: len(parts[-1])}
+        else:
+            output["data"] = plain_values(values.reshape(-1))
+        outputs.append(output)
+    head = dump_json({**found, "outputs": outputs})
+    if not parts:
+        return Response(head, media_type="application/json")
+    return Response(
+        b"".join((head, *parts)),
+        headers={_HEAD: str(len(head))},
+        media_type="application/octet-stream",
+    )
+
+
+def _decoded(service: Service, signature: Signature, inputs: Any) -> Parts:
+    infos = {info.name: info for info in signature.inputs}
+    if not isinstance(inputs, list) or not all(map(_is_dict, inputs)):
+        raise RequestError(
+            f"`inputs` must be a list of objects; received {shown(inputs)}"
+        )
+    columns = {}
+    for given in inputs:
+        name = given.get("name")
+        if not isinstance(name, str) or name not in infos or name in columns:
+            names = [str(each.get("name")) for each in inputs]
+            raise RequestError(
+                f"`inputs` must name each of {', '.join(infos)} once; received "
+                f"{shown(name)}{signature.elsewhere(names)}"
+            )
+        columns[name] = _column(infos[name], given)
+    return service.decoder.columns(signature, columns)
 
 
 def _is_dict(value: Any) -> bool:
     return isinstance(value, dict)
 
 
-def _wanted(outputs: Any) -> list[str]:
-    """Return the names of the requested outputs."""
+def _wanted(outputs: Any) -> list[dict[str, Any]]:
+    """Return the requested outputs, each with its name."""
     if isinstance(outputs, list) and all(map(_is_dict, outputs)):
-        names = [each.get("name") for each in outputs]
-        if all(isinstance(name, str) for name in names):
-            return names
+        if all(isinstance(each.get("name"), str) for each in outputs):
+            for each in outputs:
+                _parameters(each)
+            return outputs
     raise RequestError(
         f"`outputs` must be a list of objects with a `name`; received {shown(outputs)}"
     )
@@ -186,6 +294,9 @@ def _column(info: TensorInfo, given: dict[str, Any]) -> list[Any]:
             f"`shape` of {name} must be {len(info.shape)} whole numbers of at least 1; "
             f"received {shown(shape)}"
         )
+    _parameters(given)
+    if isinstance(data, bytes):
+        data = values_of(name, datatype, data)
     if not isinstance(data, list):
         raise RequestError(f"`data` of {name} must be a list; received {shown(data)}")
     if len(sizes) > 1 and data and isinstance(data[0], list):
@@ -206,16 +317,12 @@ def _unfit(name: str, sizes: list[int]) -> RequestError:
     )
 
 
-def _described(info: TensorInfo) -> dict[str, Any]:
+def _declared(info: TensorInfo) -> dict[str, Any]:
     datatype = DTYPES[info.dtype][1]
     return {"name": info.name, "datatype": datatype, "shape": info.sizes}
 
 
-def _output(name: str, values: np.ndarray) -> dict[str, Any]:
+def described(name: str, values: np.ndarray) -> dict[str, Any]:
+    """Return name, datatype and shape of an output."""
     kind = "string" if values.dtype == object else values.dtype.name
-    return {
-        "name": name,
-        "datatype": DTYPES[kind][1],
-        "shape": list(values.shape),
-        "data": plain_values(values.reshape(-1)),
-    }
+    return {"name": name, "datatype": DTYPES[kind][1], "shape": list(values.shape)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from google.protobuf.json_format import ParseDict
 from tensorflow.core.protobuf import error_codes_pb2
 
 from bert_keras.serving import Server
+from bert_keras.serving.tensor_bytes import values_of
 from serving.conftest import Client
 
 grpc = pytest.importorskip("grpc")
@@ -150,3 +152,44 @@ def test_tokens_that_are_not_read_are_in_the_metadata(prediction: Any) -> None:
     assert dict(call.trailing_metadata())["truncated-tokens"] == "0,18"
     _, call = prediction.Predict.with_call(asked("spam", text=["a"]))
     assert "truncated-tokens" not in dict(call.trailing_metadata())
+
+
+def test_the_open_inference_protocol_has_the_same_answers(
+    server: Server, channel: Any, client: Client
+) -> None:
+    """Its messages are built from their fields; tritonclient reads them in peers."""
+    from bert_keras.serving import open_inference_grpc as own
+
+    def call(name: str, /, **fields: Any) -> Any:
+        method = channel.unary_unary(
+            f"/inference.GRPCInferenceService/{name}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=own.MESSAGES[f"{name}Response"].FromString,
+        )
+        return method(ParseDict(fields, own.MESSAGES[f"{name}Request"]()), timeout=30)
+
+    assert call("ServerLive").live
+    assert call("ModelReady", name="spam").ready
+    text = {"name": "text", "datatype": "BYTES", "shape": [3]}
+    contents = [base64.b64encode(each.encode()).decode() for each in TEXTS]
+    text["contents"] = {"bytes_contents": contents}
+    found = call("ModelInfer", model_name="spam", id="x", inputs=[text])
+    assert (found.id, found.model_name, found.model_version) == ("x", "spam", "1")
+    rest = client.post("/v2/models/spam/infer", {"inputs": [{**text, "data": TEXTS}]})
+    for output, raw, wanted in zip(
+        found.outputs, found.raw_output_contents, rest[1]["outputs"], strict=True
+    ):
+        values = values_of(output.name, output.datatype, raw)
+        if output.datatype == "BYTES":
+            values = [value.decode() for value in values]
+            assert values == wanted["data"]
+        else:
+            assert values == pytest.approx(wanted["data"], abs=1e-6)
+    for wrong in (
+        {"inputs": [{**text, "shape": [2]}]},
+        {"inputs": [text], "raw_input_contents": ["YQ==", "YQ=="]},
+        {"inputs": [{**text, "contents": {}}]},
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            call("ModelInfer", model_name="spam", **wrong)
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT

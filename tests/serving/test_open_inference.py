@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from typing import Any
 
 import pytest
 
+from bert_keras.serving.tensor_bytes import values_of
 from serving.conftest import Client
 
 TEXTS = ["win cash now", "see you at six"]
-INPUT = {"name": "text", "shape": [2], "datatype": "BYTES", "data": TEXTS}
+INFER = "/v2/models/spam/infer"
+INPUT: dict[str, Any] = {
+    "name": "text",
+    "shape": [2],
+    "datatype": "BYTES",
+    "data": TEXTS,
+}
 
 
 def test_the_server_is_live(client: Client) -> None:
@@ -60,18 +69,84 @@ def test_outputs_can_be_chosen(client: Client) -> None:
     assert "probabilities" in found["error"]
 
 
-def test_binary_tensors_are_rejected_with_the_remedy(client: Client) -> None:
-    """KServe's client sends JSON, whose length a header tells, and then the values."""
-    head = b'{"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", '
-    head += b'"parameters": {"binary_data_size": 7}}]}'
-    status, _, body = client.send(
-        "POST",
-        "/v2/models/spam/infer",
-        head + b"\x03\x00\x00\x00win",
-        {"Inference-Header-Content-Length": str(len(head))},
-    )
+def _binary(texts: list[str], **request: Any) -> tuple[bytes, dict[str, str]]:
+    """Return a request as Triton's and KServe's clients send it, and its header."""
+    data = b"".join(struct.pack("<I", len(t)) + t for t in map(str.encode, texts))
+    given = {
+        **INPUT,
+        "shape": [len(texts)],
+        "parameters": {"binary_data_size": len(data)},
+    }
+    del given["data"]
+    head = json.dumps({"inputs": [given], **request}).encode()
+    return head + data, {"Inference-Header-Content-Length": str(len(head))}
+
+
+def test_binary_tensors_have_the_answers_of_json(client: Client) -> None:
+    expected = client.post("/v2/models/spam/infer", {"inputs": [INPUT]})[1]["outputs"]
+    body, headers = _binary(TEXTS, parameters={"binary_data_output": True})
+    status, found, answer = client.send("POST", INFER, body, headers)
+    assert status == 200
+    place = int(found["inference-header-content-length"])
+    outputs = json.loads(answer[:place])["outputs"]
+    assert [each["name"] for each in outputs] == [each["name"] for each in expected]
+    for output, wanted in zip(outputs, expected, strict=True):
+        assert "data" not in output
+        end = place + output["parameters"]["binary_data_size"]
+        values = values_of(output["name"], output["datatype"], answer[place:end])
+        place = end
+        if output["datatype"] == "BYTES":
+            assert [value.decode() for value in values] == wanted["data"]
+        else:
+            assert values == pytest.approx(wanted["data"], abs=1e-6)
+    assert place == len(answer)
+
+
+def test_outputs_are_binary_by_choice(client: Client) -> None:
+    asked = [
+        {"name": "label", "parameters": {"binary_data": True}},
+        {"name": "probabilities"},
+    ]
+    body, headers = _binary(TEXTS, outputs=asked)
+    status, found, answer = client.send("POST", INFER, body, headers)
+    assert status == 200
+    size = int(found["inference-header-content-length"])
+    label, probabilities = json.loads(answer[:size])["outputs"]
+    assert "data" not in label
+    assert len(probabilities["data"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda body, head: (body[:-1], head), "binary_data_size"),
+        (lambda body, head: (body + b"a", head), "binary_data_size"),
+        (lambda body, head: (body, len(body) + 1), "Inference-Header-Content-Length"),
+        (lambda body, head: (body, "a"), "Inference-Header-Content-Length"),
+        (
+            lambda body, head: (body[:head] + b"\xff" * (len(body) - head), head),
+            "end within",
+        ),
+        (lambda body, head: (body.replace(b"BYTES", b"INT32"), head), "datatype"),
+    ],
+)
+def test_wrong_binary_data_is_rejected(client: Client, change: Any, words: str) -> None:
+    body, headers = _binary(TEXTS)
+    name = "Inference-Header-Content-Length"
+    body, head = change(body, int(headers[name]))
+    status, _, answer = client.send("POST", INFER, body, {name: str(head)})
     assert status == 400
-    assert b"binary_data=False" in body
+    assert words in json.loads(answer)["error"]
+
+
+@pytest.mark.parametrize("name", ["sequence_id", "classification"])
+def test_a_parameter_that_would_change_answers_is_rejected(
+    client: Client, name: str
+) -> None:
+    asked = {"inputs": [INPUT], "parameters": {name: 1}}
+    status, found = client.post(INFER, asked)
+    assert status == 400
+    assert name in found["error"]
 
 
 @pytest.mark.parametrize("data", [["a", "b", "c", "d"], [["a", "b"], ["c", "d"]]])

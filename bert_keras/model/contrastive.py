@@ -1,7 +1,8 @@
 """Losses of pairs of texts, each compared with the others of its batch.
 
 The rows of `y_pred`, float32 [2B, D], are embeddings, the two of a pair next to each
-other. A loss depends on the batch: the more rows, the more comparisons.
+other, and negatives after them. A loss depends on the batch: the more rows, the more
+comparisons.
 
 Sources: Henderson et al. 2017 (arXiv:1705.00652), section 4.4 (in-batch negatives);
 Reimers and Gurevych 2019 (arXiv:1908.10084); Su 2022, "CoSENT"
@@ -38,14 +39,17 @@ class _PairLoss(Configured, keras.losses.Loss):
 class RankingLoss(_PairLoss):
     """Cross-entropy of finding a text's pair among the texts of the batch.
 
-    The mean of both directions: each first text against all second ones, and each
-    second text against all first texts. Texts and pairs equal to the one compared are
-    not negatives and are left out.
+    The mean of both directions: each first text against all second ones and all
+    negatives, and each second text against all first texts. A text is no negative of
+    itself, nor are its pairs in any row of the batch. A negative that equals a second
+    text or an earlier negative counts once.
 
     Args:
         scale: factor of the cosines: the inverse of the temperature.
 
-    Call: `y_true` [B, 2], numbers that equal texts share; `y_pred` [2B, D].
+    Call: `y_true` [B, 2 + K], numbers that equal texts share, -1 for a missing
+    negative; `y_pred` [B * (2 + K), D], first text, second text and negatives of each
+    row.
 
     Example:
         >>> same = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
@@ -56,18 +60,43 @@ class RankingLoss(_PairLoss):
     default_name = "ranking"
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        first, second = _both(y_pred)
-        scores = self.scale * ops.matmul(first, ops.transpose(second))
-        a, b = y_true[:, 0], y_true[:, 1]
-        again = ops.logical_or(a[:, None] == a[None, :], b[:, None] == b[None, :])
-        again = ops.logical_or(again, a[:, None] == b[None, :])
-        own = ops.arange(ops.shape(a)[0])
-        again = ops.logical_and(again, own[:, None] != own[None, :])
-        scores = ops.where(again, MASKED, scores)
-        found = ops.diagonal(scores)
+        vectors = unit_vectors(ops.cast(y_pred, "float32"))
+        shape = (-1, ops.shape(y_true)[1], y_pred.shape[-1])
+        vectors = ops.reshape(vectors, shape)
+        candidates = ops.concatenate(
+            [vectors[:, 1], ops.reshape(vectors[:, 2:], (-1, y_pred.shape[-1]))]
+        )
+        scores = self.scale * ops.matmul(vectors[:, 0], ops.transpose(candidates))
+        scores = ops.where(_no_negatives(y_true), MASKED, scores)
+        pairs = scores[:, : ops.shape(y_true)[0]]
+        found = ops.diagonal(pairs)
         forth = ops.logsumexp(scores, axis=1) - found
-        back = ops.logsumexp(scores, axis=0) - found
+        back = ops.logsumexp(pairs, axis=0) - found
         return (forth + back) / 2
+
+
+def _no_negatives(numbers: Any) -> Any:
+    """Return which candidates are no negative of a first text, bool [B, B + B * K].
+
+    Its own pair is False, too. `numbers` are int [B, 2 + K]; candidates are the second
+    texts, and then the negatives.
+    """
+    first, second = numbers[:, 0], numbers[:, 1]
+    negatives = ops.reshape(numbers[:, 2:], (-1,))
+    candidates = ops.concatenate([second, negatives])
+    same_first = ops.cast(first[:, None] == first[None, :], "float32")
+    is_pair = ops.cast(second[:, None] == candidates[None, :], "float32")
+    known = ops.matmul(same_first, is_pair) > 0  # a pair of the text in any row
+    known = ops.logical_or(known, first[:, None] == candidates[None, :])
+    place = ops.arange(ops.shape(candidates)[0])
+    rows = ops.shape(second)[0]
+    before = ops.logical_and(
+        candidates[:, None] == candidates[None, :], place[:, None] < place[None, :]
+    )
+    again = ops.logical_or(ops.any(before, axis=0), candidates < 0)
+    again = ops.logical_and(again, place >= rows)
+    own = place[:rows, None] == place[None, :]
+    return ops.logical_and(ops.logical_or(known, again[None, :]), ops.logical_not(own))
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

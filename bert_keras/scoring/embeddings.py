@@ -73,15 +73,17 @@ def pair_places(
     texts: Sequence[str],
     pairs: Sequence[str],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the rank of each text's pair among all second texts, by cosine.
+    """Return the rank of each text's pair among all candidates, by cosine.
 
-    Candidates are the distinct second texts. Other pairs of the same text, and the text
-    itself, are not wrong answers. Among equal cosines the right one comes last, so that
-    a model that embeds all texts alike scores 0.
+    Candidates are the distinct second texts, and negatives that may follow them. Other
+    pairs of the same text, and the text itself, are not wrong answers. Among equal
+    cosines the right one comes last, so that a model that embeds all texts alike
+    scores 0.
 
     Args:
-        first, second: embeddings of the two texts of each row, float [N, D].
-        texts, pairs: those texts, N each.
+        first, second: embeddings of the two texts of each row, float [N, D]; `second`
+            may have those of negatives after them.
+        texts, pairs: those texts.
 
     Returns:
         int64 [N], the places from 1, and int64 [N], the row whose pair is nearest
@@ -92,7 +94,7 @@ def pair_places(
     rows = np.array(list(candidate.values()))
     column = {text: index for index, text in enumerate(candidate)}
     right: dict[str, set[int]] = {}
-    for text, pair in zip(texts, pairs, strict=True):
+    for text, pair in zip(texts, pairs, strict=False):
         known = {column[text]} if text in column else set()
         right.setdefault(text, known).add(column[pair])
     places = np.empty(len(texts), np.int64)

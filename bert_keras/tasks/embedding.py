@@ -9,6 +9,7 @@ Sources: Reimers and Gurevych 2019 (arXiv:1908.10084); Devlin et al. 2018
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,9 @@ from bert_keras.checkpoints.sentence_files import (
     write_sentence_files,
 )
 from bert_keras.data.holdout import Strata, quantiles
+from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import Columns
-from bert_keras.errors import CheckpointError, ConfigError, received, shown
+from bert_keras.errors import CheckpointError, ConfigError, DataError, received, shown
 from bert_keras.model.contrastive import RankingLoss, SimilarityOrderLoss
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.pooling import LayerMix, TextPooling, UnitVectors
@@ -47,6 +49,12 @@ from bert_keras.settings import (
 from bert_keras.tasks.base import Answers, Batch, Column, Run, Task
 from bert_keras.tasks.classifier import label_numbers, numbers
 from bert_keras.tasks.embedding_settings import ALL, LAST, EmbeddingSettings, Layers
+from bert_keras.tasks.negatives import (
+    NEGATIVE,
+    negatives_of,
+    read_with_negatives,
+    without_positives,
+)
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -62,6 +70,12 @@ def pairs_of(columns: Columns) -> tuple[list[Any], list[Any]]:
     return columns["text"], columns["text_pair"]
 
 
+def candidates_of(columns: Columns) -> list[str]:
+    """Return the second text of each row, followed by the negatives of all rows."""
+    _, second = pairs_of(columns)
+    return [*second, *itertools.chain.from_iterable(negatives_of(columns))]
+
+
 def similarities(columns: Columns) -> np.ndarray:
     """Return the labels as numbers, float32 [N]; bad ones are named by line."""
     columns.require("label", reason="the model learned similarities")
@@ -70,9 +84,9 @@ def similarities(columns: Columns) -> np.ndarray:
 
 def places_of(columns: Columns, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the rank of each text's pair and the nearest wrong one: `pair_places`."""
-    first, second = np.split(vectors, 2)
-    texts, pairs = pairs_of(columns)
-    return pair_places(first, second, texts=texts, pairs=pairs)
+    first, second = np.split(vectors, [len(columns)])
+    candidates = candidates_of(columns)
+    return pair_places(first, second, texts=columns["text"], pairs=candidates)
 
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in `encode_document`'s order
@@ -88,8 +102,9 @@ class Embedding(EmbeddingSettings, Task):
     """One vector for each text.
 
     With the objective `ranking` the rows are matching pairs, and the other texts of the
-    batch are negatives, in both directions; with `similarity` they have a label, higher
-    for more similar texts, and the cosines learn its order.
+    batch are negatives, in both directions, as are the texts of the column `negative`;
+    with `similarity` they have a label, higher for more similar texts, and the cosines
+    learn its order.
     """
 
     name = "embedding"
@@ -97,6 +112,7 @@ class Embedding(EmbeddingSettings, Task):
         "text": "text",
         "text_pair": "text_pair",
         "label": Column("label", optional=True),
+        NEGATIVE: Column(NEGATIVE, optional=True, empty=True, lists=True),
     }
     pooler = False
     compares = True
@@ -129,6 +145,24 @@ class Embedding(EmbeddingSettings, Task):
     # Data.
 
     @classmethod
+    def read_own(
+        cls,
+        source: Any,
+        columns: ColumnNames,
+        *,
+        header: str,
+        labelled: bool,
+        bad_rows: str = "error",
+    ) -> Columns | None:
+        if not labelled:
+            return None
+        optional = [role for role in ("label", NEGATIVE) if role not in columns]
+        wanted = {**cls.columns, **columns}
+        return read_with_negatives(
+            source, wanted, optional=optional, header=header, bad_rows=bad_rows
+        )
+
+    @classmethod
     def strata(cls, columns: Columns, **settings: Any) -> Strata:
         if cls.from_columns(columns, **settings).objective == "similarity":
             return quantiles(similarities(columns))
@@ -141,20 +175,46 @@ class Embedding(EmbeddingSettings, Task):
         return cls(**{"objective": objective, **settings})
 
     def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
-        """Return the texts; to train, both of each pair.
+        """Return the texts; to train, both of each pair, and then its negatives.
 
-        To score, all first texts, followed by all second texts; if there are prompts,
-        each after its own and a NUL.
+        Empty negatives fill the rows that have fewer. To score, all first texts,
+        followed by all second texts and all negatives; if there are prompts, each after
+        its own and a NUL.
         """
         if use == "answer":
             return super().texts(columns)
         first, second = pairs_of(columns)
         if use == "train":
-            return first, second
+            some = self._negatives(columns)
+            filled = itertools.zip_longest(*some, fillvalue="")
+            return first, second, *map(list, filled)
         query, document = prompts = self._pair_prompts()
         if any(prompts):
             query, document = query + _END, document + _END
-        return ([query + text for text in first] + [document + t for t in second],)
+        found = candidates_of(columns)
+        return ([query + text for text in first] + [document + t for t in found],)
+
+    def _negatives(self, columns: Columns) -> list[list[str]]:
+        """Return the negatives of each row for training.
+
+        Raises:
+            DataError: the rows have labels, so that their pairs need not match.
+        """
+        if NEGATIVE in columns and self.objective == "similarity":
+            raise DataError(
+                f"`{NEGATIVE}` is for pairs that match, the objective ranking; "
+                "received it with the objective similarity",
+                path=columns.path,
+            )
+        return without_positives(columns, *pairs_of(columns))[0]
+
+    def notes(self, columns: Columns) -> list[str]:
+        """Return a warning about negatives that are positives of their text."""
+        count = without_positives(columns, *pairs_of(columns))[1]
+        return [
+            f"{columns.path}: {count:,} negatives are left out: they are the text "
+            "itself or one of its pairs"
+        ] * bool(count)
 
     def prompt(self, *names: str) -> str:
         """Return the first of these prompts that exists, or else the default one."""
@@ -210,7 +270,7 @@ class Embedding(EmbeddingSettings, Task):
         return batch
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
-        """Return the lengths, int32, of texts, [B], or of both texts of pairs, [2B]."""
+        """Return the lengths, int32, of texts, [B], or of each text of rows, [2B …]."""
         if isinstance(texts, tuple):
             return preprocessor.lengths(_prompted(*self._both(texts)))
         return preprocessor.lengths(_prompted(self.prompt(), texts))
@@ -236,35 +296,42 @@ class Embedding(EmbeddingSettings, Task):
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the targets of the loss.
 
-        For `similarity` the labels, float32 [N]; for `ranking` int32 [N, 2], a number
-        for each text, the same for equal texts, which are not negatives of each other.
+        For `similarity` the labels, float32 [N]; for `ranking` int32 [N, 2 + K], a
+        number for each text of a row, the same for equal texts, which are not negatives
+        of each other; -1 in place of a missing negative.
         """
+        texts = self.texts(columns, use="train")
         if self.objective == "similarity":
             return similarities(columns)
         numbers: dict[str, int] = {}
         rows = [
-            [numbers.setdefault(text, len(numbers)) for text in pair]
-            for pair in zip(*pairs_of(columns), strict=True)
+            [
+                numbers.setdefault(t, len(numbers)) if t or k < 2 else -1
+                for k, t in enumerate(row)
+            ]
+            for row in zip(*texts, strict=True)
         ]
-        return np.array(rows, np.int32).reshape(-1, 2)
+        return np.array(rows, np.int32).reshape(-1, len(texts))
 
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[Batch, Any, Any]:
-        """Return one batch with both texts of each pair, one after the other."""
-        if not isinstance(texts, tuple | list) or len(texts) != 2:
+        """Return one batch with the texts of each row, one after the other."""
+        if not isinstance(texts, tuple | list) or len(texts) < 2:
             raise ConfigError("`x` must be a pair of texts to train embeddings")
         batch = self._batch(preprocessor, *self._both(texts))
         return batch, self.encode_targets(targets), weights
 
     def _both(self, pairs: Any) -> tuple[Any, Any]:
-        """Return prompts and texts of pairs, one after the other, in graph.
+        """Return prompts and texts of rows, one after the other, in graph.
 
-        `pairs` are first and second texts, tf.string [B] each; returns [2B] each.
+        `pairs` are first texts, second texts and perhaps negatives, tf.string [B] each;
+        returns [2B], or more, each.
         """
         texts = tf.reshape(tf.stack(pairs, axis=1), [-1])
-        prompts = tf.constant(self._pair_prompts())
-        return tf.tile(prompts, tf.shape(texts) // 2), texts
+        query, document = self._pair_prompts()
+        prompts = tf.constant([query, *[document] * (len(pairs) - 1)])
+        return tf.tile(prompts, tf.shape(texts) // len(pairs)), texts
 
     def encode_targets(self, targets: Any) -> Any:
         """Return numbers for labels as written in a file."""
@@ -354,7 +421,7 @@ class Embedding(EmbeddingSettings, Task):
         """
         scores: dict[str, Any] = {}
         if "label" in columns:
-            first, second = np.split(answers["embedding"], 2)
+            first, second = _of_pairs(columns, answers["embedding"])
             scores |= similarity_scores(first, second, similarities(columns))
         if self.objective == "ranking" or not scores:
             scores |= retrieval_scores(places_of(columns, answers["embedding"])[0])
@@ -369,7 +436,7 @@ class Embedding(EmbeddingSettings, Task):
 
     def _far_pairs(self, columns: Columns, vectors: np.ndarray) -> list[dict[str, Any]]:
         """Return pairs whose cosine is far from its rank by label, farthest first."""
-        found = cosines(*np.split(vectors, 2))
+        found = cosines(*_of_pairs(columns, vectors))
         texts, pairs = pairs_of(columns)
         gold = similarities(columns)
         off = (ranks(found) - ranks(gold)) / len(gold)
@@ -388,7 +455,7 @@ class Embedding(EmbeddingSettings, Task):
         self, columns: Columns, vectors: np.ndarray
     ) -> list[dict[str, Any]]:
         """Return the texts whose pair is not the nearest, farthest first."""
-        texts, pairs = pairs_of(columns)
+        texts, pairs = columns["text"], candidates_of(columns)
         places, nearest = places_of(columns, vectors)
         rows = np.flatnonzero(places > 1)
         return [
@@ -478,6 +545,12 @@ class PairedTexts(Embedding):
     """Reads pairs of texts, whose similarity is explained."""
 
     roles = ("text", "text_pair")
+
+
+def _of_pairs(columns: Columns, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vectors of the first and second texts, without those of negatives."""
+    count = len(columns)
+    return vectors[:count], vectors[count : 2 * count]
 
 
 _END = "\0"  # of the prompt of a text to score

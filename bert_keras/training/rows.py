@@ -107,6 +107,8 @@ class TrainingRows:
                 "`batch_size` must be at most the number of training rows "
                 f"({len(columns):,}) on a TPU; received {batch_size}"
             )
+        if fixed and "negative" in columns:
+            raise ConfigError("`negative` columns cannot be trained on a TPU")
         self.fixed = fixed
         self.model = model
         self.columns = columns

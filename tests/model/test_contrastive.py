@@ -38,6 +38,8 @@ def test_ranking_is_cross_entropy_in_both_directions() -> None:
         ([[0, 1], [0, 2], [3, 4]], [(0, 1), (1, 0)]),  # one text twice
         ([[0, 1], [2, 3], [4, 1]], [(0, 2), (2, 0)]),  # one pair twice
         ([[0, 1], [2, 0], [3, 4]], [(0, 1)]),  # a text that is the pair of another
+        # A pair of the text in another row.
+        ([[0, 1], [2, 3], [0, 3]], [(0, 1), (0, 2), (1, 2), (2, 0), (2, 1)]),
     ],
 )
 def test_the_same_text_is_not_a_negative(
@@ -47,6 +49,23 @@ def test_the_same_text_is_not_a_negative(
     keep[tuple(zip(*left_out, strict=True))] = False
     found = float(RankingLoss(3.0)(np.array(numbers), ROWS))
     assert found == pytest.approx(cross_entropy(3 * COSINES, keep), rel=1e-5)
+
+
+def test_negatives_are_candidates_of_first_texts_alone() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(3, 4, 2)).astype("float32")  # two negatives each
+    # The second row's are a pair of its text and one negative twice; one is missing.
+    numbers = np.array([[0, 1, 9, -1], [2, 3, 3, 9], [4, 5, 6, 0]])
+    units = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    candidates = np.concatenate([units[:, 1], units[:, 2:].reshape(-1, 2)])
+    scores = 3 * units[:, 0] @ candidates.T
+    keep = np.ones(scores.shape, bool)
+    keep[:, [4, 5, 6]] = False
+    keep[0, 8] = False  # the first text itself
+    forth = np.log(np.where(keep, np.exp(scores), 0).sum(1)) - np.diag(scores)
+    back = np.log(np.exp(scores[:, :3]).sum(0)) - np.diag(scores)
+    found = float(RankingLoss(3.0)(numbers, rows.reshape(12, 2)))
+    assert found == pytest.approx(float((forth + back).mean() / 2), rel=1e-5)
 
 
 def test_similarity_order_sums_the_pairs_in_the_wrong_order() -> None:

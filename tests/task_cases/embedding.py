@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from bert_keras.data.table import as_columns
 from bert_keras.tasks.embedding import Embedding
 from task_cases import OTHERS, TEXTS, Case
@@ -40,7 +42,15 @@ def _similarity() -> Case:
     )
 
 
+def _with_negatives() -> Case:
+    case = _ranking(Embedding(), 16)
+    negatives = [[], *([text, "summer sale"] for text in PAIRS[2::-1])] * 3
+    columns = as_columns(text=TEXTS, text_pair=PAIRS, negative=negatives)
+    return dataclasses.replace(case, columns=columns)
+
+
 CASES = {
+    "negatives": _with_negatives(),
     "ranking": _ranking(Embedding(), 16),
     "similarity": _similarity(),
     "concat": _ranking(Embedding("cls", False, "all", "concat"), 32),

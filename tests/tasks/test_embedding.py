@@ -1,13 +1,16 @@
-"""The layers that an embedding is computed from."""
+"""The layers that an embedding is computed from, and the negatives of its rows."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import refused
 
-from bert_keras.tasks.embedding import parse_layers, resolve_layers
+from bert_keras.data.table import as_columns
+from bert_keras.tasks.embedding import Embedding, parse_layers, resolve_layers
 
 
 @pytest.mark.parametrize(
@@ -37,3 +40,39 @@ def test_no_choice(value: Any) -> None:
 @pytest.mark.parametrize("layers", [(13,), (-14,), (12, -1)])
 def test_layers_that_the_encoder_lacks(layers: tuple[int, ...]) -> None:
     refused(lambda: resolve_layers(layers, 12), "`layers`", "12", str(layers[0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (
+            "a.jsonl",
+            '{"text": "a", "text_pair": "b", "negative": ["c", "d"]}\n'
+            '{"text": "e", "text_pair": "f", "negative": "b"}\n'
+            '{"text": "e", "text_pair": "b", "negative": null}\n',
+        ),
+        (
+            "a.csv",
+            'text,text_pair,negative_2,negative_1\na,b,d,c\ne,f,,"[""b""]"\ne,b,,\n',
+        ),
+    ],
+)
+def test_negatives_of_rows(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    columns = Embedding.read(tmp_path / name)
+    assert columns["negative"] == [["c", "d"], ["b"], []]
+    task = Embedding.from_columns(columns)
+    first, second, *negatives = task.texts(columns, use="train")
+    assert negatives == [["c", "", ""], ["d", "", ""]]
+    assert task.targets(columns).tolist() == [
+        [0, 1, 2, 3],
+        [4, 5, -1, -1],
+        [4, 1, -1, -1],
+    ]
+    (note,) = task.notes(columns)
+    assert "1 negatives" in note
+    vectors = np.eye(5)[[0, 1, 1, 0, 2, 3, 4, 0, 3]]  # of c, d, b last
+    assert task.score(columns, {"embedding": vectors})["accuracy_at_1"] == 0.0
+    labelled = as_columns(text=["a"], text_pair=["b"], label=["1"], negative=[["c"]])
+    task = Embedding.from_columns(labelled)
+    refused(lambda: task.targets(labelled), "`negative`", "similarity")

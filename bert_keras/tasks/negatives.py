@@ -1,0 +1,90 @@
+"""Hard negatives of training pairs: the columns `negative`, `negative_1`, …"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from bert_keras.data.memory import MemoryRows, source_of
+from bert_keras.data.rows import ColumnNames, read_text
+from bert_keras.data.table import Columns, column_names, read_columns
+
+NEGATIVE = "negative"
+_NAME = re.compile(rf"{NEGATIVE}_\d+")
+
+
+def read_with_negatives(
+    source: Any, columns: ColumnNames, *, optional: Sequence[str], **rules: Any
+) -> Columns:
+    """Return rows whose cells of `negative` are lists of texts, perhaps empty.
+
+    They hold the negatives of the columns `negative` and `negative_N` of a row. Without
+    such a column there is no entry.
+
+    Args:
+        source, columns, optional, rules: as in `read_columns`.
+    """
+    more = [name for name in _columns_of(source) if _NAME.fullmatch(name)]
+    roles = [NEGATIVE, *sorted(more, key=lambda name: int(name.rpartition("_")[2]))]
+    found = read_columns(
+        source,
+        {**columns, **{name: name for name in more}},
+        optional=[*optional, *more],
+        empty=roles,
+        lists=roles,
+        nulls=roles,
+        **rules,
+    )
+    cells = [found.cells.pop(role) for role in roles if role in found]
+    if cells:
+        rows = zip(*cells, strict=True)
+        found.cells[NEGATIVE] = [
+            [t for cell in row for t in _texts(cell)] for row in rows
+        ]
+    return found
+
+
+def negatives_of(columns: Columns) -> list[list[str]]:
+    """Return the negatives of each row, perhaps none."""
+    if NEGATIVE not in columns:
+        return [[] for _ in columns.lines]
+    return [_texts(cell) for cell in columns[NEGATIVE]]
+
+
+def _columns_of(source: Any) -> list[str]:
+    place = source_of(source)
+    if isinstance(place, MemoryRows):
+        return list(place.columns)
+    return column_names(place, read_text(place))
+
+
+def without_positives(
+    columns: Columns, texts: Sequence[str], pairs: Sequence[str]
+) -> tuple[list[list[str]], int]:
+    """Return the negatives of each row that are no positive of its text, and the count
+    of the others: the text itself, and its pairs in any row.
+    """
+    positives: dict[str, set[str]] = {}
+    for text, pair in zip(texts, pairs, strict=True):
+        positives.setdefault(text, {text}).add(pair)
+    given = negatives_of(columns)
+    kept = [
+        [each for each in some if each not in positives[text]]
+        for text, some in zip(texts, given, strict=True)
+    ]
+    return kept, sum(map(len, given)) - sum(map(len, kept))
+
+
+def _texts(cell: Any) -> list[str]:
+    """Return the texts of a cell: a list, a list as JSON, one text, or nothing."""
+    if isinstance(cell, str) and cell.startswith("["):
+        try:
+            read = json.loads(cell)
+        except ValueError:
+            read = cell
+        is_list = isinstance(read, list) and all(isinstance(e, str) for e in read)
+        cell = read if is_list else cell
+    found = [cell] if isinstance(cell, str) else cell
+    return [text for text in found if text.strip()]

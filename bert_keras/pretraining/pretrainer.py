@@ -255,6 +255,8 @@ def pretraining_metrics(*, next_sentence: bool = True) -> dict[str, list[Any]]:
 class PretrainingObjective:
     """Sums of `pretraining_loss` (nats) and correct answers, for `TrainStep`."""
 
+    compares = False
+
     def __init__(self, next_sentence: bool = True) -> None:
         losses = pretraining_loss(next_sentence=next_sentence)
         ranks = {"masked_lm": 2, "next_sentence": 1}  # of the labels

@@ -207,7 +207,8 @@ def train(
     if "dev" not in data:
         config = without_dev(task, given, config, tell=devices.say)
     devices.check_batch_size(cast(int, config.batch_size), config.accumulation)
-    _check_accumulation(task, config)
+    if devices.replicas > 1:
+        _check_accumulation(task, config)
     training = _Training(
         task=task,
         encoder=encoder,
@@ -253,8 +254,8 @@ def _check_accumulation(task: Task, config: TrainConfig) -> None:
     """Raise if the loss of a batch is not the sum of the losses of its parts."""
     if config.accumulation > 1 and compares_rows(task):
         raise ConfigError(
-            f"`accumulation` must be 1 for {task.name}, whose loss compares the rows "
-            f"of a batch; received {config.accumulation}"
+            f"`accumulation` must be 1 for {task.name} on several replicas, since its "
+            f"loss compares the rows of a batch; received {config.accumulation}"
         )
 
 

@@ -24,7 +24,14 @@ from bert_keras.tasks.protocols import compares_rows
 
 
 class Objective(Protocol):
-    """The training objective: losses by name, each with its count."""
+    """The training objective: losses by name, each with its count.
+
+    Attributes:
+        compares: whether it compares the rows of a batch, so that the losses of its
+            parts do not add up to its own.
+    """
+
+    compares: bool
 
     def counts(self, labels: dict[str, Any]) -> dict[str, Any]:
         """Return the number of items that each loss of a batch counts, float32 []."""
@@ -134,7 +141,8 @@ class TaskObjective:
         outputs = model.output
         # Losses remove the last axis of the outputs; the other axes are the targets'.
         rank = len(outputs.shape) - 1 if keras.utils.is_keras_tensor(outputs) else 1
-        self._sum = LossSum(self.loss, rank=rank, compares=compares_rows(model.task))
+        self.compares = compares_rows(model.task)
+        self._sum = LossSum(self.loss, rank=rank, compares=self.compares)
 
     def counts(self, labels: dict[str, Any]) -> dict[str, Any]:
         """Return the number of items in the mean of a batch's loss, float32 []."""

@@ -5,6 +5,11 @@ the whole update. So an update does not depend on how its examples are split, in
 micro-batches (gradient accumulation) or among the replicas of a strategy, and gradients
 are clipped after they are summed. `replicas` describes where Keras itself differs.
 
+A loss that compares the rows of an update is no such sum. With micro-batches, its
+gradients are those of the outputs first: all outputs are computed and compared, and
+each micro-batch is computed again, with the same dropout, to pass on the gradients of
+its outputs (Gao et al. 2021, arXiv:2101.06983).
+
 One batch that overflows would make every weight NaN. So an update is skipped, on all
 replicas, if the loss or the norm of the gradients is not finite: weights, moments and
 the step of the schedule stay unchanged. Loss scaling (float16) checks the gradients
@@ -31,6 +36,7 @@ from bert_keras.distribution.replicas import (
     distributed,
     gradients_of,
     of_first,
+    seed_states,
     set_replica_seeds,
     summed,
     summed_function,
@@ -100,6 +106,16 @@ class TrainStep:
         self._apply = tf.function(
             self._apply_sums, input_signature=[sums], autograph=False
         )
+        self._inputs = element_spec[0]
+        self._outputs = tf.function(
+            self._outputs_of, input_signature=[self._inputs], autograph=False
+        )
+        self._compare = tf.function(
+            self._compared, autograph=False, reduce_retracing=True
+        )
+        self._pass_on = tf.function(
+            self._add_from_outputs, autograph=False, reduce_retracing=True
+        )
 
     def __call__(self, batches: Sequence[Batch]) -> tuple[dict, dict, Any]:
         counts = [self._count(labels) for _, labels in batches]
@@ -114,7 +130,10 @@ class TrainStep:
                     tf.Variable(tf.zeros(weight.shape, tf.float32), trainable=False)
                     for weight in self.model.trainable_variables
                 ]
-        found: dict[str, Any] = {}
+        if self.objective.compares:
+            found = self._sums_by_comparing(batches, totals)
+            return found, totals, self._apply(found)
+        found = {}
         for batch in batches:
             for name, sums in self._add(*batch, totals).items():
                 found[name] = found.get(name, 0.0) + sums
@@ -123,15 +142,21 @@ class TrainStep:
     def _gradients(
         self, inputs: dict[str, Any], labels: dict[str, Any], totals: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        def loss_of(outputs: Any) -> tuple[Any, Any]:
-            sums = self.objective.sums(outputs, labels)
-            parts = [
-                loss / tf.maximum(totals[name], 1.0) for name, (loss, _) in sums.items()
-            ]
-            return tf.add_n(parts), sums
-
-        gradients, sums = gradients_of(self.model, self.optimizer, inputs, loss_of)
+        gradients, sums = gradients_of(
+            self.model,
+            self.optimizer,
+            inputs,
+            lambda outputs: self._loss_of(outputs, labels, totals),
+        )
         return gradients, {name: tf.stack(pair) for name, pair in sums.items()}
+
+    def _loss_of(self, outputs: Any, labels: Any, totals: Any) -> tuple[Any, Any]:
+        """Return the share of a batch in an update's loss, and its sums."""
+        sums = self.objective.sums(outputs, labels)
+        parts = [
+            loss / tf.maximum(totals[name], 1.0) for name, (loss, _) in sums.items()
+        ]
+        return tf.add_n(parts), sums
 
     def _update_from_one(self, inputs: Any, labels: Any, totals: Any) -> Any:
         def find(inputs: Any, labels: Any) -> Any:
@@ -145,14 +170,68 @@ class TrainStep:
     def _add_gradients(self, inputs: Any, labels: Any, totals: Any) -> Any:
         def add(inputs: Any, labels: Any) -> Any:
             gradients, sums = self._gradients(inputs, labels, totals)
-            for total, gradient in zip(self._gradient_sums, gradients, strict=True):
-                if isinstance(gradient, tf.IndexedSlices):
-                    total.scatter_add(gradient)
-                else:
-                    total.assign_add(tf.cast(gradient, tf.float32))
+            self._add_to_sums(gradients)
             return sums
 
         return added_up(self._strategy, add, inputs, labels)
+
+    def _add_to_sums(self, gradients: Sequence[Any]) -> None:
+        for total, gradient in zip(self._gradient_sums, gradients, strict=True):
+            if isinstance(gradient, tf.IndexedSlices):
+                total.scatter_add(gradient)
+            else:
+                total.assign_add(tf.cast(gradient, tf.float32))
+
+    def _sums_by_comparing(self, batches: Sequence[Batch], totals: Any) -> dict:
+        """Return the sums of an update whose rows are compared; add its gradients."""
+        if self.model.losses:
+            raise ConfigError(
+                "`accumulation` must be 1 for a loss that compares rows of a batch, "
+                f"if layers add losses; received {len(batches)} parts"
+            )
+        states = seed_states(self.model)
+        before = [tf.identity(state.value) for state in states]
+        outputs = [self._outputs(inputs) for inputs, _ in batches]
+        for state, value in zip(states, before, strict=True):
+            state.assign(value)
+        labels = [each for _, each in batches]
+        gradients, sums = self._compare(outputs, labels, totals)
+        for (inputs, _), gradient in zip(batches, gradients, strict=True):
+            self._pass_on(inputs, gradient)
+        return dict(sums)
+
+    def _outputs_of(self, inputs: Any) -> Any:
+        return self._strategy.run(
+            lambda given: self.model(given, training=True), [inputs]
+        )
+
+    def _compared(self, outputs: Any, labels: Any, totals: Any) -> tuple[Any, Any]:
+        """Return the gradients of each batch's outputs, and the sums of all batches."""
+
+        def compare(outputs: Any, labels: Any) -> tuple[Any, Any]:
+            joined, known = _concatenated(outputs), _concatenated(labels)
+            with tf.GradientTape() as tape:
+                tape.watch(joined)
+                loss, sums = self._loss_of(joined, known, totals)
+                scaled = self.optimizer.scale_loss(loss)
+            gradients = tape.gradient(scaled, joined)
+            sizes = [tf.shape(tf.nest.flatten(each)[0])[0] for each in outputs]
+            parts = [tf.split(g, sizes) for g in tf.nest.flatten(gradients)]
+            each = [list(part) for part in zip(*parts, strict=True)]
+            return each, {name: tf.stack(pair) for name, pair in sums.items()}
+
+        return self._strategy.run(compare, (outputs, labels))
+
+    def _add_from_outputs(self, inputs: Any, gradients: Any) -> None:
+        """Add the gradients of the weights, from those of a batch's outputs."""
+
+        def add(inputs: Any, gradients: Any) -> None:
+            with tf.GradientTape() as tape:
+                outputs = tf.nest.flatten(self.model(inputs, training=True))
+            weights = [weight.value for weight in self.model.trainable_variables]
+            self._add_to_sums(tape.gradient(outputs, weights, gradients))
+
+        self._strategy.run(add, (inputs, gradients))
 
     def _apply_sums(self, sums: Any) -> Any:
         def find() -> Any:
@@ -183,6 +262,11 @@ class TrainStep:
 
         # Outside the replica function: an optimizer leaves it, which `cond` forbids.
         return tf.cond(finite, update, lambda: tf.constant(False))
+
+
+def _concatenated(parts: Sequence[Any]) -> Any:
+    """Return nested tensors [B, …] of several batches as one."""
+    return tf.nest.map_structure(lambda *each: tf.concat(each, axis=0), *parts)
 
 
 @tf.autograph.experimental.do_not_convert

@@ -50,8 +50,8 @@ def _with_negatives() -> Case:
 
 
 CASES = {
-    "negatives": _with_negatives(),
     "ranking": _ranking(Embedding(), 16),
+    "negatives": _with_negatives(),
     "similarity": _similarity(),
     "concat": _ranking(Embedding("cls", False, "all", "concat"), 32),
     "prompted": _ranking(

@@ -590,27 +590,6 @@ def test_frozen_layers(make_model: Any) -> None:
     assert [n for n in names if "layer_1" in n]
 
 
-def test_parts_of_a_batch_that_is_compared(
-    encoder_folder: Path, tmp_path: Path
-) -> None:
-    from bert_keras.tasks.embedding import Embedding
-    from bert_keras.training.config import TrainConfig
-
-    rows = as_columns(text=TEXTS, text_pair=TEXTS)
-    refused(
-        lambda: training.train(
-            Embedding,
-            encoder=encoder_folder,
-            train=rows,
-            dev=rows,
-            output=tmp_path / "model",
-            config=TrainConfig(accumulation=2),
-        ),
-        "`accumulation` must be 1 for embedding",
-    )
-    assert os.listdir(tmp_path) == []
-
-
 # Kills.
 
 

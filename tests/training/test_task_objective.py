@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import thorough
+from conftest import is_noise, refused, thorough
 from task_cases import Case, cases_of, first_case
 
+from bert_keras.config import BertConfig
+from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.optimizers import AdamW
+from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.protocols import compares_rows, weights_of
 from bert_keras.tasks.summarization import Summarization
 from bert_keras.text.preprocessor import as_tensors
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.finetune import _check_accumulation
 from bert_keras.training.objective import TaskObjective
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import TrainStep
+from bert_keras.training.updates import updates
 
 CASES = {name: cases_of(name) for name in TASKS}
 FORMS = [(name, next(iter(forms))) for name, forms in CASES.items()]
@@ -170,6 +178,59 @@ def test_updates_are_those_of_fit(make_model: Any, name: str) -> None:
     np.testing.assert_allclose(losses, seen, atol=1e-6)
     for mine, other in zip(ours.get_weights(), theirs.get_weights(), strict=True):
         np.testing.assert_allclose(mine, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["negatives", "similarity"])
+def test_parts_of_rows_that_are_compared(make_model: Any, name: str) -> None:
+    """Three parts of a batch give the loss and the update of the whole batch."""
+    case = CASES["embedding"][name]
+    found = []
+    for parts in (1, 3):
+        model = make_model(case.task)
+        sizes = {"batch_size": 12, "accumulation": parts}
+        rows = TrainingRows(model, case.columns, epochs=2, seed=3, **sizes)
+        optimizer = AdamW(1e-3)
+        optimizer.build(model.trainable_variables)
+        losses = [each.loss for each in updates(model, rows, optimizer)]
+        weights = {w.path: w.numpy() for w in model.weights if not is_noise(w.path)}
+        found.append((losses, weights))
+    (losses, weights), (theirs, others) = found
+    np.testing.assert_allclose(losses, theirs, atol=1e-6)
+    for path, value in weights.items():
+        np.testing.assert_allclose(value, others[path], atol=1e-6, err_msg=path)
+
+
+def test_compared_parts_are_computed_again_with_the_same_dropout(
+    encoder_folder: Path, make_model: Any
+) -> None:
+    case = CASES["embedding"]["ranking"]
+    config = BertConfig.from_json(encoder_folder / "config.json")
+    encoder = BertEncoder(dataclasses.replace(config, hidden_dropout_prob=0.5))
+    model = TaskModel(encoder, case.task, make_model(case.task).preprocessor, seed=1)
+    sizes = {"batch_size": 12, "accumulation": 2}
+    rows = TrainingRows(model, case.columns, epochs=1, seed=3, **sizes)
+    optimizer = AdamW(1e-3)
+    optimizer.build(model.trainable_variables)
+    spec = rows.dataset().element_spec
+    update = TrainStep(model, optimizer, TaskObjective(model), spec)
+    compute, seen, kept = update._outputs, [], []
+
+    def outputs_of(inputs: Any) -> Any:
+        seen.append(compute(inputs).numpy())
+        return tf.constant(seen[-1])
+
+    def pass_on(inputs: Any, gradients: Any) -> None:
+        kept.append((seen.pop(0), compute(inputs).numpy()))
+
+    update._outputs, update._pass_on = outputs_of, pass_on
+    update(list(rows.dataset()))
+    assert len(kept) == 2
+    for first, second in kept:
+        np.testing.assert_array_equal(first, second)
+    (inputs, _) = next(iter(rows.dataset()))
+    assert np.abs(compute(inputs) - compute(inputs)).max() > 0.01
+    config = TrainConfig(accumulation=2)
+    refused(lambda: _check_accumulation(case.task, config), "several replicas", "2")
 
 
 def test_a_document_that_weighs_more_counts_more(make_model: Any) -> None:

@@ -117,8 +117,8 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
     Returns:
         `pooling`, modes with `+` between; `normalize`; and if given `max_length`,
         `dense` (for each layer `units`, `activation` and `use_bias`), `prompts` by
-        name, `default_prompt`, and `include_prompt` if it is false: the tokens of
-        prompts are not pooled. Empty if the folder holds only an encoder, without
+        name, `default_prompt`, `truncate_dim`, and `include_prompt` if it is false: the
+        tokens of prompts are not pooled. Empty if the folder holds only an encoder, without
         `modules.json` or with the `modules.json` of a cross-encoder.
 
     Raises:
@@ -144,6 +144,14 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
     layers = tuple(_dense(folder / steps[2 + i][1]) for i in range(len(dense)))
     found |= {"dense": layers} if layers else {}
     found |= _prompts(folder)
+    short = _settings(folder).get("truncate_dim")
+    if short is not None:
+        if type(short) is not int or short < 1:
+            raise CheckpointError(
+                f"{folder / MODEL_SETTINGS}: `truncate_dim` must be a whole number of "
+                f"at least 1; received {one_line(short)}"
+            )
+        found["truncate_dim"] = short
     if _entry(folder / steps[1][1] / "config.json", "include_prompt") is False:
         found["include_prompt"] = False
     length = text_length(folder)
@@ -199,6 +207,7 @@ def write_sentence_files(
     prompts: Mapping[str, str] | None = None,
     default_prompt: str = "",
     include_prompt: bool = True,
+    truncate_dim: int = 0,
 ) -> None:
     """Write the files next to an encoder, so that sentence-transformers can open it.
 
@@ -227,6 +236,7 @@ def write_sentence_files(
     _write(folder / SETTINGS, settings)
     prompting: dict[str, Any] = {"prompts": dict(prompts or {})}
     prompting |= {"default_prompt_name": default_prompt} if default_prompt else {}
+    prompting |= {"truncate_dim": truncate_dim} if truncate_dim else {}
     _write(folder / MODEL_SETTINGS, {**prompting, "similarity_fn_name": "cosine"})
     _write(folder / POOLING / "config.json", pooled)
     width = hidden_size * len(modes)

@@ -125,6 +125,17 @@ def add_batches(parser: argparse.ArgumentParser) -> None:
     add_option(parser, PRECISION)
 
 
+def add_dimensions(parser: argparse.ArgumentParser) -> None:
+    add_count(
+        parser,
+        "dimensions",
+        None,
+        "numbers of each vector that are kept, the first ones, for models trained with "
+        "--set dimensions=…",
+        unset="the model's, or all",
+    )
+
+
 def add_own_task(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--task",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bert_keras.cli.arguments import (
     MODEL,
     ROWS,
+    add_dimensions,
     add_json,
     add_own_task,
     given_classes,
@@ -62,6 +63,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         f"{ROWS} of labelled rows to score in float32 and in --precision or int8",
     )
     add_option(parser, MAX_DROP)
+    add_dimensions(parser)
     add_own_task(parser)
 
 
@@ -83,6 +85,10 @@ def run_export(options: argparse.Namespace) -> None:
         classes=given_classes(options),
     )
     with_settings(model, options)
+    if options.dimensions is not None:
+        from bert_keras.inference.embedder import shortened_task
+
+        model.task = shortened_task(model.task, options.dimensions)
     if not is_served:
         _export_to_engine(model, options)
         return

@@ -13,6 +13,7 @@ from bert_keras.cli.arguments import (
     WHERE,
     add_batches,
     add_columns,
+    add_dimensions,
     add_header,
     add_inference,
     add_text_column,
@@ -292,6 +293,7 @@ def add_encoder_and_texts(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave out rows with an empty text, and count them",
     )
+    add_dimensions(parser)
     add_count(
         parser,
         "max_length",
@@ -311,6 +313,7 @@ def _embedder_settings(options: argparse.Namespace) -> dict[str, Any]:
         "normalize": normalize[getattr(options, "normalize", None)],
         "max_length": options.max_length,
         "precision": options.precision,
+        "dimensions": getattr(options, "dimensions", None),
     }
 
 

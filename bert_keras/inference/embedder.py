@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from bert_keras.models.backend import Backend
 from bert_keras.models.folder import Folder, check_max_length
 from bert_keras.models.loading import load_model
 from bert_keras.runs.progress import say
-from bert_keras.settings import PRECISIONS, check_choice
+from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.text.truncation import Truncation
 
@@ -31,6 +32,7 @@ def load_embedder(
     precision: str = "float32",
     kind: type[Embedding] = Embedding,
     prompt: str | None = None,
+    dimensions: int | None = None,
     **changes: Any,
 ) -> Predictor:
     """Return a predictor of text vectors.
@@ -49,6 +51,8 @@ def load_embedder(
         prompt: the name of the folder's prompt that is put before each text, such as
             `query`; as there, `document` may be named `passage` or `corpus`, and it
             is told if there is none. By default the folder's default prompt.
+        dimensions: width to which vectors are shortened, for models trained with
+            `dimensions`; with a message for another width.
         **changes: `layers`, `combine`, `pooling`, `normalize`, as in `Embedding`.
 
     Raises:
@@ -63,7 +67,8 @@ def load_embedder(
                 f"the task {kind.name}; received a predictor of "
                 f"{source.model.task.name}"
             )
-        return source if prompt is None else with_prompt(source, prompt, tell=True)
+        found = source if prompt is None else with_prompt(source, prompt, tell=True)
+        return found if dimensions is None else _shortened(found, dimensions)
     unknown = set(given) - {"layers", "combine", "pooling", "normalize"}
     if unknown:
         raise ConfigError(f"no setting of features is named {sorted(unknown)[0]!r}")
@@ -74,6 +79,8 @@ def load_embedder(
     task.check_effects(given)
     if prompt is not None:
         task = _prompted(task, prompt, tell=True)
+    if dimensions is not None:
+        task = shortened_task(task, dimensions)
     checkpoint = folder.checkpoint
     _check_learned(task, checkpoint, os.fspath(source))
     model = load_model(folder, task=task, dtype=precision)
@@ -102,17 +109,16 @@ def embed(
     return vectors_of(load_embedder(source, **settings), strings, batch_size)
 
 
-class PromptedModel(Backend):
-    """An embedding model with another prompt before each text, on the same weights.
+class ChangedModel(Backend):
+    """An embedding model with another task, on the same weights.
 
     Args:
         model: a model of the task `embedding`.
-        prompt: the name of the prompt, see `load_embedder`.
+        task: the task with another prompt or width.
     """
 
-    def __init__(self, model: Backend, prompt: str) -> None:
-        task: Any = model.task
-        self.task = task.with_prompt(prompt)
+    def __init__(self, model: Backend, task: Embedding) -> None:
+        self.task = task
         self.preprocessor = model.preprocessor
         self.infer = model.infer  # type: ignore[method-assign]
 
@@ -131,11 +137,44 @@ def with_prompt(predictor: Predictor, prompt: str, *, tell: bool = False) -> Pre
     `query` and `document` may be missing; `tell` reports it.
     """
     task: Any = predictor.model.task
-    if _prompted(task, prompt, tell=tell) == task:
+    changed = _prompted(task, prompt, tell=tell)
+    if changed == task:
         return predictor
     if isinstance(predictor.model, ServedModel):
         return Predictor(predictor.model.of_signature(prompt))
-    return Predictor(PromptedModel(predictor.model, prompt))
+    return Predictor(ChangedModel(predictor.model, changed))
+
+
+def shortened_task(task: Any, width: int) -> Any:
+    """Return the task with vectors of a width; a message tells an untrained one.
+
+    Raises:
+        ConfigError: the task is not `embedding`.
+    """
+    check_whole_number("dimensions", width, least=1)
+    if not isinstance(task, Embedding):
+        raise ConfigError(
+            "`dimensions` must be left out for models of other tasks than embedding; "
+            f"received {width} and a model of {task.name}"
+        )
+    if width not in task.dimensions:
+        trained = ", ".join(map(str, task.dimensions)) or "none"
+        say(
+            f"dimensions {width}: the smaller widths that the model was trained for are "
+            f"{trained}"
+        )
+    return dataclasses.replace(task, truncate_dim=width)
+
+
+def _shortened(predictor: Predictor, width: int) -> Predictor:
+    """Return a predictor of vectors of a width."""
+    task: Any = predictor.model.task
+    if isinstance(predictor.model, ServedModel):
+        raise ConfigError(
+            "`dimensions` must be left out for a SavedModel, whose width is fixed in "
+            f"its graph; received {width}: export the model folder with it"
+        )
+    return Predictor(ChangedModel(predictor.model, shortened_task(task, width)))
 
 
 def vectors_of(

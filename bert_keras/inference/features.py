@@ -296,7 +296,7 @@ def write_features(
         skip_empty: whether rows with an empty text are left out, with a message, rather
             than an error.
         **settings: arguments of `load_embedder`: `layers`, `combine`, `pooling`,
-            `normalize`, `max_length`, `precision`, `prompt`.
+            `normalize`, `max_length`, `precision`, `prompt`, `dimensions`.
 
     Raises:
         BertKerasError: an argument is wrong; an existing `output` is unchanged.
@@ -304,10 +304,11 @@ def write_features(
     check_choice("level", level, LEVELS)
     check_output_place("output", output, {"source": source, "file": file})
     check_output(output)
-    if level == "token" and settings.get("pooling") is not None:
-        raise ConfigError("`pooling` is of a text's vector: leave it out for tokens")
-    if level == "token" and settings.get("prompt") is not None:
-        raise ConfigError("`prompt` is of a text's vector: leave it out for tokens")
+    for name in ("pooling", "prompt", "dimensions") if level == "token" else ():
+        if settings.get(name) is not None:
+            raise ConfigError(
+                f"`{name}` is of a text's vector: leave it out for tokens"
+            )
     parts = stream_columns(
         file,
         {"text": column},

@@ -6,11 +6,13 @@ comparisons.
 
 Sources: Henderson et al. 2017 (arXiv:1705.00652), section 4.4 (in-batch negatives);
 Reimers and Gurevych 2019 (arXiv:1908.10084); Su 2022, "CoSENT"
-(https://kexue.fm/archives/8847).
+(https://kexue.fm/archives/8847); Kusupati et al. 2022 (arXiv:2205.13147) for several
+widths.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -22,17 +24,39 @@ from bert_keras.model.pooling import unit_vectors
 
 
 class _PairLoss(Configured, keras.losses.Loss):
-    """A loss of cosines times `scale`."""
+    """A loss of cosines times `scale`.
+
+    With `dimensions`, it is the sum of the losses of whole vectors and of vectors that
+    are shortened to each of these widths.
+    """
 
     default_name = ""
 
     def __init__(
-        self, scale: float = 20.0, *, name: str | None = None, **kwargs: Any
+        self,
+        scale: float = 20.0,
+        dimensions: Sequence[int] = (),
+        *,
+        name: str | None = None,
+        **kwargs: Any,
     ) -> None:
         if not scale > 0:
             raise ConfigError(f"`scale` must be above 0; received {scale}")
         super().__init__(name=name or self.default_name, **kwargs)
         self.scale = scale
+        self.dimensions = tuple(dimensions)
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        vectors = ops.cast(y_pred, "float32")
+        losses = [
+            self.compare(y_true, unit_vectors(vectors[:, :width]))
+            for width in sorted({*self.dimensions, vectors.shape[-1]})
+        ]
+        return sum(losses[1:], losses[0])
+
+    def compare(self, y_true: Any, vectors: Any) -> Any:
+        """Return the loss of unit vectors, float32 [2B, D] or more rows."""
+        raise NotImplementedError
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -46,6 +70,7 @@ class RankingLoss(_PairLoss):
 
     Args:
         scale: factor of the cosines: the inverse of the temperature.
+        dimensions: smaller widths that are trained, too.
 
     Call: `y_true` [B, 2 + K], numbers that equal texts share, -1 for a missing
     negative; `y_pred` [B * (2 + K), D], first text, second text and negatives of each
@@ -59,12 +84,11 @@ class RankingLoss(_PairLoss):
 
     default_name = "ranking"
 
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        vectors = unit_vectors(ops.cast(y_pred, "float32"))
-        shape = (-1, ops.shape(y_true)[1], y_pred.shape[-1])
-        vectors = ops.reshape(vectors, shape)
+    def compare(self, y_true: Any, vectors: Any) -> Any:
+        width = vectors.shape[-1]
+        vectors = ops.reshape(vectors, (-1, ops.shape(y_true)[1], width))
         candidates = ops.concatenate(
-            [vectors[:, 1], ops.reshape(vectors[:, 2:], (-1, y_pred.shape[-1]))]
+            [vectors[:, 1], ops.reshape(vectors[:, 2:], (-1, width))]
         )
         scores = self.scale * ops.matmul(vectors[:, 0], ops.transpose(candidates))
         scores = ops.where(_no_negatives(y_true), MASKED, scores)
@@ -109,6 +133,7 @@ class SimilarityOrderLoss(_PairLoss):
 
     Args:
         scale: factor of the differences of cosines.
+        dimensions: smaller widths that are trained, too.
 
     Call: `y_true` [B], gold similarities; `y_pred` [2B, D].
 
@@ -120,8 +145,8 @@ class SimilarityOrderLoss(_PairLoss):
 
     default_name = "similarity_order"
 
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        first, second = _both(y_pred)
+    def compare(self, y_true: Any, vectors: Any) -> Any:
+        first, second = vectors[0::2], vectors[1::2]
         cosines = self.scale * ops.sum(first * second, axis=-1)
         gold = ops.reshape(y_true, (-1,))
         wrong = ops.where(
@@ -129,9 +154,3 @@ class SimilarityOrderLoss(_PairLoss):
         )
         zero = ops.zeros((1,), dtype=wrong.dtype)
         return ops.logsumexp(ops.concatenate([zero, ops.reshape(wrong, (-1,))]))
-
-
-def _both(y_pred: Any) -> tuple[Any, Any]:
-    """Return the unit vectors of the first and the second texts, [B, D] each."""
-    vectors = unit_vectors(ops.cast(y_pred, "float32"))
-    return vectors[0::2], vectors[1::2]

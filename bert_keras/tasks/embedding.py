@@ -30,7 +30,7 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import CheckpointError, ConfigError, DataError, received, shown
 from bert_keras.model.contrastive import RankingLoss, SimilarityOrderLoss
 from bert_keras.model.encoder import BertEncoder, batch_inputs
-from bert_keras.model.pooling import LayerMix, TextPooling, UnitVectors
+from bert_keras.model.pooling import LayerMix, TextPooling, UnitVectors, unit_vectors
 from bert_keras.scoring.correlation import ranks
 from bert_keras.scoring.embeddings import (
     cosines,
@@ -120,6 +120,8 @@ class Embedding(EmbeddingSettings, Task):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", parse_layers(self.layers))
+        if isinstance(self.dimensions, list):  # of JSON
+            object.__setattr__(self, "dimensions", tuple(self.dimensions))
         object.__setattr__(self, "dense", _checked_dense(self.dense, self.layers))
         for mode in str(self.pooling).split("+"):
             check_choice("pooling", mode, POOLINGS)
@@ -361,7 +363,20 @@ class Embedding(EmbeddingSettings, Task):
             x = keras.layers.Dense(
                 **layer, kernel_initializer=first, name=name, dtype="float32"
             )(x)
+        self._check_widths(int(x.shape[-1]))
         return UnitVectors()(x) if self.dense and self.normalize else x
+
+    def _check_widths(self, width: int) -> None:
+        """Raise a ConfigError unless vectors of this width can be shortened."""
+        for name, most in (
+            ("dimensions", max(self.dimensions, default=0)),
+            ("truncate_dim", self.truncate_dim),
+        ):
+            if most > width:
+                raise ConfigError(
+                    f"`{name}` must be at most {width}, the width of the vectors; "
+                    f"received {most}"
+                )
 
     def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
         """Set the weights of the layers on the text's vector from the checkpoint."""
@@ -396,14 +411,22 @@ class Embedding(EmbeddingSettings, Task):
 
     def loss(self) -> keras.losses.Loss:
         if self.objective == "ranking":
-            return RankingLoss(self.scale)
-        return SimilarityOrderLoss(self.scale)
+            return RankingLoss(self.scale, self.dimensions)
+        return SimilarityOrderLoss(self.scale, self.dimensions)
 
     # Answers and scores.
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return `embedding`, float32 [B, D]."""
-        return {"embedding": outputs}
+        """Return `embedding`, float32 [B, D], or less wide by `truncate_dim`.
+
+        A shortened vector has length 1 again if `normalize` says so; those of
+        sentence-transformers are then shorter.
+        """
+        if not self.truncate_dim:
+            return {"embedding": outputs}
+        self._check_widths(outputs.shape[-1])
+        short = outputs[:, : self.truncate_dim]
+        return {"embedding": unit_vectors(short) if self.normalize else short}
 
     def recipe(self) -> dict[str, Any]:
         return {
@@ -411,20 +434,32 @@ class Embedding(EmbeddingSettings, Task):
             "activation": "none",
             "pooling": self.pooling,
             "normalized": self.normalize,
+            **({"width": self.truncate_dim} if self.truncate_dim else {}),
         }
 
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return correlations if rows have labels, and retrieval scores of pairs.
 
         Retrieval scores are left out for the objective `similarity`, whose pairs need
-        not match, unless there is no label.
+        not match, unless there is no label. With `dimensions`, the main score is also
+        given for vectors of each width.
         """
+        vectors = answers["embedding"]
+        scores = self._scores(columns, vectors)
+        main = self.best_score if self.best_score in scores else "mrr"
+        for width in sorted(self.dimensions, reverse=True):
+            if width < vectors.shape[1]:
+                found = self._scores(columns, vectors[:, :width])
+                scores[f"{main}_of_width_{width}"] = found[main]
+        return scores
+
+    def _scores(self, columns: Columns, vectors: np.ndarray) -> dict[str, Any]:
         scores: dict[str, Any] = {}
         if "label" in columns:
-            first, second = _of_pairs(columns, answers["embedding"])
+            first, second = _of_pairs(columns, vectors)
             scores |= similarity_scores(first, second, similarities(columns))
         if self.objective == "ranking" or not scores:
-            scores |= retrieval_scores(places_of(columns, answers["embedding"])[0])
+            scores |= retrieval_scores(places_of(columns, vectors)[0])
         return scores
 
     def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
@@ -475,8 +510,14 @@ class Embedding(EmbeddingSettings, Task):
         """Return the task that reads pairs.
 
         Raises:
-            ConfigError: there is a prompt, whose words are no part of the texts.
+            ConfigError: there is a prompt, whose words are no part of the texts, or
+                vectors are shortened.
         """
+        if self.truncate_dim:
+            raise ConfigError(
+                "`truncate_dim` must be 0 to explain the similarity of whole vectors; "
+                f"received {self.truncate_dim}: --set truncate_dim=0 leaves it out"
+            )
         if self.prompt():
             raise ConfigError(
                 "`default_prompt` must be empty to explain the words of texts; "
@@ -520,7 +561,7 @@ class Embedding(EmbeddingSettings, Task):
     def inherited(cls, held: Task | None) -> dict[str, Any]:
         if not isinstance(held, Embedding):
             return {}
-        own = ("objective", "scale")  # of a training
+        own = ("objective", "scale", "dimensions")  # of a training
         return {k: v for k, v in held.settings().items() if k not in own}
 
     def write_files(
@@ -538,6 +579,7 @@ class Embedding(EmbeddingSettings, Task):
                 prompts=self.prompts,
                 default_prompt=self.default_prompt,
                 include_prompt=self.include_prompt,
+                truncate_dim=self.truncate_dim,
             )
 
 

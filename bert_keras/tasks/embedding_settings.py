@@ -56,6 +56,22 @@ class EmbeddingSettings:
         least=1e-6,
         most=1_000_000,
     )
+    dimensions: tuple[int, ...] = option(
+        (),
+        "smaller widths at which the first numbers of the vectors are trained, too, so "
+        "that vectors can be shortened to them (Matryoshka)",
+        least=1,
+        unset="none",
+        later=True,
+    )
+    truncate_dim: int = option(
+        0,
+        "width to which vectors are shortened; 0: all numbers. As in the encoder's "
+        "folder, if it says",
+        least=0,
+        free=True,
+        later=True,
+    )
     dense: tuple[Mapping[str, Any], ...] = option(
         (),
         "layers on the pooled vector, each with units, activation and use_bias",

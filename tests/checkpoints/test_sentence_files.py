@@ -81,7 +81,7 @@ def test_no_length_limit_is_none(tmp_path: Path) -> None:
 def test_written_files_read_back(tmp_path: Path, pooling: str, normalize: bool) -> None:
     settings = {"pooling": pooling, "normalize": normalize, "max_length": 99}
     settings["prompts"] = {"query": "query: ", "document": "passage: "}
-    settings["include_prompt"] = False
+    settings |= {"include_prompt": False, "truncate_dim": 3}
     settings["dense"] = ({"units": 4, "activation": "tanh", "use_bias": True},)
     write_sentence_files(tmp_path, hidden_size=16, **settings)
     assert read_sentence_files(tmp_path) == settings
@@ -133,6 +133,10 @@ def test_an_encoder_in_a_subfolder(tmp_path: Path, kind: str) -> None:
         (
             {"config_sentence_transformers.json": {"default_prompt_name": "query"}},
             ["default_prompt_name", "query"],
+        ),
+        (
+            {"config_sentence_transformers.json": {"truncate_dim": 0}},
+            ["truncate_dim", "0"],
         ),
         (
             {

@@ -169,3 +169,28 @@ def test_evaluation_of_an_encoder_without_training(encoder_folder: Path) -> None
     assert evaluate(predictor, pairs)["mrr"] == 1.0
     labelled = as_columns(text=TEXTS[:2], text_pair=TEXTS[1:3], label=["0", "x"])
     refused(lambda: evaluate(predictor, labelled), ":2:", "`label`", "'x'")
+
+
+def test_shortened_vectors(
+    make_model: Callable[..., Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = make_model(Embedding(dimensions=(8, 4)))
+    folder = save_model(model, tmp_path / "model")
+    whole = embed(folder, TEXTS)
+    wanted = whole[:, :4] / np.linalg.norm(whole[:, :4], axis=1, keepdims=True)
+    for source in (folder, load_embedder(folder)):
+        found = embed(source, TEXTS, dimensions=4)
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+    assert "widths" not in capsys.readouterr().err
+    assert embed(folder, TEXTS, dimensions=5).shape == (5, 5)
+    assert "dimensions 5: the smaller widths" in capsys.readouterr().err
+    refused(lambda: embed(folder, TEXTS, dimensions=17), "`truncate_dim`", "16", "17")
+    refused(lambda: make_model(Embedding(dimensions=(17,))), "`dimensions`", "16", "17")
+    model.task = model.task.changed(truncate_dim=4)
+    again = load_model(save_model(model, tmp_path / "short"))
+    np.testing.assert_allclose(again.answer(np.array(TEXTS))["embedding"], wanted, 1e-5)
+    rows = as_columns(text=TEXTS[:3], text_pair=TEXTS[:3])
+    scores = evaluate(load_embedder(folder), rows)
+    assert {"mrr", "mrr_of_width_8", "mrr_of_width_4"} < set(scores)

@@ -79,7 +79,16 @@ def test_equal_gold_labels_give_no_loss() -> None:
     assert float(SimilarityOrderLoss()(np.ones(3), ROWS)) == 0.0
 
 
-@pytest.mark.parametrize("loss", [RankingLoss(7.0), SimilarityOrderLoss(7.0)])
+@pytest.mark.parametrize("kind", [RankingLoss, SimilarityOrderLoss])
+def test_smaller_widths_are_losses_of_shortened_vectors(kind: Any) -> None:
+    rows = np.random.default_rng(0).normal(size=(6, 5)).astype("float32")
+    targets = np.arange(3.0) if kind is SimilarityOrderLoss else DIFFERENT
+    wanted = [float(kind(3.0)(targets, rows[:, :width])) for width in (5, 3, 2)]
+    found = float(kind(3.0, dimensions=(3, 2, 5))(targets, rows))
+    assert found == pytest.approx(sum(wanted), rel=1e-5)
+
+
+@pytest.mark.parametrize("loss", [RankingLoss(7.0), SimilarityOrderLoss(7.0, (8,))])
 def test_a_loss_is_restored_from_its_config(loss: Any) -> None:
     again = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(loss)

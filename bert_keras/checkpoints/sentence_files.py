@@ -118,8 +118,8 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
         `pooling`, modes with `+` between; `normalize`; and if given `max_length`,
         `dense` (for each layer `units`, `activation` and `use_bias`), `prompts` by
         name, `default_prompt`, `truncate_dim`, and `include_prompt` if it is false: the
-        tokens of prompts are not pooled. Empty if the folder holds only an encoder, without
-        `modules.json` or with the `modules.json` of a cross-encoder.
+        tokens of prompts are not pooled. Empty if the folder holds only an encoder,
+        without `modules.json` or with the `modules.json` of a cross-encoder.
 
     Raises:
         CheckpointError: a file is broken, or requires a step that is not supported.

@@ -160,8 +160,8 @@ def shortened_task(task: Any, width: int) -> Any:
     if width not in task.dimensions:
         trained = ", ".join(map(str, task.dimensions)) or "none"
         say(
-            f"dimensions {width}: the smaller widths that the model was trained for are "
-            f"{trained}"
+            f"dimensions {width}: the smaller widths that the model was trained for "
+            f"are {trained}"
         )
     return dataclasses.replace(task, truncate_dim=width)
 

@@ -120,8 +120,7 @@ class Embedding(EmbeddingSettings, Task):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", parse_layers(self.layers))
-        if isinstance(self.dimensions, list):  # of JSON
-            object.__setattr__(self, "dimensions", tuple(self.dimensions))
+        object.__setattr__(self, "dimensions", _parsed_widths(self.dimensions))
         object.__setattr__(self, "dense", _checked_dense(self.dense, self.layers))
         for mode in str(self.pooling).split("+"):
             check_choice("pooling", mode, POOLINGS)
@@ -616,6 +615,15 @@ def _tokens_before(preprocessor: Preprocessor, prompts: Any, texts: Any) -> Any:
     sizes, _ = preprocessor.lengths(prompts)
     before = tf.where(prompts == "", 0, sizes - 1)  # without `[SEP]`
     return tf.broadcast_to(before, tf.shape(texts))
+
+
+def _parsed_widths(value: Any) -> Any:
+    """Return widths given as JSON's list, one number, or `192,96` as a tuple."""
+    if isinstance(value, str):
+        value = [_number(part) for part in value.split(",")]
+    if isinstance(value, list):
+        return tuple(value)
+    return (value,) if isinstance(value, int) else value
 
 
 def _checked_dense(given: Any, layers: Layers) -> tuple[dict[str, Any], ...]:

@@ -176,7 +176,7 @@ def test_shortened_vectors(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    model = make_model(Embedding(dimensions=(8, 4)))
+    model = make_model(Embedding(dimensions="8,4"))
     folder = save_model(model, tmp_path / "model")
     whole = embed(folder, TEXTS)
     wanted = whole[:, :4] / np.linalg.norm(whole[:, :4], axis=1, keepdims=True)

@@ -114,8 +114,8 @@ class Option:
             depends on it.
         later: whether earlier versions do not know it: it is not written into a model
             folder at its default.
-        for_scores: whether only training and scores read a task's setting, and answers
-            do not.
+        read_by: what reads a task's setting, of `training`, `scores` and `answers`;
+            empty: all of them.
         needs: the name and the value of another setting without which a task's setting
             has no effect.
         name, kind, may_be_none, is_list: set by `options_of` from the field; `kind` is
@@ -135,7 +135,7 @@ class Option:
     unset: str = ""
     free: bool = False
     later: bool = False
-    for_scores: bool = False
+    read_by: tuple[str, ...] = ()
     needs: tuple[str, Any] | None = None
     name: str = ""
     kind: type = str

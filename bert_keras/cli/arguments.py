@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.options import add_count, add_option, add_path, add_word
@@ -190,22 +191,30 @@ def refuse_columns(options: argparse.Namespace, why: str) -> None:
         raise ConfigError(f"{why}; received {', '.join(given)}")
 
 
-def with_settings(model: Backend, options: argparse.Namespace) -> Task:
-    """Apply the user's settings to a trained model; return its task."""
+def with_settings(
+    model: Backend, options: argparse.Namespace, *, uses: Sequence[str]
+) -> Task:
+    """Apply the user's settings to a trained model; return its task.
+
+    Args:
+        model: the trained model.
+        options: the parsed command line.
+        uses: what the verb computes: `answers`, `scores` or both.
+
+    Raises:
+        ConfigError: a setting is unknown, or has no effect on what the verb computes.
+    """
     settings = parse_settings(model.task, options.settings)
+    declared = options_of(type(model.task))
+    for name in settings:
+        readers = declared[name].read_by if name in declared else ()
+        if readers and not set(readers) & set(uses):
+            raise ConfigError(
+                f"`--set {name}` has no effect on {' and '.join(uses)}: only "
+                f"{' and '.join(readers)} depend{'s' * (len(readers) == 1)} on it"
+            )
     model.task = model.task.changed(**settings)
     return model.task
-
-
-def refuse_scoring_settings(task: Task, options: argparse.Namespace) -> None:
-    """Raise ConfigError for a `--set` that no answer depends on."""
-    for name in parse_settings(task, options.settings):
-        declared = options_of(type(task)).get(name)
-        if declared is not None and declared.for_scores:
-            raise ConfigError(
-                f"`--set {name}` has no effect on answers: it is for `evaluate`, "
-                "`export` and `train`"
-            )
 
 
 def given_classes(options: argparse.Namespace) -> Any:
@@ -214,8 +223,11 @@ def given_classes(options: argparse.Namespace) -> Any:
     return next((setting_value(v) for name, _, v in words if name == "classes"), None)
 
 
-def predictor_of(options: argparse.Namespace) -> Predictor:
-    """Return the predictor of a model, with the user's settings."""
+def predictor_of(options: argparse.Namespace, *, use: str = "answers") -> Predictor:
+    """Return the predictor of a model, with the user's settings.
+
+    `use` is what the verb computes, `answers` or `scores`.
+    """
     from bert_keras.inference.predictor import load_predictor
 
     predictor = load_predictor(
@@ -225,7 +237,7 @@ def predictor_of(options: argparse.Namespace) -> Predictor:
         engine=options.engine,
         classes=given_classes(options),
     )
-    with_settings(predictor.model, options)
+    with_settings(predictor.model, options, uses=[use])
     return predictor
 
 

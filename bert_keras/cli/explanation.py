@@ -13,7 +13,6 @@ from bert_keras.cli.arguments import (
     add_own_task,
     given_classes,
     refuse_columns,
-    refuse_scoring_settings,
     with_settings,
 )
 from bert_keras.cli.given_texts import given_texts, piped_lines, words
@@ -137,8 +136,7 @@ def _explain_words(options: argparse.Namespace) -> Explanations:
     predictor = load_predictor(
         options.model, task=options.task, classes=given_classes(options)
     )
-    task = reading_task(with_settings(predictor.model, options))
-    refuse_scoring_settings(task, options)
+    task = reading_task(with_settings(predictor.model, options, uses=["answers"]))
     given = given_texts(options, task, piped_lines())
     return explain(
         predictor,

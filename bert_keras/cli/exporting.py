@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from bert_keras.models.task_model import TaskModel
 
+_EXPORTED = ("answers", "scores")  # of `predict` and `evaluate` on the export
 _EXPORT_PRECISION = "a mixed policy stores the weights in 16 bits: half the size"
 
 
@@ -84,7 +85,7 @@ def run_export(options: argparse.Namespace) -> None:
         dtype=options.precision,
         classes=given_classes(options),
     )
-    with_settings(model, options)
+    with_settings(model, options, uses=_EXPORTED)
     if options.dimensions is not None:
         from bert_keras.inference.embedder import shortened_task
 
@@ -180,7 +181,7 @@ def _compare_to_float32(
     exact = load_predictor(
         options.model, task=options.task, classes=given_classes(options)
     )
-    with_settings(exact.model, options)
+    with_settings(exact.model, options, uses=_EXPORTED)
     for name, predictor in (
         (options.precision, Predictor(model)),
         ("float32", exact),

@@ -18,7 +18,6 @@ from bert_keras.cli.arguments import (
     add_inference,
     add_text_column,
     predictor_of,
-    refuse_scoring_settings,
     suggest_bfloat16,
 )
 from bert_keras.cli.given_texts import (
@@ -75,7 +74,6 @@ def run_predict(options: argparse.Namespace) -> None:
 
     predictor = predictor_of(options)
     task = predictor.model.task
-    refuse_scoring_settings(task, options)
     names = [spec.name for spec in task.signatures()["serving_default"]]
     piped = piped_lines()
     given: Iterable[tuple[str | None, Any]] = given_texts(options, task, piped)

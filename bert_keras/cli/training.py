@@ -282,7 +282,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
 
     _check_columns(options, [(options.file, options.target_file)])
     scores = evaluate(
-        predictor_of(options),
+        predictor_of(options, use="scores"),
         _pairs(options.file, options.target_file),
         columns=chosen_columns(options),
         header=options.header,

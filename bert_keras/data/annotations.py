@@ -22,29 +22,51 @@ _ANSWERS = ("accept", "reject", "ignore")
 _NAMES = {"data": "text", "labels": "label", "accept": "label"}
 
 
-def plain_rows(path: str, rows: list[Row], selected: Collection[Any]) -> list[Row]:
+def plain_rows(
+    path: str,
+    rows: list[Row],
+    selected: Collection[Any],
+    wanted: Collection[Any] | None = None,
+) -> list[Row]:
     """Return the rows that an annotation tool exported like any others.
 
     Args:
         path: the file, for notes.
         rows: lines and objects.
         selected: the columns that the user chose; they keep their meaning.
+        wanted: the columns that are read; `None`: any.
     """
     keys = {key for _, row in rows[:100] for key in row}
     if isinstance(rows[0][1].get("data"), dict) and keys & {"annotations", "result"}:
         return _of_label_studio(path, rows)
     if "answer" in keys and "answer" not in selected:
         rows = _accepted(path, rows)
+    names = usual_names(path, keys, selected, wanted)
+    return [(n, {**row, **_renamed(row, names)}) for n, row in rows] if names else rows
+
+
+def usual_names(
+    path: str,
+    keys: Collection[str],
+    selected: Collection[Any],
+    wanted: Collection[Any] | None = None,
+) -> dict[str, str]:
+    """Return the names that readers expect, by the name that a tool wrote.
+
+    The arguments are as in `plain_rows`, with the keys of all rows; a note tells the
+    names.
+    """
     names = {
         old: new
         for old, new in _NAMES.items()
         if old in keys and new not in keys and old not in selected
     }
-    if not names:
-        return rows
-    read = ", ".join(f"`{old}` as `{new}`" for old, new in names.items())
-    say_once(f"{path}: {read}, as annotation tools name them")
-    return [(n, {**row, **_renamed(row, names)}) for n, row in rows]
+    if wanted is not None:
+        names = {old: new for old, new in names.items() if new in wanted}
+    if names:
+        read = ", ".join(f"`{old}` as `{new}`" for old, new in names.items())
+        say_once(f"{path}: {read}, as annotation tools name them")
+    return names
 
 
 def _renamed(row: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:

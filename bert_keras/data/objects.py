@@ -18,11 +18,11 @@ from bert_keras.data.rows import (
     repeated_headers,
     table_rows,
 )
-from bert_keras.errors import DataError, NoRowsError
+from bert_keras.errors import ConfigError, DataError, NoRowsError
 
 
 def objects_of(
-    source: str | MemoryRows, selected: Collection[Any] = ()
+    source: str | MemoryRows, selected: Collection[Any] = (), *, header: str = "auto"
 ) -> tuple[str, list[Row]]:
     """Return the name of a source and its rows, a line and a dict each.
 
@@ -32,8 +32,10 @@ def objects_of(
     Args:
         source: what `source_of` returns.
         selected: the columns that the user chose, see `plain_rows`.
+        header: `no` is refused for a table, whose names its header holds.
 
     Raises:
+        ConfigError: a table must have a header.
         DataError: the file cannot be read, or a row has another width.
     """
     if isinstance(source, MemoryRows):
@@ -41,17 +43,21 @@ def objects_of(
     text = read_text(source)
     if format_of(source, text) == "jsonl":
         return source, plain_rows(source, json_rows(source, text), selected)
+    if header == "no":
+        raise ConfigError(
+            f"`header` must be yes for {source}, whose lists have names; received no"
+        )
     lines = table_rows(source, text, dialect_of(source, text))
-    header = [cell.strip() for cell in next(lines)[1]]
+    names = [cell.strip() for cell in next(lines)[1]]
     found = list(lines)
-    refuse_lines(source, repeated_headers(header, found) if len(header) > 1 else [])
+    refuse_lines(source, repeated_headers(names, found) if len(names) > 1 else [])
     rows: list[Row] = []
     for number, cells in found:
-        if len(cells) != len(header):
-            message = f"has {len(cells)} columns where the header has {len(header)}"
+        if len(cells) != len(names):
+            message = f"has {len(cells)} columns where the header has {len(names)}"
             raise DataError(message, path=source, line=number)
         values = [_value(cell) for cell in cells]
-        rows.append((number, dict(zip(header, values, strict=True))))
+        rows.append((number, dict(zip(names, values, strict=True))))
     if not rows:
         raise NoRowsError("holds a header but no rows", path=source)
     return source, plain_rows(source, rows, selected)

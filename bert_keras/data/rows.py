@@ -10,11 +10,11 @@ be compressed; see `files.streams`. Its ending determines the format:
 * any other ending: JSONL if the first line begins with `{`, else TSV if it holds a tab,
   else CSV if it holds a comma, else TSV (a file of one column).
 
-A header whose names are found only between other delimiters, such as `;`, decides over
-the ending, see `dialect_of`. Every file is UTF-8, with or without a byte order mark, or
-Western text in Windows-1252; lines end in LF or CR LF. Empty lines at the end of a file
-are skipped. Columns are selected by name or number; `refuse_hidden_header` detects a
-header that would be read as a row.
+A first line `sep=;`, as Excel has it, or a header whose names are found only between
+other delimiters, decides over the ending, see `dialect_of`. Every file is UTF-8, with
+or without a byte order mark, or Western text in Windows-1252; lines end in LF or CR LF.
+Empty lines at the end of a file are skipped. Columns are selected by name or number;
+`refuse_hidden_header` detects a header that would be read as a row.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ import dataclasses
 import io
 import itertools
 import os
+import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
+from bert_keras.files.parquet import is_parquet
 from bert_keras.files.streams import COMPRESSED, bytes_of, decoded, lines_of
 from bert_keras.runs.progress import say_once
 from bert_keras.settings import BAD_ROWS, HEADER, check_choice
@@ -43,6 +46,7 @@ FORMATS = {
 ColumnNames = Mapping[str, str | int | None]  # role to the name or number of its column
 _MOST_CELL = 64 << 20  # characters of a CSV cell that is read by line
 _MOST_FOREIGN = 0.05  # share of bytes beyond ASCII in Western text
+_SEPARATOR = re.compile(r'"?sep=(.)"?\r?(?:\n|\Z)', re.IGNORECASE)
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
@@ -129,10 +133,13 @@ def dialect_of(
 ) -> tuple[str, str]:
     """Return the format of a table, `tsv` or `csv`, and its delimiter.
 
-    The file's name determines them, unless only another delimiter splits the header
-    so that it contains all `names` or, without names, has several cells. Only a
-    header is examined; text may hold any character.
+    A first line such as `sep=;` determines them, as in Excel; else the file's name,
+    unless only another delimiter splits the header so that it contains all `names` or,
+    without names, has several cells. Only a header is examined; text may hold any
+    character.
     """
+    if declared := _SEPARATOR.match(text):
+        return "csv", declared[1]
     kind = format_of(path, text)
     usual = "\t" if kind == "tsv" else ","
     header = text.partition("\n")[0].removesuffix("\r")
@@ -150,6 +157,22 @@ def dialect_of(
     return kind, usual
 
 
+def check_header(source: Any, header: str) -> None:
+    """Raise ConfigError if `header` is given for a file whose rows have names.
+
+    Data that is not a path is no file.
+    """
+    if header == HEADER[0] or not isinstance(source, str | os.PathLike):
+        return
+    check_choice("header", header, HEADER)
+    path = os.fspath(source)
+    if is_parquet(path) or format_of(path, next(stream_lines(path))) == "jsonl":
+        raise ConfigError(
+            f"`header` is for tables of TSV and CSV; received {header} for {path}, "
+            "whose rows have names"
+        )
+
+
 def _header_cells(header: str, delimiter: str) -> list[str]:
     """Return the names in a line; none if it is not a row of its own."""
     try:
@@ -162,9 +185,19 @@ def _header_cells(header: str, delimiter: str) -> list[str]:
 def table_rows(
     path: str, text: str | Iterable[str], dialect: tuple[str, str]
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line and the cells of each row of a table, see `dialect_of`."""
+    """Yield the line and the cells of each row of a table, see `dialect_of`.
+
+    A line that only names the delimiter is no row.
+    """
     kind, delimiter = dialect
-    return tsv_rows(text) if kind == "tsv" else csv_rows(path, text, delimiter)
+    rows = tsv_rows(text) if kind == "tsv" else csv_rows(path, text, delimiter)
+    first = next(rows)
+    if _SEPARATOR.fullmatch(delimiter.join(first[1])):
+        first = next(rows, (0, []))
+    if not first[0]:
+        raise NoRowsError("holds no rows", path=path)
+    yield first
+    yield from rows
 
 
 def tsv_rows(text: str | Iterable[str]) -> Iterator[tuple[int, list[str]]]:
@@ -189,6 +222,8 @@ def csv_rows(
     if isinstance(text, str):
         longest = len(text) + 1
         text = io.StringIO(text, newline="")
+    else:
+        text = itertools.chain.from_iterable(map(_at_returns, text))
     csv.field_size_limit(max(limit, longest))
     # Strict, because an unclosed quote would otherwise swallow the rest of the file.
     reader = csv.reader(text, delimiter=delimiter, strict=True)
@@ -202,6 +237,11 @@ def csv_rows(
         raise DataError(message, path=path, line=line) from None
     finally:
         csv.field_size_limit(limit)
+
+
+def _at_returns(line: str) -> Iterable[str]:
+    """Return the parts of a line up to each CR, as the `csv` module counts lines."""
+    return io.StringIO(line, newline="") if "\r" in line[:-2] else (line,)
 
 
 def good_rows(
@@ -253,6 +293,18 @@ _HEADER_WORDS = frozenset(
     "text text_a text_b text_pair sentence sentence1 sentence2 question "
     "label labels class category target score".split()
 )
+# Names that other tools give to the columns of the roles with an option of their own.
+_OTHER_NAMES = {
+    "label": frozenset(
+        "labels label_text target category class sentiment topic intent score rating "
+        "similarity y".split()
+    ),
+    "text": frozenset(
+        "texts text_a sentence sentence1 content body message review comment tweet "
+        "premise x".split()
+    ),
+    "text_pair": frozenset("text_b text2 sentence2 hypothesis".split()),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -316,14 +368,38 @@ class Selection:
         message = f"has no column {', '.join(missing)}; it has {existing(first, named)}"
         if len(first) == 1:
             message += f", as read between {_DELIMITERS[delimiter]}"
-        if named and len(missing) == 1 and len(first) > 1:
-            role = next(r for r, c in self.columns.items() if quote(c) == missing[0])
-            message += f"; `columns` (--column {role}=NAME) selects another"
+        if named and len(first) > 1:
+            message += self.other_columns(first, missing)
         if named and self.header == "auto":
             message += "; if its first line is not a header, select columns by number"
         elif not named and any(_number(c) is None for c in self.columns.values()):
             message += "; without a header, select columns by number"
         raise DataError(message, path=path)
+
+    def other_columns(self, names: Sequence[str], missing: Sequence[str]) -> str:
+        """Return how to select a column in place of a missing one, for a message.
+
+        `names` are the columns of the data, `missing` the quoted names it lacks.
+        """
+        roles = [role for role, name in self.columns.items() if quote(name) in missing]
+        chosen = []
+        for role in roles:
+            known = {role, *_OTHER_NAMES.get(role, ())}
+            alike = [name for name in names if name.strip().casefold() in known]
+            chosen += [_option_of(role, alike[0])] if len(alike) == 1 else []
+        if roles and len(chosen) == len(roles):
+            options = " ".join(chosen)
+            return f"; to read a column of another name, give `columns` ({options})"
+        if len(roles) == 1:
+            return f"; `columns` ({_option_of(roles[0], 'NAME')}) selects another"
+        return ""
+
+
+def _option_of(role: str, column: str) -> str:
+    """Return the option of the command line that selects the column of a role."""
+    if role in _OTHER_NAMES:
+        return f"--{role.replace('_', '-')} {shlex.quote(column)}"
+    return f"--column {shlex.quote(f'{role}={column}')}"
 
 
 def selection_of(columns: ColumnNames, **options: Any) -> Selection:

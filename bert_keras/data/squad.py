@@ -32,7 +32,11 @@ _KEYS = {"paragraphs", "qas"}  # of SQuAD's articles and paragraphs
 
 
 def read_squad(
-    path: Any, *, columns: ColumnNames | None = None, bad_rows: str = "error"
+    path: Any,
+    *,
+    columns: ColumnNames | None = None,
+    header: str = "auto",
+    bad_rows: str = "error",
 ) -> Columns:
     """Return the questions of a SQuAD file, one per row, in their order.
 
@@ -42,6 +46,7 @@ def read_squad(
             texts and starts; or a column holds the text (`answer_text`, `answer`) and
             another `answer_start`.
         columns: for rows, role (`id`, `question`, `context`, `answers`) to column.
+        header: `no` is an error for a table, whose columns have names.
         bad_rows: `skip` leaves out invalid questions, and a note counts them.
 
     Returns:
@@ -54,7 +59,7 @@ def read_squad(
             error has their count and the first ten ids.
     """
     chosen = {role: str(name or role) for role, name in (columns or {}).items()}
-    place, rows = _articles(source_of(path), list(chosen.values()))
+    place, rows = _articles(source_of(path), list(chosen.values()), header=header)
     if columns and _are_nested(rows):
         raise ConfigError(
             "`columns` must be left out: SQuAD's JSON has its own names; "
@@ -176,17 +181,17 @@ def _in_characters(columns: Columns) -> Columns:
 
 
 def _articles(
-    source: str | MemoryRows, selected: Sequence[str] = ()
+    source: str | MemoryRows, selected: Sequence[str] = (), *, header: str = "auto"
 ) -> tuple[str, list[Row]]:
     """Return the name of a source and its articles, paragraphs or questions."""
     text = read_text(source) if isinstance(source, str) else ""
     if not isinstance(source, str) or format_of(source, text) != "jsonl":
-        return objects_of(source, selected)
+        return objects_of(source, selected, header=header)
     content = one_object(text)
     if content is None:
         if text.startswith("{") and not text.partition("\n")[0].rstrip().endswith("}"):
             _refuse_broken(source, text)
-        return objects_of(source, selected)
+        return objects_of(source, selected, header=header)
     items = content.get("data")
     if not isinstance(items, list):
         message = "must be SQuAD's JSON: an object with a list `data`"

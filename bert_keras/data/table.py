@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_keras.data.annotations import plain_rows
+from bert_keras.data.annotations import plain_rows, usual_names
 from bert_keras.data.columns import Columns
 from bert_keras.data.conll import ENDINGS
 from bert_keras.data.json_rows import json_cell, json_rows, one_object
@@ -26,6 +26,7 @@ from bert_keras.data.memory import (
 from bert_keras.data.rows import (
     ColumnNames,
     Selection,
+    check_header,
     dialect_of,
     ending_of,
     existing,
@@ -120,8 +121,10 @@ def _fault(cell: Any, *, is_chosen: bool) -> str:
 
 def _of_file(path: str, columns: Mapping[str, str | int], header: str) -> Columns:
     """Return selected columns of a file of any format; by default all."""
+    check_header(path, header)
     text = read_text(path)
-    content = one_object(text) if format_of(path, text) == "jsonl" else None
+    is_json = format_of(path, text) == "jsonl"
+    content = one_object(text) if is_json else None
     if is_squad(content):
         found = read_squad(path)
         return found.select(columns) if columns else found
@@ -129,7 +132,7 @@ def _of_file(path: str, columns: Mapping[str, str | int], header: str) -> Column
         return read_tagged(path, columns=columns, header=header)
     if not columns:
         columns = {name: name for name in column_names(path, text)}
-        header = "yes"
+        header = "auto" if is_json else "yes"
     return read_columns(path, columns, header=header)
 
 
@@ -226,7 +229,8 @@ def read_columns(
         singles: roles whose cells in JSONL may be a list of one text, which is then
             the cell.
         nulls: roles whose cells in JSONL may be `null`, which becomes "".
-        header: `yes` or `no`: whether the first row of TSV or CSV holds the names.
+        header: `yes` or `no`: whether the first row of TSV or CSV holds the names; an
+            error for a file of another format.
             `auto`: it does if a required column is selected by name, or if it holds the
             name of an optional column. If all columns are selected by number, it does
             not, and a first row that looks like a header is an error that requests
@@ -254,6 +258,7 @@ def read_columns(
         header=header,
         bad_rows=bad_rows,
     )
+    check_header(path, header)
     place = source_of(path)
     if isinstance(place, MemoryRows):
         return _select_objects(place.path, place.rows(), chosen)
@@ -266,7 +271,8 @@ def read_columns(
 
 def _select_objects(path: str, rows: list[Row], chosen: Selection) -> Columns:
     """Return the columns of all rows of JSON or of a table in memory."""
-    return _select_keys(path, plain_rows(path, rows, chosen.columns.values()), chosen)
+    names = chosen.columns.values()
+    return _select_keys(path, plain_rows(path, rows, names, names), chosen)
 
 
 def _dialect(path: str, text: str, chosen: Selection) -> tuple[str, str]:
@@ -291,6 +297,7 @@ def stream_columns(
     """
     place = os.fspath(path)
     chosen = selection_of(columns, empty=empty, header=header)
+    check_header(place, header)
     if is_parquet(place):
         yield from _stream_parquet(place, chosen, rows_at_once)
         return
@@ -336,6 +343,10 @@ def _select_cells(
         raise DataError("the first line must not be blank", path=path, line=1)
     header = chosen.header
     named = header == "yes" or (header == "auto" and chosen.names_a_column(first))
+    if named:
+        names = chosen.columns.values()
+        usual = usual_names(path, first, names, names)
+        first = [usual.get(name, name) for name in first]
     found = chosen.locate(path, first, named=named, delimiter=delimiter)
     data = rows[1:] if named else rows
     if not data:
@@ -450,6 +461,7 @@ def _select_keys(
             message = f"has no column {', '.join(missing)}; it has {keys}"
         elif path == MemoryRows.path:
             message = f"have no column {', '.join(missing)}; they have {keys}"
+        message += chosen.other_columns(list(rows[0][1]), missing)
         raise DataError(message, path=path)
     found = Columns(path, cells, [line for line, _ in rows])
     if not problems:

@@ -70,7 +70,8 @@ def read_tagged(
         path: a file or a table in memory, as `as_columns` takes it.
         columns: `text` and `label` to a name, or to the number, from 0, of a CoNLL
             column.
-        header: `yes` skips the first line of a CoNLL file.
+        header: `yes` skips the first line of a CoNLL file; `no` is an error for a
+            table, whose columns have names.
         bad_rows: `skip` leaves out texts whose spans are wrong, such as those that cut
             a word.
 
@@ -97,14 +98,14 @@ def read_words(
     source = source_of(path)
     if not isinstance(source, MemoryRows):
         text = read_text(source)
-        table = _word_table(source, text)
+        table = _word_table(source, text) if header != "no" else None
         if table is not None:
             return read_word_table(source, *table, chosen)
         is_conll = ending_of(source) in ENDINGS or re.search(r"\n[ \t\r]*\n", text)
         has_lists = ending_of(source) == ".csv" and "['" in text
         if format_of(source, text) != "jsonl" and not has_lists:
             return read_conll(source, text, chosen, header) if is_conll else None
-    place, rows = objects_of(source, list(chosen.values()))
+    place, rows = objects_of(source, list(chosen.values()), header=header)
     keys = _WORD_KEYS if chosen["text"] is None else (str(chosen["text"]),)
     key = _first(rows, keys, _is_words)
     texts = _first(rows, _TEXT_KEYS, lambda cell: isinstance(cell, str))
@@ -178,12 +179,12 @@ def _read(
     """Return sentences with their tags as they are."""
     if not isinstance(source, MemoryRows):
         text = read_text(source)
-        table = _word_table(source, text)
+        table = _word_table(source, text) if header != "no" else None
         if table is not None:
             return read_word_table(source, *table, chosen, bad_rows=bad_rows)
         if format_of(source, text) != "jsonl" and ending_of(source) != ".csv":
             return read_conll(source, text, chosen, header, bad_rows=bad_rows)
-    place, rows = objects_of(source, list(chosen.values()))
+    place, rows = objects_of(source, list(chosen.values()), header=header)
     for role in chosen:
         if role not in ("text", "label"):
             raise ConfigError(
@@ -202,7 +203,7 @@ def _word_table(
     """Return the header and the rows of a table of words; `None` if it is none."""
     if format_of(path, text) == "jsonl":
         return None
-    first = text.partition("\n")[0]
+    first = "\n".join(text.split("\n", 2)[:2])  # the header may be the second line
     dialect = dialect_of(path, first)
     header = [cell.strip() for cell in next(table_rows(path, first, dialect))[1]]
     if not is_word_table(header):

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
-from bert_keras.data.rows import ColumnNames
+from bert_keras.data.rows import ColumnNames, check_header
 from bert_keras.data.table import Columns, read_columns
 from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.model.encoder import BertEncoder, batch_inputs
@@ -122,6 +122,7 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
         Raises:
             ConfigError: the task has no such role.
         """
+        check_header(source, header)
         chosen = dict(columns or {})
         for role in chosen:
             if role not in cls.columns:

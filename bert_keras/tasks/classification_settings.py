@@ -30,7 +30,7 @@ class ClassificationSettings(ClassesSettings, ConfidenceSettings):
         form="a class",
         unset="the second of two",
         free=True,
-        for_scores=True,
+        read_by=("scores",),
     )
 
 

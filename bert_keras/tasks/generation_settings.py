@@ -46,7 +46,7 @@ class GenerationSettings(Decoding):
         least=0,
         most=1,
         free=True,
-        for_scores=True,
+        read_by=("training",),
     )
 
 

@@ -94,7 +94,7 @@ class MaskedLM(MaskedLMSettings, Task):
     ) -> Columns | None:
         """Return the lines of a `.txt` file as texts, blank ones skipped or kept."""
         path = os.fspath(source) if is_path(source) else ""
-        if columns or ending_of(path) != ".txt":
+        if columns or header == "yes" or ending_of(path) != ".txt":
             return None
         lines = enumerate(read_text(path).split("\n"), 1)
         keeps = bad_rows == "keep"

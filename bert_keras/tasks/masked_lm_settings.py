@@ -13,31 +13,40 @@ from bert_keras.settings import (
 )
 from bert_keras.tasks.declaration import TaskHelp
 
+_MASKING = ("training", "scores")
+
 
 @dataclasses.dataclass(frozen=True)
 class MaskedLMSettings:
     """The settings of `MaskedLM`."""
 
-    top_k: int = option(5, "answers for each mask", least=1, most=1000, free=True)
-    mask_rate: float = MASK_RATE.field(free=True, for_scores=True)
-    mask_share: float = MASK_SHARE.field(free=True, for_scores=True)
-    random_share: float = RANDOM_SHARE.field(free=True, for_scores=True)
+    top_k: int = option(
+        5,
+        "answers for each mask",
+        least=1,
+        most=1000,
+        free=True,
+        read_by=("answers",),
+    )
+    mask_rate: float = MASK_RATE.field(free=True, read_by=_MASKING)
+    mask_share: float = MASK_SHARE.field(free=True, read_by=_MASKING)
+    random_share: float = RANDOM_SHARE.field(free=True, read_by=_MASKING)
     max_predictions: int = option(
         80,
         "maximum number of tokens to predict in one text",
         least=1,
         most=100_000,
         free=True,
-        for_scores=True,
+        read_by=_MASKING,
     )
-    mask_unit: str = MASK_UNIT.field(free=True, for_scores=True)
+    mask_unit: str = MASK_UNIT.field(free=True, read_by=_MASKING)
     pseudo_perplexity_texts: int = option(
         0,
         "number of texts for which evaluate computes pseudo-perplexity",
         least=0,
         most=1_000_000,
         free=True,
-        for_scores=True,
+        read_by=("scores",),
     )
 
 

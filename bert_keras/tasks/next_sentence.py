@@ -74,7 +74,8 @@ class NextSentence(NextSentenceSettings, SingleLabel):
         It has one sentence per line, blank lines between documents, and no tabs.
         """
         place = os.fspath(source) if is_path(source) else ""
-        if labelled and not columns and ending_of(place) == ".txt":
+        is_text = ending_of(place) == ".txt" and header != "yes"
+        if labelled and not columns and is_text:
             text = read_text(place)
             if "\t" not in text:
                 return pairs_of_documents(_documents(text), path=place)

@@ -58,9 +58,7 @@ class PlainSettings:
     def check_effects(self, given: Mapping[str, Any]) -> None:
         """Raise ConfigError if a given setting has no effect beside the others."""
         for name, declared in options_of(type(self)).items():
-            if declared.needs is None or given.get(name, declared.default) == (
-                declared.default
-            ):
+            if declared.needs is None or name not in given:
                 continue
             other, wanted = declared.needs
             held = getattr(self, other)

@@ -20,6 +20,7 @@ class RegressionSettings:
         "standard scales the targets by their mean and standard deviation; none does "
         "not",
         words=("standard", "none"),
+        needs=("activation", "linear"),
     )
     mean: float = option(
         0.0,

@@ -12,7 +12,7 @@ STEMMER = Option(
     "stemmer of the ROUGE scores: porter for English, or none",
     words=STEMMERS,
     free=True,
-    for_scores=True,
+    read_by=("scores",),
 )
 
 

@@ -6,11 +6,14 @@ import argparse
 import dataclasses
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from conftest import ROOT, refused
 
 from bert_keras.cli import parser
+from bert_keras.cli.arguments import with_settings
 from bert_keras.cli.main import main
 from bert_keras.cli.options import (
     add_options,
@@ -22,6 +25,7 @@ from bert_keras.cli.options_page import options_page, options_table
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
 from bert_keras.serving.config import ServeConfig
 from bert_keras.settings import option, options_of, with_options_documented
+from bert_keras.tasks import find_task
 from bert_keras.training.config import TrainConfig
 
 VERBS = {
@@ -209,3 +213,30 @@ def test_columns_of_files_of_lines_are_an_error(
     assert main([*argv, "--output", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "beside `--target-file` has one text per line and no columns" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "fits"),
+    [
+        ("translation", "label_smoothing=0.2", ""),
+        ("translation", "beams=2", "answers scores"),
+        ("masked-lm", "top_k=3", "answers"),
+        ("masked-lm", "mask_rate=0.3", "scores"),
+        ("abstractive-summarization", "stemmer=none", "scores"),
+    ],
+)
+def test_a_setting_that_a_verb_does_not_read_is_an_error(
+    name: str, setting: str, fits: str
+) -> None:
+    needed = {"sizes": {}} if name != "masked-lm" else {}
+    task = find_task(name)(**needed)
+    options = argparse.Namespace(settings=[setting])
+    for use in ("answers", "scores"):
+        model: Any = SimpleNamespace(task=task)
+        if use in fits:
+            assert with_settings(model, options, uses=[use]) != task
+        else:
+            refused(
+                lambda m=model, u=use: with_settings(m, options, uses=[u]),
+                f"`--set {setting.partition('=')[0]}` has no effect on {use}",
+            )

@@ -6,6 +6,7 @@ also here, in own rows.
 
 from __future__ import annotations
 
+import functools
 import json
 import unicodedata
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from conftest import SHARED, refused
 
 from bert_keras.data.class_names import label_names
 from bert_keras.data.duplicates import shared_rows
-from bert_keras.data.table import as_columns, read_columns
+from bert_keras.data.table import as_columns, read_columns, stream_columns
 from bert_keras.data.tagged import read_tagged, read_words
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.multi_label import MultiLabel
@@ -63,6 +64,51 @@ def test_a_header_decides_on_the_delimiter(
     assert as_columns(path).cells == wanted
     is_told = delimiter != "\t" or name.endswith(".csv")
     assert told().count("cells are separated by") == is_told
+
+
+def test_the_delimiter_that_excel_declares(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "\ufeffsep=;\r\ntext;label\r\n1,5;yes\r\nb;no")
+    read = Classification.read(path)
+    assert read.cells == {"text": ["1,5", "b"], "label": ["yes", "no"]}
+    assert read.lines == [3, 4]
+    assert as_columns(path).cells == read.cells
+    words = "sep=;\nSentence #;Word;Tag\nSentence: 1;Anna;B-per\n;sings;O\n"
+    found = TokenClassification.read(write(tmp_path / "b.csv", words))
+    assert found["text"] == [["Anna", "sings"]]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "memory"])
+def test_columns_of_other_names(tmp_path: Path, told: Told, form: str) -> None:
+    def data(*names: str) -> Any:
+        rows = [dict.fromkeys(names, each) for each in "ab"]
+        if form == "memory":
+            return rows
+        text = "\n".join(map(json.dumps, rows))
+        if form == "csv":
+            text = "\n".join(map(",".join, (names, *(row.values() for row in rows))))
+        return write(tmp_path / f"a.{form}", text)
+
+    refused(lambda: Classification.read(data("text", "Target")), "(--label Target)")
+    other = data("Message", "my class", "class")
+    refused(lambda: Classification.read(other), "(--text Message --label class)")
+    two = data("text", "target", "class")
+    refused(lambda: Classification.read(two), "(--label NAME) selects another")
+    assert Classification.read(data("text", "labels"))["label"] == ["a", "b"]
+    assert "`labels` as `label`" in told()
+    Classification.read(data("text", "labels"), roles=["text"])
+    assert not told()
+
+
+def test_a_header_is_for_tables(tmp_path: Path) -> None:
+    rows = write(tmp_path / "a.jsonl", '{"text": "a", "label": "b"}\n')
+    for header, task in (("yes", Classification), ("no", MultiLabel)):
+        read = functools.partial(task.read, rows, header=header)
+        refused(read, f"`header` is for tables of TSV and CSV; received {header}")
+    refused(lambda: list(stream_columns(rows, {"text": "text"}, header="no")), "tables")
+    refused(lambda: as_columns(rows, header="yes"), "tables")
+    table = write(tmp_path / "a.csv", "question,context,answers\na,b,b\n")
+    for each in (QuestionAnswering, TokenClassification):
+        refused(lambda t=each: t.read(table, header="no"), "`header` must be yes")
 
 
 def test_a_decimal_comma_is_named() -> None:

@@ -242,6 +242,10 @@ def streamed(path: Path, columns: dict[str, str | int], **settings: Any) -> Colu
         ("a.tsv", "text\na\nb\nc\nd\ne\n", {"text": 0}, "yes"),
         ("a.txt", "one\r\ntwo\r\nthree\r\nfour\u2028\r\n", {"text": "0"}, "no"),
         ("a.csv", 'n,text\n1,"a\nb, ""c"""\n2,d\n3,e\n4,"f"\n', {"text": 1}, "yes"),
+        ("a.csv", 'text\n"a\rb"\nc\nd\n', {"text": "text"}, "auto"),
+        ("a.csv", "text,n\ra,1\rb,2\rc,3", {"text": "text"}, "auto"),
+        ("a.csv", "sep=;\r\ntext;n\r\na;1\r\nb;2\r\nc;3", {"text": "text"}, "auto"),
+        ("a.csv", '"SEP=;"\na,b;1\nb;2\nc;3\nd;4\n', {"text": "0"}, "no"),
         (
             "a.jsonl",
             '{"text": "a", "n": 1}\n{"text": "b"}\n{"text": "ü"}\n',
@@ -279,6 +283,7 @@ def test_a_stream_yields_the_rows_of_the_whole_file(
         ("a.tsv", b"\n\n", ["a.tsv", "empty"]),
         ("a.tsv", b"", ["a.tsv", "empty"]),
         ("a.tsv", b"text\n", ["a.tsv", "no rows"]),
+        ("a.csv", b"sep=;\n", ["a.csv", "no rows"]),
         ("a.tsv", b"\xff\xfea\0", ["a.tsv:1:", "UTF-16"]),
         ("a.tsv", b"\x1f\x8b\x08broken", ["a.tsv", "is truncated"]),
     ],

@@ -184,6 +184,12 @@ def test_a_setting_without_an_effect_is_rejected() -> None:
     needs = "`temperature` has an effect only with `sample` True"
     refused(lambda: task.changed(temperature=0.5), needs, "0.5 and False")
     assert task.changed(temperature=0.5, sample=True).temperature == 0.5
+    task = find_task("regression")(activation="sigmoid")
+    for scaling in ("standard", "none"):
+        given = {"scaling": scaling}
+        refused(
+            lambda g=given: task.check_effects(g), "only with `activation` 'linear'"
+        )
     task = find_task("embedding")(combine="concat")
     refused(lambda: task.check_effects({"combine": "concat"}), "several `layers`")
 

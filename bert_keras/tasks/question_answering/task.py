@@ -86,7 +86,7 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
     ) -> Columns | None:
         """Return the questions of a SQuAD file; without answers it may be a table."""
         if labelled:
-            return read_squad(source, columns=columns, bad_rows=bad_rows)
+            return read_squad(source, columns=columns, header=header, bad_rows=bad_rows)
         return None if columns else read_questions(source)
 
     @classmethod

@@ -210,8 +210,8 @@ def with_settings(
         readers = declared[name].read_by if name in declared else ()
         if readers and not set(readers) & set(uses):
             raise ConfigError(
-                f"`--set {name}` has no effect on {' and '.join(uses)}: only "
-                f"{' and '.join(readers)} depend{'s' * (len(readers) == 1)} on it"
+                f"`--set {name}` has no effect on {' and '.join(uses)}: it is for "
+                f"{' and '.join(readers)}"
             )
     model.task = model.task.changed(**settings)
     return model.task

@@ -126,11 +126,19 @@ class Signature:
         self.others: dict[str, set[str]] = {}
 
     def elsewhere(self, names: Iterable[str]) -> str:
-        """Return `: … are inputs of the signature …`, or an empty string."""
+        """Return `: the signature … has the inputs …`, or an empty string.
+
+        It is a signature with these inputs, or with as many.
+        """
         given = set(names)
         found = [name for name, inputs in self.others.items() if inputs == given]
-        spelled = f"{', '.join(sorted(given))} are inputs of the signature"
-        return f": {spelled} `{found[0]}`" if found else ""
+        if not found and len(given) != len(self.inputs):
+            counts = {name: len(inputs) for name, inputs in self.others.items()}
+            found = [name for name, count in counts.items() if count == len(given)]
+        if not found:
+            return ""
+        inputs = ", ".join(sorted(self.others[found[0]]))
+        return f": the signature `{found[0]}` has the inputs {inputs}"
 
     def rows_of(self, parts: Parts) -> list[Row]:
         """Return the rows of N texts, given as a list of N values for each input."""

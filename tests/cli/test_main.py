@@ -450,7 +450,7 @@ BAD_FILES = {
     "column missing": (
         b"text\tclass\na\tham\n",
         "has no column `label`; it has `text`, `class`; "
-        "`columns` (--label NAME) selects another",
+        "to read a column of another name, give `columns` (--label class)",
     ),
     "not UTF-8": (b"text\tlabel\ns\xc3\xa9\tham\n\xff\tham\n", ":3: must be UTF-8"),
     "other width": (b"text\tlabel\na\tham\nb\tham\tmore\n", ":3: has 3 columns"),
@@ -860,7 +860,10 @@ def test_explain_names_what_is_wrong(
         (["--view=map", "hi", "--set", "top_k=1"], "`--set` is for --view words"),
         (["--view=attention", "hi", "--projection=tsne"], "is for --view map"),
         (["hi", "--label=label"], "`--label` is for --view map"),
-        (["hi", "--set", "positive_class=spam"], "only scores depend on it"),
+        (
+            ["hi", "--set", "positive_class=spam"],
+            "on answers: it is for scores",
+        ),
     ):
         assert part in fail("explain", spam_folder, *options, "--output", "p")
 

@@ -84,11 +84,11 @@ def test_the_signature_of_other_inputs_is_named(client: Client) -> None:
     body = {"instances": [{"words": [["win"]]}]}
     status, found = client.post("/v1/models/tagger:predict", body)
     assert status == 400
-    assert found["error"].endswith("words are inputs of the signature `words`")
+    assert found["error"].endswith("the signature `words` has the inputs words")
     inputs = [{"name": "words", "shape": [1, 1], "datatype": "BYTES", "data": ["a"]}]
     status, found = client.post("/v2/models/tagger/infer", {"inputs": inputs})
     assert status == 400
-    assert "words are inputs of the signature `words`" in found["error"]
+    assert "the signature `words` has the inputs words" in found["error"]
 
 
 def test_lists_of_words_are_tagged(client: Client) -> None:

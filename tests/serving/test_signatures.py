@@ -13,6 +13,7 @@ from task_cases import first_case
 from bert_keras.serving.signatures import (
     IdsSignature,
     Signature,
+    TensorInfo,
     TextSignature,
     TokenSignature,
     signatures_of,
@@ -157,3 +158,13 @@ def _info(name: str, dtype: str, *, rank: int = 2) -> Any:
     from bert_keras.serving.signatures import TensorInfo
 
     return TensorInfo.of(name, tf.TensorSpec([None] * rank, dtype))
+
+
+def test_a_signature_with_as_many_inputs_is_named() -> None:
+    texts = TensorInfo("text", "string", (None,))
+    signature = Signature("serving_default", [texts], [], dict)
+    signature.others = {"pairs": {"text_a", "text_b"}, "ids": {"a", "b", "c"}}
+    wanted = ": the signature `pairs` has the inputs text_a, text_b"
+    assert signature.elsewhere(["text", "text_pair"]) == wanted
+    assert signature.elsewhere(["text_b", "text_a"]) == wanted
+    assert not signature.elsewhere(["words"])

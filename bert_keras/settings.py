@@ -56,6 +56,7 @@ PROJECTIONS = ("pca", "tsne", "umap")
 # Of sentence-transformers; `mean_sqrt_len_tokens` divides the sum by the root of the
 # number of tokens, `weightedmean` weights them by their position.
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+DTYPES = ("float32", "int8", "binary")  # of stored vectors
 COMBINATIONS = ("sum", "concat", "weighted")
 STEMMERS = ("porter", "none")
 # 0 is the embedding layer, L the last block. Negative numbers count from the end.

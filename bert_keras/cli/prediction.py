@@ -30,7 +30,7 @@ from bert_keras.cli.given_texts import (
 from bert_keras.cli.options import add_count, add_path, add_word, path
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
-from bert_keras.settings import COMBINATIONS, NAMED_LAYERS, POOLINGS
+from bert_keras.settings import COMBINATIONS, DTYPES, NAMED_LAYERS, POOLINGS
 
 if TYPE_CHECKING:
     from bert_keras.data.table import Columns
@@ -160,6 +160,13 @@ def add_features(parser: argparse.ArgumentParser) -> None:
         unset="the model's, or no; no for tokens",
     )
     add_prompt(parser, "the model's default prompt, if it has one")
+    add_word(
+        parser,
+        "dtype",
+        DTYPES,
+        "type of a text's vectors in .npz: int8 has a quarter of the size, binary "
+        "(bits) 1/32",
+    )
 
 
 def add_prompt(parser: argparse.ArgumentParser, unset: str) -> None:
@@ -188,6 +195,7 @@ def run_features(options: argparse.Namespace) -> None:
         combine=options.combine,
         pooling=options.pooling,
         prompt=options.prompt,
+        dtype=options.dtype,
         **_embedder_settings(options),
     )
     print(f"{options.output}: {count:,} texts")
@@ -223,6 +231,22 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     add_prompt(parser, "query before queries; texts have document")
     add_word(
         parser,
+        "dtype",
+        DTYPES,
+        "type of the vectors: int8 takes a quarter of the memory, bits (binary) 1/32",
+        unset="the index's, or float32",
+    )
+    add_count(
+        parser,
+        "rescore",
+        None,
+        "for bits, how many times as many candidates as answers are compared again by "
+        "int8 vectors, which the index then holds, too; 0: none",
+        unset="4",
+        least=0,
+    )
+    add_word(
+        parser,
         "engine",
         ("exact", "faiss"),
         "exact compares all texts; faiss uses an approximate graph, for many texts",
@@ -247,6 +271,8 @@ def run_search(options: argparse.Namespace) -> None:
         index=options.index,
         batch_size=options.batch_size,
         prompt=options.prompt,
+        dtype=options.dtype,
+        rescore=options.rescore,
         **_embedder_settings(options),
     )
     piped, number = piped_lines(), 0

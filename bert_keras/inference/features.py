@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import itertools
 import os
@@ -29,13 +30,15 @@ import tensorflow as tf
 from bert_keras.data.table import Columns, stream_columns
 from bert_keras.errors import ConfigError, DataError, needs, reason_of
 from bert_keras.files.atomic import check_output_place, new_folder
+from bert_keras.files.parquet import is_parquet
 from bert_keras.inference.embedder import Source, load_embedder
+from bert_keras.inference.packed_vectors import PackedVectors
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.vector_file import TextsHash, entries_of
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.pooling import unit_vectors
 from bert_keras.runs.progress import Progress, report, say
-from bert_keras.settings import check_choice
+from bert_keras.settings import DTYPES, check_choice
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.text.packing import join, unpack
 from bert_keras.text.preprocessor import Preprocessor
@@ -96,9 +99,23 @@ def check_output(path: str | os.PathLike[str]) -> Path:
     return target
 
 
+def check_dtype(dtype: str, path: str | os.PathLike[str] | None) -> None:
+    """Raise a ConfigError unless vectors of a type can be written to a file."""
+    check_choice("dtype", dtype, DTYPES)
+    if path is not None and dtype != "float32" and is_parquet(os.fspath(path)):
+        raise ConfigError(
+            f"`dtype` must be float32 for Parquet; received {dtype}: a file that ends "
+            "with .npz holds int8 and bits"
+        )
+
+
 @contextlib.contextmanager
-def feature_writer(path: str | os.PathLike[str]) -> Iterator[_Npz | _Parquet]:
+def feature_writer(
+    path: str | os.PathLike[str], dtype: str = "float32"
+) -> Iterator[_Npz | _Parquet]:
     """Yield the writer of a new file, which appears at `path` only on success.
+
+    Parquet holds float32; npz any of `DTYPES`.
 
     Raises:
         ConfigError: see `check_output`; or the features for npz do not fit in memory.
@@ -106,7 +123,7 @@ def feature_writer(path: str | os.PathLike[str]) -> Iterator[_Npz | _Parquet]:
     """
     target = check_output(path)
     make: Callable[[Path], _Npz | _Parquet]
-    make = _Npz if target.suffix == ".npz" else _Parquet
+    make = functools.partial(_Npz, dtype) if target.suffix == ".npz" else _Parquet
     try:
         with new_folder(target.parent, f".{target.name}-") as folder:
             writer, whole = make(folder), False
@@ -124,8 +141,9 @@ def feature_writer(path: str | os.PathLike[str]) -> Iterator[_Npz | _Parquet]:
 class _Npz:
     """Keeps all arrays in memory: npz stores their lengths first."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, dtype: str, folder: Path) -> None:
         self._path = folder / "whole"
+        self._dtype = dtype
         self._parts: dict[str, list[np.ndarray]] = {}
         self._bytes = 0
         self._texts = TextsHash()
@@ -158,8 +176,11 @@ class _Npz:
         arrays = {name: np.concatenate(self._parts.pop(name)) for name in names}
         if "row_splits" in arrays:  # so far the token count of each text
             arrays["row_splits"] = np.cumsum([0, *arrays["row_splits"]], dtype=np.int64)
+        vectors = arrays.pop("embeddings", np.zeros((0, 0), np.float32))
+        packed = PackedVectors.of(vectors, self._dtype, rescored=False)
+        arrays |= entries_of(packed, str(self._texts), lines=arrays.pop("lines", []))
         with open(self._path, "wb") as file:
-            np.savez(file, **arrays, **entries_of(str(self._texts)))
+            np.savez(file, **arrays)
 
 
 def _most_bytes() -> int:
@@ -277,6 +298,7 @@ def write_features(
     header: str = "auto",
     batch_size: int = 32,
     skip_empty: bool = False,
+    dtype: str = "float32",
     **settings: Any,
 ) -> int:
     """Write the features of the texts of a file; return the number of texts.
@@ -295,6 +317,8 @@ def write_features(
         batch_size: texts computed at once.
         skip_empty: whether rows with an empty text are left out, with a message, rather
             than an error.
+        dtype: of a text's vectors, in npz also `int8` or `binary`, see `PackedVectors`;
+            the ranges of int8 are learned from all texts.
         **settings: arguments of `load_embedder`: `layers`, `combine`, `pooling`,
             `normalize`, `max_length`, `precision`, `prompt`, `dimensions`.
 
@@ -304,6 +328,9 @@ def write_features(
     check_choice("level", level, LEVELS)
     check_output_place("output", output, {"source": source, "file": file})
     check_output(output)
+    check_dtype(dtype, output)
+    if level == "token" and dtype != "float32":
+        raise ConfigError(f"`dtype` must be float32 for tokens; received {dtype}")
     for name in ("pooling", "prompt", "dimensions") if level == "token" else ():
         if settings.get(name) is not None:
             raise ConfigError(
@@ -325,7 +352,10 @@ def write_features(
     task: Any = predictor.model.task
     if level == "token" and task.default_prompt:
         say(f"the prompt {task.default_prompt} is left out: it is of a text's vector")
-    with feature_writer(output) as writer, Progress("vectors", unit="texts") as shown:
+    with (
+        feature_writer(output, dtype) as writer,
+        Progress("vectors", unit="texts") as shown,
+    ):
         rows = 0
         for given in itertools.chain([first], parts):
             part = given.without_empty("text") if skip_empty else given

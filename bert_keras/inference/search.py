@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.data.items import as_strings
-from bert_keras.errors import DataError, needs, reason_of
+from bert_keras.errors import ConfigError, DataError, needs, reason_of
 from bert_keras.files.atomic import check_output_place, replaced_file
 from bert_keras.files.parquet import is_parquet
 from bert_keras.inference.embedder import (
@@ -24,17 +24,29 @@ from bert_keras.inference.embedder import (
     vectors_of,
     with_prompt,
 )
-from bert_keras.inference.features import Part, check_output, feature_writer
+from bert_keras.inference.features import (
+    Part,
+    check_dtype,
+    check_output,
+    feature_writer,
+)
+from bert_keras.inference.packed_vectors import PackedVectors, as_bits
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.vector_file import TextsHash, entries_of, read_vectors
+from bert_keras.inference.vector_file import (
+    TextsHash,
+    VectorFile,
+    entries_of,
+    read_vectors,
+)
 from bert_keras.runs.progress import say
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import check_choice, check_whole_number
 
 ENGINES = ("exact", "faiss")
-_TEXTS_AT_ONCE = 1024  # texts scored at once, in addition to the best ones
 _LINKS = 32  # per text in faiss's graph
 _SAME = 1e-2  # vectors of the same text differ by less, whatever the precision
+_SAME_BITS = 0.9  # of a text's bits, likewise
+RESCORE = 4  # times as many candidates as answers are compared again
 
 
 class SearchIndex:
@@ -44,13 +56,16 @@ class SearchIndex:
         predictor: from `load_embedder`; texts get the folder's prompt `document`, if
             it has one.
         texts: N strings, see `data.items.as_items`.
-        vectors: their vectors, float [N, D]; of any norm except 0.
+        vectors: their vectors, float [N, D]; of any norm except 0. Or `PackedVectors`,
+            those of float32 with length 1.
         lines: their line numbers in the file; 1, 2 … by default.
         ids: their names, which results then have too.
         engine: `exact` compares with every text in NumPy; `faiss` searches an HNSW
             graph, which is faster for very many texts but may miss some.
         graph: faiss's graph of these vectors, if it already exists.
         prompt: the folder's prompt of queries; by default `query`, if it has one.
+        rescore: for bits, how many times as many candidates as answers are compared
+            again, with the int8 vectors of the index if it holds them; 0: none.
 
     Raises:
         ConfigError: the engine is unknown, or its package is missing.
@@ -73,6 +88,7 @@ class SearchIndex:
         engine: str = "exact",
         graph: Any = None,
         prompt: str | None = None,
+        rescore: int = RESCORE,
     ) -> None:
         _check_engine(engine)
         self.predictor = with_prompt(
@@ -85,7 +101,9 @@ class SearchIndex:
                 "`texts` must be at least one, with a vector each; received "
                 f"{count} texts and {len(vectors)} vectors"
             )
-        self.vectors = unit_rows(vectors)
+        self.packed = _of_length_1(vectors)
+        self.rescore = rescore
+        check_whole_number("rescore", rescore, least=0)
         self.lines = list(range(1, count + 1) if lines is None else lines)
         self.ids = None if ids is None else list(ids)
         for name, each in (("lines", self.lines), ("ids", self.ids)):
@@ -95,8 +113,18 @@ class SearchIndex:
                     f"and {count} texts"
                 )
         self.graph = graph
+        if engine == "faiss" and self.packed.dtype != "float32":
+            raise ConfigError(
+                "`dtype` must be float32 for the engine faiss; received "
+                f"{self.packed.dtype}"
+            )
         if engine == "faiss" and graph is None:
-            self.graph = _new_graph(self.vectors)
+            self.graph = _new_graph(self.packed.values)
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """The vectors of the texts, of length 1, float32 [N, D]."""
+        return unit_rows(self.packed.numbers(slice(None)))
 
     @classmethod
     def of(
@@ -110,6 +138,8 @@ class SearchIndex:
         index: str | os.PathLike[str] | None = None,
         batch_size: int = 32,
         prompt: str | None = None,
+        dtype: str | None = None,
+        rescore: int | None = None,
         **settings: Any,
     ) -> SearchIndex:
         """Return a search over texts, with vectors computed or read from a file.
@@ -122,6 +152,9 @@ class SearchIndex:
                 it is written. One that ends with `.parquet` holds the texts, too, but
                 no graph, and is never replaced.
             batch_size: texts computed at once.
+            dtype: `float32`, `int8` or `binary`, see `PackedVectors`; by default the
+                index's, or float32. An index of another one is rebuilt.
+            rescore: as above; for `binary` alone, by default 4.
             **settings: arguments of `load_embedder`.
 
         Raises:
@@ -131,31 +164,45 @@ class SearchIndex:
         _check_engine(engine)
         if index is not None:
             check_output_place("index", index, {"source": source})
+        check_dtype(dtype or "float32", index)
         texts = as_strings(texts)
         if not texts:
             raise DataError("`texts` must be at least one; received none")
         predictor = load_embedder(source, **settings)
         reader = with_prompt(predictor, "document")
-        stored = None if index is None else _read_index(Path(index), reader, texts)
-        vectors, packed = stored or (vectors_of(reader, texts, batch_size), None)
+        stored = None
+        if index is not None:
+            stored = _read_index(Path(index), reader, texts, dtype)
+        if stored is None:
+            found = vectors_of(reader, texts, batch_size)
+            found = unit_rows(found) if dtype not in (None, "float32") else found
+            packed = PackedVectors.of(found, dtype or "float32", rescored=rescore != 0)
+        else:
+            packed = stored.packed
+        if rescore is not None and packed.dtype != "binary":
+            raise ConfigError(
+                "`rescore` has an effect only with `dtype` binary; received "
+                f"{rescore} and {packed.dtype}"
+            )
         graph = None
-        if engine == "faiss" and packed is not None:
-            graph = _faiss().deserialize_index(packed)
+        if engine == "faiss" and stored is not None and stored.graph is not None:
+            graph = _faiss().deserialize_index(stored.graph)
         made = cls(
             predictor,
             texts,
-            vectors,
+            packed,
             lines=lines,
             ids=ids,
             engine=engine,
             graph=graph,
             prompt=prompt,
+            rescore=RESCORE if rescore is None else rescore,
         )
         if index is None:
             return made
         has_graph = made.graph is not None and not is_parquet(os.fspath(index))
         if stored is None or (has_graph and made.graph is not graph):
-            _write_index(Path(index), vectors, texts, made.lines, made.graph)
+            _write_index(Path(index), packed, made)
         if made.graph is not None and not has_graph:
             say(
                 f"{index}: Parquet holds no graph of faiss, so it is built each time; "
@@ -200,18 +247,7 @@ class SearchIndex:
 
     def _exact(self, queries: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
         """Return rows and cosines [Q, top]; ties go to the earlier row."""
-        rows = np.zeros((len(queries), 0), np.int64)
-        scores = np.zeros((len(queries), 0), np.float32)
-        for start in range(0, len(self.vectors), _TEXTS_AT_ONCE):
-            part = self.vectors[start : start + _TEXTS_AT_ONCE]
-            numbers = np.arange(start, start + len(part))
-            numbers = np.broadcast_to(numbers, (len(queries), len(part)))
-            rows = np.concatenate([rows, numbers], axis=1)
-            scores = np.concatenate([scores, queries @ part.T], axis=1)
-            order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
-            rows = np.take_along_axis(rows, order, axis=1)
-            scores = np.take_along_axis(scores, order, axis=1)
-        return rows, scores
+        return self.packed.nearest(queries, top, rescore=self.rescore)
 
     def _approximate(
         self, queries: np.ndarray, top: int
@@ -261,23 +297,26 @@ def _new_graph(vectors: np.ndarray) -> Any:
     return graph
 
 
-def _write_index(
-    path: Path,
-    vectors: np.ndarray,
-    texts: Sequence[str],
-    lines: Sequence[int],
-    graph: Any,
-) -> None:
+def _of_length_1(vectors: Any) -> PackedVectors:
+    if not isinstance(vectors, PackedVectors):
+        return PackedVectors.of(unit_rows(vectors))
+    if vectors.dtype != "float32":
+        return vectors
+    return PackedVectors.of(unit_rows(vectors.values))
+
+
+def _write_index(path: Path, packed: PackedVectors, made: SearchIndex) -> None:
     if is_parquet(str(path)):
         with feature_writer(path) as writer:
-            writer.add(Part(lines, texts, np.asarray(vectors, np.float32)))
+            writer.add(Part(made.lines, made.texts, packed.values))
         return
     mark = TextsHash()
-    mark.add(texts)
-    arrays: dict[str, Any] = entries_of(str(mark))
-    arrays |= {"embeddings": vectors, "lines": np.asarray(lines, np.int64)}
-    if graph is not None:
-        arrays["graph"] = _faiss().serialize_index(graph)
+    mark.add(made.texts)
+    arrays = entries_of(
+        packed, str(mark), lines=made.lines, content=made.texts, ids=made.ids
+    )
+    if made.graph is not None:
+        arrays["graph"] = _faiss().serialize_index(made.graph)
     try:
         with replaced_file(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, **arrays)
@@ -287,9 +326,9 @@ def _write_index(
 
 
 def _read_index(
-    path: Path, predictor: Predictor, texts: Sequence[str]
-) -> tuple[np.ndarray, np.ndarray | None] | None:
-    """Return vectors and faiss's graph if they match these texts and this model.
+    path: Path, predictor: Predictor, texts: Sequence[str], dtype: str | None
+) -> VectorFile | None:
+    """Return the index if it matches these texts, this model and the type.
 
     Raises:
         DataError: the file is not an index (it is kept), or cannot be written.
@@ -301,19 +340,31 @@ def _read_index(
             check_output(path)
         return None
     stored = read_vectors(path)
-    vectors = stored.vectors
     reason = "other texts or another model"
     if stored.is_of(texts):
-        # If the model is the same, the vectors of some texts agree.
-        rows = sorted({0, len(texts) // 2, len(texts) - 1})
-        probe = vectors_of(predictor, [texts[row] for row in rows], len(rows))
-        if probe.shape == vectors[rows].shape:
-            gaps = unit_rows(probe) - unit_rows(vectors[rows])
-            if np.abs(gaps).max() <= _SAME:
-                return vectors, stored.graph
-            reason = "another model"
+        reason = "another model"
+        if is_of_model(stored, predictor, texts):
+            if dtype in (None, stored.packed.dtype):
+                return stored
+            reason = f"dtype {stored.packed.dtype}"
     # One that `search` did not write, or that other programs read, is not replaced.
     if not stored.texts or is_parquet(str(path)):
         raise DataError(f"are the vectors of {reason}: name another index", path=path)
     say(f"{path}: belongs to {reason}: rebuilt")
     return None
+
+
+def is_of_model(stored: VectorFile, predictor: Predictor, texts: Sequence[str]) -> bool:
+    """Return whether the vectors of some of these texts are those of an index."""
+    rows = sorted({0, len(texts) // 2, len(texts) - 1})
+    probe = unit_rows(vectors_of(predictor, [texts[row] for row in rows], len(rows)))
+    packed = stored.packed
+    if probe.shape[1] != packed.width:
+        return False
+    if packed.dtype == "binary":
+        differ = np.unpackbits(as_bits(probe) ^ packed.values[rows])
+        return 1 - differ.sum() / probe.size >= _SAME_BITS
+    most = _SAME
+    if packed.ranges is not None:
+        most += float((packed.ranges[1] - packed.ranges[0]).max()) / 255
+    return float(np.abs(probe - unit_rows(packed.numbers(rows))).max()) <= most

@@ -1,7 +1,10 @@
 """The file of the vectors of texts, npz or Parquet, that `features` and `search` share.
 
 An npz holds `embeddings` float32 [N, D] and `lines` int64 [N], the `format`, a hash of
-the `texts`, and for `search` perhaps faiss's `graph`. A file of the vectors of tokens
+the `texts`, and for `search` perhaps faiss's `graph`, and the texts and their names in
+UTF-8: `content` and `ids` uint8, with the end of each, `content_ends` and `ids_ends`.
+Format 3 has `embeddings` int8, or bits in uint8, with `width`, `ranges` and perhaps
+int8 `rescoring`, see `PackedVectors`. A file of the vectors of tokens
 has `tokens` and `row_splits`, too, and is no index. Files of earlier versions are read:
 the index with `vectors` in place of `embeddings`, and features without format and hash.
 For Parquet see `features`: the file contains the texts, and no graph.
@@ -20,8 +23,10 @@ import numpy as np
 
 from bert_keras.errors import DataError
 from bert_keras.files.parquet import is_parquet, stream_tables
+from bert_keras.inference.packed_vectors import PackedVectors
 
 FORMAT = 2
+_PACKED_FORMAT = 3  # of vectors in int8 or bits
 _AT_ONCE = 8192  # rows of Parquet
 _OF_TOKENS = "holds the vectors of tokens: an index has one for each text"
 _NOT_OURS = "must be an index that `search` or `features` wrote"
@@ -45,20 +50,30 @@ class VectorFile(NamedTuple):
     """The content of a file of vectors.
 
     Attributes:
-        vectors: float [N, D].
+        packed: the vectors, of any length.
         graph: faiss's graph as bytes, if there is one.
         texts: the hash of the texts; empty if an earlier version wrote none.
         format: 1 for files of earlier versions.
+        content, ids: N texts, and their names, if the file holds them.
+        lines: int64 [N], the lines of the texts.
     """
 
-    vectors: np.ndarray
+    packed: PackedVectors
     graph: np.ndarray | None
     texts: str
     format: int
+    content: list[str] | None = None
+    ids: list[str] | None = None
+    lines: np.ndarray | None = None
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """The vectors as float32 [N, D]."""
+        return self.packed.numbers(slice(None))
 
     def is_of(self, texts: Sequence[str]) -> bool:
         """Return whether the vectors may belong to these texts, in this order."""
-        if len(texts) != len(self.vectors):
+        if len(texts) != len(self.packed):
             return False
         if self.format == 1:
             old = hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()
@@ -68,9 +83,64 @@ class VectorFile(NamedTuple):
         return self.texts == str(mark)
 
 
-def entries_of(texts_hash: str) -> dict[str, Any]:
-    """Return the entries that name format and texts of a file of vectors."""
-    return {"format": FORMAT, "texts": texts_hash}
+def entries_of(
+    packed: PackedVectors,
+    texts_hash: str,
+    *,
+    lines: Any,
+    content: Sequence[str] | None = None,
+    ids: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Return the arrays of a file of vectors; the arguments are as in `VectorFile`."""
+    found: dict[str, Any] = {"embeddings": packed.values, "texts": texts_hash}
+    found["lines"] = np.asarray(lines, np.int64)
+    found["format"] = FORMAT
+    if packed.dtype != "float32":
+        found |= {"format": _PACKED_FORMAT, "width": packed.width}
+    held = {"ranges": packed.ranges, "rescoring": packed.rescoring}
+    found |= {name: value for name, value in held.items() if value is not None}
+    for name, strings in (("content", content), ("ids", ids)):
+        if strings is not None:
+            parts = [each.encode("utf-8") for each in strings]
+            found[name] = np.frombuffer(b"".join(parts), np.uint8)
+            found[f"{name}_ends"] = np.cumsum([len(part) for part in parts])
+    return found
+
+
+def _strings(stored: Any, name: str) -> list[str] | None:
+    if name not in stored:
+        return None
+    data, ends = stored[name].tobytes(), stored[f"{name}_ends"].tolist()
+    starts = [0, *ends[:-1]]
+    return [
+        data[start:end].decode("utf-8") for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def _packed(stored: Any, values: np.ndarray) -> PackedVectors:
+    """Return the vectors of an npz.
+
+    Raises:
+        ValueError: shapes or types do not match.
+    """
+    held = {n: stored[n] for n in ("ranges", "rescoring") if n in stored}
+    width = int(stored["width"]) if "width" in stored else values.shape[1]
+    found = PackedVectors(values, width, **held)
+    wanted = {"float32": width, "int8": width, "binary": -(-width // 8)}
+    is_float = values.dtype.kind == "f"
+    if (
+        values.dtype not in (np.int8, np.uint8)
+        and not is_float
+        or values.shape[1] != wanted[found.dtype]
+        or found.dtype == "int8"
+        and found.ranges is None
+        or found.ranges is not None
+        and found.ranges.shape != (2, width)
+        or found.rescoring is not None
+        and found.rescoring.shape != (len(values), width)
+    ):
+        raise ValueError
+    return found
 
 
 def is_vector_file(path: str | os.PathLike[str]) -> bool:
@@ -100,13 +170,17 @@ def read_vectors(path: str | os.PathLike[str]) -> VectorFile:
                 raise DataError(_OF_TOKENS, path=path)
             name = "embeddings" if "embeddings" in stored else "vectors"
             version = int(stored["format"]) if "format" in stored else 1
-            if not 1 <= version <= FORMAT or stored[name].ndim != 2:
+            values = stored[name]
+            if not 1 <= version <= _PACKED_FORMAT or values.ndim != 2:
                 raise KeyError
             return VectorFile(
-                stored[name],
+                _packed(stored, values),
                 stored["graph"] if "graph" in stored else None,
                 str(stored["texts"]) if "texts" in stored else "",
                 version,
+                _strings(stored, "content"),
+                _strings(stored, "ids"),
+                stored["lines"] if "lines" in stored else None,
             )
     except DataError:
         raise
@@ -116,7 +190,7 @@ def read_vectors(path: str | os.PathLike[str]) -> VectorFile:
 
 def _read_parquet(path: str | os.PathLike[str]) -> VectorFile:
     """Return the vectors of a Parquet file that `features` wrote."""
-    parts, mark = [], TextsHash()
+    parts, lines, content, mark = [], [], [], TextsHash()
     for table in stream_tables(os.fspath(path), _AT_ONCE):
         names = set(table.column_names)
         if {"tokens", "embeddings"} <= names:
@@ -129,8 +203,20 @@ def _read_parquet(path: str | os.PathLike[str]) -> VectorFile:
             parts[-1] = parts[-1].reshape(len(table), -1)
         except (AttributeError, TypeError, ValueError):  # other columns of these names
             raise DataError(_NOT_OURS, path=path) from None
-        mark.add(table["text"].to_pylist())
-    return VectorFile(np.concatenate(parts), None, str(mark), FORMAT)
+        content += table["text"].to_pylist()
+        if "line" in names:
+            lines += table["line"].to_pylist()
+    mark.add(content)
+    vectors = np.concatenate(parts)
+    packed = PackedVectors(vectors, vectors.shape[1])
+    return VectorFile(
+        packed,
+        None,
+        str(mark),
+        FORMAT,
+        content,
+        lines=np.array(lines, np.int64) if len(lines) == len(content) else None,
+    )
 
 
 def _count_tokens(path: str | os.PathLike[str]) -> dict[str, int] | None:
@@ -167,14 +253,14 @@ def describe_vectors(path: str | os.PathLike[str]) -> dict[str, Any]:
             "bytes": os.path.getsize(path),
         }
     found = read_vectors(path)
-    count, width = found.vectors.shape
     return {
         "kind": "index of vectors, for `search --index`",
         "path": os.fspath(path),
         "format": "Parquet" if is_parquet(os.fspath(path)) else found.format,
-        "texts": count,
-        "width": width,
-        "dtype": str(found.vectors.dtype),
+        "texts": len(found.packed),
+        "width": found.packed.width,
+        "dtype": found.packed.dtype,
+        "holds the texts": found.content is not None,
         "faiss graph": found.graph is not None,
         "hash of the texts": found.texts or "none",
         "bytes": os.path.getsize(path),

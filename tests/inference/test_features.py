@@ -14,6 +14,8 @@ from conftest import ROWS, files_of, refused, write_tsv
 from bert_keras.inference import features
 from bert_keras.inference.embedder import embed
 from bert_keras.inference.features import write_features
+from bert_keras.inference.packed_vectors import PackedVectors
+from bert_keras.inference.vector_file import read_vectors
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -186,3 +188,19 @@ def test_a_full_disk_is_one_line(
         lambda: write_features(encoder_folder, file, output), "a.npz", "No space left"
     )
     assert not files_of(tmp_path)
+
+
+def test_vectors_of_few_bits(encoder_folder: Path, file: Path, tmp_path: Path) -> None:
+    exact = tmp_path / "exact.npz"
+    write_features(encoder_folder, file, exact)
+    vectors = np.load(exact)["embeddings"]
+    for dtype in ("int8", "binary"):
+        write_features(encoder_folder, file, tmp_path / "few.npz", dtype=dtype)
+        stored = read_vectors(tmp_path / "few.npz").packed
+        wanted = PackedVectors.of(vectors, dtype, rescored=False)
+        assert stored.dtype == dtype and stored.width == 16
+        np.testing.assert_array_equal(stored.values, wanted.values)
+    place = tmp_path / "a.parquet"
+    refused(
+        lambda: write_features(encoder_folder, file, place, dtype="int8"), "Parquet"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import json
@@ -12,10 +13,14 @@ import numpy as np
 import pytest
 from conftest import ROWS, refused
 
+from bert_keras.inference import packed_vectors
 from bert_keras.inference import search as text_search
 from bert_keras.inference.embedder import embed, load_embedder
+from bert_keras.inference.info import describe
+from bert_keras.inference.packed_vectors import PackedVectors
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.search import SearchIndex, search
+from bert_keras.inference.vector_file import read_vectors
 from bert_keras.scoring.embeddings import unit_rows
 
 TEXTS = [text for text, _ in ROWS]
@@ -46,7 +51,7 @@ def test_the_nearest_by_cosine(predictor: Predictor) -> None:
 def test_texts_are_compared_in_parts(
     predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_search, "_TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr(packed_vectors, "_AT_ONCE", 2)
     vectors = np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [3.0, 0.0], [0.0, 1.0]])
     made = SearchIndex(predictor, list("abcde"), vectors)
     # Ties go to the earlier text.
@@ -126,6 +131,53 @@ def test_a_file_that_is_not_an_index_is_kept(
     refused(lambda: SearchIndex.of(predictor, TEXTS, index=tmp_path / "c.npz"), "c.npz")
     missing = tmp_path / "none" / "a.npz"
     refused(lambda: SearchIndex.of(predictor, TEXTS, index=missing), "no such folder")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "binary"])
+def test_an_index_of_few_bits(
+    predictor: Predictor,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    dtype: str,
+) -> None:
+    index, queries = tmp_path / "index.npz", ["win free cash", "see you"]
+    exact = SearchIndex.of(predictor, TEXTS, index=index)(queries, top=12)
+    first = SearchIndex.of(predictor, TEXTS, index=index, dtype=dtype)
+    assert "dtype float32: rebuilt" in capsys.readouterr().err
+    again = SearchIndex.of(predictor, TEXTS, index=index)  # of the type that it has
+    assert again.packed.dtype == dtype and "rebuilt" not in capsys.readouterr().err
+    stored = read_vectors(index)
+    assert stored.content == TEXTS and describe(index)["dtype"] == dtype
+    for made in (first, again):
+        for rows, wanted in zip(made(queries, top=12), exact, strict=True):
+            scores = {row["text"]: row["score"] for row in rows}
+            for row in wanted:
+                assert scores[row["text"]] == pytest.approx(row["score"], abs=0.02)
+            assert sorted(scores.values(), reverse=True) == list(scores.values())
+    refused(
+        lambda: SearchIndex.of(predictor, TEXTS, dtype=dtype, engine="faiss"), "faiss"
+    )
+
+
+def test_bits_are_compared_by_their_distance(predictor: Predictor) -> None:
+    vectors = np.array([[1.0, 2, -1], [1, -1, -1], [-1, -2, 1], [3, 1, -2]])
+    bits = PackedVectors.of(vectors, "binary", rescored=False)
+    assert bits.values.tolist() == [[0b11000000], [0b10000000], [0b00100000], [192]]
+    asked = unit_rows([[1.0, 1, -1]])
+    rows, scores = bits.nearest(asked, 3)
+    assert rows.tolist() == [[0, 3, 1]]
+    np.testing.assert_allclose(scores, [[1, 1, 1 / 3]], atol=1e-6)
+    # Of two candidates, the int8 vectors tell which is nearer.
+    both = PackedVectors.of(vectors, "binary")
+    assert both.nearest(unit_rows([[3.0, 1, -2]]), 1, rescore=2)[0].tolist() == [[3]]
+
+
+def test_rescoring_is_for_bits(predictor: Predictor, tmp_path: Path) -> None:
+    of = functools.partial(SearchIndex.of, predictor, TEXTS)
+    refused(lambda: of(rescore=2), "`rescore`", "binary", "float32")
+    refused(lambda: of(dtype="int4"), "`dtype`", "int4")
+    place = tmp_path / "a.parquet"
+    refused(lambda: of(dtype="int8", index=place), "`dtype`", "Parquet")
 
 
 def test_faiss_finds_the_same(predictor: Predictor, tmp_path: Path) -> None:

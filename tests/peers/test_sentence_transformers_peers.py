@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from bert_keras.inference.embedder import embed
+from bert_keras.inference.packed_vectors import PackedVectors
+from bert_keras.model.contrastive import RankingLoss
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
@@ -70,3 +72,38 @@ def test_a_saved_folder_opens_there(
     np.testing.assert_allclose(
         again.answer(np.array(TEXTS))["embedding"], wanted, atol=1e-5, rtol=0
     )
+
+
+def test_vectors_of_few_bits(open_peer: Any) -> None:
+    from sentence_transformers.util import quantize_embeddings
+
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(300, 30)).astype("float32")
+    found = PackedVectors.of(vectors, "int8")
+    np.testing.assert_array_equal(found.values, quantize_embeddings(vectors, "int8"))
+    bits = PackedVectors.of(vectors, "binary")
+    np.testing.assert_array_equal(bits.values, quantize_embeddings(vectors, "ubinary"))
+
+
+def test_losses_with_negatives_and_widths(open_peer: Any) -> None:
+    """The same vectors give the losses of sentence-transformers."""
+    import torch
+    from sentence_transformers import util
+    from sentence_transformers.sentence_transformer import losses
+
+    rows = np.random.default_rng(0).normal(size=(4, 3, 6)).astype("float32")
+    parts = [torch.tensor(rows[:, place]) for place in range(3)]
+    peer = losses.MultipleNegativesRankingLoss(
+        torch.nn.Identity(),
+        scale=20.0,
+        similarity_fct=util.cos_sim,
+        directions=("query_to_doc", "doc_to_query"),
+        partition_mode="per_direction",
+    )
+    wanted = sum(
+        float(peer.compute_loss_from_embeddings([part[:, :w] for part in parts], None))
+        for w in (6, 2)
+    )
+    numbers = np.arange(12).reshape(4, 3)
+    found = RankingLoss(20.0, (2,))(numbers, rows.reshape(12, 6))
+    assert float(found) == pytest.approx(wanted, rel=1e-5)

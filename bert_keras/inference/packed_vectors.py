@@ -1,0 +1,169 @@
+"""Vectors in float32, in int8 or as bits, and the nearest of them by cosine.
+
+int8 divides the range of each number, learned from the vectors, into 256 steps; a bit
+says whether a number is above 0. Both as in sentence-transformers' `int8` and
+`ubinary`. Bits are compared by their Hamming distance; the candidates that it finds may
+be compared again with int8 vectors stored beside them (Yamada et al. 2021,
+arXiv:2106.00882, rescore with whole vectors).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+
+from bert_keras.scoring.embeddings import unit_rows
+
+_AT_ONCE = 1024  # vectors compared at once, in addition to the best ones
+_BITS_OF_BYTE = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(1)
+
+
+def learned_ranges(vectors: np.ndarray) -> np.ndarray:
+    """Return the least and the largest value of each number, float32 [2, D]."""
+    return np.stack([vectors.min(axis=0), vectors.max(axis=0)]).astype(np.float32)
+
+
+def as_int8(vectors: np.ndarray, ranges: np.ndarray) -> np.ndarray:
+    """Return vectors in steps of their ranges, int8 [N, D]."""
+    steps = np.floor((vectors - ranges[0]) / _step(ranges))
+    return (np.clip(steps, 0, 255) - 128).astype(np.int8)
+
+
+def as_bits(vectors: np.ndarray) -> np.ndarray:
+    """Return which numbers are above 0, uint8 [N, D / 8], rounded up."""
+    return np.packbits(vectors > 0, axis=-1)
+
+
+def _step(ranges: np.ndarray) -> np.ndarray:
+    steps = (ranges[1] - ranges[0]) / 255
+    return np.where(steps == 0, 1, steps).astype(np.float32)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PackedVectors:
+    """N vectors of D numbers.
+
+    Args:
+        values: float32 [N, D], of length 1 for `nearest`; int8 [N, D]; or bits, uint8
+            [N, D / 8], rounded up.
+        width: D.
+        ranges: float32 [2, D], for int8.
+        rescoring: int8 [N, D], for bits whose candidates are compared again.
+    """
+
+    values: np.ndarray
+    width: int
+    ranges: np.ndarray | None = None
+    rescoring: np.ndarray | None = None
+
+    @classmethod
+    def of(
+        cls, vectors: np.ndarray, dtype: str = "float32", *, rescored: bool = True
+    ) -> PackedVectors:
+        """Return vectors, float [N, D], in one of the types of `settings.DTYPES`.
+
+        `rescored` stores int8 vectors beside bits.
+        """
+        vectors = np.asarray(vectors)
+        width = vectors.shape[1]
+        if dtype == "float32" or not len(vectors):
+            return cls(vectors, width)
+        if dtype == "binary" and not rescored:
+            return cls(as_bits(vectors), width)
+        ranges = learned_ranges(vectors)
+        numbers = as_int8(vectors, ranges)
+        if dtype == "int8":
+            return cls(numbers, width, ranges)
+        return cls(as_bits(vectors), width, ranges, numbers)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def dtype(self) -> str:
+        """`float32`, `int8` or `binary`."""
+        kinds = {"i": "int8", "u": "binary"}
+        return kinds.get(self.values.dtype.kind, "float32")
+
+    def numbers(self, rows: Any) -> np.ndarray:
+        """Return vectors as float32 [..., D], as exactly as they are stored."""
+        values = self.values if self.rescoring is None else self.rescoring
+        if values.dtype == np.uint8:
+            bits = np.unpackbits(values[rows], axis=-1, count=self.width)
+            return bits.astype(np.float32) * 2 - 1
+        if values.dtype != np.int8 or self.ranges is None:
+            return np.asarray(values[rows], np.float32)
+        middle = values[rows].astype(np.float32) + 128.5
+        return middle * _step(self.ranges) + self.ranges[0]
+
+    def nearest(
+        self, queries: np.ndarray, top: int, *, rescore: int = 0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows and cosines [Q, top]; ties go to the earlier row.
+
+        Args:
+            queries: unit vectors, float32 [Q, D].
+            top: at most N.
+            rescore: for bits, how many times `top` candidates are compared again; 0:
+                none, and the cosine is estimated from the distance.
+        """
+        if self.dtype != "binary":
+            return self._best(queries, top, lambda part: self._cosines(queries, part))
+        asked = as_bits(queries)
+        candidates = min(top * max(rescore, 1), len(self))
+        rows, near = self._best(
+            queries, candidates, lambda part: self._agreement(asked, part)
+        )
+        if not rescore:
+            return rows, near
+        found = unit_rows(self.numbers(rows))
+        cosines = np.einsum("qd,qcd->qc", queries, found)
+        # Candidates are in order of their rows, so that ties go to the earlier one.
+        order = np.lexsort((rows, -cosines), axis=1)[:, :top]
+        return (
+            np.take_along_axis(rows, order, axis=1),
+            np.take_along_axis(cosines, order, axis=1),
+        )
+
+    def _cosines(self, queries: np.ndarray, part: slice) -> np.ndarray:
+        if self.ranges is None:
+            return queries @ self.values[part].T
+        step = _step(self.ranges)
+        first = queries @ (128.5 * step + self.ranges[0])
+        products = (queries * step) @ self.values[part].astype(np.float32).T
+        return (products + first[:, None]) / self._lengths[part]
+
+    @functools.cached_property
+    def _lengths(self) -> np.ndarray:
+        parts = range(0, len(self), _AT_ONCE)
+        found = [self.numbers(slice(start, start + _AT_ONCE)) for start in parts]
+        lengths = [np.linalg.norm(each, axis=1) for each in found]
+        return np.maximum(np.concatenate(lengths), 1e-12)
+
+    def _agreement(self, asked: np.ndarray, part: slice) -> np.ndarray:
+        """Return 1 for equal bits to -1 for opposite ones, float32 [Q, B]."""
+        differ = asked[:, None, :] ^ self.values[None, part]
+        if hasattr(np, "bitwise_count"):  # NumPy 2
+            distance = np.bitwise_count(differ).sum(axis=-1, dtype=np.int32)
+        else:
+            distance = _BITS_OF_BYTE[differ].sum(axis=-1, dtype=np.int32)
+        return (1 - 2 * distance / self.width).astype(np.float32)
+
+    def _best(
+        self, queries: np.ndarray, top: int, compare: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        rows = np.zeros((len(queries), 0), np.int64)
+        scores = np.zeros((len(queries), 0), np.float32)
+        for start in range(0, len(self), _AT_ONCE):
+            found = compare(slice(start, start + _AT_ONCE))
+            numbers = np.arange(start, start + found.shape[1])
+            numbers = np.broadcast_to(numbers, found.shape)
+            rows = np.concatenate([rows, numbers], axis=1)
+            scores = np.concatenate([scores, found], axis=1)
+            order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+            rows = np.take_along_axis(rows, order, axis=1)
+            scores = np.take_along_axis(scores, order, axis=1)
+        return rows, scores

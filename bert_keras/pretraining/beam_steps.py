@@ -31,7 +31,7 @@ from bert_keras.files import filesystems
 from bert_keras.files.streams import Replaced
 from bert_keras.pretraining.blocks import Block, block_of, check_documents, shares_of
 from bert_keras.pretraining.config import PretrainingDataConfig
-from bert_keras.pretraining.manifest import check_shard, check_text, shard_name, writing
+from bert_keras.pretraining.manifest import check_text, is_shard, shard_name, writing
 
 # In the folder of the run: the names of the files, the plan, the results.
 FILES, PLAN, SHARDS = "files.json", "plan.json", "shards.json"
@@ -227,7 +227,8 @@ class WriteShard:
         with writing(path):
             known: dict[str, Any] | None = json.loads(filesystems.read(note) or b"null")
             if known is not None:
-                check_shard(note, known)
+                if not is_shard(known):
+                    raise DataError("must be a file that bert_keras wrote", path=note)
                 if filesystems.size_of(path) == known["bytes"]:
                     check_text(self.output, known, block.text_blake2b)
                     return known

@@ -2,7 +2,8 @@
 
 `manifest.json` is written last and records how the shards were made and what they
 contain, with a hash of its own content; until then there is a journal, see
-`data.Journal`. Both are checked here when they are read.
+`data.Journal`. Both are checked when they are read: a hash tells that a manifest was
+changed, and what version 0.1 wrote without one has to agree with its shards.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from bert_keras.corpus.documents import name_of
 from bert_keras.errors import ConfigError, DataError, reason_of, shown
@@ -34,27 +35,39 @@ _PARTIAL = re.compile(rf"\.({_OURS.pattern})\.\d+\.partial")
 _FORMAT = "bert_keras pretraining data 1"
 _HASH = "sha256"
 
-# The types of each object's values; JSON has no others.
-_Types = Mapping[str, tuple[type, ...]]
-_KINDS: Mapping[type, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a string",
-    dict: "an object",
-    list: "a list",
-    type(None): "null",
-}
-_JOB: _Types = {
-    **dict.fromkeys(("format", "bert_keras", "vocabulary_sha256"), (str,)),
-    **dict.fromkeys(("settings", "tokenizer"), (dict,)),
-    "vocabulary_size": (int,),
-    "sentences_by": (str,),
-}
-_SETTINGS: _Types = {
-    field.name: (bool, int, float, str, type(None))
-    for field in dataclasses.fields(PretrainingDataConfig)
-}
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """Everything that determines the shards, except the documents."""
+
+    format: str
+    bert_keras: str
+    settings: dict
+    tokenizer: dict
+    vocabulary_size: int
+    vocabulary_sha256: str
+    sentences_by: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """The facts about a shard."""
+
+    number: int
+    file: str
+    bytes: int
+    text_blake2b: str
+    documents: int
+    characters: int
+    sentences: int
+    tokens: int
+    unknown_tokens: int
+    instances: int
+    not_next: int
+    real_tokens: int
+    masked_tokens: int
+
+
 # Their sums over the shards are also in the manifest.
 SUMMED = (
     "documents",
@@ -65,18 +78,6 @@ SUMMED = (
     "real_tokens",
     "masked_tokens",
 )
-_SHARD: _Types = {
-    **dict.fromkeys(("file", "text_blake2b"), (str,)),
-    **dict.fromkeys(("number", "bytes", *SUMMED), (int,)),
-    **dict.fromkeys(("unknown_tokens", "not_next"), (int,)),
-}
-_SHARES = ("real_token_share", "unknown_token_share", "not_next_share")
-_MANIFEST: _Types = {
-    **_JOB,
-    **dict.fromkeys(SUMMED, (int,)),
-    **dict.fromkeys(_SHARES, (int, float)),
-    "shards": (list,),
-}
 
 
 def job_of(
@@ -90,15 +91,16 @@ def job_of(
     settings["dupe_factor"] = config.duplicates
     text = tokenizer.get_config()
     del text["vocabulary"]
-    return {
-        "format": _FORMAT,
-        "bert_keras": __version__,
-        "settings": settings,
-        "tokenizer": text,
-        "vocabulary_size": tokenizer.vocab_size,
-        "vocabulary_sha256": vocabulary_hash(tokenizer.vocabulary),
-        "sentences_by": name_of(to_sentences),
-    }
+    job = Job(
+        format=_FORMAT,
+        bert_keras=__version__,
+        settings=settings,
+        tokenizer=text,
+        vocabulary_size=tokenizer.vocab_size,
+        vocabulary_sha256=vocabulary_hash(tokenizer.vocabulary),
+        sentences_by=name_of(to_sentences),
+    )
+    return dataclasses.asdict(job)
 
 
 def shard_name(number: int) -> str:
@@ -134,23 +136,51 @@ def manifest_of(path: str | os.PathLike[str], data: bytes) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise DataError(f"must be the manifest of {_FORMAT}", path=path)
     written = manifest.pop(_HASH, None)  # version 0.1 wrote none
-    if written not in (None, _hash_of(manifest)):
+    if written not in (None, _hash_of(manifest)) or not _is_consistent(manifest):
         raise DataError(
             "was changed after it was written: restore it, or delete it and run "
             "`pretraining-data` again",
             path=path,
         )
-    _check_types(path, manifest, _MANIFEST)
-    _check_settings(path, manifest)
-    for number, shard in enumerate(manifest["shards"]):
-        _check_shard(path, shard, place=f"shards[{number}]")
-        if shard["number"] != number:
-            raise _wrong(path, f"shards[{number}].number", number, shard["number"])
-    for name in SUMMED:
-        total = sum(shard[name] for shard in manifest["shards"])
-        if manifest[name] != total:
-            raise _wrong(path, name, f"{total}, as in the shards", manifest[name])
-    return manifest
+    try:  # a setting that the writer did not know yet has its default
+        settings = PretrainingDataConfig(**manifest["settings"])
+    except (ConfigError, TypeError) as error:
+        raise DataError(f"`settings`: {error}", path=path) from None
+    return {**manifest, "settings": dataclasses.asdict(settings)}
+
+
+def _is_consistent(manifest: Mapping[str, Any]) -> bool:
+    """Return whether a manifest has a job, its shards in order, and their sums."""
+    names = {field.name for field in dataclasses.fields(Job)}
+    job = {name: value for name, value in manifest.items() if name in names}
+    shards = manifest.get("shards")
+    if not (_has_fields(job, Job) and isinstance(shards, list)):
+        return False
+    return all(is_shard(each, number) for number, each in enumerate(shards)) and all(
+        manifest.get(name) == sum(each[name] for each in shards) for name in SUMMED
+    )
+
+
+def is_shard(values: Any, number: int | None = None) -> bool:
+    """Return whether a JSON value describes a shard, this one if `number` is given.
+
+    Its file is opened: it is never a path out of the folder.
+    """
+    return (
+        _has_fields(values, Shard)
+        and values["number"] == (values["number"] if number is None else number)
+        and values["file"] == shard_name(values["number"])
+    )
+
+
+def _has_fields(values: Any, kind: type) -> bool:
+    """Return whether a JSON value is an object with exactly the fields of a class."""
+    types = get_type_hints(kind)
+    return (
+        isinstance(values, dict)
+        and values.keys() == types.keys()
+        and all(isinstance(values[name], types[name]) for name in types)
+    )
 
 
 def journal_shards(
@@ -172,74 +202,12 @@ def journal_shards(
             break
     if not rows:
         return None
-    _check_types(path, rows[0], _JOB, line=1)
-    for number, row in enumerate(rows[1:], 2):
-        _check_shard(path, row, line=number)
+    for line, row in enumerate(rows, 1):
+        if not (_has_fields(row, Job) if line == 1 else is_shard(row)):
+            message = f"must be a line that bert_keras wrote; received {shown(row)}"
+            raise DataError(message, path=path, line=line)
     check_job(folder, rows[0], job)
     return rows[1:]
-
-
-def check_shard(path: str | os.PathLike[str], shard: Any) -> None:
-    """Raise DataError unless the object in a file describes a shard."""
-    _check_shard(path, shard)
-
-
-def _check_shard(
-    path: str | os.PathLike[str],
-    shard: Any,
-    *,
-    line: int | None = None,
-    place: str = "",
-) -> None:
-    _check_types(path, shard, _SHARD, line=line, place=place)
-    name = shard_name(shard["number"])
-    if shard["file"] != name:  # it is opened: never a path out of the folder
-        key = f"{place}.file" if place else "file"
-        raise _wrong(path, key, name, shard["file"], line)
-
-
-def _check_settings(path: str | os.PathLike[str], manifest: Mapping[str, Any]) -> None:
-    settings = manifest["settings"]
-    _check_types(path, settings, _SETTINGS, place="settings")
-    try:
-        PretrainingDataConfig(**settings)
-    except ConfigError as error:
-        raise DataError(f"`settings`: {error}", path=path) from None
-
-
-def _check_types(
-    path: str | os.PathLike[str],
-    values: Any,
-    types: _Types,
-    *,
-    line: int | None = None,
-    place: str = "",
-) -> None:
-    """Raise unless an object of a file has exactly these keys, of these types."""
-    if not isinstance(values, dict):
-        what = f"`{place}` must be" if place else "must be"
-        message = f"{what} an object; received {shown(values)}"
-        raise DataError(message, path=path, line=line)
-    for key in sorted(set(types) ^ set(values)):
-        full = f"{place}.{key}" if place else key
-        told = "lacks" if key in types else "has the unknown key"
-        raise DataError(f"{told} {shown(full)}", path=path, line=line)
-    for key, kinds in types.items():
-        if type(values[key]) not in kinds:
-            rule = " or ".join(_KINDS[kind] for kind in kinds)
-            full = f"{place}.{key}" if place else key
-            raise _wrong(path, full, rule, values[key], line)
-
-
-def _wrong(
-    path: str | os.PathLike[str],
-    key: str,
-    rule: object,
-    value: Any,
-    line: int | None = None,
-) -> DataError:
-    message = f"`{key}` must be {rule}; received {shown(value)}"
-    return DataError(message, path=path, line=line)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ it (Philox: Salmon et al. 2011), so it does not matter which process makes which
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -20,7 +21,7 @@ from bert_keras.errors import DataError
 from bert_keras.files.records import serialize, write_records
 from bert_keras.pretraining.blocks import Block
 from bert_keras.pretraining.config import PretrainingDataConfig
-from bert_keras.pretraining.manifest import SUMMED, shard_name
+from bert_keras.pretraining.manifest import SUMMED, Shard, shard_name
 from bert_keras.pretraining.pairs import (
     Pairs,
     Rows,
@@ -79,20 +80,21 @@ class ShardWriter:
             self.folder / shard_name(block.number),
             self._records(block.number, tokens, pairs, counts),
         )
-        return {
-            "number": block.number,
-            "file": shard_name(block.number),
-            "bytes": size,
-            "text_blake2b": block.text_blake2b,
-            "documents": len(block.documents),
-            "characters": block.characters,
-            "sentences": sentences,
-            "tokens": len(tokens.ids),
-            "unknown_tokens": int((tokens.ids == self.tokenizer.unk_id).sum()),
-            "instances": len(pairs.labels),
-            "not_next": int(pairs.labels.sum()),
+        shard = Shard(
+            number=block.number,
+            file=shard_name(block.number),
+            bytes=size,
+            text_blake2b=block.text_blake2b,
+            documents=len(block.documents),
+            characters=block.characters,
+            sentences=sentences,
+            tokens=len(tokens.ids),
+            unknown_tokens=int((tokens.ids == self.tokenizer.unk_id).sum()),
+            instances=len(pairs.labels),
+            not_next=int(pairs.labels.sum()),
             **counts,
-        }
+        )
+        return dataclasses.asdict(shard)
 
     def _random(self, *key: int) -> np.random.Generator:
         seeds = np.random.SeedSequence(self.config.seed, spawn_key=key)

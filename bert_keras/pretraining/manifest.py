@@ -202,10 +202,10 @@ def journal_shards(
             break
     if not rows:
         return None
-    for line, row in enumerate(rows, 1):
-        if not (_has_fields(row, Job) if line == 1 else is_shard(row)):
+    for number, row in enumerate(rows, 1):
+        if not (_has_fields(row, Job) if number == 1 else is_shard(row)):
             message = f"must be a line that bert_keras wrote; received {shown(row)}"
-            raise DataError(message, path=path, line=line)
+            raise DataError(message, path=path, line=number)
     check_job(folder, rows[0], job)
     return rows[1:]
 

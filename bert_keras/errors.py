@@ -19,8 +19,10 @@ def reason_of(error: BaseException) -> str:
 
     It leaves out `[Errno N]` and the file, which the message already names.
     """
-    said = getattr(error, "strerror", None) or getattr(error, "message", None) or error
-    line = (str(said).splitlines() or [type(error).__name__])[0]
+    reason = (
+        getattr(error, "strerror", None) or getattr(error, "message", None) or error
+    )
+    line = (str(reason).splitlines() or [type(error).__name__])[0]
     line = _OPERATION.sub("", line)
     last = line.rpartition("; ")[2]  # after the file, where TensorFlow names it
     return last if last in _SYSTEM_REASONS else line

@@ -343,8 +343,8 @@ def spam_file(tmp_path: Path) -> Path:
 def is_noise(path: str) -> bool:
     """Return whether a weight's gradient is 0 except for rounding.
 
-    That of a key's bias is: it adds the same to all scores of a softmax. Adam makes
-    steps of the rounding, so two runs that are equal otherwise differ there.
+    The gradient of a key's bias is: it adds the same to all scores of a softmax. Adam
+    makes steps of the rounding, so two runs that are equal otherwise differ there.
     """
     return path.endswith("attention/self/key/bias")
 

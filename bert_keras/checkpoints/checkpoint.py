@@ -331,8 +331,8 @@ def _check_own_entry(entry: Any, *, positions: int, place: str) -> None:
                 f"{place}: `{key}` of `{KEY}` must be {word}; "
                 f"received {shown(entry[key])}"
             )
-    said = entry.get("preprocessing", {})
-    for key, value in said.items():
+    recorded = entry.get("preprocessing", {})
+    for key, value in recorded.items():
         if type(value) is not _PREPROCESSING.get(key):
             raise CheckpointError(
                 f"{place}: `preprocessing` of `{KEY}` must hold whole numbers "
@@ -340,8 +340,8 @@ def _check_own_entry(entry: Any, *, positions: int, place: str) -> None:
                 f"`layout`; received {shown({key: value})}"
             )
     for key in ("max_length", "length_multiple"):  # both are row lengths
-        if said.get(key, 0) > positions:
+        if recorded.get(key, 0) > positions:
             raise CheckpointError(
                 f"{place}: `{key}` must be at most `max_position_embeddings`, "
-                f"{positions:,}; received {said[key]:,}"
+                f"{positions:,}; received {recorded[key]:,}"
             )

@@ -96,15 +96,15 @@ def read_keras_hub(folder: str | os.PathLike[str]) -> Checkpoint:
     raw = _task_config(task, folder)
     left_out: tuple[str, ...] = ()
     if _is_ours(folder):
-        said = read_json(folder / OURS)
-        scopes = said.pop("left_out", [])
+        written = read_json(folder / OURS)
+        scopes = written.pop("left_out", [])
         if not isinstance(scopes, list) or not all(isinstance(s, str) for s in scopes):
             raise CheckpointError(
                 f"{folder / OURS}: `left_out` must be a list of names"
             )
         left_out = tuple(scopes)
-        values |= {k: v for k, v in said.items() if k not in SIZES.values()}
-        raw |= said
+        values |= {k: v for k, v in written.items() if k not in SIZES.values()}
+        raw |= written
     config = bert_config(values, path=folder / CONFIG)
     notes = [MASKED_LM_NOTE] if task and task[0] == "BertMaskedLM" else []
     arrays = _arrays(folder, with_task=task is not None)

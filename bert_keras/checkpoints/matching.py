@@ -46,13 +46,13 @@ class MismatchError(CheckpointError):
                 for name, (wanted, found) in self.misshapen.items()
             ],
         }
-        said = "; ".join(
+        problems = "; ".join(
             f"{len(found):,} {kind} ({listed(found)})"
             for kind, found in kinds.items()
             if found
         )
         start = "" if place is None else f"{place}: "
-        super().__init__(f"{start}the weights do not fit the model: {said}")
+        super().__init__(f"{start}the weights do not fit the model: {problems}")
 
 
 def match(
@@ -247,11 +247,11 @@ def head_config(raw: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str
             f"received {len(names):,} names"
         )
     if names is None:
-        said = raw.get("num_labels")
-        if said is not None and (type(said) is not int or said != count):
+        declared = raw.get("num_labels")
+        if declared is not None and (type(declared) is not int or declared != count):
             raise ConfigError(
                 "`num_labels` must be the number of outputs of the head, "
-                f"{count:,}; received {shown(said)}"
+                f"{count:,}; received {shown(declared)}"
             )
         names = [f"LABEL_{number}" for number in range(count)]
         entries["id2label"] = {str(i): name for i, name in enumerate(names)}
@@ -268,9 +268,9 @@ def named_outputs(raw: Mapping[str, Any], shapes: Mapping[str, Shape]) -> int | 
 
 def _architecture(raw: Mapping[str, Any], shapes: Mapping[str, Shape]) -> str:
     """Return Hugging Face's class for weights: from the source, else from the heads."""
-    said = raw.get("architectures")
-    if isinstance(said, list) and len(said) == 1:
-        return str(said[0])
+    names = raw.get("architectures")
+    if isinstance(names, list) and len(names) == 1:
+        return str(names[0])
     scopes = {name.split("/")[0] for name in shapes}
     if "classifier" in scopes:
         return "BertForSequenceClassification"

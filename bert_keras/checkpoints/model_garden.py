@@ -41,7 +41,6 @@ from bert_keras.checkpoints.google import CONFIG, PREFIX, config_values, read_co
 from bert_keras.checkpoints.model_garden_config import (
     PARAMS,
     PARAMS_KEYS,
-    Said,
     check_plain,
     read_settings,
 )
@@ -112,10 +111,10 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
     shapes = {name: joined_heads(name, each, heads) for name, each in chosen.items()}
     masked_lm = "cls/predictions/output_bias" in chosen
     if (folder / CONFIG).exists():
-        raw, config, said = Said(*read_config(folder / CONFIG))
+        raw, config, config_notes = read_config(folder / CONFIG)
         check_plain(raw, width=config.hidden_size, path=folder / CONFIG)
     else:
-        raw, config, said = read_settings(
+        raw, config, config_notes = read_settings(
             folder, shapes, heads=heads, masked_lm=masked_lm
         )
     if config.num_attention_heads != heads:
@@ -129,7 +128,7 @@ def read_model_garden(path: str | os.PathLike[str]) -> Checkpoint:
         config=config,
         raw_config=raw,
         arrays=LazyArrays.of(chosen, shapes=shapes, place=str(prefix)),
-        notes=(*said, *notes),
+        notes=(*config_notes, *notes),
         unrecognized=tuple(unrecognized),
         tokenizer=tokenizer,
     )

@@ -53,7 +53,7 @@ _NOT_KERAS = (LookupError, TypeError, ValueError, AttributeError, RecursionError
 _MOST_YAML_BYTES = 256 << 10  # a run's file has about 10 KB
 
 
-class Said(NamedTuple):
+class EncoderSettings(NamedTuple):
     """The settings found: as entries of a `config.json`, the sizes, and notes."""
 
     raw: dict[str, Any]
@@ -63,7 +63,7 @@ class Said(NamedTuple):
 
 def read_settings(
     folder: Path, shapes: Mapping[str, Shape], *, heads: int, masked_lm: bool
-) -> Said:
+) -> EncoderSettings:
     """Return the config of the encoder in a folder; the first file found decides.
 
     Args:
@@ -87,10 +87,10 @@ def read_settings(
         values = {**sizes, **{_LAYER_KEYS[k]: value for k, value in found.items()}}
         act = values.get("hidden_act", "<lambda>")
         values["hidden_act"] = _LAYER_ACTIVATIONS.get(str(act), act)
-    return Said(values, bert_config(values, path=path), notes)
+    return EncoderSettings(values, bert_config(values, path=path), notes)
 
 
-def _of_params(path: Path, *, masked_lm: bool) -> Said:
+def _of_params(path: Path, *, masked_lm: bool) -> EncoderSettings:
     """Return the settings of the encoder in a `params.yaml`."""
     model = _read_yaml(path)
     for key in ("task", "model"):
@@ -117,7 +117,7 @@ def _of_params(path: Path, *, masked_lm: bool) -> Said:
             f"the masked-LM head computes {one_line(head)}, here it computes as the "
             f"encoder does, {one_line(act)}: its outputs differ"
         )
-    return Said(values, bert_config(values, path=path), notes)
+    return EncoderSettings(values, bert_config(values, path=path), notes)
 
 
 def _plain_values(values: Any, *, name: str, path: Path) -> dict[str, Any]:
@@ -177,10 +177,10 @@ def _layer(path: Path) -> dict[str, Any] | None:
             if number != 1 or not isinstance(node, bytes):
                 continue
             text = dict(fields(node)).get(5) or b"{}"
-            said = parse_json(text.decode())  # type: ignore[union-attr]
-            kind = str(said.get("class_name", "")).rpartition(">")[2]
-            if kind in _CLASSES and isinstance(said.get("config"), dict):
-                return dict(said["config"])
+            layer = parse_json(text.decode())  # type: ignore[union-attr]
+            kind = str(layer.get("class_name", "")).rpartition(">")[2]
+            if kind in _CLASSES and isinstance(layer.get("config"), dict):
+                return dict(layer["config"])
             if kind.endswith("Encoder"):
                 others.append(kind)
     if others:

@@ -203,7 +203,7 @@ def _some_columns(options: argparse.Namespace, further: str) -> Columns:
             empty=["text_pair"],
             header=options.header,
         )
-    refuse_columns(options, "columns are those of `--input`, which is not given")
+    refuse_columns(options, "columns need `--input`, which is not given")
     texts = words(options.texts) or list(piped_lines())
     most = 1 if further == "text_pair" else 0  # tabs that separate texts
     if any(text.count("\t") > most for text in texts):

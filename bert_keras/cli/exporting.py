@@ -125,7 +125,7 @@ def _check_export(options: argparse.Namespace) -> None:
     if options.dev is not None and not options.int8 and options.precision == "float32":
         raise ConfigError(
             f"`--dev` needs `--int8` or a `--precision` of 16 bits, whose scores it "
-            f"compares with those of float32; received {options.dev}"
+            f"compares with the scores of float32; received {options.dev}"
         )
 
 

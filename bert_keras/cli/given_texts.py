@@ -47,7 +47,7 @@ def given_texts(
     if options.texts and options.input:
         raise ConfigError("`TEXT` and `--input` cannot both be given")
     if not options.input:
-        refuse_columns(options, "columns are those of `--input`, which is not given")
+        refuse_columns(options, "columns need `--input`, which is not given")
     if options.texts:
         items = _row_words(words(options.texts), task)
     elif options.input:

@@ -106,14 +106,14 @@ def run_predict(options: argparse.Namespace) -> None:
                 # A text that is answered by a `text` has the name of its role.
                 shown = task.roles if set(names) & set(answer) else names
                 shown = ("text_a", "text_b") if is_pair else shown
-                asked: dict[str, Any] = dict(zip(shown, texts, strict=True))
+                start: dict[str, Any] = dict(zip(shown, texts, strict=True))
                 if name is not None:  # the file's id of the row replaces its texts
-                    asked = {"id": name}
+                    start = {"id": name}
                 if reason:
                     answer = dict.fromkeys(answer)
                 if reason or always:
                     answer["reason"] = reason
-                write({**asked, **answer})
+                write({**start, **answer})
     blank.report()
     if truncation.cut:
         say(predictor.truncated(truncation))
@@ -281,11 +281,11 @@ def run_search(options: argparse.Namespace) -> None:
         for batch in batches(queries, 32, bool if options.texts else piped.wait):
             for query, found in zip(batch, search(batch, top=options.top), strict=True):
                 number += 1
-                asked = {"query": number}
-                shown = asked | {"query_text": query} if options.with_text else asked
+                start: dict[str, Any] = {"query": number}
+                start |= {"query_text": query} if options.with_text else {}
                 for row in found:
                     text = {"text": row.pop("text")}
-                    write({**shown, **row, **(text if options.with_text else {})})
+                    write({**start, **row, **(text if options.with_text else {})})
 
 
 def _documents(options: argparse.Namespace) -> Columns:

@@ -93,18 +93,18 @@ class CorpusReport:
         """Return the report in short lines."""
         kinds = Counter(self.forms.values())
         files = ", ".join(f"{form} {count}" for form, count in kinds.items())
-        said = [
+        lines = [
             f"{self.documents:,} documents, {self.characters:,} characters; "
             f"files by form: {files or 'none'}"
         ]
         if self.empty:
-            said.append(f"{self.empty:,} documents without text left out")
+            lines.append(f"{self.empty:,} documents without text left out")
         if self.cut:
-            said.append(f"{self.cut:,} documents of more than {MOST_BYTES:,} cut")
+            lines.append(f"{self.cut:,} documents of more than {MOST_BYTES:,} cut")
         if self.replaced.lines:
             places = ", ".join(self.replaced.places)
-            said.append(f"{self.replaced.lines:,} lines not UTF-8, first: {places}")
-        return said
+            lines.append(f"{self.replaced.lines:,} lines not UTF-8, first: {places}")
+        return lines
 
 
 def raw_documents(

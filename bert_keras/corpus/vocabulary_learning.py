@@ -138,8 +138,8 @@ def _learned(
     covered = sorted(c for c, count in characters.items() if count >= min_count)
     if not covered:
         raise ConfigError(
-            "`min_count` must be at most that of the most frequent character; no "
-            f"character of the corpus occurs {min_count} times"
+            "`min_count` must be at most the count of the most frequent character; "
+            f"no character of the corpus occurs {min_count} times"
         )
     inner = _inner(covered, words.splitter)
     tokens = list(dict.fromkeys((*SPECIAL_TOKENS, *reserved, *covered, *inner)))

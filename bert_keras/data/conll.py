@@ -262,9 +262,7 @@ def _places(path: str, chosen: ColumnNames, found: Sentences) -> dict[str, int]:
     places = {"text": found.text, "label": found.label % width}
     for role, column in chosen.items():
         if role not in places:
-            raise ConfigError(
-                f"the columns must be those of text and label; received {role!r}"
-            )
+            raise ConfigError(f"the columns must be text and label; received {role!r}")
         if column is None:  # no label requested, or the default
             if role == "label":
                 del places[role]

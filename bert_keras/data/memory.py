@@ -31,7 +31,7 @@ _NUMBERS = (int, float, Decimal, np.number)
 
 @dataclasses.dataclass(frozen=True)
 class MemoryRows:
-    """A table in memory, with rows like those of a JSONL file."""
+    """A table in memory, with rows as a JSONL file has them."""
 
     columns: dict[str, list[Any]]  # name to N cells: text, `None`, lists or dicts
     path: str = "rows in memory"  # or the Parquet file that holds them, for errors

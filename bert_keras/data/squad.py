@@ -156,12 +156,12 @@ def place_of(context: str, answers: Sequence[Any]) -> tuple[int, int]:
 
 def _in_characters(columns: Columns) -> Columns:
     """Return questions whose starts are in characters, from the unit that is right."""
-    asked = list(zip(columns["context"], columns["answers"], strict=True))
+    questions = list(zip(columns["context"], columns["answers"], strict=True))
 
     def are_right(convert: Convert) -> bool:
         return all(
             stands_at(context, text, convert(context, start))
-            for context, answers in asked
+            for context, answers in questions
             for text, start in answers
         )
 
@@ -175,7 +175,7 @@ def _in_characters(columns: Columns) -> Columns:
     convert = UNITS[str(unit)]
     answers = [
         [(text, convert(context, start)) for text, start in given]
-        for context, given in asked
+        for context, given in questions
     ]
     return dataclasses.replace(columns, cells={**columns.cells, "answers": answers})
 
@@ -238,8 +238,8 @@ def _questions(
                     message = f"a question of article {number} has no `id`"
                     raise DataError(message, path=path)
                 answers = _answer_dicts(question.get("answers"))
-                asked = {**question, "answers": answers}
-                yield str(name), asked, paragraph.get("context")
+                question = {**question, "answers": answers}
+                yield str(name), question, paragraph.get("context")
 
 
 def _questions_of_rows(

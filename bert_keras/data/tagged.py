@@ -187,9 +187,7 @@ def _read(
     place, rows = objects_of(source, list(chosen.values()), header=header)
     for role in chosen:
         if role not in ("text", "label"):
-            raise ConfigError(
-                f"the columns must be those of text and label; received {role!r}"
-            )
+            raise ConfigError(f"the columns must be text and label; received {role!r}")
     text_key, label_key, has_spans = _keys(rows, chosen)
     if has_spans:
         return read_spans(place, rows, text_key, label_key, bad_rows=bad_rows)

@@ -191,7 +191,7 @@ def _describe(model: TaskModel, folder: Path, kind: str, precision: str) -> None
 
 
 _MEANINGS = {
-    "token_ids": "ids of the tokens, with [CLS] and [SEP], padded with that of [PAD]",
+    "token_ids": "ids of the tokens, with [CLS] and [SEP], padded with the id of [PAD]",
     "segment_ids": "0 for the first text, 1 for the second one of a pair",
     "padding_mask": "1 for a token, 0 for padding",
     PROMPT_LENGTHS: "tokens of the prompt before the text, with [CLS]; 0 without one",

@@ -99,8 +99,8 @@ def load_predictor(
         ):
             if given != default:
                 raise ConfigError(
-                    f"`{name}` must be left out for a SavedModel, which has that of "
-                    f"its export; received {given!r}"
+                    f"`{name}` must be left out for a SavedModel: the export has "
+                    f"fixed it; received {given!r}"
                 )
         return Predictor(load_saved_model(exported, task=task))
     try:

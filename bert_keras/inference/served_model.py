@@ -221,7 +221,7 @@ def check_answers(model: Backend, folder: Path, record: str) -> None:
         tf.errors.OpError,
     ) as error:
         raise CheckpointError(
-            f"{folder}: the answers of the graph are not those of {model.task.name} "
+            f"{folder}: the graph does not answer as {model.task.name} "
             f"with the settings in {record}: {type(error).__name__}: "
             f"{one_line(error, longest=200)}"
         ) from None
@@ -261,8 +261,8 @@ def described(
         raise CheckpointError(f"{path}: {' '.join(str(error).split())}") from None
     if isinstance(given, Task) and given != task:
         raise ConfigError(
-            f"`task` must be that of {folder}, whose settings are fixed in its graph; "
-            f"received {shown(given)}"
+            f"`task` must be the task of {folder}, whose settings are fixed in its "
+            f"graph; received {shown(given)}"
         )
     return task, preprocessor
 

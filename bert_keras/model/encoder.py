@@ -531,7 +531,7 @@ class BertEncoder(FromConfig, keras.Model):
         pooled = has_pooler(checkpoint)
         with undrawn():
             encoder = cls(checkpoint.config, **{"pooler": pooled, **settings})
-        # Heads, including those of users' own tasks, are not part of the encoder.
+        # Heads, also of users' own tasks, are not part of the encoder.
         scopes = {f"{name.split('/')[0]}/" for name in checkpoint.shapes}
         optional = tuple(scopes - {"bert/"})
         if not pooled or not settings.get("pooler", True):

@@ -202,10 +202,12 @@ def _write_opened(
     head = {k: v for k, v in opened.config.items() if k != KEY and raw.get(k) != v}
     head["architectures"] = opened.config["architectures"]
     notes = [*checkpoint.notes, *tokenizer.notes]
-    said = head["architectures"][0]
+    declared = head["architectures"][0]
     is_encoder = all(name.startswith("bert/") for name in checkpoint.shapes)
-    if is_encoder and said != "BertModel" and not is_encoder_decoder(raw):
-        notes.append(f"written as BertModel: the config names {said}, without its head")
+    if is_encoder and declared != "BertModel" and not is_encoder_decoder(raw):
+        notes.append(
+            f"written as BertModel: the config names {declared}, without its head"
+        )
         head["architectures"] = ["BertModel"]
     config = {
         **checkpoint.config.to_dict(),

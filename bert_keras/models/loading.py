@@ -113,15 +113,15 @@ def _check_widths(task: Task, checkpoint: Checkpoint) -> None:
     head = [v for k, v in checkpoint.shapes.items() if not k.startswith("bert/")]
     widest = max((size for shape in head for size in shape), default=0)
     classes = getattr(task, "classes", ())
-    for name, asked in (
+    for name, count in (
         ("classes", len(classes) if isinstance(classes, tuple) else 0),
         ("units", getattr(task, "units", None)),
     ):
         # A custom task may have one output more or less than it has classes.
-        if widest and isinstance(asked, int) and asked > widest + 1:
+        if widest and isinstance(count, int) and count > widest + 1:
             raise CheckpointError(
                 f"{checkpoint.path}: `{name}` must fit the weights of the head, whose "
-                f"widest has {widest:,} values; received {asked:,}"
+                f"widest has {widest:,} values; received {count:,}"
             )
 
 

@@ -36,13 +36,13 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-_said: set[str] = set()
+_shown: set[str] = set()
 
 
 def say_once(line: str) -> None:
     """Print a note unless this process has printed it before."""
-    if line not in _said:
-        _said.add(line)
+    if line not in _shown:
+        _shown.add(line)
         say(line)
 
 

@@ -48,7 +48,7 @@ _LONGEST_PATTERN = 4_000  # characters; with more tokens all texts go the full w
 
 
 class WordPieceTokenizer(tf.Module):
-    """Turn texts into WordPiece ids, equal to those of the `tokenizers` library.
+    """Turn texts into the WordPiece ids that the `tokenizers` library gives.
 
     Ids and offsets are equal for every string. `packing` adds the special tokens. Every
     op is a TensorFlow op on the CPU, under any Keras backend.

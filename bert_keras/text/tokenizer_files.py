@@ -203,7 +203,7 @@ def read_folder(
         if "normalizer" in settings and _class_of(config) not in _WHOLE_CLASSES:
             notes.append(
                 f"{whole.name}: its normalizer and pre_tokenizer are used; with this "
-                "`tokenizer_class` transformers 5 takes those of BERT"
+                "`tokenizer_class` transformers 5 takes the ones for BERT"
             )
     if plain.exists():
         tokens = read_vocabulary(plain, notes)

@@ -67,8 +67,8 @@ class TrainConfig:
     )
     new_learning_rate: float | None = option(
         None,
-        "peak learning rate of the weights that are initialized randomly: those of the "
-        "head, or of a decoder and its cross-attention",
+        "peak learning rate of the weights that are initialized randomly: the head, or "
+        "a decoder and its cross-attention",
         unit="rate",
         above=0,
         unset="the rate of the other weights",

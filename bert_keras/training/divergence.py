@@ -50,8 +50,8 @@ class Divergence:
 
     def __str__(self) -> str:
         found = (
-            f"the training loss at the end, {self.loss:.4f}, is no better than that of "
-            f"one answer for all rows, {self.constant_loss:.4f}"
+            f"the training loss at the end, {self.loss:.4f}, is no better than one "
+            f"answer for all rows, whose loss is {self.constant_loss:.4f}"
         )
         if self.is_certain:
             return f"diverged: {found}"

@@ -385,8 +385,8 @@ class _Training:
         trained = {weight.path for weight in model.trainable_weights}
         if config.add_tokens and TABLE not in trained:
             devices.say(
-                "the embeddings are not trained: those of the added tokens stay the "
-                "mean of their pieces"
+                "the embeddings are not trained: the embeddings of the added tokens "
+                "stay the mean of their pieces"
             )
         return model
 
@@ -481,7 +481,7 @@ def finish_run(
             scores["dev"] = task.score(data["dev"], answers)
         scored["dev"] = (data["dev"], answers, lengths["dev"].whole)
     else:
-        facts["dev"] = "no dev rows: the model is that of the last epoch"
+        facts["dev"] = "no dev rows: the model is the one after the last epoch"
     for name in tests_of(data):
         answers = loop.answers(predictor, name, data[name])
         scores[name] = task.score(data[name], answers)

@@ -348,7 +348,7 @@ def test_predict_a_tab_too_many(fail: Fail, pair_folder: Path) -> None:
 def test_columns_without_a_file_are_an_error(fail: Fail, spam_folder: Path) -> None:
     for option in (("--text", "body"), ("--header", "no"), ("--text-pair", 1)):
         line = fail("predict", spam_folder, "free cash", *option)
-        assert "columns are those of `--input`" in line
+        assert "columns need `--input`" in line
 
 
 def test_what_is_piped_is_taken_as_it_comes() -> None:

@@ -81,7 +81,7 @@ def copied(spam_export: Path, tmp_path: Path) -> Path:
         ({"settings": []}, "`settings` must be an object; received []"),
         ({"settings": {"classes": [*"ab"], "temperature": 1e-300}}, "`temperature`"),
         ({"settings": {"classes": [*"ab"], "more": 1}}, "more"),
-        ({"settings": {"classes": [*"ab"]}}, "are not those of classification"),
+        ({"settings": {"classes": [*"ab"]}}, "does not answer as classification"),
         ({"task": "next-sentence", "settings": {}}, "must take text_a, text_b"),
         ({"preprocessing": {"max_length": -1}}, "`max_length`"),
     ],
@@ -159,7 +159,9 @@ def test_settings_in_the_graph_cannot_change(
         "export",
     )
     other = dataclasses.replace(spam_model.task, temperature=2.0)
-    refused(lambda: load_predictor(spam_export, task=other), "`task` must be that of")
+    refused(
+        lambda: load_predictor(spam_export, task=other), "`task` must be the task of"
+    )
     refused(
         lambda: load_predictor(spam_export, task="regression"),
         "classification",

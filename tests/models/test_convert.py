@@ -169,13 +169,13 @@ def test_the_card_names_the_source_and_invents_nothing(
     for part in (
         "# tiny\n",
         "A BERT encoder without a head. Converted from `google` (format: "
-        "google-research/bert, TensorFlow 1); the weights are those of the source.",
+        "google-research/bert, TensorFlow 1); the weights are unchanged.",
         "BertModel.from_pretrained",
         "2 layers, hidden size 16, 2 attention heads",
         "| longest input | 40 tokens |",
         f"float32, {(tmp_path / 'tiny/model.safetensors').stat().st_size / 1e6:.1f} MB",
         "Its training data and scores are not known here: see the source.",
-        "no licence: that of the source applies",
+        "no licence: the licence of the source applies",
     ):
         assert part in card.text
     assert str(tmp_path) not in card.text  # a card is published

@@ -253,7 +253,7 @@ def noted(make_model: Any, tmp_path: Path) -> Path:
 def test_each_verb_tells_the_notes(
     noted: Path, tmp_path: Path, capsys: Any, monkeypatch: Any, verb: str
 ) -> None:
-    monkeypatch.setattr(progress, "_said", set())
+    monkeypatch.setattr(progress, "_shown", set())
     words = tmp_path / "words.conll"
     words.write_text("see O\nBob B-name\n\nlunch O\nwith O\nBob B-name\n\n" * 4)
     texts = write_tsv(tmp_path / "texts.tsv", [("text",), *((t,) for t in TEXTS)])
@@ -401,7 +401,7 @@ def test_prompts_are_put_before_texts(make_model: Any, tmp_path: Path) -> None:
 def test_settings_of_generation_are_used_or_told(
     make_model: Any, tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(progress, "_said", set())
+    monkeypatch.setattr(progress, "_shown", set())
     folder = save_model(make_model(Translation()), tmp_path / "model")
     given = {"num_beams": 1, "max_length": 9, "no_repeat_ngram_size": 2}
     given |= {"early_stopping": True, "min_length": 0, "repetition_penalty": 1.5}

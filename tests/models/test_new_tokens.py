@@ -125,7 +125,7 @@ def test_a_model_with_added_tokens_is_saved_and_exported(
     result = train_spam(tmp_path / "spam", freeze_layers=1, **given)
     err = capsys.readouterr().err
     assert "added tokens, 2 of 2: covid, winz" in err
-    assert "those of the added tokens stay the mean of their pieces" in err
+    assert "the embeddings of the added tokens stay the mean of their pieces" in err
     page = (result.folder / "report.html").read_text()
     assert "2 (covid, winz), SHA-256" in page
     config = json.loads((result.folder / "config.json").read_text())

@@ -387,7 +387,7 @@ def test_without_dev_rows_the_last_epoch_is_kept(
     assert result.report["settings"]["best_epoch"] == 2
     assert not [row for row in result.history if "dev_loss" in row]
     page, card = ((result.folder / n).read_text() for n in ("report.html", "README.md"))
-    assert "no dev rows: the model is that of the last epoch" in page
+    assert "no dev rows: the model is the one after the last epoch" in page
     assert "no dev rows" in card and "on dev chose" not in card
     for given in ({"patience": 2}, {"task_settings": {"calibration": "temperature"}}):
         name = next(iter(given.get("task_settings", given)))

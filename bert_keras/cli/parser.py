@@ -30,6 +30,7 @@ VERBS = {
         "prediction",
         "find the texts nearest in meaning, one JSON object per line",
     ),
+    "mine": ("mining", "find hard negatives, to train an embedding on"),
     "export": (
         "exporting",
         "write a SavedModel for serving, or a model for another engine",

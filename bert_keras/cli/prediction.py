@@ -318,6 +318,11 @@ def add_encoder_and_texts(parser: argparse.ArgumentParser) -> None:
         help="leave out rows with an empty text, and count them",
     )
     add_dimensions(parser)
+    add_max_length(parser)
+    add_batches(parser)
+
+
+def add_max_length(parser: argparse.ArgumentParser) -> None:
     add_count(
         parser,
         "max_length",
@@ -326,7 +331,6 @@ def add_encoder_and_texts(parser: argparse.ArgumentParser) -> None:
         unit="tokens",
         unset="the model's, or the longest that it accepts",
     )
-    add_batches(parser)
 
 
 def _embedder_settings(options: argparse.Namespace) -> dict[str, Any]:

@@ -1,0 +1,104 @@
+"""The verb `mine`: hard negatives of pairs."""
+
+from __future__ import annotations
+
+import argparse
+
+from bert_keras.cli.arguments import MODEL, ROWS, add_batches, add_header
+from bert_keras.cli.options import add_count, add_option, add_path, path
+from bert_keras.cli.prediction import add_max_length
+from bert_keras.errors import ConfigError
+from bert_keras.runs.environment import load_tensorflow
+from bert_keras.runs.progress import say
+from bert_keras.settings import Option
+
+
+def add_mine(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("model", metavar="MODEL", type=path, help=f"encoder, checkpoint, {MODEL}")
+    add_path(
+        parser,
+        "pairs",
+        "FILE",
+        f"{ROWS} of matching pairs in the columns text and text_pair",
+        required=True,
+    )
+    add_path(
+        parser,
+        "corpus",
+        "FILE",
+        f"{ROWS} with the column text, from which negatives are taken; default: the "
+        "second texts of the pairs",
+    )
+    add_path(
+        parser,
+        "output",
+        "FILE",
+        "file to write: .jsonl, or .csv with lists as JSON, with the column negative",
+        required=True,
+    )
+    add_count(parser, "negatives", 5, "most negatives of a pair")
+    ranks = Option(
+        "10:50",
+        "ranks by cosine to the first text that are searched, from 0, known pairs left "
+        "out; the first ones are often unknown pairs",
+        unit="from:to",
+        name="range",
+        pattern=r"\d{1,9}:\d{1,9}",
+        form="two whole numbers such as 10:50",
+    )
+    add_option(parser, ranks)
+    margin = Option(
+        0.05,
+        "how much lower the cosine of a negative must be than the pair's",
+        unit="cosine",
+        name="margin",
+        kind=float,
+        least=0,
+        most=2,
+    )
+    add_option(parser, margin)
+    add_header(parser)
+    add_max_length(parser)
+    add_batches(parser)
+
+
+def run_mine(options: argparse.Namespace) -> None:
+    from bert_keras.cli.answers import answers_to, check_answer_file
+
+    inputs = {name: getattr(options, name) for name in ("model", "pairs", "corpus")}
+    held = {name: place for name, place in inputs.items() if place is not None}
+    check_answer_file(options.output, held)
+    first, end = map(int, options.range.split(":"))
+    if first >= end:
+        raise ConfigError(
+            f"`--range` must be FROM:TO, FROM below TO; received {first}:{end}"
+        )
+    load_tensorflow()
+    from bert_keras.data.table import read_columns
+    from bert_keras.inference.mining import mine_negatives
+    from bert_keras.tasks.embedding import Embedding
+
+    corpus = None
+    if options.corpus is not None:
+        text = {"text": "text"}
+        corpus = read_columns(options.corpus, text, header=options.header)["text"]
+    found = mine_negatives(
+        options.model,
+        Embedding.read(options.pairs, header=options.header),
+        corpus,
+        negatives=options.negatives,
+        ranks=(first, end),
+        margin=options.margin,
+        batch_size=options.batch_size,
+        max_length=options.max_length,
+        precision=options.precision,
+    )
+    columns = found.columns
+    with answers_to(options.output) as write:
+        for values in zip(*columns.cells.values(), strict=True):
+            write(dict(zip(columns.cells, values, strict=True)))
+    say(str(found))
+
+
+VERBS = {"mine": (add_mine, run_mine)}

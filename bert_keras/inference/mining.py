@@ -1,0 +1,180 @@
+"""Hard negatives of pairs: texts that a model finds near, though they do not match.
+
+Source: Karpukhin et al. 2020 (arXiv:2004.04906), section 3.2; Moreira et al. 2024
+(arXiv:2407.15831) for margins to the positive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_keras.data.items import as_strings
+from bert_keras.data.table import Columns
+from bert_keras.errors import ConfigError, DataError, received
+from bert_keras.inference.embedder import (
+    Source,
+    load_embedder,
+    vectors_of,
+    with_prompt,
+)
+from bert_keras.inference.packed_vectors import PackedVectors
+from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.settings import check_whole_number
+from bert_keras.tasks.embedding import pairs_of
+from bert_keras.tasks.negatives import NEGATIVE, negatives_of
+
+_AT_ONCE = 256  # texts whose candidates are ranked at once
+
+
+class MinedNegatives(NamedTuple):
+    """Rows with negatives, and what is known of them.
+
+    Attributes:
+        columns: the pairs, with lists of texts as `negative`.
+        positive_score, negative_score: the mean cosines to the text; NaN without any.
+        mined: the number of negatives found.
+        without: the number of rows for which none was found.
+    """
+
+    columns: Columns
+    positive_score: float
+    negative_score: float
+    mined: int
+    without: int
+
+    def __str__(self) -> str:
+        """Return the facts in one line."""
+        rows = len(self.columns)
+        line = (
+            f"{self.mined:,} negatives for {rows:,} pairs; mean cosine of pairs "
+            f"{self.positive_score:.3f}"
+        )
+        if self.mined:
+            line += f", of negatives {self.negative_score:.3f}"
+        return line + (f"; {self.without:,} pairs got none" if self.without else "")
+
+
+def mine_negatives(
+    source: Source,
+    pairs: Columns,
+    corpus: Iterable[str] | None = None,
+    *,
+    negatives: int = 5,
+    ranks: tuple[int, int] = (10, 50),
+    margin: float = 0.05,
+    batch_size: int = 32,
+    **settings: Any,
+) -> MinedNegatives:
+    """Return pairs with hard negatives, to train `embedding` on.
+
+    The texts of the corpus are ranked by their cosine to each first text; the text
+    itself, and every text that is its pair in some row, are left out, whatever their
+    case and white space. Of the ranks from `ranks[0]` to `ranks[1] - 1`, counted from
+    0, the nearest become negatives if their cosine is below the pair's by `margin`.
+
+    Args:
+        source: a model, as in `load_embedder`.
+        pairs: rows of `text` and `text_pair`; negatives that they have are kept.
+        corpus: texts; by default the second texts of the pairs.
+        negatives: maximum number for each row.
+        ranks: the first ranks are often unknown positives.
+        margin: least difference of the cosines.
+        batch_size: texts computed at once.
+        **settings: arguments of `load_embedder`.
+
+    Raises:
+        ConfigError: an argument is out of range.
+        DataError: the pairs have labels, so that not all of them match.
+    """
+    check_whole_number("negatives", negatives, least=1)
+    _check_ranks(ranks, margin)
+    if "label" in pairs:
+        raise DataError(
+            "must hold pairs that match; it has the column `label`: leave out the "
+            "pairs that do not match, and the column",
+            path=pairs.path,
+        )
+    first, second = pairs_of(pairs)
+    texts = list(dict.fromkeys(second if corpus is None else as_strings(corpus)))
+    if not texts:
+        raise DataError("`corpus` must hold at least one text; received none")
+    predictor = load_embedder(source, **settings)
+
+    def vectors(prompt: str, some: Sequence[str]) -> np.ndarray:
+        return unit_rows(vectors_of(with_prompt(predictor, prompt), some, batch_size))
+
+    asked = vectors("query", first)
+    index = {text: row for row, text in enumerate(dict.fromkeys([*texts, *second]))}
+    documents = vectors("document", list(index))
+    found = _ranked(
+        asked, PackedVectors.of(documents[: len(texts)]), texts, pairs, ranks
+    )
+    scores = np.sum(asked * documents[[index[text] for text in second]], axis=1)
+    chosen = [
+        [(text, cosine) for text, cosine in near if cosine <= score - margin][
+            :negatives
+        ]
+        for near, score in zip(found, scores, strict=True)
+    ]
+    cosines = [cosine for row in chosen for _, cosine in row]
+    mined = [
+        list(dict.fromkeys([*held, *(text for text, _ in row)]))
+        for held, row in zip(negatives_of(pairs), chosen, strict=True)
+    ]
+    return MinedNegatives(
+        Columns(pairs.path, {**pairs.cells, NEGATIVE: mined}, pairs.lines),
+        float(np.mean(scores)),
+        float(np.mean(cosines)) if cosines else float("nan"),
+        len(cosines),
+        sum(not row for row in chosen),
+    )
+
+
+def _ranked(
+    asked: np.ndarray,
+    documents: PackedVectors,
+    texts: Sequence[str],
+    pairs: Columns,
+    ranks: tuple[int, int],
+) -> list[list[tuple[str, float]]]:
+    """Return texts and cosines of the ranks of each row, without its positives."""
+    first, second = pairs_of(pairs)
+    keys = [_key(text) for text in texts]
+    positives: dict[str, set[str]] = {}
+    for text, pair in zip(map(_key, first), map(_key, second), strict=True):
+        positives.setdefault(text, {text}).add(pair)
+    copies = max(np.unique(keys, return_counts=True)[1])
+    left_out = copies * max(map(len, positives.values()))
+    top = min(ranks[1] + int(left_out), len(texts))
+    found = []
+    for start in range(0, len(first), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        nearest = documents.nearest(asked[part], top)
+        for text, rows, cosines in zip(first[part], *nearest, strict=True):
+            known = positives[_key(text)]
+            near = [
+                (texts[row], float(cosine))
+                for row, cosine in zip(rows, cosines, strict=True)
+                if keys[row] not in known
+            ]
+            found.append(near[slice(*ranks)])
+    return found
+
+
+def _key(text: str) -> str:
+    """Return what equal texts share, whatever their case and white space."""
+    return " ".join(text.split()).casefold()
+
+
+def _check_ranks(ranks: tuple[int, int], margin: float) -> None:
+    first, end = ranks
+    if not 0 <= first < end:
+        raise ConfigError(
+            "`ranks` must be two whole numbers from 0, the second one larger; received "
+            f"{first}:{end}"
+        )
+    if not 0 <= margin <= 2:
+        raise ConfigError(f"`margin` must be a number from 0 to 2; {received(margin)}")

@@ -1,0 +1,82 @@
+"""Hard negatives that are mined for pairs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ROWS, refused
+
+from bert_keras.cli.main import main
+from bert_keras.data.table import as_columns
+from bert_keras.inference.embedder import embed, load_embedder
+from bert_keras.inference.mining import mine_negatives
+from bert_keras.inference.predictor import Predictor
+from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.tasks.embedding import Embedding
+
+CORPUS = [text for text, _ in ROWS]
+PAIRS = {
+    "text": ["lunch", "free cash", "lunch"],
+    "text_pair": ["lunch at home", "win cash now", "SEE you, lunch at  six"],
+}
+
+
+@pytest.fixture(scope="module")
+def predictor(encoder_folder: Path) -> Predictor:
+    return load_embedder(encoder_folder)
+
+
+def test_the_nearest_texts_below_the_margin(predictor: Predictor) -> None:
+    pairs, ranks, margin = as_columns(**PAIRS), (1, 6), 0.01
+    found = mine_negatives(
+        predictor, pairs, CORPUS, negatives=3, ranks=ranks, margin=margin
+    )
+    known = {  # whatever the case and white space
+        "lunch": {"lunch at home", "see you, lunch at six"},
+        "free cash": {"win cash now"},
+    }
+    kept = []
+    for row, (text, pair) in enumerate(zip(*PAIRS.values(), strict=True)):
+        asked, near, *rest = unit_rows(embed(predictor, [text, pair, *CORPUS]))
+        cosines = dict(zip(CORPUS, np.array(rest) @ asked, strict=True))
+        others = [each for each in CORPUS if each not in known[text]]
+        others.sort(key=lambda each, cosines=cosines: -cosines[each])
+        wanted = [e for e in others[1:6] if cosines[e] <= asked @ near - margin][:3]
+        assert found.columns["negative"][row] == wanted
+        kept += [cosines[each] for each in wanted]
+    assert found.mined == len(kept) > 0
+    assert found.negative_score == pytest.approx(np.mean(kept), abs=1e-5)
+
+
+def test_mined_negatives_train_an_embedding(
+    encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = zip(*PAIRS.values(), strict=True)
+    (tmp_path / "pairs.csv").write_text(
+        "text,text_pair\n" + "".join(f'"{a}","{b}"\n' for a, b in rows)
+    )
+    (tmp_path / "corpus.jsonl").write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in CORPUS)
+    )
+    output = tmp_path / "mined.jsonl"
+    command = [
+        *("mine", str(encoder_folder), "--pairs", str(tmp_path / "pairs.csv")),
+        *("--corpus", str(tmp_path / "corpus.jsonl"), "--output", str(output)),
+    ]
+    assert main([*command, "--range=0:20", "--margin=0", "--negatives=2"]) == 0
+    assert "mean cosine of pairs" in capsys.readouterr().err
+    columns = Embedding.read(output)
+    assert columns["text"] == PAIRS["text"] and any(columns["negative"])
+    assert main([*command, "--range=9:3"]) == 2
+    assert "`--range` must be FROM:TO" in capsys.readouterr().err
+
+
+def test_pairs_that_need_not_match(predictor: Predictor) -> None:
+    labelled = as_columns(**PAIRS, label=["1", "0", "1"])
+    refused(lambda: mine_negatives(predictor, labelled, CORPUS), "`label`")
+    pairs = as_columns(**PAIRS)
+    refused(lambda: mine_negatives(predictor, pairs, []), "`corpus`", "none")
+    refused(lambda: mine_negatives(predictor, pairs, ranks=(5, 5)), "`ranks`", "5:5")

@@ -118,7 +118,42 @@ def add_inference(parser: argparse.ArgumentParser) -> None:
         "what computes the model; text handling stays the same",
         unset="tensorflow, or the engine of an exported folder",
     )
+    add_classes(parser)
     add_own_task(parser)
+
+
+def add_classes(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    """Add the options of a classifier without training rows."""
+    parser.add_argument(
+        "--classes",
+        metavar="NAMES",
+        required=required,
+        help="answer with these classes, names with commas between or a list as JSON; "
+        "the model is an entailment model, and is not trained",
+    )
+    parser.add_argument(
+        "--template",
+        metavar="TEXT",
+        help="sentence about a class, with {} in place of its name; default: This "
+        "example is {}.",
+    )
+    parser.add_argument(
+        "--multi-label",
+        action="store_true",
+        help="each of --classes applies or not, whatever the others",
+    )
+
+
+def chosen_classes(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `Predictor.with_classes`; empty without `--classes`."""
+    given = {"template": options.template, "multi_label": options.multi_label}
+    if options.classes is not None:
+        return {"classes": setting_value(options.classes), **given}
+    for name, value in given.items():
+        if value:
+            flag = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"`{flag}` needs `--classes`; received {value}")
+    return {}
 
 
 def add_batches(parser: argparse.ArgumentParser) -> None:
@@ -238,7 +273,8 @@ def predictor_of(options: argparse.Namespace, *, use: str = "answers") -> Predic
         classes=given_classes(options),
     )
     with_settings(predictor.model, options, uses=[use])
-    return predictor
+    classes = chosen_classes(options)
+    return predictor.with_classes(**classes) if classes else predictor
 
 
 def suggest_bfloat16(options: argparse.Namespace, gain: str) -> None:

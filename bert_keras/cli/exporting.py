@@ -1,4 +1,4 @@
-"""The verbs `export`, `convert` and `info`: models as files."""
+"""The verbs `export`, `convert`, `classes` and `info`: models as files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from bert_keras.cli.arguments import (
     MODEL,
     ROWS,
+    add_classes,
     add_dimensions,
     add_json,
     add_own_task,
+    chosen_classes,
     given_classes,
     with_settings,
 )
@@ -214,6 +216,34 @@ def run_convert(options: argparse.Namespace) -> None:
     print(options.target)
 
 
+def add_own_classes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", type=path, help=MODEL)
+    parser.add_argument("output", metavar="OUTPUT", type=path, help="folder to write")
+    add_classes(parser, required=True)
+    add_path(
+        parser,
+        "dev",
+        "FILE",
+        f"{ROWS} of labelled rows that calibrate the classifier: its temperature, with "
+        "--multi-label also the thresholds",
+    )
+    add_option(parser, CARD)
+
+
+def run_own_classes(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.inference.zero_shot import save_classes
+
+    folder = save_classes(
+        options.model,
+        options.output,
+        dev=options.dev,
+        card=options.card,
+        **chosen_classes(options),
+    )
+    print(folder)
+
+
 def add_info(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
@@ -257,5 +287,6 @@ def run_info(options: argparse.Namespace) -> None:
 VERBS = {
     "export": (add_export, run_export),
     "convert": (add_convert, run_convert),
+    "classes": (add_own_classes, run_own_classes),
     "info": (add_info, run_info),
 }

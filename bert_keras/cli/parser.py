@@ -38,6 +38,10 @@ VERBS = {
     "serve": ("serving", "answer requests over HTTP and gRPC"),
     "deploy": ("serving", "write a folder that runs TF Serving with exported models"),
     "convert": ("exporting", "convert a checkpoint to another format"),
+    "classes": (
+        "exporting",
+        "write a classifier of your classes without training rows",
+    ),
     "info": ("exporting", "describe a folder, checkpoint or SavedModel"),
     "tasks": ("tasks", "list the tasks, or describe one"),
     "vocab": ("pretraining", "learn a WordPiece vocabulary from a corpus"),

@@ -206,6 +206,24 @@ def renamed(classes: Any, count: int) -> tuple[str, ...]:
     return names
 
 
+def chosen_names(classes: Any, *, least: int) -> tuple[str, ...]:
+    """Return names of classes, from a list or from a word with commas.
+
+    Raises:
+        ConfigError: one is empty, they are not all different, or fewer than `least`.
+    """
+    given = classes.split(",") if isinstance(classes, str) else classes
+    found = given if isinstance(given, list | tuple) else []
+    names = tuple(cleaned(str(name)) for name in found)
+    if len(names) < least or len(set(names)) != len(names) or "" in names:
+        count = "one" if least == 1 else "two"
+        raise ConfigError(
+            f"`classes` must be {count} or more different names; "
+            f"received {shown(classes)}"
+        )
+    return names
+
+
 def check_names(names: Any, *, least: int, what: str = "names") -> tuple[str, ...]:
     """Return class names, a list or tuple of strings, as a tuple.
 

@@ -34,6 +34,7 @@ from bert_keras.models.saved_model_folder import (
     is_exported,
 )
 from bert_keras.models.task_model import TaskModel
+from bert_keras.models.zero_shot import zero_shot_model
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
@@ -216,6 +217,49 @@ class Predictor:
             for signature in task.signatures().values()
         }
 
+    def with_classes(
+        self,
+        classes: str | Sequence[str],
+        *,
+        template: str | None = None,
+        multi_label: bool = False,
+        dev: Any = None,
+    ) -> Predictor:
+        """Return a classifier of other classes, without training, on these weights.
+
+        The model is an entailment model: a classification of pairs with a class whose
+        name starts with `entail`, as of SNLI or MultiNLI. Probabilities are equal to
+        those of transformers' pipeline `zero-shot-classification`.
+
+        Args:
+            classes: their names, a list or a word with commas.
+            template: the sentence about a class, with `{}` in place of its name; by
+                default `This example is {}.`.
+            multi_label: whether each class applies or not, whatever the others.
+            dev: labelled rows, as in `Task.read`, on which the temperature is fitted,
+                and with `multi_label` the thresholds.
+
+        Raises:
+            ConfigError: the model is another one, or an argument is out of range.
+            DataError: `dev` is broken, or has other labels.
+
+        Example:
+            >>> predictor = load_predictor("models/nli")
+            >>> helpdesk = predictor.with_classes("billing, delivery")
+            >>> helpdesk.predict(["Where is my parcel?"])[0]["label"]
+            'delivery'
+        """
+        model = zero_shot_model(
+            self.model, classes, template=template, multi_label=multi_label
+        )
+        found = Predictor(model)
+        if dev is not None:
+            task: Any = model.task.replaced(calibration="temperature")
+            columns = dev if isinstance(dev, Columns) else task.read(dev)
+            model.task = task.tune(columns, found.answers(columns))
+            found = Predictor(model)
+        return found
+
     def predict(
         self,
         texts: Any,
@@ -330,6 +374,8 @@ class Predictor:
         check_whole_number("batch_size", batch_size, least=1)
         if max_tokens is not None:
             check_whole_number("max_batch_tokens", max_tokens, least=1)
+            max_tokens = max(max_tokens // self.model.task.readings, 1)
+        batch_size = max(batch_size // self.model.task.readings, 1)
         count = len(texts[0]) if texts else 0
         window = _WINDOW_BATCHES * batch_size
         graphs = {"_lengths": self._lengths, kind: self._current(kind)}

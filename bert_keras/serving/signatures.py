@@ -422,7 +422,9 @@ def _tokenized(preprocessor: Preprocessor, *texts: Any) -> tuple[Any, ...]:
 
 def _measured(task: Task, preprocessor: Preprocessor, *texts: Any) -> tuple[Any, Any]:
     read, lost = lengths_of(task, preprocessor, one_or_all(texts))
-    return read, tf.cast(lost, tf.int32)
+    # A list of a request counts each of its members, see `TextSignature.rows_of`.
+    listed = any(each.shape.rank == 2 for each in texts)
+    return read if listed else read * task.readings, tf.cast(lost, tf.int32)
 
 
 def _packed(model: TaskModel) -> Callable[[dict[str, Any]], Any]:

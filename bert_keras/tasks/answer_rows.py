@@ -26,7 +26,9 @@ def of_labels(row: Row) -> Row:
 
 
 def _by_class(row: Row) -> dict[str, float]:
-    return dict(zip(row["classes"], row["probabilities"], strict=True))
+    """Return the probabilities by class; padding is no class."""
+    named = zip(row["classes"], row["probabilities"], strict=True)
+    return {name: number for name, number in named if name}
 
 
 def of_choice(row: Row) -> Row:

@@ -88,6 +88,8 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
         max_length, learning_rate: defaults for training; without a learning rate,
             see `default_learning_rate`.
         rows_per_text: rows per text in the padded layout; `None`: varies by text.
+        readings: how often the model reads a text for its answer, such as once for each
+            class; prediction computes fewer texts at once accordingly.
     """
 
     best_score: ClassVar[str]
@@ -99,6 +101,7 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
     max_length: ClassVar[int] = 128
     learning_rate: ClassVar[float | None] = None
     rows_per_text: ClassVar[int | None] = 1
+    readings: ClassVar[int] = 1
 
     # Rows.
 

@@ -26,13 +26,14 @@ from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, shown
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.classification_settings import ClassificationSettings
-from bert_keras.tasks.classifier import NamedClasses, SingleLabel
+from bert_keras.tasks.classifier import SingleLabel
+from bert_keras.tasks.entailment import EntailedClasses
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
-class Classification(ClassificationSettings, NamedClasses, SingleLabel):
+class Classification(ClassificationSettings, EntailedClasses, SingleLabel):
     """One class for each text or pair.
 
     `class_weights="balanced"` weights an example by N / (C * N of its class) in the
@@ -89,13 +90,13 @@ class Classification(ClassificationSettings, NamedClasses, SingleLabel):
         may abstain also `abstained` bool [B].
         """
         probabilities = tf.nn.softmax(self.scaled_logits(outputs))
-        names = tf.constant(self.classes)
+        names = self.class_tensor(outputs, batch)
+        best = tf.argmax(probabilities, axis=-1)
         answers = {
-            "label": tf.gather(names, tf.argmax(probabilities, axis=-1)),
+            "label": tf.gather(names, best, batch_dims=1),
             "score": tf.reduce_max(probabilities, axis=-1),
             "probabilities": probabilities,
-            # Tiled: server-side batching needs a batch axis in every output.
-            "classes": tf.tile(names[tf.newaxis], [tf.shape(outputs)[0], 1]),
+            "classes": names,
         }
         if self.may_abstain:
             abstained = answers["score"] < self.abstain_below

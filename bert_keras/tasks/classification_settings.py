@@ -9,12 +9,13 @@ from bert_keras.tasks.classifier_settings import (
     PAIRS,
     ClassesSettings,
     ConfidenceSettings,
+    EntailmentSettings,
 )
 from bert_keras.tasks.declaration import TaskHelp
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassificationSettings(ClassesSettings, ConfidenceSettings):
+class ClassificationSettings(ClassesSettings, ConfidenceSettings, EntailmentSettings):
     """The settings of `Classification`."""
 
     class_weights: str = option(

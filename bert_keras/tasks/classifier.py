@@ -63,7 +63,7 @@ from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
     from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Target
+    from bert_keras.explanations.targets import Rows, Target
 
 PAIRS = "pairs"  # the signature of pairs where `serving_default` takes single texts
 _SINGLE_LABEL = "single_label_classification"
@@ -138,6 +138,10 @@ class PooledTask(Task):
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         head = PooledHead.on(encoder, self.units, seed=seed)
         return head(encoder.pool(inputs))
+
+    def explained_rows(self, item: Item) -> Rows:
+        """Return the input of the model for an item that is explained."""
+        return item.joined()
 
     def mistake(self, columns: Columns, row: int, **facts: Any) -> dict[str, Any]:
         """Return a wrong answer for the report: line, text and further facts."""
@@ -386,7 +390,7 @@ class SingleLabel(Confidence, PooledTask):
 
     def explained(self, item: Item) -> list[Target]:
         """Return the log-odds of the predicted class."""
-        rows = item.joined()
+        rows = self.explained_rows(item)
         best = int(item.outputs(rows)[0].argmax())
         return [item.answer_odds(rows, self.names, best, temperature=self.temperature)]
 

@@ -1,4 +1,4 @@
-"""Settings that several tasks share: classes, pairs, calibration, abstention.
+"""Settings that several tasks share: classes, entailment, calibration, abstention.
 
 Imports nothing heavy.
 """
@@ -26,6 +26,28 @@ class ClassesSettings:
     """The settings of a task with one output for each of its named classes."""
 
     classes: tuple[str, ...] = CLASSES.field()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EntailmentSettings:
+    """The settings of a classifier whose head is an entailment model's."""
+
+    entailment: tuple[str, ...] = option(
+        (),
+        "the outputs of an entailment model, such as contradiction, entailment and "
+        "neutral: a class is scored by whether the text entails `template` with its "
+        "name, see the verb `classes`",
+        form="a list of names",
+        unset="none: one output for each class",
+        later=True,
+    )
+    template: str = option(
+        "This example is {}.",
+        "the sentence about a class, with {} in place of its name; for `entailment`",
+        form="a text with {}",
+        free=True,
+        later=True,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

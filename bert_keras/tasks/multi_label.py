@@ -41,11 +41,11 @@ from bert_keras.settings import check_share, with_options_documented
 from bert_keras.tasks.base import Answers, Column, roles_with
 from bert_keras.tasks.classifier import (
     Calibrated,
-    NamedClasses,
     PooledTask,
     checked,
     named_alike,
 )
+from bert_keras.tasks.entailment import GIVEN, EntailedClasses
 from bert_keras.tasks.multi_label_settings import MultiLabelSettings
 from bert_keras.tasks.protocols import Decisions
 
@@ -59,7 +59,7 @@ _FLAGS = {"0": False, "1": True, "false": False, "true": True}
 @keras.saving.register_keras_serializable(package="bert_keras")
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
-class MultiLabel(MultiLabelSettings, NamedClasses, Calibrated):
+class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
     """Any number of classes, or none, for each text or pair.
 
     A cell of the file holds class names separated by `separator`, a list of names as
@@ -70,6 +70,7 @@ class MultiLabel(MultiLabelSettings, NamedClasses, Calibrated):
     name = "multi-label"
     problem_type = "multi_label_classification"
     pair_activation = "sigmoid"
+    against_contradiction = True
     columns = {
         **PooledTask.columns,
         "label": Column("label", empty=True, lists=True),
@@ -204,8 +205,9 @@ class MultiLabel(MultiLabelSettings, NamedClasses, Calibrated):
         `probabilities` float32 [B, C] and `classes` string [B, C].
         """
         probabilities = tf.sigmoid(self.scaled_logits(outputs))
-        names = tf.tile(tf.constant([self.classes]), [tf.shape(outputs)[0], 1])
-        applies = probabilities >= tf.constant(self.limits, tf.float32)
+        names = self.class_tensor(outputs, batch)
+        limits = 0.5 if GIVEN in batch else tf.constant(self.limits, tf.float32)
+        applies = probabilities >= limits
         return {
             "labels": tf.where(applies, names, ""),
             "probabilities": probabilities,
@@ -292,7 +294,7 @@ class MultiLabel(MultiLabelSettings, NamedClasses, Calibrated):
 
     def explained(self, item: Item) -> list[Target]:
         """Return the logit of each predicted label, or of the most probable one."""
-        rows, names = item.joined(), self.classes
+        rows, names = self.explained_rows(item), self.classes
         logits = item.outputs(rows)[0] / self.temperature
         index, against = item.choose(names, int(logits.argmax()))
         applying = np.flatnonzero(1 / (1 + np.exp(-logits)) >= np.array(self.limits))

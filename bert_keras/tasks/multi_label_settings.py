@@ -9,12 +9,13 @@ from bert_keras.tasks.classifier_settings import (
     PAIRS,
     CalibrationSettings,
     ClassesSettings,
+    EntailmentSettings,
 )
 from bert_keras.tasks.declaration import TaskHelp
 
 
 @dataclasses.dataclass(frozen=True)
-class MultiLabelSettings(ClassesSettings, CalibrationSettings):
+class MultiLabelSettings(ClassesSettings, CalibrationSettings, EntailmentSettings):
     """The settings of `MultiLabel`."""
 
     separator: str = option(

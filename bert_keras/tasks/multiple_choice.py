@@ -221,38 +221,12 @@ class MultipleChoice(Confidence, Task):
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch dict of `choice_inputs`, and `choices` for the answers."""
         contexts, choices = (tf.convert_to_tensor(part, tf.string) for part in texts)
-        there = tf.where(choices != "")
-        # A context is tokenized once for all its choices.
-        first = tf.gather(preprocessor.tokenizer(contexts), there[:, 0])
-        second = preprocessor.tokenizer(tf.gather_nd(choices, there))
-        batch = preprocessor.lay(*preprocessor.join_pieces(first, second))
-        shape = tf.shape(choices, tf.int64)
-        if "cls_positions" in batch:
-            starts = batch.pop("cls_positions")
-            batch = {name: value[:, tf.newaxis] for name, value in batch.items()}
-            none = tf.fill(shape, -1)
-            batch["cls_positions"] = tf.tensor_scatter_nd_update(none, there, starts)
-        else:
-            length = tf.shape(batch["token_ids"], tf.int64)[1:]
-            whole = tf.concat([shape, length], 0)
-            batch = {
-                name: tf.scatter_nd(there, value, whole)
-                for name, value in batch.items()
-            }
+        batch = preprocessor.pair_choices(contexts, choices)
         return {**batch, "choices": choices}
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
-        """Return the number of tokens of each row's longest choice with its context.
-
-        Also the largest number of tokens truncated from one of its choices.
-        """
-        contexts, choices = texts
-        count = tf.shape(choices)[1]
-        pairs = (tf.repeat(contexts, count), tf.reshape(choices, [-1]))
-        sizes, lost = preprocessor.lengths(pairs)
-        shape = tf.shape(choices)
-        lost = tf.reduce_max(tf.reshape(lost, shape), axis=1)
-        return tf.reduce_max(tf.reshape(sizes, shape), axis=1), lost
+        """Return the lengths of each context with its longest choice."""
+        return preprocessor.choice_lengths(*texts)
 
     # The model.
 

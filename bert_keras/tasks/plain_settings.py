@@ -49,11 +49,14 @@ class PlainSettings:
                     f"{', '.join(allowed) or 'no setting'}; received {name}"
                 )
         if "classes" in settings:
-            count = len(getattr(self, "classes", ()))
-            settings["classes"] = renamed(settings["classes"], count)
+            settings["classes"] = self.new_names(settings["classes"])
         changed = self.replaced(**settings)
         changed.check_effects(settings)
         return changed
+
+    def new_names(self, classes: Any) -> tuple[str, ...]:
+        """Return new names of the outputs, from a list or from a word with commas."""
+        return renamed(classes, len(getattr(self, "classes", ())))
 
     def check_effects(self, given: Mapping[str, Any]) -> None:
         """Raise ConfigError if a given setting has no effect beside the others."""

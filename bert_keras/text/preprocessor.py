@@ -148,6 +148,36 @@ class Preprocessor(keras.layers.Layer):
             a, b = truncate_pair(a, b, self.max_length - 3, how=self.truncation)
         return join(a, b, cls_id=self.tokenizer.cls_id, sep_id=self.tokenizer.sep_id)
 
+    def pair_choices(self, contexts: Any, choices: Any) -> dict[str, Any]:
+        """Return the batch dict of `choice_inputs`: each context with its choices.
+
+        Contexts are tf.string [B], choices [B, C], "" where a row has fewer.
+        """
+        there = tf.where(choices != "")
+        # A context is tokenized once for all its choices.
+        first = tf.gather(self.tokenizer(contexts), there[:, 0])
+        second = self.tokenizer(tf.gather_nd(choices, there))
+        batch = self.lay(*self.join_pieces(first, second))
+        shape = tf.shape(choices, tf.int64)
+        if "cls_positions" in batch:
+            starts = batch.pop("cls_positions")
+            batch = {name: value[:, tf.newaxis] for name, value in batch.items()}
+            none = tf.fill(shape, -1)
+            batch["cls_positions"] = tf.tensor_scatter_nd_update(none, there, starts)
+            return batch
+        whole = tf.concat([shape, tf.shape(batch["token_ids"], tf.int64)[1:]], 0)
+        return {k: tf.scatter_nd(there, value, whole) for k, value in batch.items()}
+
+    def choice_lengths(self, contexts: Any, choices: Any) -> tuple[Any, Any]:
+        """Return the `lengths` of each context with its longest choice.
+
+        Also the largest number of tokens truncated from one of its choices.
+        """
+        shape = tf.shape(choices)
+        pairs = (tf.repeat(contexts, shape[1]), tf.reshape(choices, [-1]))
+        sizes, lost = (tf.reshape(each, shape) for each in self.lengths(pairs))
+        return tf.reduce_max(sizes, axis=1), tf.reduce_max(lost, axis=1)
+
     def lengths(self, texts: Any) -> tuple[Any, Any]:
         """Return how many tokens of each text are kept, and how many are truncated.
 

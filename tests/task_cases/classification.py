@@ -48,4 +48,17 @@ CASES = {
         others=(OTHERS,),
         wrong=("label", "no such label"),
     ),
+    # An output for each class from a head of three, which a text is read for.
+    "entailment": Case(
+        Classification(
+            ("ham", "promo", "spam"),
+            entailment=("contradiction", "entailment", "neutral"),
+            template="see {} .",
+        ),
+        as_columns(text=TEXTS, label=LABELS),
+        outputs=(12, 3),
+        loss=0.4,
+        others=(OTHERS,),
+        wrong=("label", "no such label"),
+    ),
 }

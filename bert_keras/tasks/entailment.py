@@ -1,0 +1,250 @@
+"""Classes without training rows: does a text entail a sentence about a class?
+
+A text is paired with a sentence for each class, and an entailment model scores the
+pairs; they share packed rows, as the choices of multiple choice do.
+
+Sources: Yin et al. 2019 (arXiv:1909.00161); which outputs count, and the sentence, are
+those of transformers' pipeline `zero-shot-classification`, with equal probabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.data.class_names import check_names, chosen_names, class_entries, listed
+from bert_keras.errors import ConfigError, DataError, received, shown
+from bert_keras.model.encoder import BertEncoder, choice_inputs
+from bert_keras.model.heads import ChoiceRows, ChoiceScores, PooledHead
+from bert_keras.tasks.base import Answers, Batch, Task
+from bert_keras.tasks.classifier import NamedClasses
+from bert_keras.text.preprocessor import Preprocessor
+
+if TYPE_CHECKING:
+    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.targets import Rows
+
+PLACE = "{}"  # of the name of a class in a template
+GIVEN = "classes"  # the signature, and its input, of classes in a request
+
+
+class EntailedClasses(NamedClasses):
+    """Named classes with an output each, or scored by an entailment model's head.
+
+    `entailment` names the outputs of that head; empty: there is an output for each
+    class. The task then reads single texts, and `classes` and `template` may change.
+    """
+
+    entailment: tuple[str, ...]
+    template: str
+    against_contradiction: ClassVar[bool] = False  # else against the other classes
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.entailment:
+            return
+        check_names(self.entailment, least=2, what="outputs")
+        check_template(self.template)
+        if self.pairs:
+            raise ConfigError(
+                "`pairs` must be false with `entailment`, which pairs each text with "
+                f"`template`; {received(self.pairs)}"
+            )
+        self._scoring()
+
+    def check_effects(self, given: Mapping[str, Any]) -> None:
+        if "template" in given and not self.entailment:
+            raise ConfigError(
+                "`template` has an effect only with an entailment model; "
+                f"{received(given['template'])}"
+            )
+        super().check_effects(given)
+
+    def replaced(self, **settings: Any) -> Any:
+        """Return the task with other settings; thresholds belong to their classes."""
+        if self.entailment and "classes" in settings and hasattr(self, "thresholds"):
+            settings.setdefault("thresholds", ())
+        return super().replaced(**settings)
+
+    def new_names(self, classes: Any) -> tuple[str, ...]:
+        """Return other classes, which may be more or fewer with `entailment`."""
+        if not self.entailment:
+            return super().new_names(classes)
+        return chosen_names(classes, least=1 if self.against_contradiction else 2)
+
+    @property
+    def pretrained_scopes(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("classifier/",) if self.entailment else ()
+
+    def model_config(self) -> dict[str, Any]:
+        if not self.entailment:
+            return super().model_config()
+        named = class_entries(self.entailment)
+        return {**named, "problem_type": "single_label_classification"}
+
+    # Text to batch.
+
+    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+        """Return the signature of texts, and with `entailment` of texts with classes.
+
+        These are string [B, C], "" where a text has fewer.
+        """
+        found = super().signatures()
+        if not self.entailment:
+            return found
+        names = tf.TensorSpec([None, None], tf.string, name=GIVEN)
+        return {**found, GIVEN: (*found["serving_default"], names)}
+
+    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
+        """Return texts, or texts and lists of classes from `(text, [class, …])`."""
+        has_lists = any(isinstance(item, tuple | list) for item in items)
+        if not self.entailment or not has_lists:
+            return super().parts(items)
+        for row, item in enumerate(items):
+            if not _is_text_with_classes(item):
+                raise DataError(
+                    "`texts` must hold (text, [class, class …]) in each place, the "
+                    f"classes different, none empty; received at {row}: {shown(item)}"
+                )
+        return [item[0] for item in items], [list(item[1]) for item in items]
+
+    def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
+        """Return the batch dict of texts; of pairs with each class with `entailment`.
+
+        It holds `classes` then, if they are given with the texts.
+        """
+        if not self.entailment:
+            return super().features(preprocessor, texts)
+        text, names = self._with_names(texts)
+        batch = preprocessor.pair_choices(text, self._sentences(names))
+        return {**batch, GIVEN: names} if isinstance(texts, tuple) else batch
+
+    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+        if not self.entailment:
+            return preprocessor.lengths(texts)
+        text, names = self._with_names(texts)
+        return preprocessor.choice_lengths(text, self._sentences(names))
+
+    def _sentences(self, names: Any) -> Any:
+        """Return the sentence about each class, tf.string [B, C]; "" for ""."""
+        before, _, after = self.template.partition(PLACE)
+        return tf.where(names == "", "", tf.strings.join([before, names, after]))
+
+    def _with_names(self, texts: Any) -> tuple[Any, Any]:
+        """Return texts, tf.string [B], and the classes of each, [B, C]."""
+        if isinstance(texts, tuple):
+            text, names = (tf.convert_to_tensor(part, tf.string) for part in texts)
+            return text, names
+        text = tf.convert_to_tensor(texts, tf.string)
+        names = tf.constant([self.classes])
+        return text, tf.tile(names, [tf.shape(text)[0], 1])
+
+    @property
+    def answers_ids(self) -> bool:
+        return type(self).features is EntailedClasses.features and not self.entailment
+
+    @property
+    def readings(self) -> int:  # type: ignore[override]
+        return len(self.classes) if self.entailment else 1
+
+    # The model.
+
+    def inputs(self) -> Batch:
+        return choice_inputs() if self.entailment else super().inputs()
+
+    def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
+        """Return a logit for each class, float32 [B, C]."""
+        if not self.entailment:
+            return super().outputs(encoder, inputs, seed)
+        head = PooledHead.on(encoder, len(self.entailment), seed=seed)
+        found = head(encoder.pool(ChoiceRows(name="choice_rows")(inputs)))
+        entails, contradicts = self._scoring()
+        scores = found[:, entails : entails + 1]
+        if self.against_contradiction:  # the softmax over both is a sigmoid
+            scores = scores - found[:, contradicts : contradicts + 1]
+        rows = ChoiceScores(name="choice_scores", dtype="float32")
+        return rows(scores, inputs["padding_mask"], inputs["cls_positions"])
+
+    def _scoring(self) -> tuple[int, int]:
+        """Return the outputs that mean entailment and contradiction.
+
+        Raises:
+            ConfigError: none is named so.
+        """
+        return entailing_output(self.entailment), contradicting_output(self.entailment)
+
+    def class_tensor(self, outputs: Any, batch: Mapping[str, Any]) -> Any:
+        """Return the classes of each text, tf.string [B, C], in graph."""
+        # Tiled: server-side batching needs a batch axis in every output.
+        tiled = tf.tile(tf.constant([self.classes]), [tf.shape(outputs)[0], 1])
+        return batch.get(GIVEN, tiled)
+
+    def rows(self, answers: Answers) -> list[dict[str, Any]]:
+        # Classes that are given with texts differ by text.
+        return Task.rows(self, answers) if self.entailment else super().rows(answers)
+
+    def explained_rows(self, item: Item) -> Rows:
+        """Return a row for each class; the words of `template` are not explained."""
+        if not self.entailment:
+            return super().explained_rows(item)
+        if len(item.parts) > 1:
+            raise ConfigError(
+                "an explained text must have the classes of the model; "
+                f"{received(item.parts[1])}"
+            )
+        features, text = item.features(), item.words.add("text", item.parts[0])
+        length = features["token_ids"].shape[-1]
+        sentence = np.full(length, item.no_word, text.dtype)
+        return item.joined_rows(features, [[text, sentence]] * len(self.classes))
+
+
+def check_template(template: Any) -> None:
+    """Raise ConfigError unless a template is a text with one `{}`."""
+    if not isinstance(template, str) or template.count(PLACE) != 1:
+        raise ConfigError(
+            "`template` must be a text with one {}, the place of the name of a class; "
+            f"{received(template)}"
+        )
+
+
+def entailing_output(names: Sequence[str]) -> int:
+    """Return the number of the output that means entailment.
+
+    Raises:
+        ConfigError: none is named so.
+    """
+    found = [i for i, name in enumerate(names) if name.lower().startswith("entail")]
+    if not found:
+        raise ConfigError(
+            f"one of the model's outputs must be named entailment; received "
+            f"{listed(names)}"
+        )
+    return found[0]
+
+
+def contradicting_output(names: Sequence[str]) -> int:
+    """Return the number of the output that means contradiction.
+
+    If none has that name, the one that transformers takes: the first, or the last if
+    the first is entailment.
+    """
+    named = [i for i, name in enumerate(names) if name.lower().startswith("contra")]
+    last_or_first = len(names) - 1 if entailing_output(names) == 0 else 0
+    return named[0] if named else last_or_first
+
+
+def _is_text_with_classes(item: Any) -> bool:
+    """Return whether an item is a text and a list of different class names."""
+    if not (isinstance(item, tuple | list) and len(item) == 2):
+        return False
+    text, names = item
+    is_list = isinstance(names, tuple | list) and len(set(map(str, names))) > 0
+    return (
+        isinstance(text, str)
+        and is_list
+        and all(isinstance(name, str) and name for name in names)
+        and len(set(names)) == len(names)
+    )

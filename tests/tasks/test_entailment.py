@@ -1,0 +1,169 @@
+"""Classes without training rows, from an entailment model; peers hold the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import refused
+
+from bert_keras.data.table import as_columns
+from bert_keras.explanations.explainer import explain
+from bert_keras.inference.predictor import Predictor, load_predictor
+from bert_keras.inference.zero_shot import save_classes
+from bert_keras.models.export import export_model
+from bert_keras.models.model_folder import save_model
+from bert_keras.serving.signatures import signatures_of
+from bert_keras.tasks.classification import Classification
+from bert_keras.training.evaluation import evaluate
+
+OUTPUTS = ("contradiction", "entailment", "neutral")
+TEXTS = ["win a prize now", "see you at six", "see you see you now " * 9]
+NAMES = ("prize", "see you", "six")
+TEMPLATE = "this is {} now"
+
+
+@pytest.fixture(scope="module")
+def nli(make_model: Callable[..., Any], tmp_path_factory: Any) -> Path:
+    """Return the folder of an untrained entailment model."""
+    model = make_model(Classification(OUTPUTS, pairs=True, temperature=2.0))
+    return save_model(model, tmp_path_factory.mktemp("nli") / "nli")
+
+
+@pytest.fixture(scope="module")
+def base(nli: Path) -> Predictor:
+    return load_predictor(nli)
+
+
+@pytest.fixture(scope="module")
+def folder(nli: Path, tmp_path_factory: Any) -> Path:
+    place = tmp_path_factory.mktemp("classes") / "helpdesk"
+    return save_classes(nli, place, "prize, see you,six", template=TEMPLATE)
+
+
+@pytest.fixture(scope="module")
+def zero_shot(folder: Path) -> Predictor:
+    return load_predictor(folder)
+
+
+def numbers(rows: list[dict[str, Any]], names: Any = NAMES) -> np.ndarray:
+    return np.array([[row["probabilities"][name] for name in names] for row in rows])
+
+
+def logits(base: Predictor) -> np.ndarray:
+    """Return the entailment model's log-probabilities of each pair, [N, C, 3]."""
+    pairs = [(text, TEMPLATE.replace("{}", name)) for text in TEXTS for name in NAMES]
+    p = numbers(base.predict(pairs), OUTPUTS)
+    return np.log(p).reshape(len(TEXTS), len(NAMES), -1)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def test_several_labels_are_scored_against_contradiction(base: Predictor) -> None:
+    made = base.with_classes(NAMES, template=TEMPLATE, multi_label=True)
+    found = made.predict(TEXTS)
+    wanted = softmax(logits(base)[:, :, :2])[:, :, 1]
+    np.testing.assert_allclose(numbers(found), wanted, atol=1e-5)
+    assert found[0]["labels"] == [NAMES[i] for i in range(3) if wanted[0, i] >= 0.5]
+
+
+def test_one_label_is_scored_against_the_others(
+    base: Predictor, zero_shot: Predictor
+) -> None:
+    found = zero_shot.predict(TEXTS)
+    # A softmax over classes cancels what it adds to all outputs of a pair; two classes
+    # are compared by the difference of their logits.
+    made = base.with_classes(NAMES, template=TEMPLATE)
+    np.testing.assert_array_equal(numbers(found), numbers(made.predict(TEXTS)))
+    batch = made.model.task.features(made.model.preprocessor, np.array(TEXTS, object))
+    outputs = np.asarray(made.model(batch))
+    np.testing.assert_allclose(numbers(found), softmax(outputs / 2.0), atol=1e-5)
+    again = base.with_classes(NAMES, template=TEMPLATE, multi_label=True)
+    gaps = np.asarray(again.model(batch))
+    wanted = logits(base)
+    np.testing.assert_allclose(gaps / 2, wanted[:, :, 1] - wanted[:, :, 0], atol=1e-4)
+
+
+def test_classes_of_a_request(zero_shot: Predictor, folder: Path) -> None:
+    given = [(TEXTS[0], ["six", "prize"]), (TEXTS[1], NAMES[::-1]), (TEXTS[2], NAMES)]
+    found = zero_shot.predict(given)
+    assert list(found[0]["probabilities"]) == ["six", "prize"]
+    wanted = numbers(zero_shot.predict(TEXTS))
+    np.testing.assert_allclose(numbers(found[1:]), wanted[1:], atol=1e-5)
+    two = wanted[0, [2, 0]] / wanted[0, [2, 0]].sum()
+    np.testing.assert_allclose(numbers(found[:1], ("six", "prize"))[0], two, atol=1e-5)
+    refused(lambda: zero_shot.predict([(TEXTS[0], ["a", "a"])]), "different", "at 0")
+    changed = load_predictor(folder)
+    changed.model.task = changed.model.task.changed(classes=["prize", "six"])
+    np.testing.assert_allclose(
+        numbers(changed.predict(TEXTS[:1]), ("six", "prize"))[0], two, atol=1e-5
+    )
+
+
+def test_it_is_served_with_classes_as_an_input(
+    zero_shot: Predictor, tmp_path: Path
+) -> None:
+    export = load_predictor(export_model(zero_shot.model, tmp_path / "export"))
+    given = [(text, NAMES) for text in TEXTS]
+    wanted = numbers(zero_shot.predict(TEXTS))
+    np.testing.assert_allclose(numbers(export.predict(TEXTS)), wanted, atol=1e-5)
+    np.testing.assert_allclose(numbers(export.predict(given)), wanted, atol=1e-5)
+    refused(lambda: export.with_classes(NAMES), "`model` must be a model folder")
+    signatures = signatures_of(load_predictor(tmp_path / "export").model)
+    texts = [text.encode() for text in TEXTS]
+    classes = [[name.encode() for name in NAMES]] * 2 + [[b"six", b"prize"]]
+    rows = signatures["classes"].rows_of([texts, classes])
+    answers, _ = signatures["classes"].compute(rows)
+    np.testing.assert_allclose(answers["probabilities"][:2], wanted[:2], atol=1e-5)
+    assert answers["probabilities"][2, 2] == 0
+    lengths = [row.length for row in rows]
+    plain = [row.length for row in signatures["serving_default"].rows_of([texts])]
+    assert plain[:2] == lengths[:2]  # a text costs as much as its classes
+
+
+def test_it_is_scored_calibrated_and_explained(
+    base: Predictor, zero_shot: Predictor
+) -> None:
+    rows = as_columns(text=TEXTS * 4, label=["prize", "six", "see you"] * 4)
+    before = evaluate(zero_shot, rows)
+    for multi_label in (False, True):
+        made = base.with_classes(
+            NAMES, template=TEMPLATE, multi_label=multi_label, dev=rows
+        )
+        assert made.model.task.temperature != 2.0
+        assert len(getattr(made.model.task, "thresholds", NAMES)) == len(NAMES)
+        if not multi_label:
+            assert evaluate(made, rows)["loss"] < before["loss"]
+    found = explain(zero_shot, [TEXTS[1]], target="six", method="occlusion")[0]
+    assert [word.text for word in found.words] == TEXTS[1].split()
+    assert abs(found.attributions).max() > 0
+
+
+@pytest.mark.parametrize(
+    "given, parts",
+    [
+        ({"classes": "a,a"}, ["two or more different names", "'a,a'"]),
+        ({"classes": ["a"]}, ["two or more different names"]),
+        ({"classes": "a,b", "template": "about"}, ["`template`", "one {}", "about"]),
+    ],
+)
+def test_wrong_arguments(base: Predictor, given: Any, parts: list[str]) -> None:
+    refused(lambda: base.with_classes(**given), *parts)
+
+
+def test_other_models_are_refused(spam_model: Any) -> None:
+    refused(
+        lambda: Predictor(spam_model).with_classes(NAMES),
+        "need an entailment model",
+        "the task classification with the classes",
+    )
+    refused(
+        lambda: Classification(NAMES, entailment=("yes", "no")),
+        "must be named entailment",
+    )

@@ -16,7 +16,7 @@ from bert_keras.models.backend import Backend
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.classification import Classification
-from bert_keras.tasks.entailment import EntailedClasses, check_template
+from bert_keras.tasks.entailment import check_template
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -83,11 +83,13 @@ def _entailment(task: Task) -> dict[str, Any]:
     Raises:
         ConfigError: it is another model.
     """
-    if isinstance(task, EntailedClasses) and task.entailment:
-        return {"entailment": task.entailment, "temperature": task.temperature}
-    if isinstance(task, Classification) and task.pairs is not False:
-        if any(name.lower().startswith("entail") for name in task.classes):
-            return {"entailment": task.classes, "temperature": task.temperature}
+    found: tuple[str, ...] = ()
+    if isinstance(task, Classification | MultiLabel) and task.entailment:
+        found = task.entailment
+    elif isinstance(task, Classification) and task.pairs is not False:
+        found = task.classes
+    if any(name.lower().startswith("entail") for name in found):
+        return {"entailment": found, "temperature": getattr(task, "temperature", 1.0)}
     named = getattr(task, "classes", ())
     raise ConfigError(
         "`classes` need an entailment model, a classification of pairs with a class "

@@ -11,6 +11,8 @@ occlusion; Castro et al. 2009 (doi:10.1016/j.cor.2008.04.004), Shapley sampling.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -89,7 +91,11 @@ class Result(NamedTuple):
 
 
 def integrated_gradients(
-    path: Path, *, steps: int | None = None, most: int = MOST_STEPS
+    path: Path,
+    *,
+    steps: int | None = None,
+    most: int = MOST_STEPS,
+    seconds: float = math.inf,
 ) -> Result:
     """Return the gradients between the ends, integrated by Gauss-Legendre quadrature.
 
@@ -98,13 +104,18 @@ def integrated_gradients(
         steps: points on the path. `None`: 16, doubled up to `most` while the gap is
             above 1%.
         most: maximum points if `steps` is `None`.
+        seconds: the points are not doubled if this would take longer.
     """
+    start = time.perf_counter()
     baseline, text = path.ends()
     count = steps or FIRST_STEPS
     while True:
+        began = time.perf_counter()
         found = _integrated(path, count)
         gap = _gap(found.sum(), text - baseline)
-        if steps or gap <= LARGEST_GAP or 2 * count > most:
+        now = time.perf_counter()
+        is_late = now - start + 2 * (now - began) > seconds
+        if steps or gap <= LARGEST_GAP or 2 * count > most or is_late:
             return Result(found, text, baseline, gap, count)
         count *= 2
 

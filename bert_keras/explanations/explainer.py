@@ -198,13 +198,15 @@ class Explainer:
         self._baseline = token
         self._graphs = graphs_of(model) if traces else None
 
-    def __call__(self, item: Item) -> Explanation:
-        """Return the explanation of an item.
+    def __call__(
+        self, item: Item, targets: Sequence[Target] | None = None
+    ) -> Explanation:
+        """Return the explanation of an item, of its `targets_of` if they are known.
 
         Raises:
             ConfigError: the task has no such answer.
         """
-        targets = targets_of(item)
+        targets = targets_of(item) if targets is None else targets
         count = len(item.words.words)
         results = [self._method(self.path(target, count)) for target in targets]
         gaps = [np.nan if each.gap is None else each.gap for each in results]

@@ -45,7 +45,7 @@ class TrainingState:
     def checkpoint(self) -> WriteCheckpoint:
         """Return a function that writes the current values into a folder."""
         arrays = {
-            name: np.array(keras.ops.convert_to_numpy(variable))
+            name: own(keras.ops.convert_to_numpy(variable))
             for name, variable in self._variables.items()
         }
         # `save_file` hides the system's error.
@@ -72,6 +72,11 @@ class TrainingState:
                     )
             for name, variable in self._variables.items():
                 variable.assign(file.get_tensor(name))
+
+
+def own(array: np.ndarray) -> np.ndarray:
+    """Return an array that shares no memory with a variable."""
+    return array if array.flags.owndata else array.copy()
 
 
 def _numbered(scope: str, variables: Sequence[Any]) -> dict[str, Any]:

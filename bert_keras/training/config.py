@@ -15,8 +15,7 @@ from bert_keras.settings import check_options, option, with_options_documented
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
 
-# Of a report's explanations, at most: seconds, and the share of the run so far. The
-# first one, which traces the graphs, is always made; no other begins after this time.
+# Of a report's explanations, at most: seconds, and the share of the run so far.
 EXPLAIN_SECONDS, EXPLAIN_SHARE = 10.0, 1 / 6
 _FEW_ROWS, _SMALL_BATCH, _BATCH = 1000, 16, 32
 _LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _LEAST_PATIENCE = 500, 4, 20, 3
@@ -138,7 +137,7 @@ class TrainConfig:
     explain_mistakes: int = option(
         5,
         "number of the most confident mistakes whose words the report explains, within "
-        "10 seconds and a sixth of the time of training, but at least one; 0: none",
+        "10 seconds and a sixth of the time of training; 0: none",
         unit="n",
         least=0,
     )

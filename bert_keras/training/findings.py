@@ -7,10 +7,11 @@ worth a look, and the words behind the most confident mistakes.
 from __future__ import annotations
 
 import collections
-import functools
+import dataclasses
+import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -29,9 +30,14 @@ from bert_keras.tasks.protocols import (
 )
 from bert_keras.text.preprocessor import as_tensors
 
+if TYPE_CHECKING:
+    from bert_keras.explanations.targets import Target
+
 LENGTH = "length in tokens"
 ALL = "all rows"
 _INTERVAL_SECONDS = 30.0
+_TRACING_SHARE = 0.4  # of an explanation, in the seconds of the first update
+_LEAST_POINTS = 18  # of `integrated_gradients`
 _MOST_DRAWN = 6  # decisions whose curves are drawn
 
 
@@ -120,6 +126,39 @@ def findings_of(
     return found
 
 
+@dataclasses.dataclass
+class ExplanationCosts:
+    """Forecasts how long explanations take, from the updates of a run.
+
+    An explanation runs the Python of the layers and of their gradient, as the trace of
+    the first update does, and computes a few points of each token. Measured with
+    MiniLM, it takes a third of the first update. After the first explanation, its time
+    counts.
+
+    Args:
+        tracing_seconds: of the first update; NaN if unknown.
+        token_seconds: of an update, per token position; NaN if unknown.
+    """
+
+    tracing_seconds: float
+    token_seconds: float
+    _factor: float = 1.0
+
+    def fits(self, targets: Sequence[Target], seconds: float) -> bool:
+        """Return whether explaining `targets` would end within `seconds`."""
+        return self._factor * self._of(targets) <= seconds  # not if it is unknown
+
+    def learn(self, targets: Sequence[Target], seconds: float) -> None:
+        """Take over how long `targets` took."""
+        self._factor = seconds / max(self._of(targets), 1e-9)
+
+    def _of(self, targets: Sequence[Target]) -> float:
+        tokens = sum(target.rows.words.size for target in targets)
+        of_token = 0.0 if math.isnan(self.token_seconds) else self.token_seconds
+        traces = _TRACING_SHARE * self.tracing_seconds * max(len(targets), 1)
+        return traces + _LEAST_POINTS * tokens * of_token
+
+
 def explained_mistakes(
     predictor: Any,
     columns: Columns,
@@ -127,14 +166,16 @@ def explained_mistakes(
     *,
     most: int,
     seconds: float,
+    costs: ExplanationCosts,
 ) -> list[dict[str, Any]]:
     """Return the attributions of the words of the first mistakes, for a page.
 
     Integrated gradients with 16 to 128 points. A wrong class is explained against the
     label; each pair of label and answer comes once before one comes twice. Mistakes
-    without the `line` of one row are left out; none but the first is begun if it would
-    end after `seconds`. Nothing is traced: for a few texts this takes longer than
-    computing them op by op.
+    without the `line` of one row are left out. None is begun that would end after
+    `seconds`, by `costs` and the time of those before; a line tells how many are left
+    out. Nothing is traced: for a few texts this takes longer than computing them op by
+    op.
 
     Returns:
         `page_values` of each, with its `line` and `label`; none if the model is not in
@@ -142,16 +183,17 @@ def explained_mistakes(
     """
     if not most or not mistakes or not seconds:
         return []
+    start = time.perf_counter()
     from bert_keras.explanations.attribution import integrated_gradients
     from bert_keras.explanations.explainer import Explainer, predictor_of
     from bert_keras.explanations.explanation import page_values
-    from bert_keras.explanations.items import Item
+    from bert_keras.explanations.items import Item, targets_of
 
     try:
         _, model = predictor_of(predictor)
     except ConfigError:  # 16 bits
         return []
-    task, start = model.task, time.perf_counter()
+    task = model.task
     if isinstance(task, Writing):  # nothing of it can be explained
         return []
     places = _unique(columns.lines)
@@ -159,20 +201,31 @@ def explained_mistakes(
     if not chosen:
         return []
     texts = task.texts(columns)
-    method = functools.partial(integrated_gradients, most=128)
-    explain = Explainer(model, method, traces=False)
+
+    def left() -> float:
+        return start + seconds - time.perf_counter()
+
+    def attribute(path: Any) -> Any:
+        return integrated_gradients(path, most=128, seconds=left())
+
+    explain = Explainer(model, attribute, traces=False)
     found: list[dict[str, Any]] = []
-    took = 0.0
     for mistake in chosen:
-        began = time.perf_counter()
-        if began - start + took > seconds:
+        if not costs.fits((), left()):
+            say(_left_out(len(found), len(chosen)))
             break
+        began = time.perf_counter()
         place = places[mistake["line"]]
         parts = tuple(part[place] for part in texts)
         against = task.rival(mistake) if isinstance(task, Deciding) else None
         try:
             answer = _answer(model, parts)
-            shown = page_values(explain(Item(model, parts, answer, against=against)))
+            item = Item(model, parts, answer, against=against)
+            targets = targets_of(item)
+            if not costs.fits(targets, left()):
+                say(_left_out(len(found), len(chosen)))
+                break
+            shown = page_values(explain(item, targets))
         except ConfigError:  # the task has nothing that can be explained
             break
         except Exception as error:  # a user's own task: its model must not be lost
@@ -181,8 +234,16 @@ def explained_mistakes(
             break
         label = mistake.get("label", mistake.get("answers"))
         found.append({**shown, "line": mistake["line"], "label": label})
-        took = time.perf_counter() - began
+        costs.learn(targets, time.perf_counter() - began)
     return found
+
+
+def _left_out(done: int, chosen: int) -> str:
+    return (
+        f"the report explains {done} of {chosen} mistakes, as more would take over a "
+        "sixth of the run's time; `bert-keras explain` with the model and the texts "
+        "explains others"
+    )
 
 
 def _answer(model: Any, parts: Sequence[Any]) -> dict[str, Any]:

@@ -67,7 +67,11 @@ from bert_keras.training.data import (
     without_dev,
 )
 from bert_keras.training.divergence import Divergence, divergence
-from bert_keras.training.findings import explained_mistakes, findings_of
+from bert_keras.training.findings import (
+    ExplanationCosts,
+    explained_mistakes,
+    findings_of,
+)
 from bert_keras.training.lengths import TextLengths, measure_lengths
 from bert_keras.training.loop import FineTuningLoop
 from bert_keras.training.results import (
@@ -515,6 +519,9 @@ def finish_run(
             seconds=min(
                 training_config.EXPLAIN_SECONDS,
                 training_config.EXPLAIN_SHARE * loop.progress.state()["seconds"],
+            ),
+            costs=ExplanationCosts(
+                loop.progress.tracing_seconds, loop.progress.token_seconds
             ),
         )
         with replaced_folder(output) as folder:

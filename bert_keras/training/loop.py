@@ -39,6 +39,7 @@ from bert_keras.training.checkpoint import (
     CheckpointClock,
     TrainingState,
     WriteCheckpoint,
+    own,
 )
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.progress import Row, TrainingProgress, UpdateProgress
@@ -429,11 +430,15 @@ class FineTuningLoop(TrainingLoop):
         if run is None or self.step in run.steps:
             yield
             return
-        checkpoint = self.checkpoint()
+        last = []
+        if self.best.epoch != self.epoch:  # whose weights the model gets
+            last = [np.array(weight) for weight in self.model.weights]
         try:
             yield
         except BaseException:
-            self.write(run, checkpoint)
+            for weight, value in zip(self.model.weights, last, strict=False):
+                weight.assign(value)
+            self.write(run, self.checkpoint())
             raise
 
     def checkpoint(self) -> WriteCheckpoint:
@@ -555,7 +560,7 @@ class FineTuningLoop(TrainingLoop):
             return  # its answers are random
         if self._curve.add(self.epoch, value, loss, *scored):
             weights = plain_weights(self.model, self.model.backbone)
-            self.best.weights = {k: np.array(value) for k, value in weights.items()}
+            self.best.weights = {k: own(value) for k, value in weights.items()}
             self._is_best_written = False
 
     def _dev_loss(self, dev: Columns, scores: dict[str, Any]) -> float:

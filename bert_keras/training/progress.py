@@ -89,6 +89,7 @@ class TrainingProgress(UpdateProgress):
         self._scored: Progress | None = None  # the last that was scored
         self._row_seconds = math.nan  # of what was scored before that
         self._seconds = 0.0  # of the run before this process
+        self.tracing_seconds = math.nan  # of the first update, longer than others
         self.real_tokens = self.places = 0  # of this epoch's rows
         self._losses: list[float] = []  # since the last row
         self._clock = time.perf_counter()
@@ -114,6 +115,7 @@ class TrainingProgress(UpdateProgress):
             "seconds": self._seconds + time.perf_counter() - self._clock,
             "real_tokens": self.real_tokens,
             "places": self.places,
+            "tracing_seconds": self.tracing_seconds,
             "losses": list(self._losses),
             "metrics": [
                 [keras.ops.convert_to_numpy(v).tolist() for v in metric.variables]
@@ -124,12 +126,19 @@ class TrainingProgress(UpdateProgress):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from what a checkpoint kept."""
         self._seconds = float(state["seconds"])
+        self.tracing_seconds = float(state.get("tracing_seconds", math.nan))
         self.real_tokens, self.places = int(state["real_tokens"]), int(state["places"])
         # Earlier versions ended a row before each checkpoint.
         self._losses = [float(loss) for loss in state.get("losses", ())]
         for metric, values in zip(self.metrics, state.get("metrics", ()), strict=False):
             for variable, value in zip(metric.variables, values, strict=True):
                 variable.assign(value)
+
+    @property
+    def token_seconds(self) -> float:
+        """Seconds of an update per token position of its batch, NaN if unknown."""
+        made = (self.step - 1) % self.rows.steps_per_epoch + 1
+        return self._bar.typical_seconds * made / max(self.places, 1)
 
     @property
     def real_share(self) -> float:
@@ -140,6 +149,8 @@ class TrainingProgress(UpdateProgress):
         """Count an update; return a row of the curves if one is due."""
         if self.step % self.rows.steps_per_epoch == 0:
             self.real_tokens = self.places = 0
+        if math.isnan(self.tracing_seconds):
+            self.tracing_seconds = self._bar.seconds - self._epoch_start
         self._seen += self.rows.size(self.step)
         self.step += 1
         self.real_tokens += update.real_tokens

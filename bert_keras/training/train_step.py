@@ -18,6 +18,7 @@ itself, since overflows are common there.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import time
@@ -45,6 +46,7 @@ from bert_keras.errors import ConfigError
 from bert_keras.training.objective import Objective
 
 Batch = tuple[dict[str, Any], dict[str, Any]]
+_NO_OPTIMIZER = "disable_meta_optimizer"
 
 
 class TrainStep:
@@ -86,6 +88,10 @@ class TrainStep:
         self.objective = objective
         self._strategy = model.distribute_strategy
         self._scales_loss = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        # On a CPU in float32, TensorFlow's graph optimizer takes a second or more, and
+        # no update becomes faster.
+        others = any(tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU"))
+        self._optimizes_graphs = others or model.compute_dtype != "float32"
         if self._strategy.num_replicas_in_sync > 1:
             check_optimizer(optimizer)
             set_replica_seeds(model, self._strategy)
@@ -118,6 +124,10 @@ class TrainStep:
         )
 
     def __call__(self, batches: Sequence[Batch]) -> tuple[dict, dict, Any]:
+        with _graphs_optimized(self._optimizes_graphs):
+            return self._make(batches)
+
+    def _make(self, batches: Sequence[Batch]) -> tuple[dict, dict, Any]:
         counts = [self._count(labels) for _, labels in batches]
         totals = {name: sum(each[name] for each in counts) for name in counts[0]}
         if len(batches) == 1:
@@ -267,6 +277,18 @@ class TrainStep:
 def _concatenated(parts: Sequence[Any]) -> Any:
     """Return nested tensors [B, …] of several batches as one."""
     return tf.nest.map_structure(lambda *each: tf.concat(each, axis=0), *parts)
+
+
+@contextlib.contextmanager
+def _graphs_optimized(is_on: bool) -> Iterator[None]:
+    """Call functions in a block with or without TensorFlow's graph optimizer."""
+    options = tf.config.optimizer
+    before = options.get_experimental_options().get(_NO_OPTIMIZER, False)
+    options.set_experimental_options({_NO_OPTIMIZER: before or not is_on})
+    try:
+        yield
+    finally:
+        options.set_experimental_options({_NO_OPTIMIZER: before})
 
 
 @tf.autograph.experimental.do_not_convert

@@ -78,6 +78,7 @@ class Unwanted(PooledTask):
 def trained(train_spam: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "EXPLAIN_SECONDS", 60.0)
+        patch.setattr(config, "EXPLAIN_SHARE", 60.0)
         output = tmp_path_factory.mktemp("own") / "model"
         return train_spam(output, task=Unwanted, explain_mistakes=1)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from bert_keras.tasks.regression import Regression
 from bert_keras.training.findings import (
     ALL,
     LENGTH,
+    ExplanationCosts,
     _different,
     curves_of,
     explained_mistakes,
@@ -140,7 +143,9 @@ def test_slices_come_from_a_column_of_the_source(empty: Any) -> None:
     assert found["slice channel"] == ["", "web"] and len(found) == 2
 
 
-def test_confident_mistakes_are_explained(make_model: Any) -> None:
+def test_confident_mistakes_are_explained(
+    make_model: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = make_model(TWO)
     columns = as_columns(text=["win cash now", "see you"], label=["ham", "spam"])
     mistakes = [
@@ -149,13 +154,25 @@ def test_confident_mistakes_are_explained(make_model: Any) -> None:
     answers = Predictor(model).predict(["see you"])
     label = next(name for name in TWO.classes if name != answers[0]["label"])
     mistakes[0]["label"] = label
-    (found,) = explained_mistakes(
-        Predictor(model), columns, mistakes, most=1, seconds=60
+    explained = functools.partial(
+        explained_mistakes, Predictor(model), columns, mistakes
     )
+    (found,) = explained(most=1, seconds=60, costs=ExplanationCosts(3, 1e-3))
     json.dumps(found)
     assert found["line"] == 2 and found["label"] == label
     (target,) = found["targets"]
     assert (target["name"], target["against"]) == (answers[0]["label"], label)
     assert {bar["text"] for bar in target["bars"]} == {"see", "you"}
-    nothing = explained_mistakes(Predictor(model), columns, mistakes, most=1, seconds=0)
-    assert nothing == []
+    assert explained(most=1, seconds=0, costs=ExplanationCosts(3, 1e-3)) == []
+    # 0.4 of the first update, or 18 points of each of four tokens, take too long.
+    for costs in ((3.0, 1e-3), (0.1, 0.1), (math.nan, 0.0)):
+        assert explained(most=1, seconds=1, costs=ExplanationCosts(*costs)) == []
+        line = capsys.readouterr().err
+        assert "explains 0 of 1 mistakes" in line and "bert-keras explain" in line
+
+
+def test_what_an_explanation_takes_is_learned() -> None:
+    costs = ExplanationCosts(2.0, math.nan)
+    assert costs.fits((), 0.81) and not costs.fits((), 0.79)
+    costs.learn((), 0.2)
+    assert costs.fits((), 0.21) and not costs.fits((), 0.19)

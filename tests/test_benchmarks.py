@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_memory() -> None:
     words = "--size tiny --batch 2 --length 8 --way plain".split()
     command = [sys.executable, ROOT / "benchmarks/memory.py", *words]

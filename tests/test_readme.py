@@ -65,6 +65,7 @@ def test_tour_runs(
     assert {"label", "score", "probabilities"} <= set(answer)
 
 
+@pytest.mark.thorough
 def test_the_tour_begins_in_a_shell(long_encoder: Path) -> None:
     """The program has its name, and bash reads the line as `run` does."""
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -390,6 +390,7 @@ def test_export_and_info(run: Run, spam_folder: Path, tmp_path: Path) -> None:
     assert facts["classes"] == "ham, promo, spam"
 
 
+@pytest.mark.thorough
 def test_export_in_bfloat16_tells_size_and_scores(
     spam_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,6 +57,7 @@ def test_a_page_of_true_classes(encoder_folder: Path, tmp_path: Path) -> None:
     assert "<iframe" in found._repr_html_()
 
 
+@pytest.mark.thorough
 def test_classes_are_predicted(spam_folder: Path, encoder_folder: Path) -> None:
     found = map_texts(spam_folder, TEXTS, labels="predicted")
     assert set(found.labels) <= {"ham", "promo", "spam"} and len(found.labels) == 3

@@ -143,6 +143,7 @@ def test_the_choice_and_its_rival(make_model: Callable[..., Any]) -> None:
     assert roles == ["context"] * 2 + ["choice 0"] * 2 + ["choice 1"] * 4
 
 
+@pytest.mark.thorough
 def test_a_span_of_choice_is_explained(make_model: Callable[..., Any]) -> None:
     model = make_model(first_case("question-answering").task)
     found = explain(model, [("who?", LONG)], target="win cash", method="occlusion")[0]
@@ -151,6 +152,7 @@ def test_a_span_of_choice_is_explained(make_model: Callable[..., Any]) -> None:
     assert none.targets == ("no answer, start", "no answer, end")
 
 
+@pytest.mark.thorough
 def test_an_entity_that_was_not_found_is_explained(
     make_model: Callable[..., Any],
 ) -> None:

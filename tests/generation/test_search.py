@@ -232,6 +232,7 @@ def test_sampling_from_one_token_is_greedy(decoder, sources, changes):
     assert found == greedy
 
 
+@pytest.mark.thorough
 def test_samples_are_drawn_by_their_probability(decoder, sources):
     """The first token of 2,048 samples of one source."""
     memory, mask = sources[0][:1], sources[1][:1]

@@ -44,6 +44,7 @@ def states(encoder_folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
     return found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("settings", "wanted"),
     [

@@ -97,6 +97,7 @@ def test_tokens_of_several_layers(
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_parquet(encoder_folder: Path, file: Path, tmp_path: Path, tokens: Any) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     output = tmp_path / "texts.parquet"

@@ -176,6 +176,7 @@ def test_inputs_that_are_not_pairs_for_a_model_of_pairs(
     refused(lambda: pair_predictor.predict([text]), "`texts`", "a pair of strings")
 
 
+@pytest.mark.thorough
 def test_many_predictors_cause_no_warning(
     predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

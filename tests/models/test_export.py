@@ -376,7 +376,7 @@ def test_another_backend_raises_a_helpful_error(
     refused(lambda: export_model(None, tmp_path), "KERAS_BACKEND=tensorflow", "jax")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_c_program_answers_as_predict(
     spam_export: Path, bfloat16_export: Path, spam_model: Any, tmp_path: Path
 ) -> None:

@@ -81,6 +81,7 @@ def test_held_out_rows_are_of_all_classes(classifier: TaskModel, seed: int) -> N
     assert again[1] == aside
 
 
+@pytest.mark.thorough
 def test_a_class_of_one_row_is_trained_on(classifier: TaskModel) -> None:
     labels = ["ham"] * 11 + ["spam"]
     for seed in range(8):
@@ -96,6 +97,7 @@ def test_without_shuffling_the_last_rows_are_held_out(classifier: TaskModel) -> 
     assert [text.decode() for text, _ in aside] == TEXTS[9:]
 
 
+@pytest.mark.thorough
 def test_other_forms_of_rows_are_split(make_model: Callable[..., Any]) -> None:
     model = compiled(make_model, NextSentence())
     pairs = (TEXTS, tf.constant(TEXTS[::-1]))
@@ -266,6 +268,7 @@ def test_other_errors_of_tensorflow_are_unchanged() -> None:
         tf.reshape(tf.zeros([4]), [3])
 
 
+@pytest.mark.thorough
 def test_truncated_rows_are_told_once_by_each_call(
     make_model: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -105,6 +105,7 @@ def test_another_activation_is_refused(scorer: Path, copy: Any) -> None:
     refused(lambda: load_predictor(folder), str(folder), "Softmax")
 
 
+@pytest.mark.thorough
 def test_a_folder_that_does_not_say_reads_texts_and_pairs(
     spam_folder: Path, copy: Any, tmp_path: Path, capsys: Any
 ) -> None:
@@ -174,22 +175,22 @@ def test_outputs_can_be_named(spam_folder: Path, copy: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "names", [{"0": "a", "1": "b"}, {"0": "a", "1": "a", "2": "b"}, {"0": "a", "5": ""}]
-)
 def test_a_head_without_names_gets_some(
-    spam_folder: Path, copy: Any, tmp_path: Path, capsys: Any, names: dict[str, str]
+    spam_folder: Path, copy: Any, tmp_path: Path, capsys: Any
 ) -> None:
     wanted = list(
         load_predictor(spam_folder).predict(TEXTS[:1])[0]["probabilities"].values()
     )
-    folder = foreign(copy(spam_folder), id2label=names, num_labels=3)
-    refused(
-        lambda: load_predictor(folder),
-        "id2label",
-        "--set classes=",
-        "name the 3 outputs",
-    )
+    folder = copy(spam_folder)
+    few, double = {"0": "a", "1": "b"}, {"0": "a", "1": "a", "2": "b"}
+    for names in (few, double, {"0": "a", "5": ""}):
+        foreign(folder, id2label=names, num_labels=3)
+        refused(
+            lambda: load_predictor(folder),
+            "id2label",
+            "--set classes=",
+            "name the 3 outputs",
+        )
     refused(lambda: load_predictor(folder, classes="x,y"), "`classes` must name", "x,y")
     model = TaskModel.from_pretrained(folder, classes=("x", "y", "z"))
     probabilities = Predictor(model).predict(TEXTS[:1])[0]["probabilities"]
@@ -308,7 +309,7 @@ DENSE = ({"units": 6, "activation": "tanh", "use_bias": True},)
         thorough(
             {"pooling": "lasttoken", "prompts": {"query": "see ", "passage": "a "}}
         ),
-        {"prompts": {"query": "win "}, "include_prompt": False},
+        thorough({"prompts": {"query": "win "}, "include_prompt": False}),
     ],
 )
 def test_an_embedding_is_trained_as_its_encoder_says(
@@ -368,6 +369,7 @@ def test_an_encoder_in_a_subfolder_is_read_by_each_verb(
     assert len(model.preprocessor.tokenizer) == model.backbone.config.vocab_size
 
 
+@pytest.mark.thorough
 def test_tokens_of_prompts_may_not_be_pooled(make_model: Any, tmp_path: Path) -> None:
     settings = {"prompts": {"query": "see cash "}, "include_prompt": False}
     folder = embedding_folder(make_model, tmp_path / "model", **settings)

@@ -105,6 +105,7 @@ def test_frozen_answers_in_bfloat16_are_those_of_variables(bfloat16_model: Any) 
     np.testing.assert_allclose(frozen, plain, atol=1e-2)
 
 
+@pytest.mark.thorough
 def test_changed_weights_are_frozen_again(make_model: Callable[..., Any]) -> None:
     model = make_model(TASK, dtype="mixed_bfloat16")
     predictor = Predictor(model)

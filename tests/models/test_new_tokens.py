@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROWS, VOCABULARY, assert_near, refused, write_encoder
+from conftest import ROWS, VOCABULARY, assert_near, refused, thorough, write_encoder
 from safetensors.numpy import load_file, save_file
 
 from bert_keras.checkpoints import read_checkpoint
@@ -70,7 +70,7 @@ def padded(folder: Path, rows: int) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("rows", [0, 1, 5], ids=["none", "too-few", "more"])
+@pytest.mark.parametrize("rows", [thorough(0), 1, thorough(5)])
 def test_new_rows_are_the_means_of_their_pieces(
     language_model: Path, rows: int
 ) -> None:
@@ -151,6 +151,7 @@ def test_a_model_with_added_tokens_is_saved_and_exported(
     assert "each is one token already: covid, winz" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_resuming_with_added_tokens(
     train_spam: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +243,7 @@ def test_vocab_extends_an_encoder(
     assert main([*command, "--size", str(FIRST + 1)]) == 0  # replaces it
 
 
+@pytest.mark.thorough
 def test_pretraining_goes_on_with_added_tokens(
     encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

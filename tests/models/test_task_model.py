@@ -122,6 +122,7 @@ def test_arguments_of_another_type(make_model: Callable[..., Any]) -> None:
         refused(lambda given=given: TaskModel(**given), f"`{name}`", "'other'")
 
 
+@pytest.mark.thorough
 def test_from_pretrained_names_arguments_of_another_type(
     encoder_folder: Path, spam_folder: Path
 ) -> None:
@@ -452,6 +453,7 @@ def test_datasets_of_dicts(make_model: Callable[..., Any]) -> None:
     model.fit(made, validation_data=made, verbose=0)
 
 
+@pytest.mark.thorough
 def test_a_dataset_of_columns_may_hold_the_label(
     make_model: Callable[..., Any],
 ) -> None:
@@ -496,6 +498,7 @@ def test_batches_of_strings(make_model: Callable[..., Any]) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_callbacks_of_keras(make_model: Callable[..., Any], tmp_path: Path) -> None:
     model = make_model(Classification(CLASSES))
     model.compile(AdamW(1e-2), run_eagerly=True)
@@ -551,6 +554,7 @@ def test_export_writes_strings_in_and_answers_out(
     refused(lambda: model.export(tmp_path / "other"), "other", "diary.txt")
 
 
+@pytest.mark.thorough
 def test_a_quantized_model_answers_and_is_not_saved(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:

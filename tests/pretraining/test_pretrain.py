@@ -287,6 +287,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_no_run(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.thorough
 def test_left_to_right(place: Path, tmp_path: Path) -> None:
     result = run(place, tmp_path / "run", objective="causal", steps=4)
     config = json.loads((result.folder / "config.json").read_text())
@@ -334,6 +335,7 @@ def test_a_run_of_other_settings_is_rejected(
     assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]
 
 
+@pytest.mark.thorough
 def test_a_loss_that_is_not_finite_stops_the_run(place: Path, tmp_path: Path) -> None:
     refused(
         lambda: run(place, tmp_path / "run", learning_rate=1e36, save_every=1),

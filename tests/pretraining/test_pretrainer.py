@@ -106,6 +106,7 @@ def test_lora_is_merged_into_the_folder(data: Path, tmp_path: Path) -> None:
         np.testing.assert_allclose(found[name], wanted[name], atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_pretrainers_that_cannot_be_written(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     model = BertPretrainer(BertEncoder(STILL, seed=1), seed=2)

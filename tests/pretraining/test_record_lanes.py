@@ -91,6 +91,7 @@ def test_batches_are_those_of_one_device(
                     np.testing.assert_array_equal(found[name], values[first::replicas])
 
 
+@pytest.mark.thorough
 def test_a_worker_of_several_replicas_gets_them_in_turn(data: Path) -> None:
     both = some(data, count=12, share=Share(2, 2, 4))
     each = [some(data, count=6, share=Share(r, 1, 4)) for r in (2, 3)]
@@ -99,6 +100,7 @@ def test_a_worker_of_several_replicas_gets_them_in_turn(data: Path) -> None:
         np.testing.assert_array_equal(found["token_ids"], wanted["token_ids"])
 
 
+@pytest.mark.thorough
 def test_a_worker_opens_only_its_own_files(data: Path, tmp_path: Path) -> None:
     found = find_files(data, TOKENIZER)
     assert len(found.paths) >= 8

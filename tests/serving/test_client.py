@@ -366,6 +366,7 @@ def test_answers_are_those_of_predict(
             assert client.predict(rows) == near(predictor.predict(items))
 
 
+@pytest.mark.thorough
 def test_answers_of_a_saved_model(spam_export: Path, spam_model: Any) -> None:
     graph = tf.saved_model.load(spam_export).signatures["serving_default"]
 

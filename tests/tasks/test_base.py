@@ -64,6 +64,7 @@ class Mean(Regression):
         return keras.layers.Dense(1, name="classifier")(pooled)
 
 
+@pytest.mark.thorough
 def test_one_output_for_several_texts_of_a_row_is_rejected(
     spam_model: TaskModel,
 ) -> None:

@@ -232,6 +232,7 @@ def test_a_folder_opens_without_the_bert_its_decoder_came_from(
         np.testing.assert_array_equal(weight, wanted)
 
 
+@pytest.mark.thorough
 def test_a_folder_with_another_decoder_or_vocabulary(
     encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -115,6 +115,7 @@ def test_masks_in_training_texts_are_plain_text(model: Any) -> None:
         assert VOCABULARY.index("[MASK]") not in batch["token_ids"].numpy()
 
 
+@pytest.mark.thorough
 def test_more_answers_than_tokens(model: Any, make_model: Callable[..., Any]) -> None:
     many = make_model(MaskedLM(top_k=1000))
     (row,) = Predictor(many).predict(["see [MASK]"])
@@ -255,7 +256,7 @@ def test_masks_are_redrawn_and_follow_the_seed(model: Any) -> None:
     assert hidden(2)[0] != first
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_training_on_lines_lowers_the_loss(
     encoder_folder: Path, tmp_path: Path
 ) -> None:

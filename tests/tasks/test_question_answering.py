@@ -126,7 +126,7 @@ def test_windows_in_parts_are_as_windows_at_once(model: TaskModel, layout: str) 
             np.testing.assert_allclose(parts[key], value, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_answer_far_down_is_found(make_model: Callable[..., Any]) -> None:
     model = make_model(QuestionAnswering(stride=5, n_best=4))
     answered = "lunch at home, free prize"

@@ -79,12 +79,14 @@ def trained(encoder_folder: Path, tmp_path_factory: Any) -> TrainResult:
     )
 
 
+@pytest.mark.thorough
 def test_prices_are_learned_as_quickly_as_grades(trained: TrainResult) -> None:
     # The numbers are far from 0; the standard deviation is about 160.
     assert trained.scores["dev"]["root_mean_squared_error"] < 80
     assert trained.scores["dev"]["pearson"] > 0.9
 
 
+@pytest.mark.thorough
 def test_a_finished_folder_has_the_units_in_its_head(trained: TrainResult) -> None:
     predictor = load_predictor(trained.folder)
     assert predictor.model.task == Regression()

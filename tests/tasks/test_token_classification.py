@@ -209,6 +209,7 @@ def test_mistakes_are_listed_as_entities() -> None:
     }
 
 
+@pytest.mark.thorough
 def test_the_command_line(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -274,6 +275,7 @@ def answered(model: Any, items: list[Any]) -> list[dict[str, Any]]:
     return model.task.rows({name: value.numpy() for name, value in answers.items()})
 
 
+@pytest.mark.thorough
 def test_entities_that_are_not_sure_are_left_out(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -357,6 +359,7 @@ def test_abstaining_needs_a_tag_for_no_entity() -> None:
     refused(lambda: TokenClassification(("B-x", "I-x"), abstain_below=0.5), "`O`")
 
 
+@pytest.mark.thorough
 def test_fit_takes_tags_by_name(make_model: Callable[..., Any]) -> None:
     texts = np.array([["win", "cash", "now"], ["lunch", "six", ""]])
     numbers = np.array([[0, 1, 2], [2, 0, -1]])

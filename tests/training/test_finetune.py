@@ -102,8 +102,7 @@ def test_rematerialization_learns_alike(run: Any, spam_run: TrainResult) -> None
     np.testing.assert_allclose(losses(again), losses(spam_run), atol=1e-3)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("precision", [thorough("mixed_float16"), "mixed_bfloat16"])
 def test_mixed_precision_learns_nearly_alike(
     run: Any, spam_run: TrainResult, precision: str
 ) -> None:
@@ -112,7 +111,7 @@ def test_mixed_precision_learns_nearly_alike(
     np.testing.assert_allclose(losses(result), losses(spam_run), atol=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_curve_holds_the_loss_of_each_step(run: Any) -> None:
     # Nothing is learned: the mean over the steps is the loss of all rows.
     rows = as_columns(text=TEXTS, label=LABELS)
@@ -168,7 +167,9 @@ def test_among_tied_epochs_the_one_with_the_lowest_loss_is_kept(
             np.testing.assert_array_equal(kept, wanted)
 
 
-@pytest.mark.parametrize(("task", "best"), [(Embedding, 0), (Classification, 1)])
+@pytest.mark.parametrize(
+    ("task", "best"), [(Embedding, 0), thorough(Classification, 1)]
+)
 def test_dev_is_scored_before_training(
     run: Any,
     monkeypatch: pytest.MonkeyPatch,
@@ -202,6 +203,7 @@ def test_dev_is_scored_before_training(
     assert (told in err) == (best == 0)
 
 
+@pytest.mark.thorough
 def test_a_large_dev_set_is_not_scored_before_training(
     run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

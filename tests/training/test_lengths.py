@@ -100,6 +100,7 @@ def test_truncated_texts_are_told_by_each_verb(
         assert capsys.readouterr().err.count("are truncated to 24 tokens") == told
 
 
+@pytest.mark.thorough
 def test_windows_are_not_truncation(
     make_model: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -475,6 +475,7 @@ def test_a_run_that_learned_nothing_is_restarted(
         assert set(scores) == {"dev"} and "no better" not in page
 
 
+@pytest.mark.thorough
 def test_too_few_updates_do_not_cause_a_restart(
     train_spam: Any,
     tmp_path: Path,

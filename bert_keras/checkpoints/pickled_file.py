@@ -7,6 +7,7 @@ it could be deceived (CVE-2025-32434). torch is an optional dependency.
 
 from __future__ import annotations
 
+import pickle
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.lfs import check_no_pointer
 
 _SAFE_SINCE = (2, 6)
+_STATES = ("state_dict", "model_state_dict")  # where tools keep the tensors
 # torch's names of data types to safetensors' names.
 _TYPES = {
     "torch.float32": "F32",
@@ -52,12 +54,20 @@ def stored_tensors(path: Path) -> dict[str, StoredTensor]:
             values = torch.load(path, "cpu", weights_only=True, mmap=True)
         except RuntimeError:  # from before torch 1.6: not a zip, read as a whole
             values = torch.load(path, "cpu", weights_only=True)
-    except Exception as error:  # from torch, pickle or zip: none is documented
+    except pickle.UnpicklingError:  # its message is of several lines, for developers
+        raise CheckpointError(
+            f"{path}: broken, or holds something other than tensors, which is not "
+            "opened: save the state_dict() of the model, not the model"
+        ) from None
+    except Exception as error:  # from torch or zip: none is documented
         reason = one_line(str(error).partition("\n")[0], longest=200)
         raise CheckpointError(
             f"{path}: broken, or holds something other than tensors, which is not "
             f"opened: {type(error).__name__}: {reason}"
         ) from None
+    for key in _STATES:  # as in a checkpoint of a training run
+        if isinstance(values, Mapping) and isinstance(values.get(key), Mapping):
+            values = values[key]
     if not isinstance(values, Mapping):
         raise CheckpointError(
             f"{path}: must hold tensors by name; holds a {type(values).__name__}"

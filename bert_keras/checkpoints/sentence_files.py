@@ -158,6 +158,16 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
     return found if length is None else {**found, "max_length": length}
 
 
+def unused_similarity(folder: Path, *, normalize: bool) -> str | None:
+    """Return the measure by which a folder compares vectors, unless it is the cosine.
+
+    The dot product of normalized vectors is.
+    """
+    measure = _settings(folder).get("similarity_fn_name")
+    is_cosine = measure in (None, "cosine") or measure == "dot" and normalize
+    return None if is_cosine else one_line(measure)
+
+
 def text_length(folder: Path) -> int | None:
     """Return the longest text of a folder of sentence-transformers, in tokens."""
     if not (folder / MODULES).is_file():

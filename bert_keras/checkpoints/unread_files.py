@@ -5,9 +5,11 @@ Each message names the file and the command or step that makes a readable folder
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from bert_keras.errors import CheckpointError
+from bert_keras.errors import CheckpointError, one_line
 
 ADAPTER = "adapter_config.json"
 _RESAVE = "save_pretrained(NEW_FOLDER)"
@@ -45,6 +47,13 @@ _KINDS = {
     ),
     "*.keras": "a file of Keras: save the weights of its BERT by save_pretrained",
 }
+# Files that other tools read beside the weights, and what is done without them.
+_BESIDE = {
+    "model_head.pkl": (
+        "the classifier of SetFit, a pickle, is not read: the model answers with "
+        "vectors; train a head on it with `train classification --encoder`"
+    ),
+}
 # What a training run of transformers writes beside its weights.
 _STATE_OF_RUN = ("training_args.bin", "optimizer.*", "scheduler.pt", "rng_state*.pth")
 
@@ -59,6 +68,26 @@ def unread_weights(folder: Path) -> str:
                 continue
             return f"; {path.relative_to(folder)} is {kind}"
     return ""
+
+
+def unread_beside(folder: Path, config: Mapping[str, Any]) -> list[str]:
+    """Return notes on what a folder has beside its weights, and is not used.
+
+    `config` is its parsed `config.json`.
+    """
+    found = [
+        f"{name}: {reason}"
+        for name, reason in _BESIDE.items()
+        if (folder / name).is_file()
+    ]
+    code = config.get("auto_map")
+    if isinstance(code, dict) and code:
+        found.append(
+            f"config.json names code of its own (`auto_map`: "
+            f"{one_line(next(iter(code.values())))}), which is not run: the model is "
+            "computed as a BERT"
+        )
+    return found
 
 
 def unread_file(path: Path) -> str:

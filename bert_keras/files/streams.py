@@ -76,7 +76,10 @@ def open_unpacked(path: str) -> Iterator[BinaryIO]:
         message = "is a folder, not a file"
         saved = ("dataset_info.json", "dataset_dict.json")
         if any((Path(path) / name).exists() for name in saved):
-            message += ": in Python, give what `datasets.load_from_disk` returns"
+            message += (
+                ": in Python, give what `datasets.load_from_disk` returns; on the "
+                "command line, a file that its `to_parquet` wrote"
+            )
         raise DataError(message, path=path) from None
     except EOFError:
         raise DataError("is truncated: its packed data has no end", path=path) from None
@@ -103,6 +106,9 @@ _AS_CSV = "save it as CSV, or pass the frame that pandas reads from it"
 _NO_TEXT = {
     b"PAR1": "a Parquet file: its name must end in .parquet",
     b"ARROW1": f"an Arrow (Feather) file: {_AS_CSV}",
+    b"\xff\xff\xff\xff": "an Arrow stream, as `datasets` stores its rows: in Python, "
+    "give what `datasets.Dataset.from_file` returns; on the command line, a file that "
+    "its `to_parquet` wrote",
     b"\xd0\xcf\x11\xe0": f"an Excel workbook: {_AS_CSV}",
     b"SQLite": f"an SQLite database: {_AS_CSV}",
     b"%PDF-": "a PDF document: save its text",

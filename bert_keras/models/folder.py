@@ -30,7 +30,9 @@ from bert_keras.checkpoints.sentence_files import (
     pair_activation,
     read_sentence_files,
     text_length,
+    unused_similarity,
 )
+from bert_keras.checkpoints.unread_files import unread_beside
 from bert_keras.config import BertConfig
 from bert_keras.data.class_names import class_entries, class_names, renamed
 from bert_keras.errors import (
@@ -268,6 +270,14 @@ class Folder:
                 f"the setting of generation {key} is not used; received {shown(value)}"
                 for key, value in unused.items()
             ]
+        found += unread_beside(self.home, self.checkpoint.raw_config)
+        normalize = bool(self.sentence.get("normalize"))
+        measure = unused_similarity(self.home, normalize=normalize)
+        if measure is not None:
+            found.append(
+                f"the folder's similarity {measure} is not used: vectors are compared "
+                "by their cosine"
+            )
         others = [name for name in self.unread if name not in crf]
         if others:
             found.append(f"weights that are not used: {listed(others)}")

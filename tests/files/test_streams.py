@@ -131,6 +131,9 @@ def test_folders_and_missing_files(tmp_path: Path) -> None:
     refused(lambda: text_of(str(tmp_path / "no")), "no such file")
     (tmp_path / "dataset_info.json").write_text("{}")
     refused(lambda: text_of(str(tmp_path)), "give what `datasets.load_from_disk`")
+    part = tmp_path / "data-00000-of-00001.arrow"
+    part.write_bytes(b"\xff\xff\xff\xff\x08\x02\0\0")
+    refused(lambda: text_of(str(part)), "an Arrow stream", "`to_parquet`")
 
 
 def test_a_reader_of_other_code_raises_one_kind_of_error() -> None:

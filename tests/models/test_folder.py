@@ -369,6 +369,20 @@ def test_an_encoder_in_a_subfolder_is_read_by_each_verb(
     assert len(model.preprocessor.tokenizer) == model.backbone.config.vocab_size
 
 
+def test_what_is_beside_the_weights_is_told(make_model: Any, tmp_path: Path) -> None:
+    folder = embedding_folder(make_model, tmp_path / "model", normalize=False)
+    assert "cosine" not in "".join(Folder.open(folder).notes())
+    (folder / "model_head.pkl").write_bytes(b"\x80")
+    foreign(folder, auto_map={"AutoModel": "modeling_my.MyBert"})
+    place = folder / "config_sentence_transformers.json"
+    values = json.loads(place.read_text())
+    place.write_text(json.dumps({**values, "similarity_fn_name": "dot"}))
+    told = "; ".join(Folder.open(folder).notes())
+    for part in ("model_head.pkl: the classifier of SetFit", "modeling_my.MyBert"):
+        assert part in told
+    assert "the folder's similarity dot is not used" in told
+
+
 @pytest.mark.thorough
 def test_tokens_of_prompts_may_not_be_pooled(make_model: Any, tmp_path: Path) -> None:
     settings = {"prompts": {"query": "see cash "}, "include_prompt": False}

@@ -99,6 +99,12 @@ def test_shards(model, wanted, tmp_path):
     refused(lambda: read_checkpoint(tmp_path / "a"), "a shard must be a file of the")
 
 
+def test_the_state_of_a_training_run(model, wanted, tmp_path):
+    weights = {f"model.{name}": value for name, value in model.state_dict().items()}
+    folder = write(tmp_path / "a", {"epoch": 1, "state_dict": weights})
+    assert sorted(read_checkpoint(folder).arrays) == sorted(wanted)
+
+
 class Evil:
     """Runs a command when it is unpickled."""
 
@@ -112,7 +118,8 @@ class Evil:
 def test_no_code_is_run(tmp_path):
     place = str(tmp_path / "was_here")
     folder = write(tmp_path / "a", {"x": torch.ones(2), "y": Evil(place)})
-    refused(lambda: read_checkpoint(folder), "pytorch_model.bin", "not opened")
+    parts = ("pytorch_model.bin", "not opened", "save the state_dict()")
+    refused(lambda: read_checkpoint(folder), *parts)
     assert not os.path.exists(place)
 
 

@@ -301,8 +301,12 @@ def resolve(path: str | os.PathLike[str]) -> Path:
     raise CheckpointError(f"{one_line(text)}: no such folder{_hub_hint(text)}")
 
 
+_HUB_PAGE = "https://huggingface.co/"
+
+
 def _hub_hint(text: str) -> str:
     """Return a hint at the hub's name of a model, or an empty string."""
+    text = text.removeprefix(_HUB_PAGE)
     name, at, revision = text.partition("@")
     owner = hub_owner(name)
     if owner is not None:

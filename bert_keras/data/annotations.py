@@ -42,7 +42,9 @@ def plain_rows(
     if "answer" in keys and "answer" not in selected:
         rows = _accepted(path, rows)
     names = usual_names(path, keys, selected, wanted)
-    return [(n, {**row, **_renamed(row, names)}) for n, row in rows] if names else rows
+    if not names:
+        return rows
+    return [(line, _renamed(row, names)) for line, row in rows]
 
 
 def usual_names(
@@ -70,7 +72,8 @@ def usual_names(
 
 
 def _renamed(row: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    return {new: row[old] for old, new in names.items() if old in row}
+    others = {key: value for key, value in row.items() if key not in names}
+    return others | {new: row[old] for old, new in names.items() if old in row}
 
 
 def _accepted(path: str, rows: list[Row]) -> list[Row]:

@@ -60,8 +60,13 @@ def contradicting_labels(
     ]
 
 
+_NO_VALUE = ("nan", "NaN", "NULL", "null", "N/A", "NA", "<NA>", "#N/A", "None")
+
+
 def near_names(names: Iterable[str], path: str) -> list[str]:
-    """Return a note about class names that differ only in case or inner spaces.
+    """Return notes about class names that are doubtful.
+
+    They differ only in case or inner spaces, or other tools write them for none.
 
     Example:
         >>> near_names(["good", "Good", "bad", "good"], "a.csv")
@@ -76,10 +81,17 @@ def near_names(names: Iterable[str], path: str) -> list[str]:
         for group in alike.values()
         if len(group) > 1
     ]
-    if not groups:
-        return []
-    shown = first_of(groups, between="; ")
-    return [f"{path}: classes differ only in case or spaces: {shown}"]
+    notes = []
+    if groups:
+        shown = first_of(groups, between="; ")
+        notes.append(f"{path}: classes differ only in case or spaces: {shown}")
+    blank = [f"{name} ({counts[name]:,})" for name in _NO_VALUE if name in counts]
+    if blank:
+        notes.append(
+            f"{path}: classes that are written for a missing value by other tools: "
+            f"{', '.join(blank)}"
+        )
+    return notes
 
 
 def _keys(texts: Texts) -> Iterable[int]:

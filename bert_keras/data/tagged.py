@@ -41,7 +41,7 @@ from bert_keras.data.rows import (
     table_rows,
 )
 from bert_keras.data.spans import are_spans, read_spans
-from bert_keras.errors import ConfigError, DataError, first_of, received
+from bert_keras.errors import ConfigError, DataError, first_of, received, shown
 from bert_keras.runs.progress import say_once
 from bert_keras.scoring.entities import (
     PREFIXES,
@@ -142,14 +142,21 @@ def with_one_scheme(columns: Columns, *, bad_rows: str = "error") -> Columns:
         return with_one_scheme(columns.take(kept))
     if scheme in ("words", "numbers"):
         if scheme == "words":
+            lower = [tag for tag in names.values() if re.match("[bi]-.", tag)]
+            if lower and "o" in names.values():
+                raise DataError(
+                    "tags must have prefixes in upper case, such as B- and I-, and O; "
+                    f"received {shown(min(lower))} and 'o'",
+                    path=path,
+                )
             say_once(f"{path}: tags without B- or I-: each is the tag of one word")
         return Columns(path, {**columns.cells, "label": labels}, columns.lines)
     if scheme == "types" and any(tag != "O" for tags in labels for tag in tags):
         say_once(f"{path}: tags without B- or I-, and O: words of a type are an entity")
     elif strays := [lines[row][place] for row, place in stray_tags(labels)]:
-        shown = first_of(strays)
+        places = first_of(strays)
         say_once(
-            f"{path}: {len(strays):,} tags I-x start entities, like B-x: lines {shown}"
+            f"{path}: {len(strays):,} tags I-x start entities, like B-x: lines {places}"
         )
     cells = {**columns.cells, "label": [to_bio(tags) for tags in labels]}
     return Columns(path, cells, columns.lines)

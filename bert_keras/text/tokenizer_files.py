@@ -234,6 +234,7 @@ def read_folder(
     else:
         reason = f"read from {source}"
     settings |= _added_tokens(folder, values, settings["vocabulary"], added, notes)
+    notes += _unused_settings(config, _json_of(whole) if whole.exists() else {})
     notes.append(f"lowercase={settings['lowercase']}, {reason}")
     return settings, tuple(notes)
 
@@ -338,6 +339,34 @@ def _drop_settings(
             )
         if key in settings and key not in config:
             settings[key] = default
+
+
+# Settings that are not used: the value that changes nothing, and what is done instead.
+_UNUSED = {
+    "truncation_side": ("right", "a text that is too long loses its end"),
+    "padding_side": ("right", "a text begins at the first position"),
+    "do_basic_tokenize": (True, "texts are normalized and split into words first"),
+}
+
+
+def _unused_settings(config: Mapping[str, Any], whole: Mapping[str, Any]) -> list[str]:
+    """Return notes on settings of transformers that would give other ids.
+
+    Args:
+        config: tokenizer_config.json.
+        whole: tokenizer.json, whose directions count where `config` has none.
+    """
+    given: dict[str, Any] = {}
+    for name, key in (("truncation_side", "truncation"), ("padding_side", "padding")):
+        entry = whole.get(key)
+        direction = entry.get("direction") if isinstance(entry, dict) else None
+        given[name] = str(direction).lower() if direction else None
+    given |= {name: config[name] for name in _UNUSED if name in config}
+    return [
+        f"the tokenizer's {name} {shown(given[name])} is not used: {instead}"
+        for name, (neutral, instead) in _UNUSED.items()
+        if given.get(name) not in (None, neutral)
+    ]
 
 
 def _added_tokens(

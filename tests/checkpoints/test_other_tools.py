@@ -304,6 +304,8 @@ def test_a_pointer_of_git_lfs_in_place_of_data(tmp_path: Path, ending: str) -> N
 def test_first_names_of_models_lead_to_the_hub() -> None:
     hint = "hf://google-bert/bert-base-uncased"
     refused(lambda: resolve("bert-base-uncased"), hint)
+    page = "https://huggingface.co/google-bert/bert-base-uncased"
+    refused(lambda: resolve(page), hint)
     refused(lambda: resolve("hf://bert-base-uncased@main"), f"{hint}@main")
     refused(lambda: resolve("all-MiniLM-L6-v2"), "hf://sentence-transformers/all-")
 

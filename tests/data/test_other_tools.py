@@ -200,6 +200,15 @@ def test_quotes_in_tsv_are_told(tmp_path: Path, told: Told) -> None:
 NFD = unicodedata.normalize("NFD", "café")
 
 
+def test_doubtful_names_are_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "text,label\na,nan\nb,x\nc,y\nd,nan\n")
+    columns = Classification.read(path)
+    (note,) = Classification.from_columns(columns).notes(columns)
+    assert note.endswith("for a missing value by other tools: nan (2)")
+    path = write(tmp_path / "a.conll", "Anna b-per\nWeber i-per\nsings o\n")
+    refused(lambda: read_tagged(path), "prefixes in upper case", "'b-per' and 'o'")
+
+
 @pytest.mark.parametrize(
     "cells",
     [

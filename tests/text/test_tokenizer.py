@@ -923,6 +923,24 @@ def test_other_tokenizers_are_refused(tmp_path, files, message):
     assert "\n" not in str(caught.value)
 
 
+def test_settings_that_are_not_used_are_told(tmp_path):
+    vocabulary = [*SPECIAL, "a", "b"]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+    place, whole = tmp_path / "tokenizer_config.json", tmp_path / "tokenizer.json"
+
+    def told(**config):
+        place.write_text(json.dumps({"do_lower_case": True, **config}))
+        return "; ".join(WordPieceTokenizer.from_folder(tmp_path).notes)
+
+    assert "not used" not in told(truncation_side="right", do_basic_tokenize=True)
+    assert "truncation_side 'left' is not used: a text" in told(truncation_side="left")
+    assert "do_basic_tokenize False is not used" in told(do_basic_tokenize=False)
+    theirs = json.loads(reference(vocabulary).to_str())
+    whole.write_text(json.dumps({**theirs, "padding": {"direction": "Left"}}))
+    assert "padding_side 'left' is not used" in told()
+    assert "not used" not in told(padding_side="right")
+
+
 @pytest.mark.parametrize(("token", "lowercase"), [("un", True), ("Un", False)])
 def test_lower_casing_is_guessed_from_the_vocabulary(tmp_path, token, lowercase):
     text = "\r\n".join([*SPECIAL, "<S>", token, "", "", ""])

@@ -46,7 +46,7 @@ from keras import ops
 from bert_keras.config import BertConfig
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.heads import MaskedLMHead
-from bert_keras.model.optimizers import AdamW
+from bert_keras.model.optimizers import BertAdamW
 
 # Dense bfloat16 FLOP/s from the makers' data sheets.
 PEAKS = {
@@ -190,7 +190,7 @@ def pretraining(
     logits = head(read, encoder.token_table(inputs))
     model = keras.Model({**inputs, "columns": columns}, logits)
     names = [each.name for each in model.inputs]
-    optimizer = AdamW(1e-4)
+    optimizer = BertAdamW(1e-4)
     optimizer.build(model.trainable_variables)
 
     def loss_of(weights: Any, others: Any, arrays: dict[str, Any]) -> Any:

@@ -47,7 +47,7 @@ def measure(folder: Path, strategy: str, steps: int, batch_size: int) -> dict[st
     devices = find_strategy(strategy)  # before any computation
     from bert_keras.config import BertConfig
     from bert_keras.distribution.replicas import distributed, summed_function
-    from bert_keras.model.optimizers import AdamW
+    from bert_keras.model.optimizers import BertAdamW
     from bert_keras.pretraining.config import PretrainConfig
     from bert_keras.pretraining.input import pretraining_dataset
     from bert_keras.pretraining.operations import token_counts
@@ -61,7 +61,7 @@ def measure(folder: Path, strategy: str, steps: int, batch_size: int) -> dict[st
     )
     with devices.strategy.scope():
         model = new_pretrainer(sizes, PretrainConfig(), next_sentence=True)
-        optimizer = AdamW(1e-4)
+        optimizer = BertAdamW(1e-4)
         optimizer.build(model.trainable_variables)
     dataset = distributed(
         devices.strategy,

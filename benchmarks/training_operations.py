@@ -42,7 +42,7 @@ def make_plain() -> None:
     block.dropout = dropout
     block._gelu_for_training = block._gelu
     for name in ("_is_one_pass", "_apply_weight_decay", "update_step"):
-        delattr(optimizers.AdamW, name)
+        delattr(optimizers.BertAdamW, name)
     del optimizers._Adam._clip_gradients
 
 

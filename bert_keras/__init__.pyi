@@ -9,7 +9,7 @@ from .inference.predictor import load_predictor as load_predictor
 from .inference.search import SearchIndex as SearchIndex
 from .inference.search import search as search
 from .model.encoder import BertEncoder as BertEncoder
-from .model.optimizers import AdamW as AdamW
+from .model.optimizers import BertAdamW as BertAdamW
 from .models.convert import convert as convert
 from .models.export import export_model as export_model
 from .models.loading import load_model as load_model

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import keras
 
-from bert_keras import AdamW, TaskModel
+from bert_keras import BertAdamW, TaskModel
 
 
 def read(name: str) -> tuple[list[str], list[str]]:
@@ -30,7 +30,7 @@ keras.utils.set_random_seed(1)
 model = TaskModel.from_pretrained(
     sys.argv[1], "classification", classes=("bad", "good"), max_length=64
 )
-model.compile(AdamW(2e-4))  # the loss and metrics are the task's
+model.compile(BertAdamW(2e-4))  # the loss and metrics are the task's
 before = model.evaluate(*read("dev"), verbose=0, return_dict=True)["accuracy"]
 model.fit(*read("train"), batch_size=16, epochs=6, verbose=2)
 after = model.evaluate(*read("dev"), verbose=0, return_dict=True)["accuracy"]

@@ -17,7 +17,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_keras import AdamW, BertEncoder, Preprocessor, WordPieceTokenizer
+from bert_keras import BertAdamW, BertEncoder, Preprocessor, WordPieceTokenizer
 
 
 def read(name: str) -> tuple[list[str], list[str]]:
@@ -53,7 +53,7 @@ def train() -> None:
     x = keras.layers.GlobalAveragePooling1D()(x, mask=mask)
     x = keras.layers.Dense(64, activation="gelu")(x)
     model = keras.Model(encoder.input, keras.layers.Dense(len(CLASSES))(x))
-    model.compile(AdamW(2e-4), focal_loss, metrics=["accuracy"])
+    model.compile(BertAdamW(2e-4), focal_loss, metrics=["accuracy"])
     best = keras.callbacks.ModelCheckpoint(
         "own_model.keras", monitor="val_accuracy", save_best_only=True
     )

@@ -23,7 +23,7 @@ def classifier(folder: Path) -> tuple[Any, Any]:
     from conftest import ROWS
 
     from bert_keras.model.encoder import BertEncoder
-    from bert_keras.model.optimizers import AdamW
+    from bert_keras.model.optimizers import BertAdamW
     from bert_keras.models.task_model import TaskModel
     from bert_keras.tasks.classification import Classification
     from bert_keras.text.preprocessor import Preprocessor
@@ -36,7 +36,7 @@ def classifier(folder: Path) -> tuple[Any, Any]:
         encoder, task, Preprocessor(tokenizer, max_length=24, layout="packed"), seed=1
     )
     model.compile(
-        AdamW(1e-2, global_clipnorm=0.1), loss=task.loss(), metrics=task.metrics()
+        BertAdamW(1e-2, global_clipnorm=0.1), loss=task.loss(), metrics=task.metrics()
     )
     texts, labels = zip(*(ROWS * 3)[: 4 * BATCH + 1], strict=True)
     weights = np.linspace(0.5, 1.5, len(texts), dtype="float32")
@@ -77,7 +77,7 @@ def own_sum(folder: Path) -> tuple[Any, Any]:
 def pretrainer(folder: Path) -> tuple[Any, Any]:
     """Return a pretrainer and batches; those of an epoch end with one example."""
     from bert_keras.model.encoder import BertEncoder
-    from bert_keras.model.optimizers import AdamW
+    from bert_keras.model.optimizers import BertAdamW
     from bert_keras.pretraining.input import pretraining_dataset
     from bert_keras.pretraining.pretrainer import (
         BertPretrainer,
@@ -90,7 +90,7 @@ def pretrainer(folder: Path) -> tuple[Any, Any]:
     encoder = BertEncoder.from_pretrained(str(folder / "encoder"))
     model = BertPretrainer(encoder, seed=2)
     model.compile(
-        AdamW(3e-3, global_clipnorm=0.1),
+        BertAdamW(3e-3, global_clipnorm=0.1),
         loss=pretraining_loss(),
         metrics=pretraining_metrics(),
     )

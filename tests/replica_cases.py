@@ -53,7 +53,7 @@ def train(folder: Path, devices: Any, case: Case) -> tuple[Any, dict[str, np.nda
 
     from bert_keras.config import BertConfig
     from bert_keras.distribution.replicas import distributed
-    from bert_keras.model.optimizers import AdamW, Lamb, WarmupLinearDecay
+    from bert_keras.model.optimizers import BertAdamW, Lamb, WarmupLinearDecay
     from bert_keras.pretraining.config import PretrainConfig
     from bert_keras.pretraining.input import pretraining_dataset
     from bert_keras.pretraining.pretrainer import PretrainingObjective, new_pretrainer
@@ -87,7 +87,7 @@ def train(folder: Path, devices: Any, case: Case) -> tuple[Any, dict[str, np.nda
         if case.optimizer == "sgd":
             optimizer = Sgd(0.3, weight_decay=0.01, **clip)
         else:
-            optimizer = {"adamw": AdamW, "lamb": Lamb}[case.optimizer](rate, **clip)
+            optimizer = {"adamw": BertAdamW, "lamb": Lamb}[case.optimizer](rate, **clip)
         if case.precision == "mixed_float16":
             optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
         optimizer.build(model.trainable_variables)

@@ -334,7 +334,7 @@ class ReplicatedFit(_Model):
     Example:
         >>> with tf.distribute.MirroredStrategy().scope():
         ...     model = BertPretrainer(BertEncoder(config))
-        ...     model.compile(AdamW(1e-4), pretraining_loss())
+        ...     model.compile(BertAdamW(1e-4), pretraining_loss())
         >>> model.fit(dataset)
     """
 

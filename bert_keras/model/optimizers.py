@@ -154,9 +154,10 @@ class _Adam(keras.optimizers.Optimizer):
         return mean / (ops.sqrt(square) + self.epsilon)
 
 
-@keras.saving.register_keras_serializable(package="bert_keras")
-class AdamW(_Adam, keras.optimizers.AdamW):
-    """Adam with decoupled weight decay, not on LayerNorm and biases, and clipping.
+# Under its former name, which `.keras` files of version 0.1 have.
+@keras.saving.register_keras_serializable(package="bert_keras", name="AdamW")
+class BertAdamW(_Adam, keras.optimizers.AdamW):
+    """AdamW as BERT is trained: no decay of LayerNorm and biases, and clipping.
 
     The same numbers as `torch.optim.AdamW`: epsilon is added to the root of the
     corrected second moment. Keras and TensorFlow add it before the correction, which
@@ -263,7 +264,7 @@ class Lamb(_Adam, keras.optimizers.Lamb):
     Args:
         learning_rate: rate or schedule.
         weight_decay: added to the update, times the weight.
-        epsilon, global_clipnorm: as in `AdamW`.
+        epsilon, global_clipnorm: as in `BertAdamW`.
         **kwargs: further arguments of `keras.optimizers.Lamb`, such as `beta_1`.
 
     Source: You et al. 2019 (arXiv:1904.00962), algorithm 2.
@@ -309,7 +310,7 @@ def optimizer_of(
         schedule: the learning rate of each update.
         factors: paths of weights to factors of their learning rate.
     """
-    kind: Any = {"adamw": AdamW, "lamb": Lamb}[config.optimizer]
+    kind: Any = {"adamw": BertAdamW, "lamb": Lamb}[config.optimizer]
     optimizer = kind(
         schedule,
         weight_decay=config.weight_decay,

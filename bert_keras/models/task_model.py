@@ -32,7 +32,7 @@ from bert_keras.model.encoder import (
     with_frozen,
 )
 from bert_keras.model.heads import new_heads
-from bert_keras.model.optimizers import AdamW
+from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.backend import Backend
 from bert_keras.models.keras_hub_task import Task as KerasHubTask
 from bert_keras.models.truncated_rows import TruncatedRows
@@ -264,7 +264,9 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
         keras.Model.summary(self, line_length, positions, print_fn, **kwargs)
 
     def _own_optimizer(self) -> keras.optimizers.Optimizer:
-        return AdamW(default_learning_rate(self.task, self.backbone.config.hidden_size))
+        return BertAdamW(
+            default_learning_rate(self.task, self.backbone.config.hidden_size)
+        )
 
     def _own_loss(self) -> keras.losses.Loss:
         return self.task.loss()

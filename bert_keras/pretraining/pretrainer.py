@@ -46,7 +46,7 @@ from bert_keras.model.heads import (
 )
 from bert_keras.model.layers import undrawn
 from bert_keras.model.lora import plain_weights
-from bert_keras.model.optimizers import AdamW
+from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.model_card import write_readme
 from bert_keras.models.pretrained_model import assign_scope
 from bert_keras.pretraining.config import PretrainConfig
@@ -185,7 +185,7 @@ class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
             write_readme(preset_dir, new)
 
     def _own_optimizer(self) -> keras.optimizers.Optimizer:
-        return AdamW(1e-4)  # from the paper, appendix A.2
+        return BertAdamW(1e-4)  # from the paper, appendix A.2
 
     def _own_loss(self) -> dict[str, keras.losses.Loss]:
         return pretraining_loss(next_sentence=self.has_next_sentence)

@@ -16,7 +16,7 @@ from bert_keras.distribution import strategy as module
 from bert_keras.distribution.replicas import Share, check_optimizer
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import ConfigError, WorkerLostError
-from bert_keras.model.optimizers import AdamW
+from bert_keras.model.optimizers import BertAdamW
 
 TWO = {"worker": ["localhost:1", "localhost:2"]}
 
@@ -160,10 +160,10 @@ def test_a_batch_that_is_too_small_is_rejected() -> None:
     [{"clipnorm": 1.0}, {"clipvalue": 1.0}, {"gradient_accumulation_steps": 2}],
 )
 def test_optimizers_that_are_wrong_on_replicas_are_rejected(setting: dict) -> None:
-    check_optimizer(AdamW(1e-3))
+    check_optimizer(BertAdamW(1e-3))
     (name,) = setting
     without = {"global_clipnorm": None} if "clip" in name else {}
-    optimizer = AdamW(1e-3, **without, **setting)
+    optimizer = BertAdamW(1e-3, **without, **setting)
     refused(lambda: check_optimizer(optimizer), f"`{name}` of the optimizer must be")
 
 

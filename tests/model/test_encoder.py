@@ -21,7 +21,7 @@ from bert_keras.checkpoints.matching import encoder_shapes
 from bert_keras.config import PRESETS, BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import BertEncoder, batch_inputs, complete
-from bert_keras.model.optimizers import AdamW
+from bert_keras.model.optimizers import BertAdamW
 from bert_keras.text.packing import pack_rows, pad_rows
 
 CONFIG = BertConfig(
@@ -619,7 +619,7 @@ def test_fit_a_functional_model_on_two_lengths():
     logits = keras.layers.Dense(2, name="mine")(encoder(inputs)["pooled_output"])
     model = keras.Model(inputs, logits)
     model.compile(
-        AdamW(0.01),
+        BertAdamW(0.01),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     batches = [(padded(multiple=multiple), [0, 1, 1, 0]) for multiple in (1, 16)]

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_keras.config import BertConfig
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.heads import MaskedLMHead, PooledHead, SmoothedCrossentropy
-from bert_keras.model.optimizers import AdamW
+from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.classification import Classification
 from bert_keras.text.preprocessor import Preprocessor
@@ -113,13 +113,13 @@ def test_keras_file_of_a_task_model(tmp_path):
 
 def test_keras_file_of_a_compiled_task_model(tmp_path):
     model = task_model()
-    model.compile(AdamW(0.01), loss=model.task.loss())
+    model.compile(BertAdamW(0.01), loss=model.task.loss())
     model.optimizer.build(model.trainable_weights)
     for number, variable in enumerate(model.optimizer.variables[2:]):
         variable.assign(np.full(variable.shape, number))
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    assert type(again.optimizer) is AdamW
+    assert type(again.optimizer) is BertAdamW
     for a, b in zip(model.optimizer.variables, again.optimizer.variables, strict=True):
         np.testing.assert_array_equal(a.numpy(), b.numpy())
 

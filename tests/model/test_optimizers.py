@@ -1,4 +1,4 @@
-"""`AdamW` and `WarmupLinearDecay`: by hand, against Keras, and after a reload."""
+"""`BertAdamW` and `WarmupLinearDecay`: by hand, against Keras, and after a reload."""
 
 import keras
 import numpy as np
@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.model.optimizers import NOT_DECAYED, AdamW, Lamb, WarmupLinearDecay
+from bert_keras.model.optimizers import NOT_DECAYED, BertAdamW, Lamb, WarmupLinearDecay
 
 SHAPES = {"kernel": (3, 2), "bias": (2,), "gamma": (2,), "beta": (2,), "table": (6, 2)}
 ADAM = {"learning_rate": 0.01, "weight_decay": 0.1, "epsilon": 1e-6}
@@ -108,7 +108,7 @@ def test_first_step_by_hand():
     # m = 0.1 g, v = 0.001 g^2 and both corrections give a step of lr * sign(g).
     kernel = keras.Variable(np.array([2.0, -4.0], "float32"), name="kernel")
     bias = keras.Variable(np.array([2.0, -4.0], "float32"), name="bias")
-    optimizer = AdamW(**ADAM, global_clipnorm=None)
+    optimizer = BertAdamW(**ADAM, global_clipnorm=None)
     gradient = np.array([0.5, -3.0], "float32")
     apply(optimizer, [kernel, bias], [gradient, gradient])
     decayed = np.array([2.0, -4.0]) * (1 - 0.01 * 0.1)
@@ -121,7 +121,7 @@ def test_first_step_by_hand():
 def test_epsilon_is_that_of_the_corrected_moments(amsgrad):
     # Corrected, the moments of equal gradients g are g and g^2 in each step.
     weight = keras.Variable(np.zeros(1, "float32"), name="bias")
-    optimizer = AdamW(**ADAM, global_clipnorm=None, amsgrad=amsgrad)
+    optimizer = BertAdamW(**ADAM, global_clipnorm=None, amsgrad=amsgrad)
     for steps in range(1, 4):
         apply(optimizer, [weight], [np.array([1e-6], "float32")])
         expected = -steps * 0.01 * 1e-6 / (1e-6 + 1e-6)
@@ -132,7 +132,7 @@ def test_decay_alone_by_hand():
     # A gradient of zero moves nothing, so what is left is the decay.
     weights = variables()
     before = [weight.numpy() for weight in weights]
-    apply(AdamW(**ADAM), weights, [np.zeros_like(values) for values in before])
+    apply(BertAdamW(**ADAM), weights, [np.zeros_like(values) for values in before])
     for weight, values in zip(weights, before, strict=True):
         share = 1.0 if weight.name in NOT_DECAYED else 1 - 0.01 * 0.1
         np.testing.assert_allclose(weight.numpy(), values * share, rtol=1e-6)
@@ -151,7 +151,7 @@ def test_biases_and_layer_norm_of_an_encoder_do_not_decay():
     weights = encoder.trainable_weights
     for weight in weights:
         weight.assign(np.ones(weight.shape))
-    apply(AdamW(**ADAM), weights, [np.zeros(w.shape, "float32") for w in weights])
+    apply(BertAdamW(**ADAM), weights, [np.zeros(w.shape, "float32") for w in weights])
     kept = {weight.path for weight in weights if np.all(weight.numpy() == 1.0)}
     assert kept == {
         path for path in (w.path for w in weights) if "LayerNorm" in path
@@ -172,7 +172,7 @@ NO_EPSILON = {**ADAM, "epsilon": 1e-12}
 def test_equal_to_keras_on_dense_gradients(clip, in_graph):
     ours, theirs = variables(), variables()
     settings = {**NO_EPSILON, "global_clipnorm": clip}
-    optimizer, peer = AdamW(**settings), keras_adamw(**settings)
+    optimizer, peer = BertAdamW(**settings), keras_adamw(**settings)
     optimizer.build(ours)
 
     def step(*gradients):
@@ -194,7 +194,7 @@ def test_equal_to_keras_on_repeated_rows(clip, amsgrad):
     # Keras gets the dense gradient: of slices it would clip by another norm.
     ours, theirs = variables(), variables()
     settings = {**NO_EPSILON, "global_clipnorm": clip, "amsgrad": amsgrad}
-    optimizer, peer = AdamW(**settings), keras_adamw(**settings)
+    optimizer, peer = BertAdamW(**settings), keras_adamw(**settings)
     for number, gradients in enumerate(dense_gradients(6)):
         slices, dense = of_repeated_rows(gradients[-1], number)
         apply(optimizer, ours, [*gradients[:-1], slices])
@@ -206,7 +206,7 @@ def test_clipping_counts_a_repeated_row_once_as_its_sum():
     # Row 0 occurs with 3 and with 4: its gradient is 7, not sqrt(3^2 + 4^2) = 5.
     # After clipping to 1 it is 1, and beta 0 makes the velocity its square.
     table = keras.Variable(np.zeros((2, 1), "float32"), name="table")
-    optimizer = AdamW(0.01, beta_2=0.5, global_clipnorm=1.0)
+    optimizer = BertAdamW(0.01, beta_2=0.5, global_clipnorm=1.0)
     slices = tf.IndexedSlices(tf.constant([[3.0], [4.0]]), tf.constant([0, 0]), [2, 1])
     apply(optimizer, [table], [slices])
     velocity = optimizer._velocities[0].numpy()
@@ -216,8 +216,8 @@ def test_clipping_counts_a_repeated_row_once_as_its_sum():
 def test_small_gradients_are_not_clipped():
     weights, same = variables(), variables()
     gradients = [0.01 * values for values in dense_gradients(1)[0]]
-    apply(AdamW(**ADAM, global_clipnorm=1.0), weights, gradients)
-    apply(AdamW(**ADAM, global_clipnorm=None), same, gradients)
+    apply(BertAdamW(**ADAM, global_clipnorm=1.0), weights, gradients)
+    apply(BertAdamW(**ADAM, global_clipnorm=None), same, gradients)
     assert_same(weights, same, atol=1e-7)
 
 
@@ -236,7 +236,7 @@ def test_small_gradients_are_not_clipped():
 def test_equal_to_keras_with_its_other_settings(settings):
     ours, theirs = variables(), variables()
     settings = {**NO_EPSILON, "global_clipnorm": None, **settings}
-    optimizer, peer = AdamW(**settings), keras_adamw(**settings)
+    optimizer, peer = BertAdamW(**settings), keras_adamw(**settings)
     for gradients in dense_gradients(4):
         apply(optimizer, ours, gradients)
         apply(peer, theirs, gradients)
@@ -246,7 +246,7 @@ def test_equal_to_keras_with_its_other_settings(settings):
 def test_learning_rate_follows_the_schedule():
     schedule = WarmupLinearDecay(0.1, total_steps=4, warmup_steps=2)
     weight = keras.Variable(np.zeros(1, "float32"), name="bias")
-    optimizer = AdamW(schedule, epsilon=1e-12, global_clipnorm=None)
+    optimizer = BertAdamW(schedule, epsilon=1e-12, global_clipnorm=None)
     places = [0.0]
     for _ in range(5):
         apply(optimizer, [weight], [np.ones(1, "float32")])
@@ -260,7 +260,7 @@ def test_learning_rate_follows_the_schedule():
 
 
 def test_config_round_trip():
-    optimizer = AdamW(
+    optimizer = BertAdamW(
         WarmupLinearDecay(0.1, total_steps=9, warmup_steps=3),
         weight_decay=0.2,
         beta_1=0.8,
@@ -268,11 +268,11 @@ def test_config_round_trip():
         epsilon=1e-3,
         global_clipnorm=2.0,
     )
-    again = keras.saving.deserialize_keras_object(
-        keras.saving.serialize_keras_object(optimizer)
-    )
-    assert type(again) is AdamW
-    assert again.get_config() == optimizer.get_config()
+    stored = keras.saving.serialize_keras_object(optimizer)
+    for name in ("BertAdamW", "AdamW"):  # the second in files of version 0.1
+        again = keras.saving.deserialize_keras_object({**stored, "class_name": name})
+        assert type(again) is BertAdamW
+        assert again.get_config() == optimizer.get_config()
 
 
 def compiled_model():
@@ -281,7 +281,7 @@ def compiled_model():
     x = keras.layers.LayerNormalization(name="LayerNorm")(x)
     model = keras.Model(inputs, keras.layers.Dense(1, name="out")(x))
     schedule = WarmupLinearDecay(0.1, total_steps=20, warmup_steps=2)
-    model.compile(AdamW(schedule, weight_decay=0.5), loss="mse")
+    model.compile(BertAdamW(schedule, weight_decay=0.5), loss="mse")
     return model
 
 
@@ -292,7 +292,7 @@ def test_training_continues_after_a_reload(tmp_path):
     model.fit(x, y, batch_size=8, epochs=3, verbose=0)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    assert type(again.optimizer) is AdamW
+    assert type(again.optimizer) is BertAdamW
     assert type(again.optimizer._learning_rate) is WarmupLinearDecay
     assert int(again.optimizer.iterations) == 3
     losses = [
@@ -360,7 +360,7 @@ def test_lamb_leaves_a_weight_of_zeros_unscaled_and_is_restored_from_its_config(
     np.testing.assert_allclose(weight.numpy(), -0.1, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", [AdamW, Lamb])
+@pytest.mark.parametrize("kind", [BertAdamW, Lamb])
 def test_a_factor_of_a_weight_is_one_of_its_learning_rate(kind):
     gradients = dense_gradients(2)
     plain, faster, both = variables(), variables(), variables()

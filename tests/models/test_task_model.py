@@ -15,7 +15,7 @@ from conftest import ROWS, refused, thorough
 from bert_keras.checkpoints import write_huggingface
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.lora import add_lora
-from bert_keras.model.optimizers import AdamW
+from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.loading import load_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.pretraining.pretrainer import BertPretrainer, write_pretrainer
@@ -79,7 +79,7 @@ def test_fit_updates_only_trainable_weights(encoder_folder: Path) -> None:
     inputs = {name: np.array(value) for name, value in batch.items()}
     before = {weight.path: weight.numpy() for weight in model.weights}
     loss = "sparse_categorical_crossentropy"
-    model.compile(AdamW(1e-2), loss=loss, run_eagerly=True)
+    model.compile(BertAdamW(1e-2), loss=loss, run_eagerly=True)
     model.fit(inputs, inputs["padding_mask"], verbose=0)
     moved = {w.path for w in model.weights if (w.numpy() != before[w.path]).any()}
     assert moved == {weight.path for weight in model.trainable_weights}
@@ -339,7 +339,7 @@ def test_fit_without_compile_uses_the_task_s_defaults(
     model = make_model(Classification(CLASSES))
     history = model.fit(TEXTS, LABELS, verbose=0).history
     assert set(history) == {"loss", "accuracy"}
-    assert isinstance(model.optimizer, AdamW)
+    assert isinstance(model.optimizer, BertAdamW)
     np.testing.assert_allclose(model.optimizer.learning_rate, 3e-4)  # a narrow encoder
     model.compile("sgd")
     assert isinstance(model.optimizer, keras.optimizers.SGD)
@@ -350,7 +350,7 @@ def test_a_compiled_model_is_restored_compiled(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     model = make_model(Classification(CLASSES))
-    model.compile(AdamW(1e-2))
+    model.compile(BertAdamW(1e-2))
     model.fit(TEXTS, LABELS, verbose=0)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
@@ -418,7 +418,7 @@ def test_the_loss_that_is_trained_is_that_of_compile(
     def seven(y_true: Any, y_pred: Any) -> Any:
         return keras.ops.mean(0.0 * y_pred, axis=-1) + 7.0
 
-    model.compile(AdamW(1e-2), loss=seven, run_eagerly=True)
+    model.compile(BertAdamW(1e-2), loss=seven, run_eagerly=True)
     assert model.fit(TEXTS, LABELS, verbose=0).history["loss"] == [7.0]
     assert model.evaluate(TEXTS, LABELS, verbose=0)[0] == 7.0
     objective = TaskObjective(model)
@@ -501,7 +501,7 @@ def test_batches_of_strings(make_model: Callable[..., Any]) -> None:
 @pytest.mark.thorough
 def test_callbacks_of_keras(make_model: Callable[..., Any], tmp_path: Path) -> None:
     model = make_model(Classification(CLASSES))
-    model.compile(AdamW(1e-2), run_eagerly=True)
+    model.compile(BertAdamW(1e-2), run_eagerly=True)
     kinds = keras.callbacks
     history = model.fit(
         TEXTS,

@@ -60,7 +60,7 @@ SCRIPT = """
     from bert_keras.errors import ConfigError
     from bert_keras.model.encoder import BertEncoder
     from bert_keras.model.heads import PooledHead
-    from bert_keras.model.optimizers import AdamW
+    from bert_keras.model.optimizers import BertAdamW
     from bert_keras.model.recurrent_head import RecurrentHead
 
     def tags(states, batch):
@@ -109,7 +109,7 @@ SCRIPT = """
         logits = PooledHead(2, seed=2)(encoder(inputs)["pooled_output"])
         model = keras.Model(inputs, logits)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(AdamW(0.01), loss=loss)
+        model.compile(BertAdamW(0.01), loss=loss)
         labels = np.array([0, 1, 1])
         before = model.evaluate(batch, labels, verbose=0)
         history = model.fit(
@@ -368,7 +368,7 @@ def test_own_model_as_with_keras_hub(backend, tmp_path):
 ON_STRINGS = """
     import runpy, sys
     import keras, numpy as np
-    from bert_keras import AdamW, TaskModel
+    from bert_keras import BertAdamW, TaskModel
 
     encoder, folder, example = sys.argv[1:]
     texts = ["win cash now", "free prize", "see you at six", "lunch at home"] * 4
@@ -376,7 +376,7 @@ ON_STRINGS = """
     labels = ["spam", "spam", "ham", "ham"] * 4
     settings = {"classes": ("ham", "spam"), "max_length": 16, "seed": 1}
     model = TaskModel.from_pretrained(encoder, "classification", **settings)
-    model.compile(AdamW(0.01))
+    model.compile(BertAdamW(0.01))
     given = {"validation_data": (texts[:4], labels[:4]), "batch_size": 4, "verbose": 0}
     history = model.fit(texts, labels, epochs=6, **given).history
     assert history["loss"][-1] < history["loss"][0] / 2, history

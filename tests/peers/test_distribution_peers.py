@@ -20,7 +20,7 @@ FIT = """
     from bert_keras.config import BertConfig
     from bert_keras.model.encoder import BertEncoder
     from bert_keras.model.heads import PooledHead
-    from bert_keras.model.optimizers import AdamW
+    from bert_keras.model.optimizers import BertAdamW
 
     devices = keras.distribution.list_devices()
     assert len(devices) == 2, devices
@@ -62,7 +62,7 @@ FIT = """
         pooled = encoder(inputs)["pooled_output"]
         model = keras.Model(inputs, PooledHead(2, dropout_rate=0.0, seed=2)(pooled))
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(AdamW(0.01, global_clipnorm=0.1), loss=loss)
+        model.compile(BertAdamW(0.01, global_clipnorm=0.1), loss=loss)
         history = model.fit(
             batch, labels, batch_size=8, epochs=5, shuffle=False, verbose=0
         ).history

@@ -14,7 +14,7 @@ from bert_keras.checkpoints.huggingface import encoder_decoder_config
 from bert_keras.generation.search import write
 from bert_keras.generation.settings import Decoding
 from bert_keras.model.encoder_decoder import BertEncoderDecoder
-from bert_keras.model.optimizers import NOT_DECAYED, AdamW
+from bert_keras.model.optimizers import NOT_DECAYED, BertAdamW
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -148,7 +148,7 @@ def test_losses_of_40_updates_are_equal(rng, tmp_path):
         {"params": plain, "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, lr=1e-3, eps=1e-6)
-    our_optimizer = AdamW(1e-3, weight_decay=0.01)
+    our_optimizer = BertAdamW(1e-3, weight_decay=0.01)
     our_optimizer.build(ours.trainable_variables)
     assert set(NOT_DECAYED) == {"bias", "gamma", "beta"}
     for _ in range(40):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_keras.config import BertConfig
 from bert_keras.data.table import Columns, as_columns
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.model.optimizers import AdamW, WarmupLinearDecay
+from bert_keras.model.optimizers import BertAdamW, WarmupLinearDecay
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.base import Task
@@ -97,7 +97,7 @@ def test_every_step_has_the_loss_of_transformers(layout, tmp_path):
     folder = save_model(model, tmp_path / "model")
     pairs, labels = data(seed=4)
     schedule = WarmupLinearDecay(RATE, total_steps=STEPS, warmup_steps=WARMUP)
-    model.compile(AdamW(schedule), loss=task.loss())
+    model.compile(BertAdamW(schedule), loss=task.loss())
     losses = Losses()
     texts = tuple(tf.constant(part) for part in zip(*pairs, strict=True))
     dataset = tf.data.Dataset.from_tensor_slices((texts, labels)).batch(BATCH)

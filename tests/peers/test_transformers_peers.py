@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.config import BertConfig
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.model.optimizers import NOT_DECAYED, AdamW
+from bert_keras.model.optimizers import NOT_DECAYED, BertAdamW
 from bert_keras.models.convert import extend
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
@@ -231,7 +231,7 @@ def test_a_model_trained_here_opens_there(minilm, tmp_path, lowercase):
     model = TaskModel(
         encoder, task, Preprocessor(tokenizer, max_length=24, layout="packed"), seed=2
     )
-    model.compile(AdamW(0.01), loss=task.loss())
+    model.compile(BertAdamW(0.01), loss=task.loss())
     labels = ["spam", "ham", "eggs", "ham", "ham"]
     model.fit(TEXTS, labels, batch_size=5, epochs=2, shuffle=False, verbose=0)
     save_model(model, tmp_path)
@@ -317,7 +317,7 @@ def both_after(rng, *, steps, epsilon, clip):
         name: torch.nn.Parameter(torch.from_numpy(array.copy()))
         for name, array in values.items()
     }
-    optimizer = AdamW(0.01, **SETTINGS, epsilon=epsilon, global_clipnorm=clip)
+    optimizer = BertAdamW(0.01, **SETTINGS, epsilon=epsilon, global_clipnorm=clip)
     groups = [
         {
             "params": [weight],

@@ -14,7 +14,7 @@ from conftest import refused
 
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import MaskedAccuracy, MaskedPerplexity
-from bert_keras.model.optimizers import AdamW
+from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.pretraining.config import PretrainConfig
@@ -40,7 +40,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_fit_shows_the_losses_and_metrics_of_the_objective(data: Path) -> None:
     model = BertPretrainer(BertEncoder(STILL, seed=1), seed=2)
-    model.compile(AdamW(1e-12), loss=pretraining_loss(), metrics=pretraining_metrics())
+    model.compile(
+        BertAdamW(1e-12), loss=pretraining_loss(), metrics=pretraining_metrics()
+    )
     dataset = pretraining_dataset(data, TOKENIZER, batch_size=8, layout="packed")
     dataset = dataset.take(1).cache()
     logs = model.fit(dataset, verbose=0).history

@@ -15,7 +15,7 @@ from task_cases import Case, cases_of, first_case
 
 from bert_keras.config import BertConfig
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.model.optimizers import AdamW
+from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
@@ -149,7 +149,7 @@ def test_updates_are_those_of_fit(make_model: Any, name: str) -> None:
     ours, theirs = make_model(task), make_model(task)
     rows = TrainingRows(ours, case.columns, batch_size=5, epochs=4, seed=3)
     dataset = rows.dataset()
-    optimizers = [AdamW(1e-2) for _ in range(2)]
+    optimizers = [BertAdamW(1e-2) for _ in range(2)]
     optimizers[0].build(ours.trainable_variables)
     update = TrainStep(ours, optimizers[0], TaskObjective(ours), dataset.element_spec)
     losses = []
@@ -189,7 +189,7 @@ def test_parts_of_rows_that_are_compared(make_model: Any, name: str) -> None:
         model = make_model(case.task)
         sizes = {"batch_size": 12, "accumulation": parts}
         rows = TrainingRows(model, case.columns, epochs=2, seed=3, **sizes)
-        optimizer = AdamW(1e-3)
+        optimizer = BertAdamW(1e-3)
         optimizer.build(model.trainable_variables)
         losses = [each.loss for each in updates(model, rows, optimizer)]
         weights = {w.path: w.numpy() for w in model.weights if not is_noise(w.path)}
@@ -209,7 +209,7 @@ def test_compared_parts_are_computed_again_with_the_same_dropout(
     model = TaskModel(encoder, case.task, make_model(case.task).preprocessor, seed=1)
     sizes = {"batch_size": 12, "accumulation": 2}
     rows = TrainingRows(model, case.columns, epochs=1, seed=3, **sizes)
-    optimizer = AdamW(1e-3)
+    optimizer = BertAdamW(1e-3)
     optimizer.build(model.trainable_variables)
     spec = rows.dataset().element_spec
     update = TrainStep(model, optimizer, TaskObjective(model), spec)

@@ -31,6 +31,7 @@ VERBS = {
         "find the texts nearest in meaning, one JSON object per line",
     ),
     "mine": ("mining", "find hard negatives, to train an embedding on"),
+    "select": ("selection", "choose the rows to label next"),
     "export": (
         "exporting",
         "write a SavedModel for serving, or a model for another engine",

@@ -1,0 +1,88 @@
+"""The verb `select`: which rows to label next."""
+
+from __future__ import annotations
+
+import argparse
+
+from bert_keras.cli.arguments import (
+    MODEL,
+    ROWS,
+    add_batches,
+    add_header,
+    add_text_column,
+)
+from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
+from bert_keras.cli.prediction import add_max_length
+from bert_keras.runs.environment import load_tensorflow
+from bert_keras.settings import SEED, SELECTIONS
+
+
+def add_select(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("model", metavar="MODEL", type=path, help=f"classifier, encoder or {MODEL}")
+    add("file", metavar="UNLABELED", type=path, help=f"{ROWS} with texts to choose of")
+    add_count(parser, "count", 50, "rows to select")
+    add_path(
+        parser,
+        "output",
+        "FILE",
+        "file to write: .jsonl or .csv, the best rows first, the column label empty",
+        required=True,
+    )
+    add_word(
+        parser,
+        "strategy",
+        SELECTIONS,
+        "margin or entropy of a classifier's probabilities; coverage: typical texts of "
+        "groups without a label, by their vectors; mixture: coverage among the texts "
+        "of least margin",
+        unset="mixture for a classifier, else coverage",
+    )
+    add_path(parser, "labelled", "FILE", f"{ROWS} with the texts that have a label")
+    add_option(parser, SEED, help="seed of the groups", name="seed", kind=int)
+    add_text_column(parser, default="text")
+    add_header(parser)
+    add_max_length(parser)
+    add_batches(parser)
+
+
+def run_select(options: argparse.Namespace) -> None:
+    from bert_keras.cli.answers import answers_to, check_answer_file
+
+    inputs = {name: getattr(options, name) for name in ("model", "file", "labelled")}
+    held = {name: place for name, place in inputs.items() if place is not None}
+    check_answer_file(options.output, held)
+    load_tensorflow()
+    from bert_keras.data.table import read_columns
+    from bert_keras.inference.selection import refuse_labels, select_rows
+
+    columns = read_columns(
+        options.file,
+        {"text": options.text, "id": "id", "label": "label"},
+        optional=["id", "label"],
+        empty=["text", "id", "label"],
+        header=options.header,
+    )
+    refuse_labels(columns)
+    known = []
+    if options.labelled is not None:
+        text = {"text": options.text}
+        known = read_columns(options.labelled, text, header=options.header)["text"]
+    found = select_rows(
+        options.model,
+        columns["text"],
+        count=options.count,
+        strategy=options.strategy,
+        labelled=known,
+        seed=options.seed,
+        batch_size=options.batch_size,
+        max_length=options.max_length,
+        precision=options.precision,
+    )
+    with answers_to(options.output) as write:
+        for row in found:
+            name = {"id": columns["id"][row]} if "id" in columns else {}
+            write({**name, "text": columns["text"][row], "label": ""})
+
+
+VERBS = {"select": (add_select, run_select)}

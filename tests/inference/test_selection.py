@@ -1,0 +1,86 @@
+"""Which rows to label next."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import refused
+
+from bert_keras.cli.main import main
+from bert_keras.inference.predictor import load_predictor
+from bert_keras.inference.selection import (
+    covering_rows,
+    distinct_rows,
+    select_rows,
+    uncertainties,
+)
+from bert_keras.scoring.embeddings import unit_rows
+
+TEXTS = ["win cash", "see you", "Win  cash", "", "lunch at six", "free prize", "now"]
+
+
+def test_rows_cover_the_groups_that_have_no_label() -> None:
+    draw = np.random.default_rng(0)
+    places = np.repeat(np.eye(8, dtype="float32")[:4], [40, 30, 20, 10], axis=0)
+    vectors = unit_rows(places + 0.2 * draw.normal(size=places.shape))
+    groups = np.repeat(np.arange(4), [40, 30, 20, 10])
+    found = covering_rows(vectors, 4)
+    assert groups[found].tolist() == [0, 1, 2, 3]  # the largest group first
+    assert found == covering_rows(vectors, 4)
+    others = covering_rows(vectors, 2, covered=vectors[found[:2]])
+    assert sorted(groups[others]) == [2, 3]
+    every = covering_rows(vectors[:3], 9, covered=vectors[:1])
+    assert sorted(every) == [1, 2]  # not what is labelled, and each once
+
+
+def test_doubtful_rows_first(
+    spam_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = distinct_rows(TEXTS, known=["SEE you"])
+    assert rows == [0, 4, 5, 6]
+    given = [TEXTS[row] for row in rows]
+    answers = load_predictor(spam_folder).predict(given)
+    p = np.sort([list(a["probabilities"].values()) for a in answers], axis=1)
+    doubts = {"margin": 1 - (p[:, -1] - p[:, -2]), "entropy": -(p * np.log(p)).sum(1)}
+    for strategy, wanted in doubts.items():
+        found = uncertainties(spam_folder, given, strategy)
+        np.testing.assert_allclose(found, wanted, atol=1e-4)
+    labelled = ["see you"]
+    found = select_rows(
+        spam_folder, TEXTS, count=2, strategy="margin", labelled=labelled
+    )
+    assert found == [rows[i] for i in np.argsort(-doubts["margin"])[:2]]
+    assert "3 of 7 texts are left out" in capsys.readouterr().err
+    assert set(select_rows(spam_folder, TEXTS, count=9, labelled=labelled)) <= set(rows)
+
+
+def test_the_verb_writes_rows_to_label(
+    encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool, output = tmp_path / "pool.csv", tmp_path / "next.csv"
+    rows = "".join(f"{number},{text}\n" for number, text in enumerate(TEXTS, 1))
+    pool.write_text(f"id,body\n{rows}")
+    given = [str(encoder_folder), str(pool), "--output", str(output), "--text", "body"]
+    assert main(["select", *given, "--count", "3"]) == 0
+    found = list(csv.DictReader(output.read_text().splitlines()))
+    assert [list(row) for row in found] == [["id", "text", "label"]] * 3
+    assert all(row["text"] == TEXTS[int(row["id"]) - 1] for row in found)
+    assert {row["label"] for row in found} == {""}
+    assert main(["select", *given, "--strategy", "margin"]) == 2
+    assert "`strategy` margin needs a classifier" in capsys.readouterr().err
+    pool.write_text("body,label\nsee you,\nwin cash,spam\n")
+    assert main(["select", *given]) == 2
+    told = capsys.readouterr().err
+    assert "pool.csv:3" in told and "`label` must be empty" in told and "spam" in told
+
+
+def test_wrong_arguments(encoder_folder: Path) -> None:
+    refused(lambda: select_rows(encoder_folder, [], count=2), "`texts`", "at least one")
+    refused(
+        lambda: select_rows(encoder_folder, ["a"], strategy="best"),
+        "`strategy`",
+        "best",
+    )

@@ -25,7 +25,8 @@ from bert_keras.settings import SELECTIONS, check_choice, check_whole_number
 from bert_keras.tasks.classifier import NamedClasses
 from bert_keras.tasks.multi_label import MultiLabel
 
-_SHORTLIST = 8  # uncertain texts that `mixture` considers for each that it selects
+_SHORTLIST = 20  # uncertain texts that `mixture` considers for each that it selects
+_FEW = 10  # labelled texts a class, below which `mixture` considers all texts
 _ROUNDS = 10  # of k-means
 _AT_ONCE = 4096  # texts compared with all centers at once
 _SAME = 0.98  # texts with a cosine above it count as one
@@ -55,7 +56,8 @@ def select_rows(
         strategy: `margin`, the least difference between the two likeliest classes;
             `entropy`, the least certain distribution; `coverage`, typical texts of
             groups that no labelled one is in; `mixture`, coverage among the texts of
-            least margin. `None`: `mixture` for a classifier, else `coverage`.
+            least margin, or with fewer than 10 `labelled` texts a class among all
+            texts. `None`: `mixture` for a classifier, else `coverage`.
         labelled: texts that already have a label.
         seed: seed of the groups.
         batch_size: texts computed at once.
@@ -76,7 +78,7 @@ def select_rows(
     if not pool:
         raise DataError("`texts` must be at least one; received none")
     if strategy is None:
-        strategy = "mixture" if is_classifier(model) else "coverage"
+        strategy = "mixture" if class_count(model) else "coverage"
     rows = distinct_rows(pool, known)
     if len(rows) < len(pool):
         say(
@@ -87,6 +89,12 @@ def select_rows(
         say(f"`count` is {count:,}; {len(rows):,} different texts are left to select")
     if not rows:
         return []
+    if strategy == "mixture" and 0 < len(known) < _FEW * class_count(model):
+        say(
+            f"fewer than {_FEW} labelled texts a class: all texts are considered, not "
+            "only doubtful ones"
+        )
+        strategy = "coverage"
     if strategy != "coverage":
         doubts = uncertainties(model, [pool[row] for row in rows], strategy, batch_size)
         order = np.argsort(-doubts, kind="stable")
@@ -103,14 +111,15 @@ def select_rows(
     return [rows[place] for place in found]
 
 
-def is_classifier(model: Source) -> bool:
-    """Return whether a model is a classifier of single texts with named classes."""
+def class_count(model: Source) -> int:
+    """Return the number of classes of a classifier of single texts; 0 for others."""
     try:
         is_loaded = isinstance(model, Predictor)
         task = model.model.task if is_loaded else Folder.open(model).task()
     except BertKerasError:  # an encoder without a head
-        return False
-    return isinstance(task, NamedClasses) and task.pairs is not True
+        return 0
+    is_classifier = isinstance(task, NamedClasses) and task.pairs is not True
+    return task.units if is_classifier else 0
 
 
 def refuse_labels(columns: Columns) -> None:
@@ -158,7 +167,7 @@ def uncertainties(
     Raises:
         ConfigError: the model is no classifier of single texts.
     """
-    if not is_classifier(model):
+    if not class_count(model):
         raise ConfigError(
             f"`strategy` {strategy} needs a classifier of single texts: use coverage "
             "before there is one"

@@ -113,13 +113,15 @@ def select_rows(
 
 def class_count(model: Source) -> int:
     """Return the number of classes of a classifier of single texts; 0 for others."""
-    try:
-        is_loaded = isinstance(model, Predictor)
-        task = model.model.task if is_loaded else Folder.open(model).task()
-    except BertKerasError:  # an encoder without a head
-        return 0
-    is_classifier = isinstance(task, NamedClasses) and task.pairs is not True
-    return task.units if is_classifier else 0
+    if isinstance(model, Predictor):
+        task = model.model.task
+    else:
+        try:
+            task = Folder.open(model).task()
+        except BertKerasError:  # an encoder without a head
+            return 0
+    is_single = isinstance(task, NamedClasses) and task.pairs is not True
+    return len(getattr(task, "classes", ())) if is_single else 0
 
 
 def refuse_labels(columns: Columns) -> None:

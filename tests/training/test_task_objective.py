@@ -176,8 +176,10 @@ def test_updates_are_those_of_fit(make_model: Any, name: str) -> None:
         ],
     )
     np.testing.assert_allclose(losses, seen, atol=1e-6)
-    for mine, other in zip(ours.get_weights(), theirs.get_weights(), strict=True):
-        np.testing.assert_allclose(mine, other, atol=1e-6)
+    for mine, other in zip(ours.weights, theirs.weights, strict=True):
+        # No answer depends on a key's bias: its gradients are rounding errors.
+        if not mine.path.endswith("key/bias"):
+            np.testing.assert_allclose(mine, other, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["negatives", "similarity"])

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bert_keras.corpus.documents import CorpusReport
     from bert_keras.text.tokenizer import WordPieceTokenizer
 
+_FORMS_WITH_FIELDS = ("auto", "jsonl", "parquet")
 # The entries of the manifest of pretraining data that are printed.
 _COUNTED = (
     "documents",
@@ -249,6 +250,7 @@ def _on_beam(
             "`--workers` is for one machine: Beam has its own flags, such as "
             f"--direct_num_workers; received {options.workers} with --beam"
         )
+    _check_text_field(options)
     report = CorpusReport()
     manifest = run_beam_pretraining_data(
         options.corpus,
@@ -305,6 +307,12 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
 
 def run_pretrain(options: argparse.Namespace) -> None:
     config = config_of(options, PretrainConfig)
+    for name in ("evaluate_every", "held_out_examples"):
+        if options.held_out is None and name in vars(options):
+            raise ConfigError(
+                f"`--{name.replace('_', '-')}` needs `--held-out`; "
+                f"received {getattr(options, name)}"
+            )
     load_tensorflow()
     from bert_keras.pretraining.pretrain import pretrain
     from bert_keras.report.terminal import score_table
@@ -395,6 +403,7 @@ def _corpus(options: argparse.Namespace) -> tuple[Any, Any, CorpusReport]:
     from bert_keras.corpus.documents import CorpusReport, raw_documents, sentences_by
     from bert_keras.files.atomic import check_output_place
 
+    _check_text_field(options)
     # A vocabulary or shards inside the corpus would be read as text by the next run.
     places = {"corpus": options.corpus}
     check_output_place("output", options.output, places, around=True, inside=True)
@@ -407,6 +416,15 @@ def _corpus(options: argparse.Namespace) -> tuple[Any, Any, CorpusReport]:
         report=report,
     )
     return documents, sentences_by(options.language), report
+
+
+def _check_text_field(options: argparse.Namespace) -> None:
+    """Raise ConfigError for the name of a field if the files have no fields."""
+    if options.text_field != "text" and options.form not in _FORMS_WITH_FIELDS:
+        raise ConfigError(
+            f"`--text-field` is for --form {', '.join(_FORMS_WITH_FIELDS)}; received "
+            f"{options.text_field} and {options.form}"
+        )
 
 
 VERBS = {

@@ -193,6 +193,12 @@ def _masking(
             f"{files.paths[0]}; received {getattr(config, name)}: write the data with "
             "dynamic masking"
         )
+    if changes and config.objective == "causal":
+        name, value = next(iter(changes.items()))
+        raise ConfigError(
+            f"`{name}` has an effect only with `objective` masked; received {value} "
+            "and causal"
+        )
     if not files.is_masked and config.objective == "masked":
         mask_id_of(tokenizer)
     if not changes:

@@ -216,6 +216,26 @@ def test_columns_of_files_of_lines_are_an_error(
 
 
 @pytest.mark.parametrize(
+    ("verb", "options", "told"),
+    [
+        (
+            "pretrain",
+            ["--evaluate-every", "5"],
+            "`--evaluate-every` needs `--held-out`",
+        ),
+        ("vocab", ["--form", "text", "--text-field", "a"], "is for --form auto, jsonl"),
+    ],
+)
+def test_an_option_of_pretraining_without_effect_is_an_error(
+    verb: str, options: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"pretrain": ["--data", "d", "--size", "tiny"], "vocab": ["a.txt"]}
+    assert main([verb, *given[verb], *options, "--output", "out"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+
+
+@pytest.mark.parametrize(
     ("name", "setting", "fits"),
     [
         ("translation", "label_smoothing=0.2", ""),

@@ -438,6 +438,10 @@ def test_bad_input(place: Path, tmp_path: Path) -> None:
         lambda: run(place, output, ["dynamic", "single"]),
         "`next_sentence` must be none if only some of the data has pairs",
     )
+    causal = {"objective": "causal", "mask_rate": 0.2}
+    refused(
+        lambda: run(place, output, **causal), "only with `objective` masked", "0.2 and"
+    )
     for changes, data, held_out, told in (
         ({"vocab_size": 20}, "dynamic", None, "`vocab_size` must be at least 78"),
         ({"max_position_embeddings": 40}, "long", None, "must be at least 48"),

@@ -33,7 +33,8 @@ import numpy as np
 from inputs import DATA, encoder_path
 
 from bert_keras import Classification, TrainConfig, train
-from bert_keras.data.table import Columns, read_columns
+from bert_keras.data.columns import Columns
+from bert_keras.data.table import read_columns
 from bert_keras.files.atomic import replaced_file
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -53,7 +53,7 @@ from bert_keras import (
     evaluate,
     save_model,
 )
-from bert_keras.data.table import Columns
+from bert_keras.data.columns import Columns
 from bert_keras.files.atomic import replaced_file
 from bert_keras.models.loading import new_model
 from bert_keras.tasks.generation import AbstractiveSummarization, Translation

@@ -20,7 +20,8 @@ import numpy as np
 import seeded_runs
 from inputs import DATA, encoder_path
 
-from bert_keras.data.table import Columns, read_columns
+from bert_keras.data.columns import Columns
+from bert_keras.data.table import read_columns
 from bert_keras.scoring.classification import (
     classification_scores,
     matthews_correlation,

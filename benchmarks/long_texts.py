@@ -30,7 +30,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from bert_keras import Classification, TrainConfig, train
-from bert_keras.data.table import Columns
+from bert_keras.data.columns import Columns
 
 HOW = ("TF-IDF", "128 tokens", "defaults")
 

@@ -21,8 +21,8 @@ from typing import Any
 import seeded_runs
 from inputs import DATA, encoder_path
 
+from bert_keras.data.columns import Columns
 from bert_keras.data.squad import place_of, read_squad
-from bert_keras.data.table import Columns
 from bert_keras.scoring.answers import squad1_scores
 
 # A learning rate and batch size with which a small encoder learns in one epoch.

@@ -23,7 +23,7 @@ from bert_keras.runs.progress import say_once
 from bert_keras.settings import ATTRIBUTIONS, BASELINES, PROJECTIONS, VIEWS
 
 if TYPE_CHECKING:
-    from bert_keras.data.table import Columns
+    from bert_keras.data.columns import Columns
     from bert_keras.explanations.attention import AttentionList
     from bert_keras.explanations.embedding_map import EmbeddingMap
     from bert_keras.explanations.explanation import Explanations

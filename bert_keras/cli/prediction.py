@@ -33,7 +33,7 @@ from bert_keras.runs.progress import say
 from bert_keras.settings import COMBINATIONS, DTYPES, NAMED_LAYERS, POOLINGS
 
 if TYPE_CHECKING:
-    from bert_keras.data.table import Columns
+    from bert_keras.data.columns import Columns
 
 
 def add_predict(parser: argparse.ArgumentParser) -> None:

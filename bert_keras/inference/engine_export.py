@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_keras.data.table import Columns
+from bert_keras.data.columns import Columns
 from bert_keras.errors import BertKerasError, ConfigError
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.inference.engine import EngineModel, Session, session_of

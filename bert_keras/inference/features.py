@@ -27,7 +27,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.table import Columns, stream_columns
+from bert_keras.data.columns import Columns
+from bert_keras.data.table import stream_columns
 from bert_keras.errors import ConfigError, DataError, needs, reason_of
 from bert_keras.files.atomic import check_output_place, new_folder
 from bert_keras.files.parquet import is_parquet

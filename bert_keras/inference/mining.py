@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_keras.data.columns import Columns
 from bert_keras.data.items import as_strings
-from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.inference.embedder import (
     Source,

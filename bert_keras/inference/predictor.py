@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.columns import Columns
 from bert_keras.data.items import as_items
-from bert_keras.data.table import Columns
 from bert_keras.errors import BertKerasError, CheckpointError, ConfigError, shown
 from bert_keras.files.atomic import check_path
 from bert_keras.inference.engine import (

@@ -17,8 +17,9 @@ import numpy as np
 import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
+from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames, check_header
-from bert_keras.data.table import Columns, read_columns
+from bert_keras.data.table import read_columns
 from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.tasks.answer_rows import row_of

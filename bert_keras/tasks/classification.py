@@ -22,7 +22,7 @@ from bert_keras.data.class_names import (
     sorted_names,
     with_clean_names,
 )
-from bert_keras.data.table import Columns
+from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError, shown
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.classification_settings import ClassificationSettings

@@ -34,9 +34,9 @@ from bert_keras.data.class_names import (
     label_names,
     listed,
 )
+from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.holdout import Strata
-from bert_keras.data.table import Columns
 from bert_keras.errors import DataError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead

@@ -24,9 +24,9 @@ from bert_keras.checkpoints.sentence_files import (
     sentence_settings,
     write_sentence_files,
 )
+from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata, quantiles
 from bert_keras.data.rows import ColumnNames
-from bert_keras.data.table import Columns
 from bert_keras.errors import CheckpointError, ConfigError, DataError, received, shown
 from bert_keras.model.contrastive import RankingLoss, SimilarityOrderLoss
 from bert_keras.model.encoder import BertEncoder, batch_inputs

@@ -25,10 +25,10 @@ from bert_keras.checkpoints.huggingface import (
     is_encoder_decoder,
 )
 from bert_keras.config import BertConfig
+from bert_keras.data.columns import Columns
 from bert_keras.data.memory import is_path
 from bert_keras.data.parallel import read_sources, without_empty
 from bert_keras.data.rows import ColumnNames
-from bert_keras.data.table import Columns
 from bert_keras.errors import CheckpointError, ConfigError, received
 from bert_keras.generation.search import write
 from bert_keras.model.decoder import BertDecoder, target_inputs

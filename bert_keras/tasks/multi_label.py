@@ -23,10 +23,11 @@ from bert_keras.data.class_names import (
     sorted_names,
     with_clean_names,
 )
+from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.json_rows import list_in
 from bert_keras.data.rows import ColumnNames
-from bert_keras.data.table import Columns, read_columns
+from bert_keras.data.table import read_columns
 from bert_keras.errors import ConfigError, received
 from bert_keras.scoring.calibration import (
     confidence_scores,

@@ -16,10 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.class_names import label_names
+from bert_keras.data.columns import Columns
 from bert_keras.data.json_rows import json_cell, json_rows
 from bert_keras.data.memory import MemoryRows, Row, source_of
 from bert_keras.data.rows import ColumnNames, format_of, read_text, refuse_lines
-from bert_keras.data.table import Columns, column_names, read_columns
+from bert_keras.data.table import column_names, read_columns
 from bert_keras.errors import DataError, received, shown
 from bert_keras.model.encoder import BertEncoder, choice_inputs
 from bert_keras.model.heads import ChoiceRows, ChoiceScores, PooledHead

@@ -7,9 +7,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from bert_keras.data.columns import Columns
 from bert_keras.data.memory import MemoryRows, source_of
 from bert_keras.data.rows import ColumnNames, read_text
-from bert_keras.data.table import Columns, column_names, read_columns
+from bert_keras.data.table import column_names, read_columns
 
 NEGATIVE = "negative"
 _NAME = re.compile(rf"{NEGATIVE}_\d+")

@@ -16,9 +16,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.columns import Columns
 from bert_keras.data.memory import is_path
 from bert_keras.data.rows import ColumnNames, ending_of, read_text
-from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead

@@ -14,9 +14,9 @@ import numpy as np
 from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.config import BertConfig
+from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata
 from bert_keras.data.rows import ColumnNames
-from bert_keras.data.table import Columns
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from keras import ops
 
 from bert_keras.checkpoints.sentence_files import pair_scores
 from bert_keras.data.class_names import class_entries, class_names
+from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata, quantiles
-from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman

@@ -18,7 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.table import Columns
+from bert_keras.data.columns import Columns
 from bert_keras.errors import received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead

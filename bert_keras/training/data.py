@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import shared_rows
 from bert_keras.data.holdout import (
     random_holdout,
@@ -17,7 +18,7 @@ from bert_keras.data.holdout import (
 )
 from bert_keras.data.memory import is_data, is_path, rows_in_memory
 from bert_keras.data.rows import ColumnNames
-from bert_keras.data.table import Columns, with_slices, without_slices
+from bert_keras.data.table import with_slices, without_slices
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.models.loading import inherited_settings
 from bert_keras.runs.progress import say

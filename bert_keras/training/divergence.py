@@ -25,7 +25,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.table import Columns
+from bert_keras.data.columns import Columns
 from bert_keras.models.task_model import TaskModel, is_one_vector
 from bert_keras.tasks.protocols import compares_rows, weights_of
 from bert_keras.tasks.regression import ScaledSquaredError

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from bert_keras.data.table import Columns, sliced
+from bert_keras.data.columns import Columns
+from bert_keras.data.table import sliced
 from bert_keras.errors import BertKerasError, ConfigError, one_line
 from bert_keras.runs.progress import say
 from bert_keras.scoring.curves import decision_curves

@@ -18,8 +18,8 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
+from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames
-from bert_keras.data.table import Columns
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import ConfigError
 from bert_keras.files.atomic import (

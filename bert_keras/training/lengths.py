@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.config import BertConfig
-from bert_keras.data.table import Columns
+from bert_keras.data.columns import Columns
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import TextTargets, lengths_of

@@ -20,7 +20,7 @@ import keras
 import numpy as np
 
 from bert_keras.checkpoints import assign, read_checkpoint
-from bert_keras.data.table import Columns
+from bert_keras.data.columns import Columns
 from bert_keras.distribution.replicas import take_from_first
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import CheckpointError, DataError, TrainingError

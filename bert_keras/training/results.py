@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bert_keras.data.table import Columns
+from bert_keras.data.columns import Columns
 from bert_keras.files.json_file import json_text
 from bert_keras.models.model_card import usage_of, write_readme
 from bert_keras.models.task_model import TaskModel

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.table import Columns
+from bert_keras.data.columns import Columns
 from bert_keras.distribution.replicas import ALONE, Share
 from bert_keras.errors import ConfigError, first_of
 from bert_keras.models.task_model import TaskModel

@@ -12,7 +12,7 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
-from bert_keras.data.table import Columns
+from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.models.task_model import TaskModel

@@ -16,8 +16,9 @@ import pytest
 import tensorflow as tf
 from conftest import refused, write_tsv
 
+from bert_keras.data.columns import Columns
 from bert_keras.data.memory import rows_in_memory
-from bert_keras.data.table import Columns, as_columns
+from bert_keras.data.table import as_columns
 from bert_keras.tasks import find_task
 from bert_keras.training.data import labelled_rows
 

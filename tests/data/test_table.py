@@ -12,7 +12,8 @@ import pytest
 from conftest import refused
 from hypothesis import strategies as st
 
-from bert_keras.data.table import Columns, as_columns, read_columns, stream_columns
+from bert_keras.data.columns import Columns
+from bert_keras.data.table import as_columns, read_columns, stream_columns
 from bert_keras.errors import BertKerasError, ConfigError, DataError
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"

@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.config import BertConfig
-from bert_keras.data.table import Columns, as_columns
+from bert_keras.data.columns import Columns
+from bert_keras.data.table import as_columns
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.optimizers import BertAdamW, WarmupLinearDecay
 from bert_keras.models.model_folder import save_model

@@ -8,7 +8,7 @@ from typing import Any
 
 from conftest import ROWS
 
-from bert_keras.data.table import Columns
+from bert_keras.data.columns import Columns
 from bert_keras.tasks.base import Task
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))

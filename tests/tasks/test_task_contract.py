@@ -23,7 +23,7 @@ import tensorflow as tf
 from conftest import ROOT, assert_near, refused, write_encoder
 from task_cases import Case, cases_of, first_case
 
-from bert_keras.data.table import Columns
+from bert_keras.data.columns import Columns
 from bert_keras.distribution.replicas import seed_states
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import BertEncoder

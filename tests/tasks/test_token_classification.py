@@ -14,7 +14,8 @@ from conftest import refused
 from task_cases.token_classification import CLASSES, rows
 
 from bert_keras.cli.main import main
-from bert_keras.data.table import Columns, as_columns
+from bert_keras.data.columns import Columns
+from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import Predictor
 from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model

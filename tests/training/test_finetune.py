@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 from conftest import ROWS, files_of, refused, thorough
 
-from bert_keras.data.table import Columns, as_columns
+from bert_keras.data.columns import Columns
+from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.loading import new_model

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames
 from bert_keras.data.squad import (
     UNKNOWN,
@@ -22,7 +23,6 @@ from bert_keras.data.squad import (
     read_squad,
     stands_at,
 )
-from bert_keras.data.table import Columns
 from bert_keras.errors import DataError, first_of, received, shown
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead

@@ -26,11 +26,11 @@ from bert_keras.data.class_names import (
     class_names,
     with_clean_names,
 )
+from bert_keras.data.columns import Columns
 from bert_keras.data.conll import WORD_LINES
 from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.holdout import Strata, classes_of
 from bert_keras.data.rows import ColumnNames, refuse_lines
-from bert_keras.data.table import Columns
 from bert_keras.data.tagged import (
     read_tagged,
     read_words,

@@ -17,7 +17,7 @@ from bert_keras.cli.arguments import (
     given_classes,
     with_settings,
 )
-from bert_keras.cli.options import add_option, add_path, add_word, path
+from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
@@ -67,6 +67,14 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     )
     add_option(parser, MAX_DROP)
     add_dimensions(parser)
+    add_path(
+        parser,
+        "index",
+        "FILE",
+        "index that `search --index` wrote: the SavedModel takes queries and returns "
+        "ids, texts and scores of the nearest texts",
+    )
+    add_count(parser, "top", None, "with --index: texts of an answer", unset="5")
     add_own_task(parser)
 
 
@@ -78,7 +86,9 @@ def run_export(options: argparse.Namespace) -> None:
     from bert_keras.models.loading import load_model
 
     is_served = options.format == "saved_model"
-    places = {name: getattr(options, name) for name in ("model", "calibrate", "dev")}
+    places = {
+        name: getattr(options, name) for name in ("model", "calibrate", "dev", "index")
+    }
     places = {name: place for name, place in places.items() if place is not None}
     check_output_place("output", options.output, places, around=is_served)
     model = load_model(
@@ -92,6 +102,12 @@ def run_export(options: argparse.Namespace) -> None:
         from bert_keras.inference.embedder import shortened_task
 
         model.task = shortened_task(model.task, options.dimensions)
+    if options.index is not None:
+        from bert_keras.inference.search_export import export_search
+
+        top = options.top or 5
+        print(export_search(model, options.output, index=options.index, top=top))
+        return
     if not is_served:
         _export_to_engine(model, options)
         return
@@ -103,6 +119,10 @@ def run_export(options: argparse.Namespace) -> None:
 
 def _check_export(options: argparse.Namespace) -> None:
     """Raise a ConfigError for options that do not fit the format."""
+    if options.index is not None and (options.format != "saved_model" or options.dev):
+        raise ConfigError("`--index` is for --format saved_model, without --dev")
+    if options.top is not None and options.index is None:
+        raise ConfigError(f"`--top` needs `--index`; received {options.top}")
     if options.format != "saved_model" and options.precision != "float32":
         raise ConfigError(
             f"`--precision` must be float32 for --format {options.format}: an engine "

@@ -56,7 +56,7 @@ class PackedVectors:
 
     values: np.ndarray
     width: int
-    ranges: np.ndarray | None = None
+    ranges: Any = None
     rescoring: np.ndarray | None = None
 
     @classmethod
@@ -96,8 +96,17 @@ class PackedVectors:
             return bits.astype(np.float32) * 2 - 1
         if values.dtype != np.int8 or self.ranges is None:
             return np.asarray(values[rows], np.float32)
-        middle = values[rows].astype(np.float32) + 128.5
-        return middle * _step(self.ranges) + self.ranges[0]
+        return values[rows].astype(np.float32) * self.step + self.offset
+
+    @property
+    def step(self) -> np.ndarray:
+        """What a step of int8 is worth, float32 [D]."""
+        return _step(self.ranges)
+
+    @property
+    def offset(self) -> np.ndarray:
+        """The number that int8's 0 stands for, the middle of its step, float32 [D]."""
+        return 128.5 * self.step + self.ranges[0]
 
     def nearest(
         self, queries: np.ndarray, top: int, *, rescore: int = 0
@@ -131,9 +140,8 @@ class PackedVectors:
     def _cosines(self, queries: np.ndarray, part: slice) -> np.ndarray:
         if self.ranges is None:
             return queries @ self.values[part].T
-        step = _step(self.ranges)
-        first = queries @ (128.5 * step + self.ranges[0])
-        products = (queries * step) @ self.values[part].astype(np.float32).T
+        first = queries @ self.offset
+        products = (queries * self.step) @ self.values[part].astype(np.float32).T
         return (products + first[:, None]) / self._lengths[part]
 
     @functools.cached_property

@@ -227,6 +227,9 @@ class SearchIndex:
         queries = as_strings(queries, name="queries")
         if not queries:
             return []
+        blank = [place for place, query in enumerate(queries) if not query.strip()]
+        if blank:
+            raise DataError(f"`queries` must not be empty; received '' at {blank[0]}")
         vectors = unit_rows(vectors_of(self.predictor, queries, 32))
         top = min(top, len(self.texts))
         find = self._exact if self.graph is None else self._approximate

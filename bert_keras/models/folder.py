@@ -48,6 +48,7 @@ from bert_keras.runs.progress import say_once
 from bert_keras.settings import check_whole_number
 from bert_keras.tasks import TASKS, find_task, name_of, named_or_given
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.catalog import VARIANTS
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 GENERATION = "generation_config.json"
@@ -363,7 +364,7 @@ def check_same_task(place: Path, held: str, task_class: type[Task]) -> None:
 
 def named_task(place: Path, name: str) -> type[Task]:
     """Return the class of a task of ours that a file names; no other is imported."""
-    if name not in TASKS:
+    if name not in TASKS and name not in VARIANTS:
         raise CheckpointError(
             f"{place}: made by the task {shown(name)}, which is not one of ours: pass "
             "it as `task`, if you trust that code"

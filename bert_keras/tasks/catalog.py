@@ -51,3 +51,5 @@ TASKS = _Tasks(
         "translation": "generation_settings:TRANSLATION",
     }
 )
+# Tasks that only exports have, whose names `name_of` gives.
+VARIANTS = ("bert_keras.tasks.searching:SearchingEmbedding",)

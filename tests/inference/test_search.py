@@ -210,6 +210,7 @@ def test_wrong_arguments(predictor: Predictor) -> None:
     made = SearchIndex.of(predictor, TEXTS)
     refused(lambda: made(["six"], top=0), "`top`", "0")
     refused(lambda: made("six"), "`queries`", "six")
+    refused(lambda: made(["six", " "]), "`queries`", "empty", "1")
     refused(
         lambda: SearchIndex.of(predictor, TEXTS, engine="annoy"), "`engine`", "annoy"
     )

@@ -1,0 +1,96 @@
+"""Export a SavedModel that searches: the model and an index in one graph."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.inference.embedder import with_prompt
+from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.search import is_of_model
+from bert_keras.inference.vector_file import read_vectors
+from bert_keras.models.export import export_model
+from bert_keras.models.task_model import TaskModel
+from bert_keras.runs.progress import say
+from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.settings import check_whole_number
+from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.searching import Documents, SearchingEmbedding
+
+
+def export_search(
+    model: TaskModel,
+    output: str | os.PathLike[str],
+    *,
+    index: str | os.PathLike[str],
+    top: int = 5,
+) -> Path:
+    """Write the next version of a SavedModel that searches; return its folder.
+
+    `serving_default` takes queries, `text`, string [B], and returns the nearest texts
+    of the index: `ids` (line numbers, if the index has no names) and `texts`, string
+    [B, K], and `scores`, their cosines, float32 [B, K]. Queries get the model's prompt
+    `query`, if it has one. Bits are rescored if the index holds int8 vectors.
+
+    Args:
+        model: a model of the task `embedding`.
+        output: folder of the versions, see `export_model`.
+        index: a file that `search` wrote, or a Parquet file of `features`.
+        top: K; at most the number of texts, with a message.
+
+    Raises:
+        ConfigError: the model has another task.
+        DataError: the index has no texts, or is of another model.
+    """
+    check_whole_number("top", top, least=1)
+    task = model.task
+    if not isinstance(task, Embedding):
+        raise ConfigError(
+            f"`index` needs a model of the task embedding; received {task.name}"
+        )
+    documents = _documents(model, index, top)
+    asked = task.with_prompt("query")
+    try:
+        model.task = SearchingEmbedding(**asked.settings()).with_documents(documents)
+        return export_model(model, output)
+    finally:
+        model.task = task
+
+
+def _documents(model: TaskModel, index: str | os.PathLike[str], top: int) -> Documents:
+    stored = read_vectors(index)
+    packed, texts = stored.packed, stored.content
+    if texts is None:
+        raise DataError(
+            "holds no texts, which an export returns: write it with `search --index`, "
+            "or as Parquet",
+            path=index,
+        )
+    if not is_of_model(stored, with_prompt(Predictor(model), "document"), texts):
+        raise DataError(
+            f"holds vectors of another model or width ({packed.width} numbers)",
+            path=index,
+        )
+    if top > len(texts):
+        say(
+            f"top {top:,}: the index holds {len(texts):,} texts, which are all returned"
+        )
+    ids = stored.ids
+    if ids is None:
+        lines = range(1, len(texts) + 1) if stored.lines is None else stored.lines
+        ids = [str(line) for line in lines]
+    given: dict[str, Any] = {"offset": None, "step": None}
+    if packed.ranges is not None:
+        given["step"], given["offset"] = packed.step, packed.offset
+    values = packed.values
+    return Documents(
+        texts,
+        ids,
+        unit_rows(values) if packed.dtype == "float32" else values,
+        **given,
+        rescoring=packed.rescoring,
+        width=packed.width,
+        top=min(top, len(texts)),
+    )

@@ -1,0 +1,84 @@
+"""A SavedModel that searches answers as `SearchIndex` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROWS, refused
+
+from bert_keras.data.table import as_columns
+from bert_keras.inference.features import write_features
+from bert_keras.inference.predictor import Predictor, load_predictor
+from bert_keras.inference.search import SearchIndex
+from bert_keras.inference.search_export import export_search
+from bert_keras.serving.signatures import signatures_of
+from bert_keras.tasks import searching
+from bert_keras.tasks.embedding import Embedding
+from bert_keras.training.evaluation import evaluate
+
+TEXTS = [text for text, _ in ROWS]
+QUERIES = ["win free cash", "see you", "off"]
+
+
+@pytest.fixture(scope="module")
+def model(make_model: Callable[..., Any]) -> Any:
+    return make_model(Embedding(prompts={"query": "now ", "document": "at "}))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "binary", "bits alone"])
+def test_the_nearest_texts(
+    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    monkeypatch.setattr(searching, "_AT_ONCE", 5)
+    index, names = tmp_path / "index.npz", [f"é{row}" for row in range(12)]
+    found = SearchIndex.of(
+        Predictor(model),
+        TEXTS,
+        ids=names,
+        index=index,
+        dtype="binary" if dtype == "bits alone" else dtype,
+        rescore=0 if dtype == "bits alone" else None,
+    )
+    folder = export_search(model, tmp_path / "out", index=index, top=3)
+    assert model.task.name == "embedding"
+    rows = load_predictor(folder).predict(QUERIES)
+    for row, wanted in zip(rows, found(QUERIES, top=3), strict=True):
+        assert row["ids"] == [each["id"] for each in wanted]
+        assert row["texts"] == [each["text"] for each in wanted]
+        scores = [each["score"] for each in wanted]
+        np.testing.assert_allclose(row["scores"], scores, atol=1e-5)
+    served = signatures_of(load_predictor(folder).model)["serving_default"]
+    given = served.rows_of([[query.encode() for query in QUERIES]])
+    ids = served.compute(given)[0]["ids"]  # as `serve` does
+    assert [[name.decode() for name in row] for row in ids] == [r["ids"] for r in rows]
+
+
+def test_an_index_that_cannot_be_exported(
+    model: Any,
+    make_model: Callable[..., Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    index, output = tmp_path / "index.npz", tmp_path / "out"
+    SearchIndex.of(Predictor(model), TEXTS, index=index)
+    other = make_model(Embedding("max"))
+    refused(lambda: export_search(other, output, index=index), "another model", "16")
+    assert not output.exists()
+    file = tmp_path / "texts.tsv"
+    file.write_text("text\n" + "\n".join(TEXTS))
+    write_features(Predictor(model), file, tmp_path / "features.npz")
+    refused(
+        lambda: export_search(model, output, index=tmp_path / "features.npz"),
+        "no texts",
+        "search --index",
+    )
+    folder = export_search(model, output, index=index, top=20)
+    assert "top 20: the index holds 12 texts" in capsys.readouterr().err
+    predictor = load_predictor(folder)
+    assert len(predictor.predict(["see you"])[0]["ids"]) == 12
+    pairs = as_columns(text=TEXTS, text_pair=TEXTS)
+    refused(lambda: evaluate(predictor, pairs), "evaluate the model folder")

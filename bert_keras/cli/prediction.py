@@ -299,6 +299,7 @@ def _documents(options: argparse.Namespace) -> Columns:
         optional=[] if options.id else ["id"],
         empty=["text", "id"] if options.skip_empty else ["id"],
         nulls=["id"],
+        unread=["text_pair"] if options.text == "text" else [],
         header=options.header,
     )
     found = columns.without_empty("text") if options.skip_empty else columns

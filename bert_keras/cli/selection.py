@@ -61,6 +61,7 @@ def run_select(options: argparse.Namespace) -> None:
         {"text": options.text, "id": "id", "label": "label"},
         optional=["id", "label"],
         empty=["text", "id", "label"],
+        unread=["text_pair"] if options.text == "text" else [],
         header=options.header,
     )
     refuse_labels(columns)

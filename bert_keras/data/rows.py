@@ -319,6 +319,7 @@ class Selection:
     nulls: Sequence[str] = ()  # roles whose cells may be null in JSONL
     header: str = "auto"  # or `yes`, `no`
     bad_rows: str = "error"  # or `skip`, or `keep` those with empty cells
+    unread: Sequence[str] = ()  # columns of which a note tells that they are not read
 
     @property
     def names(self) -> list[str]:
@@ -328,6 +329,12 @@ class Selection:
             for role, column in self.columns.items()
             if role not in self.optional and _number(column) is None
         ]
+
+    def tell_unread(self, path: str, names: Sequence[str]) -> None:
+        """Report columns that the user may expect to be read."""
+        for name in self.unread:
+            if name in names and name not in self.columns.values():
+                say_once(f"{path}: the column {quote(name)} is not read")
 
     def names_a_column(self, first: list[str]) -> bool:
         """Return whether the first row holds the name of a selected column."""

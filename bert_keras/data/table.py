@@ -206,6 +206,7 @@ def read_columns(
     lists: Sequence[str] = (),
     singles: Sequence[str] = (),
     nulls: Sequence[str] = (),
+    unread: Sequence[str] = (),
     header: str = "auto",
     bad_rows: str = "error",
 ) -> Columns:
@@ -229,6 +230,7 @@ def read_columns(
         singles: roles whose cells in JSONL may be a list of one text, which is then
             the cell.
         nulls: roles whose cells in JSONL may be `null`, which becomes "".
+        unread: columns of which a note tells that they are not read, if they are there.
         header: `yes` or `no`: whether the first row of TSV or CSV holds the names; an
             error for a file of another format.
             `auto`: it does if a required column is selected by name, or if it holds the
@@ -255,6 +257,7 @@ def read_columns(
         lists=lists,
         singles=singles,
         nulls=nulls,
+        unread=unread,
         header=header,
         bad_rows=bad_rows,
     )
@@ -287,6 +290,7 @@ def stream_columns(
     *,
     header: str = "auto",
     empty: Sequence[str] = (),
+    unread: Sequence[str] = (),
     rows_at_once: int = 1024,
 ) -> Iterator[Columns]:
     """Yield the columns of `read_columns` in parts, for files larger than memory.
@@ -296,7 +300,7 @@ def stream_columns(
     optional.
     """
     place = os.fspath(path)
-    chosen = selection_of(columns, empty=empty, header=header)
+    chosen = selection_of(columns, empty=empty, header=header, unread=unread)
     check_header(place, header)
     if is_parquet(place):
         yield from _stream_parquet(place, chosen, rows_at_once)
@@ -344,6 +348,7 @@ def _select_cells(
     header = chosen.header
     named = header == "yes" or (header == "auto" and chosen.names_a_column(first))
     if named:
+        chosen.tell_unread(path, first)
         names = chosen.columns.values()
         usual = usual_names(path, first, names, names)
         first = [usual.get(name, name) for name in first]
@@ -424,6 +429,7 @@ def _select_keys(
     path: str, rows: list[tuple[int, dict[str, Any]]], chosen: Selection
 ) -> Columns:
     """Return the columns of a JSONL file."""
+    chosen.tell_unread(path, list(rows[0][1]))
     cells: dict[str, list[str]] = {}
     problems: list[tuple[int, str]] = []
     missing = []

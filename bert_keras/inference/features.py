@@ -342,6 +342,7 @@ def write_features(
         {"text": column},
         header=header,
         empty=["text"] if skip_empty else [],
+        unread=["text_pair"] if column == "text" else [],
         rows_at_once=_BATCHES[level] * batch_size,
     )
     first = next(parts)  # an unreadable file fails before the model is loaded

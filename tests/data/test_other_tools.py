@@ -99,6 +99,27 @@ def test_columns_of_other_names(tmp_path: Path, told: Told, form: str) -> None:
     assert not told()
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "text,text_pair\na,b\n"),
+        ("a.jsonl", '{"text": "a", "text_pair": "b"}\n'),
+    ],
+)
+def test_a_second_text_that_is_not_read_is_told(
+    tmp_path: Path, told: Told, name: str, text: str
+) -> None:
+    path = write(tmp_path / name, text)
+    (part,) = stream_columns(path, {"text": "text"}, unread=["text_pair"])
+    assert part["text"] == ["a"]
+    assert "the column `text_pair` is not read" in told()
+    other = write(tmp_path / f"of {name}", text)  # told once of each file
+    read_columns(other, {"text": "text"}, unread=["text_pair"])
+    assert "the column `text_pair` is not read" in told()
+    list(stream_columns(path, {"text": "text_pair"}, unread=["text_pair"]))
+    assert not told()
+
+
 def test_a_header_is_for_tables(tmp_path: Path) -> None:
     rows = write(tmp_path / "a.jsonl", '{"text": "a", "label": "b"}\n')
     for header, task in (("yes", Classification), ("no", MultiLabel)):

@@ -147,11 +147,13 @@ class _WithWeights(keras.Model):
 
     def __init__(self, model: TaskModel) -> None:
         super().__init__(name="with_weights")
-        self._held = (model,)  # in a tuple: not a layer of this model
+        # In a function: not a layer of this model, and the exporter, which looks for
+        # tables in what the model holds, does not trace all functions of the layers.
+        self._wrapped = lambda: model
         self.built = True
 
     def _weights_by_name(self) -> dict[str, Any]:
-        (model,) = self._held
+        model = self._wrapped()
         return {f"weight_{i:05}": each for i, each in enumerate(model.variables)}
 
     def specs(self) -> dict[str, Any]:
@@ -167,7 +169,7 @@ class _WithWeights(keras.Model):
         return {name: np.asarray(each.value) for name, each in found.items()}
 
     def call(self, inputs: dict[str, Any], training: bool = False) -> Any:
-        (model,) = self._held
+        model = self._wrapped()
         weights = self._weights_by_name().items()
         values = [(variable, inputs[name]) for name, variable in weights]
         features = {name: inputs[name] for name in inputs_of(model)}

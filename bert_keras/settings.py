@@ -59,6 +59,7 @@ POOLINGS = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lastt
 DTYPES = ("float32", "int8", "binary")  # of stored vectors
 COMBINATIONS = ("sum", "concat", "weighted")
 SELECTIONS = ("margin", "entropy", "coverage", "mixture")  # of rows to label
+METHODS = ("finetune", "linear")
 STEMMERS = ("porter", "none")
 # 0 is the embedding layer, L the last block. Negative numbers count from the end.
 NAMED_LAYERS: dict[str, tuple[int, ...]] = {

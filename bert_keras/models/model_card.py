@@ -31,6 +31,7 @@ from bert_keras.scoring.intervals import wilson_interval
 from bert_keras.tasks import TASKS, find_task
 
 CARD = "README.md"
+VALIDATION = "cross-validation"  # the first word of such scores
 _HUB = "hf://"
 _LIBRARY = "bert_keras"
 _several = functools.partial(first_of, most=50)  # the classes that a card lists
@@ -72,6 +73,7 @@ _SHARES = {
     "question-answering": {"exact": 100},
 }
 _SETTINGS = (
+    "method",
     "epochs",
     "best_epoch",
     "batch_size",
@@ -329,7 +331,8 @@ def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "data": rows if data else [],
         "notes": [facts for facts in data.values() if isinstance(facts, str)],
-        "has_dev": "dev" in report.get("scores", {}),
+        "has_dev": "dev" in report.get("scores", {}) and "best_epoch" in settings,
+        "validation": next((s for s in _splits(report) if s.startswith(VALIDATION)), ""),
         "classes": [f"{_code(name)} {count:,}" for name, count in classes.items()],
         "splits": _splits(report),
         "best_score": report.get("best_score"),

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bert_keras.errors import CheckpointError, ConfigError, reason_of, shown
 from bert_keras.files.atomic import FILES, locked_file, replaced_file, replaced_folder
 from bert_keras.runs.progress import say
@@ -158,6 +160,19 @@ class RunFolder:
         """Write a JSON file in the folder, replacing one of the same name."""
         with self._writes(), replaced_file(self.path / name) as temporary:
             temporary.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
+
+    def add_array(self, name: str, array: np.ndarray) -> None:
+        """Write an array as a `.npy` file in the folder."""
+        with self._writes(), replaced_file(self.path / name) as temporary:
+            with open(temporary, "wb") as file:
+                np.save(file, array)
+                file.flush()
+                os.fsync(file.fileno())
+
+    def array(self, name: str) -> np.ndarray | None:
+        """Return the array of a `.npy` file in the folder; `None` without one."""
+        path = self.path / name
+        return np.load(path) if path.is_file() else None
 
     def rows(
         self,

@@ -80,6 +80,9 @@ class Classification(ClassificationSettings, EntailedClasses, SingleLabel):
         weights = len(targets) / (len(self.classes) * np.maximum(counts, 1))
         return weights[targets].astype("float32")
 
+    def linear_targets(self, columns: Columns) -> tuple[str, np.ndarray]:
+        return "softmax", np.eye(self.units)[self.targets(columns)]
+
     @property
     def names(self) -> tuple[str, ...]:
         return self.classes

@@ -6,7 +6,9 @@ import dataclasses
 
 from bert_keras.settings import option
 from bert_keras.tasks.classifier_settings import (
+    NORMALIZE,
     PAIRS,
+    POOLING,
     ClassesSettings,
     ConfidenceSettings,
     EntailmentSettings,
@@ -33,6 +35,8 @@ class ClassificationSettings(ClassesSettings, ConfidenceSettings, EntailmentSett
         free=True,
         read_by=("scores",),
     )
+    pooling: str = POOLING.field()
+    normalize: bool = NORMALIZE.field()
 
 
 HELP = TaskHelp(

@@ -37,9 +37,10 @@ from bert_keras.data.class_names import (
 from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.holdout import Strata
-from bert_keras.errors import DataError, received
-from bert_keras.model.encoder import BertEncoder
+from bert_keras.errors import ConfigError, DataError, received
+from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.heads import PooledHead
+from bert_keras.model.pooling import TextPooling
 from bert_keras.scoring.calibration import (
     abstention_scores,
     abstention_threshold,
@@ -54,10 +55,12 @@ from bert_keras.tasks.base import Answers, Batch, Column, Task
 from bert_keras.tasks.classifier_settings import (
     COLDEST,
     HOTTEST,
+    POOLER,
     CalibrationSettings,
     ClassesSettings,
     ConfidenceSettings,
 )
+from bert_keras.tasks.hugging_face import HuggingFaceHead
 from bert_keras.tasks.protocols import Decisions
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -75,7 +78,8 @@ class PooledTask(Task):
 
     A subclass defines its number of outputs in `units`; one that also reads pairs has a
     setting `pairs`, which is `None` for a folder that does not say what its model
-    reads: single texts and pairs are both accepted then. `problem_type` is Hugging
+    reads: single texts and pairs are both accepted then. With a `pooling` other than
+    `pooler`, the head reads a vector pooled from the tokens. `problem_type` is Hugging
     Face's name of the meaning of the outputs, which distinguishes the tasks of one
     architecture; empty if there is one.
     """
@@ -88,6 +92,8 @@ class PooledTask(Task):
     architecture = "BertForSequenceClassification"
     problem_type: ClassVar[str] = ""
     pairs: bool | None = False
+    pooling: str = POOLER
+    normalize: bool = False
     pair_activation: ClassVar[str] = "linear"
 
     @property
@@ -135,9 +141,36 @@ class PooledTask(Task):
     def units(self) -> int:
         """Return the number of outputs."""
 
+    @property
+    def pooler(self) -> bool:  # type: ignore[override]
+        return self.pooling == POOLER
+
+    def check_effects(self, given: Mapping[str, Any]) -> None:
+        if self.normalize and self.pooler:
+            raise ConfigError(
+                "`normalize` has an effect only with a `pooling` of the tokens; "
+                f"received true and {self.pooling}"
+            )
+        super().check_effects(given)
+
+    def inputs(self) -> Batch:
+        return batch_inputs()
+
+    def pooled(self, encoder: BertEncoder, inputs: Batch) -> Any:
+        """Return the Keras tensor that the head reads, [B, H]."""
+        if self.pooler:
+            return encoder.pool(inputs)
+        pool = TextPooling(self.pooling, normalize=self.normalize, dtype="float32")
+        return pool(
+            encoder(inputs)["sequence_output"],
+            inputs["padding_mask"],
+            inputs["position_ids"],
+            inputs["cls_positions"],
+        )
+
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         head = PooledHead.on(encoder, self.units, seed=seed)
-        return head(encoder.pool(inputs))
+        return head(self.pooled(encoder, inputs))
 
     def explained_rows(self, item: Item) -> Rows:
         """Return the input of the model for an item that is explained."""
@@ -189,6 +222,8 @@ class PooledTask(Task):
     ) -> dict[str, Any]:
         """Return what other tools read, the activation of `CrossEncoder` included."""
         found = super().folder_config(config, preprocessor)
+        if not self.pooler:  # Hugging Face has no class for such a head
+            return {**found, "architectures": [HuggingFaceHead.architecture]}
         is_scorer = self.pairs and self.architecture == PooledTask.architecture
         return {**found, **(pair_entry(self.pair_activation) if is_scorer else {})}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_keras.settings import REQUIRED, Option, option
+from bert_keras.settings import POOLINGS, REQUIRED, Option, option
 
 CLASSES = Option(
     REQUIRED,
@@ -17,6 +17,22 @@ CLASSES = Option(
     free=True,
 )
 PAIRS = Option(False, "whether a row is a pair of texts", unset="from the data")
+POOLER = "pooler"
+POOLING = Option(
+    POOLER,
+    "the vector that the head reads: pooler, of BERT, which other tools read, too; or "
+    "pooled from the tokens' vectors, as in sentence-transformers",
+    words=(POOLER, *POOLINGS),
+    unset="pooler; for the methods linear and contrastive as the encoder's folder "
+    "says, else mean",
+    later=True,
+)
+NORMALIZE = Option(
+    False,
+    "whether the head reads this vector divided by its length",
+    unset="no; for the methods linear and contrastive as the encoder's folder says",
+    later=True,
+)
 # Logits divided by these temperatures stay finite and distinct in float32.
 COLDEST, HOTTEST = 1e-3, 1000
 

@@ -196,6 +196,9 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
     def loss(self) -> keras.losses.Loss:
         return keras.losses.BinaryCrossentropy(from_logits=True)
 
+    def linear_targets(self, columns: Columns) -> tuple[str, np.ndarray]:
+        return "sigmoid", self.targets(columns)
+
     @property
     def limits(self) -> tuple[float, ...]:
         """The threshold of each class."""

@@ -6,7 +6,9 @@ import dataclasses
 
 from bert_keras.settings import option
 from bert_keras.tasks.classifier_settings import (
+    NORMALIZE,
     PAIRS,
+    POOLING,
     CalibrationSettings,
     ClassesSettings,
     EntailmentSettings,
@@ -37,6 +39,8 @@ class MultiLabelSettings(ClassesSettings, CalibrationSettings, EntailmentSetting
         words=("f1", "none"),
     )
     pairs: bool | None = PAIRS.field()
+    pooling: str = POOLING.field()
+    normalize: bool = NORMALIZE.field()
 
 
 HELP = TaskHelp(

@@ -278,6 +278,19 @@ def is_new_weight(task: Task, path: str) -> bool:
 
 
 @runtime_checkable
+class Linear(Protocol):
+    """A linear head on one vector of a text, which can be fitted on fixed vectors."""
+
+    def linear_targets(self, columns: Columns) -> tuple[str, np.ndarray]:
+        """Return the loss of the head's outputs and their targets.
+
+        The loss is `softmax`, `sigmoid` or `squared`, see `training.linear_head`; the
+        targets are float [N, C].
+        """
+        ...
+
+
+@runtime_checkable
 class Comparing(Protocol):
     """The loss may compare the rows of a batch, so that it cannot be split."""
 

@@ -133,12 +133,18 @@ class Regression(RegressionSettings, PooledTask):
     def outputs(self, encoder: Any, inputs: Batch, seed: int | None) -> Any:
         # As in every pooled task, but in float32, since users read this number.
         head = PooledHead.on(encoder, 1, seed=seed, dtype="float32")
-        return head(encoder.pool(inputs))
+        return head(self.pooled(encoder, inputs))
 
     def loss(self) -> keras.losses.Loss:
         if self.activation == "sigmoid":
             return keras.losses.BinaryCrossentropy(from_logits=True)
         return ScaledSquaredError(self.mean, self.std)
+
+    def linear_targets(self, columns: Columns) -> tuple[str, np.ndarray]:
+        values = self.targets(columns)[:, None]
+        if self.activation == "sigmoid":
+            return "sigmoid", values
+        return "squared", (values - self.mean) / self.std
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `score` float32 [B], in the units of the training file."""

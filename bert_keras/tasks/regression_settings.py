@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from bert_keras.settings import option
-from bert_keras.tasks.classifier_settings import PAIRS
+from bert_keras.tasks.classifier_settings import NORMALIZE, PAIRS, POOLING
 from bert_keras.tasks.declaration import TaskHelp
 
 _LARGEST = 3e38  # that float32 can represent and divide by
@@ -44,6 +44,8 @@ class RegressionSettings:
         words=("linear", "sigmoid"),
         later=True,
     )
+    pooling: str = POOLING.field()
+    normalize: bool = NORMALIZE.field()
 
 
 HELP = TaskHelp(

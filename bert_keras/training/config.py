@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Of a report's explanations, at most: seconds, and the share of the run so far.
 EXPLAIN_SECONDS, EXPLAIN_SHARE = 10.0, 1 / 6
 _FEW_ROWS, _SMALL_BATCH, _BATCH = 1000, 16, 32
+_VALIDATION_SPLIT = 0.1
 _LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _LEAST_PATIENCE = 500, 4, 20, 3
 
 
@@ -32,6 +33,13 @@ class TrainConfig:
         ConfigError: a value is not allowed.
     """
 
+    method: str = option(
+        "finetune",
+        "finetune trains all weights; linear fits the head on vectors that the "
+        "encoder computes once: in seconds, for classification, multi-label and "
+        "regression with few rows",
+        words=settings.METHODS,
+    )
     epochs: int | None = option(
         None,
         "passes over the training rows",
@@ -98,13 +106,14 @@ class TrainConfig:
         words=settings.TRUNCATIONS,
     )
     layout: str = settings.LAYOUT.field()
-    validation_split: float = option(
-        0.1,
+    validation_split: float | None = option(
+        None,
         "share of the training rows held out for validation, each class in proportion, "
         "if no dev data is given; 0: none, and the model of the last epoch is kept",
         unit="share",
         least=0,
         below=1,
+        unset="0.1; 0 with the method linear, which is scored by cross-validation",
     )
     seed: int = settings.SEED.field(most=settings.INT32)
     precision: str = settings.PRECISION.field()
@@ -161,6 +170,13 @@ class TrainConfig:
         if self.batch_size is not None:
             settings.check_accumulation(self.batch_size, self.accumulation)
         settings.check_checkpoint_interval(self.checkpoint_every, self.save_every)
+
+    def with_split(self) -> TrainConfig:
+        """Return the config with a number for `validation_split`."""
+        if self.validation_split is not None:
+            return self
+        split = _VALIDATION_SPLIT if self.method == "finetune" else 0.0
+        return dataclasses.replace(self, validation_split=split)
 
     def finalized(
         self, task: Task, rows: int, hidden_size: int | None = None

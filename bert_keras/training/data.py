@@ -24,8 +24,10 @@ from bert_keras.models.loading import inherited_settings
 from bert_keras.runs.progress import say
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.classifier_settings import POOLER
 from bert_keras.tasks.protocols import Refusing, groups_of, strata_of
 from bert_keras.training.config import TrainConfig
+from bert_keras.training.methods import check_method, head_settings
 
 _TAKEN = {"train", "dev", "runs", "diverged"}  # names of scores
 
@@ -64,8 +66,14 @@ def task_and_data(
             f"received {', '.join(settings)}"
         )
     check_settings(task, settings)
+    check_method(task, config)
     if encoder is not None:
         settings = {**inherited_settings(task, encoder), **settings}
+    if encoder is not None and config.method != "finetune":
+        if isinstance(task, type):
+            settings |= head_settings(encoder, settings, tell=tell)
+        elif getattr(task, "pooling", POOLER) == POOLER:
+            task = task.replaced(**head_settings(encoder, {}, tell=tell))
 
     def read(name: str, data: Any) -> Columns:
         is_scored = name != "train" or dev is None
@@ -81,10 +89,16 @@ def task_and_data(
 
     given = rows = read("train", train)
     held_out = 0
+    config = config.with_split()
     if dev is None and config.validation_split:
         own = settings if isinstance(task, type) else task.settings()
         rows, dev = with_dev(task, given, config, own, is_earlier=is_earlier, tell=tell)
         held_out = len(dev)
+    elif dev is None and config.method != "finetune":
+        tell(
+            f"no dev rows given: all {len(rows):,} rows are in the model, and its scores "
+            "are from cross-validation"
+        )
     elif dev is None:
         tell(
             "no dev rows, by --validation-split 0: the model of the last epoch is kept"
@@ -183,7 +197,7 @@ def with_dev(
     The arguments are as in `task_and_data`; `settings` are the task's.
     """
     strata = strata_of(task, rows, **settings)
-    count = max(1, round(len(rows) * config.validation_split))
+    count = max(1, round(len(rows) * (config.with_split().validation_split or 0)))
     held_out: list[int] = []
     if count < len(rows) and is_earlier:
         held_out = random_holdout(strata, count, seed=config.seed)
@@ -240,6 +254,8 @@ def without_dev(
     Raises:
         ConfigError: a given setting needs dev rows.
     """
+    if config.method != "finetune":  # cross-validation takes their place
+        return config
     settings = task.settings()
     requested = {name: settings.get(name, none) for name, none in _FITTED.items()}
     requested = {

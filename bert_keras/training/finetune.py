@@ -72,6 +72,7 @@ from bert_keras.training.findings import (
     explained_mistakes,
     findings_of,
 )
+from bert_keras.training.head_fit import HeadFit
 from bert_keras.training.lengths import TextLengths, measure_lengths
 from bert_keras.training.loop import FineTuningLoop
 from bert_keras.training.results import (
@@ -207,6 +208,7 @@ def train(
         tell=devices.say,
     )
     rows = len(data["train"])
+    config = config.with_split()
     given, config = config, config.finalized(task, rows)
     if "dev" not in data:
         config = without_dev(task, given, config, tell=devices.say)
@@ -225,7 +227,7 @@ def train(
         slices=tuple(slices),
         is_earlier=is_earlier,
     )
-    if given.epochs is None:
+    if given.epochs is None and config.method == "finetune":
         devices.say(_chosen(config, rows))
     for note in task.notes(data["train"]) if isinstance(task, Noting) else ():
         devices.say(note)
@@ -314,7 +316,8 @@ class _Training:
         recorded = self.recorded(config) | model_settings(model)
         width = model.backbone.config.hidden_size
         config = config.finalized(self.task, len(data["train"]), width)
-        if attempt == 0 and self.config.learning_rate is None:
+        makes_updates = config.method != "linear"
+        if attempt == 0 and self.config.learning_rate is None and makes_updates:
             devices.say(
                 f"learning rate: {config.learning_rate:.2g}, for a hidden size of "
                 f"{width} (--learning-rate sets another)"
@@ -328,17 +331,20 @@ class _Training:
             StopSignal(devices.vote) as stop,
             tracked(config, self.output, is_chief=devices.is_chief) as trackers,
         ):
-            loop = FineTuningLoop(
-                model,
-                data["train"],
-                data.get("dev"),
-                run=run,
-                config=config,
-                devices=devices,
-                stop=stop,
-                final_rows=sum(len(data[name]) for name in tests_of(data)),
-                trackers=trackers,
-            )
+            shared: dict[str, Any] = {
+                "run": run,
+                "config": config,
+                "devices": devices,
+                "stop": stop,
+                "trackers": trackers,
+            }
+            rows = (data["train"], data.get("dev"))
+            loop: FineTuningLoop | HeadFit
+            if makes_updates:
+                final_rows = sum(len(data[name]) for name in tests_of(data))
+                loop = FineTuningLoop(model, *rows, final_rows=final_rows, **shared)
+            else:
+                loop = HeadFit(model, *rows, **shared)
             if attempt == 0:
                 say(devices.line())
             devices.say(
@@ -346,7 +352,9 @@ class _Training:
                 f"{len(data.get('dev', ())):,} for dev; the run is in {path}"
             )
             loop.train()
-            failed = divergence(model, data["train"], loop.history)
+            failed = None
+            if makes_updates:
+                failed = divergence(model, data["train"], loop.history)
             if failed:
                 devices.say(str(failed))
             # Only the chief knows all losses of a resumed run.
@@ -422,6 +430,8 @@ def recorded_settings(
     `is_earlier` is whether the run was begun by a version without `DEFAULTS`.
     """
     recorded = {k: v for k, v in dataclasses.asdict(config).items() if k not in _FREE}
+    if config.method == "finetune":  # earlier versions do not know the entry
+        del recorded["method"]
     return {
         **({} if is_earlier else {CHOICES: DEFAULTS}),
         "task": task.name,
@@ -445,7 +455,7 @@ def model_settings(model: TaskModel) -> dict[str, Any]:
 
 
 def finish_run(
-    loop: FineTuningLoop,
+    loop: FineTuningLoop | HeadFit,
     data: Mapping[str, Columns],
     *,
     encoder: str | os.PathLike[str],
@@ -474,7 +484,8 @@ def finish_run(
     answers: Any = {}
     facts: dict[str, Any]
     facts = {name: facts_of(model, rows, lengths[name]) for name, rows in data.items()}
-    facts["train"]["real_token_share"] = loop.progress.real_share
+    if isinstance(loop, FineTuningLoop):
+        facts["train"]["real_token_share"] = loop.progress.real_share
     if "dev" in data:
         scores["dev"], answers = loop.best.scores or {}, loop.best.answers or {}
         dev = data["dev"]
@@ -484,6 +495,15 @@ def finish_run(
             answers = loop.answers(predictor, "dev", data["dev"])
             scores["dev"] = task.score(data["dev"], answers)
         scored["dev"] = (data["dev"], answers, lengths["dev"].whole)
+    elif isinstance(loop, HeadFit):
+        name, chosen, answers = loop.cross_validated()
+        columns, sizes = data["train"].take(chosen), lengths["train"].take(chosen)
+        if isinstance(task, Tunable):
+            model.task = task = task.tune(columns, answers)
+            answers = loop.cross_validated().answers
+        scores[name] = task.score(columns, answers)
+        scored[name] = (columns, answers, sizes.whole)
+        facts[name] = facts_of(model, columns, sizes)
     else:
         facts["dev"] = "no dev rows: the model is the one after the last epoch"
     for name in tests_of(data):
@@ -497,7 +517,7 @@ def finish_run(
     last = next(reversed(scored), "train")  # the set whose mistakes are shown
     mistakes: list[dict[str, Any]] = []
     if scored and isinstance(task, Reportable):
-        mistakes = task.mistakes(data[last], answers)
+        mistakes = task.mistakes(scored[last][0], answers)
     report: dict[str, Any] = {
         "settings": shown_settings(loop, model, encoder, failed),
         "data": facts,
@@ -513,23 +533,22 @@ def finish_run(
     if loop.devices.is_chief:
         report["explanations"] = explained_mistakes(
             predictor,
-            data[last],
-            mistakes,
+            scored[last][0] if scored else data[last],
+            # Of cross-validation, they are not mistakes of the final model.
+            mistakes if last in data else [],
             most=config.explain_mistakes,
             seconds=min(
                 training_config.EXPLAIN_SECONDS,
-                training_config.EXPLAIN_SHARE * loop.progress.state()["seconds"],
+                training_config.EXPLAIN_SHARE * loop.seconds,
             ),
-            costs=ExplanationCosts(
-                loop.progress.tracing_seconds, loop.progress.token_seconds
-            ),
+            costs=ExplanationCosts(*loop.update_seconds),
         )
         with replaced_folder(output) as folder:
             write_model(model, folder)
             write_results(folder, output, report)
         loop.trackers.finish(report, output / "report.html")
     model.compile(
-        new_optimizer(config, steps=loop.rows.steps, model=model),
+        new_optimizer(config, steps=loop.steps, model=model),
         loss=task.loss(),
         metrics=task.metrics(),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,10 @@ class TextLengths:
         """Return the lengths with another maximum length."""
         read = np.minimum(self.whole, max_length)
         return TextLengths(read, self.whole - read)
+
+    def take(self, rows: Sequence[int]) -> TextLengths:
+        """Return the lengths of some of the texts."""
+        return TextLengths(self.read[rows], self.lost[rows])
 
     def truncation(self) -> Truncation:
         found = Truncation()

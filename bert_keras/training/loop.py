@@ -379,6 +379,16 @@ class FineTuningLoop(TrainingLoop):
         return self._curve.best
 
     @property
+    def seconds(self) -> float:
+        """Seconds of the run so far, in all its processes."""
+        return float(self.progress.state()["seconds"])
+
+    @property
+    def update_seconds(self) -> tuple[float, float]:
+        """Seconds of the first update, and of one per token; NaN if unknown."""
+        return self.progress.tracing_seconds, self.progress.token_seconds
+
+    @property
     def epoch(self) -> int:
         """The epoch of the last update, from 1."""
         return -(-self.step // self.rows.steps_per_epoch)

@@ -18,8 +18,10 @@ from bert_keras.tasks.protocols import describe
 from bert_keras.text.new_tokens import described
 from bert_keras.training.data import digest_of_rows
 from bert_keras.training.divergence import Divergence
+from bert_keras.training.head_fit import HeadFit
 from bert_keras.training.lengths import TextLengths
 from bert_keras.training.loop import FineTuningLoop
+from bert_keras.training.methods import UNUSED
 
 
 def write_results(folder: Path, output: Path, report: dict[str, Any]) -> None:
@@ -53,16 +55,17 @@ def usage(task: Task, output: Path) -> dict[str, str]:
 
 
 def shown_settings(
-    loop: FineTuningLoop,
+    loop: FineTuningLoop | HeadFit,
     model: TaskModel,
     encoder: str | os.PathLike[str],
     failed: Divergence | None,
 ) -> dict[str, Any]:
     """Return the settings that the report shows, and notes on the run."""
+    unused = UNUSED[loop.config.method]
     shown = {
         "task": model.task.name,
         "encoder": os.fspath(encoder),
-        **dataclasses.asdict(loop.config),
+        **{k: v for k, v in dataclasses.asdict(loop.config).items() if k not in unused},
         "max_length": model.preprocessor.max_length,
     }
     for name, value in model.task.settings().items():
@@ -70,12 +73,14 @@ def shown_settings(
             shown[name] = value
     if loop.config.add_tokens:
         shown["add_tokens"] = described(loop.config.add_tokens)
-    shown["best_epoch"] = loop.best.epoch
-    if loop.dev is not None:
+    is_finetuned = isinstance(loop, FineTuningLoop)
+    if is_finetuned:
+        shown["best_epoch"] = loop.best.epoch
+    if is_finetuned and loop.dev is not None:
         shown["best_epoch_dev_loss"] = loop.best.loss
     if loop.ending:
         shown["training"] = loop.ending
-    shown["training_seconds"] = round(loop.progress.state()["seconds"], 1)
+    shown["training_seconds"] = round(loop.seconds, 1)
     if loop.skipped:
         shown["skipped_updates"] = "; ".join(loop.skipped)
     if failed:

@@ -1,0 +1,199 @@
+"""A run that fits a linear head on vectors of the frozen encoder: `HeadFit`.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3, uses a frozen encoder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from typing import Any, NamedTuple, cast
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.data.table import Columns
+from bert_keras.distribution.strategy import Devices
+from bert_keras.errors import ConfigError
+from bert_keras.inference.predictor import Predictor
+from bert_keras.model.encoder import BatchModel
+from bert_keras.models.backend import Backend
+from bert_keras.models.task_model import TaskModel
+from bert_keras.runs.progress import Progress, say
+from bert_keras.runs.run_folder import RunFolder
+from bert_keras.runs.stop_signal import StopSignal
+from bert_keras.tasks.protocols import Linear, groups_of, strata_of, weights_of
+from bert_keras.training.best_epoch import BestEpoch
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.linear_head import (
+    Validation,
+    cross_validate,
+    fit_head,
+    stratified_folds,
+)
+from bert_keras.training.tracking import Trackers
+
+HEAD = "classifier"
+_AT_ONCE = 1024  # rows whose vectors are kept in one file of the run folder
+
+
+class BelowHead(BatchModel, keras.Model):
+    """The part of a model below its head."""
+
+
+class HeadInputs(Backend):
+    """Answers with the vector that the head of a model reads, `vector` [B, H]."""
+
+    def __init__(self, model: TaskModel) -> None:
+        self.task, self.preprocessor = model.task, model.preprocessor
+        self._below: Any = BelowHead(model.input, model.get_layer(HEAD).input)
+
+    def answer(self, texts: Any, *, preprocessor: Any = None, **_: Any) -> Any:
+        batch = self.task.features(preprocessor or self.preprocessor, texts)
+        inputs = {name: batch[name] for name in self._below.input if name in batch}
+        return {"vector": self._below(inputs, training=False)}
+
+
+class CrossValidated(NamedTuple):
+    """The result of cross-validation.
+
+    Attributes:
+        name: what scores are named after.
+        rows: the rows that were held out once.
+        answers: the answers to them by name.
+    """
+
+    name: str
+    rows: list[int]
+    answers: dict[str, np.ndarray]
+
+
+class HeadFit:
+    """Computes the vectors of the rows once, and fits the head of a model on them.
+
+    L2 is chosen by cross-validation; the head is fitted on all training rows. The
+    interface is what a finished `FineTuningLoop` offers. Vectors are kept in the run
+    folder, so that an interrupted run does not compute them again.
+
+    Args:
+        model: its head is set; the encoder stays as it is.
+        train, dev: the rows; dev is only scored.
+        run, config, devices, stop, trackers: as in `FineTuningLoop`.
+
+    Attributes:
+        validation: what cross-validation found.
+    """
+
+    steps = 1
+    update_seconds = math.nan, math.nan
+    skipped: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        model: TaskModel,
+        train: Columns,
+        dev: Columns | None,
+        *,
+        run: RunFolder | None,
+        config: TrainConfig,
+        devices: Devices,
+        stop: StopSignal,
+        trackers: Trackers,
+    ) -> None:
+        self.model = model
+        self.train_rows, self.dev = train, dev
+        self.run, self.config, self.devices = run, config, devices
+        self.stop, self.trackers = stop, trackers
+        self.best = BestEpoch()
+        self.history: list[dict[str, Any]] = []
+        self.ending = ""
+        self.validation: Validation | None = None
+        self._start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the run began in this process."""
+        return time.perf_counter() - self._start
+
+    def train(self) -> None:
+        """Fit the head; a signal ends this at once, without losing vectors.
+
+        Raises:
+            RunStopped: a stop was requested.
+        """
+        task, columns = self.model.task, self.train_rows
+        loss, targets = cast(Linear, task).linear_targets(columns)
+        weights = weights_of(task, columns)
+        folds = stratified_folds(
+            strata_of(task, columns, **task.settings()),
+            seed=self.config.seed,
+            groups=groups_of(task, columns),
+        )
+        with self.stop.at_once():
+            x = self._vectors(columns)
+            found = cross_validate(x, targets, folds, loss=loss, weights=weights)
+            (head,) = fit_head(x, targets, loss=loss, l2=found.l2, weights=weights)
+        layer = self.model.get_layer(HEAD)
+        layer.kernel.assign(head.kernel * found.factor)
+        layer.bias.assign(head.bias * found.factor)
+        self.validation = found
+        self.ending = (
+            f"a linear head on vectors of the frozen encoder; L2 {found.l2:.2g} by "
+            f"cross-validation, {found.folds} folds"
+        )
+        say(self.ending)
+        if self.dev is not None:
+            self.best.answers = self.answers(Predictor(self.model), "dev", self.dev)
+            self.best.scores = task.score(self.dev, self.best.answers)
+
+    def cross_validated(self) -> CrossValidated:
+        """Return the training rows with the answers of heads that have not seen them.
+
+        Raises:
+            ConfigError: nothing was fitted.
+        """
+        found = self.validation
+        if found is None:
+            raise ConfigError("`train` must be called first")
+        logits = tf.constant(found.logits, tf.float32)
+        answers = self.model.task.answer(logits, {})
+        return CrossValidated(
+            f"cross-validation, {found.folds} folds",
+            found.rows,
+            {name: value.numpy() for name, value in answers.items()},
+        )
+
+    def best_model(self) -> TaskModel:
+        """Return the model with its head."""
+        return self.model
+
+    def saved_on_failure(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context that saves nothing: the vectors are saved."""
+        return contextlib.nullcontext()
+
+    def answers(
+        self, predictor: Predictor, name: str, rows: Columns
+    ) -> dict[str, np.ndarray]:
+        """Return the answers to the rows of a data set, and show the progress."""
+        with Progress(f"scoring {name}", unit="examples", total=len(rows)) as bar:
+            return predictor.answers(rows, seen=bar.add)
+
+    def _vectors(self, columns: Columns) -> np.ndarray:
+        """Return the vectors of the rows, float32 [N, H]; keep them in the run."""
+        predictor = Predictor(HeadInputs(self.model), freeze=False)
+        parts = []
+        with Progress("vectors", unit="examples", total=len(columns)) as bar:
+            for start in range(0, len(columns), _AT_ONCE):
+                rows = columns.take(range(len(columns))[start : start + _AT_ONCE])
+                name = f"vectors-{start:09d}.npy"
+                found = self.run.array(name) if self.run else None
+                if found is None:
+                    found = predictor.answers(rows, seen=bar.add)["vector"]
+                    if self.run is not None:
+                        self.run.add_array(name, found)
+                else:
+                    bar.skip(len(rows))
+                parts.append(found)
+        return np.concatenate(parts)

@@ -1,0 +1,256 @@
+"""A linear head on fixed vectors: `fit_head`, and its L2 by `cross_validate`.
+
+Softmax and sigmoid losses are minimized by steps with a fixed bound of the Hessian,
+accelerated and restarted; a squared loss in closed form. All computations use the
+principal axes of the vectors, in which the bound is diagonal for every strength of L2.
+
+Sources: Böhning 1992, "Multinomial logistic regression algorithm", Annals of the
+Institute of Statistical Mathematics 44 (the bound); O'Donoghue and Candès 2015
+(arXiv:1204.3982, restarts); Hoerl and Kennard 1970 (ridge regression).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_keras.data.holdout import Strata, stratified_holdout
+
+LOSSES = ("softmax", "sigmoid", "squared")
+# Strengths of L2, for vectors whose mean squared length is 1 and the mean loss.
+L2 = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+_FACTORS = tuple(np.exp(np.linspace(-2, 5, 36)).tolist())
+_BOUNDS = {"softmax": 0.5, "sigmoid": 0.25, "squared": 1.0}  # of the second derivative
+_MOST_STEPS, _TOLERANCE = 100, 1e-4
+FOLDS = 5
+
+
+class Head(NamedTuple):
+    """Kernel, float64 [D, C], and bias, [C]: logits are `x @ kernel + bias`."""
+
+    kernel: np.ndarray
+    bias: np.ndarray
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return the logits of vectors, float [N, D], as float64 [N, C]."""
+        return x @ self.kernel + self.bias
+
+
+class _Axes:
+    """The principal axes of N vectors, in which fitting takes place.
+
+    Attributes:
+        z: float64 [N, R + 1]: the centred and scaled vectors along the axes, and 1.
+        squares: [R + 1], the mean weighted square of each column of `z`.
+    """
+
+    def __init__(self, x: np.ndarray, weights: np.ndarray) -> None:
+        x = np.asarray(x, np.float64)
+        self._mean = weights @ x / weights.sum()
+        centred = x - self._mean
+        self._scale = np.sqrt((centred**2).sum(axis=1).mean()) or 1.0
+        centred /= self._scale
+        share = np.sqrt(weights / weights.sum())[:, None]
+        if len(x) < x.shape[1]:
+            _, root, turned = np.linalg.svd(centred * share, full_matrices=False)
+            squares, self._axes = root**2, turned.T
+        else:
+            gram = (centred * share).T @ (centred * share)
+            squares, self._axes = np.linalg.eigh(gram)
+        self.z = np.hstack([centred @ self._axes, np.ones((len(x), 1))])
+        self.squares = np.append(np.maximum(squares, 0.0), 1.0)
+
+    def head(self, inner: np.ndarray) -> Head:
+        """Return the head of vectors from weights along the axes, [R + 1, C]."""
+        kernel = self._axes @ inner[:-1] / self._scale
+        return Head(kernel, inner[-1] - self._mean @ kernel)
+
+
+def fit_head(
+    x: np.ndarray,
+    targets: np.ndarray,
+    *,
+    loss: str,
+    l2: float | Sequence[float],
+    weights: np.ndarray | None = None,
+) -> list[Head]:
+    """Return the heads with the least mean loss plus `l2 / 2` times the squared kernel.
+
+    Args:
+        x: vectors, float [N, D]. They are scaled to a mean squared length of 1 around
+            their mean while fitting, which the head undoes.
+        targets: float [N, C]: 0 or 1 for `softmax` and `sigmoid`, numbers for
+            `squared`.
+        loss: one of `LOSSES`; those of several outputs are added.
+        l2: one or several strengths, falling; a head is returned for each.
+        weights: of each row, float [N].
+    """
+    weights = np.ones(len(x)) if weights is None else np.asarray(weights, np.float64)
+    axes = _Axes(x, weights)
+    inner = np.zeros((axes.z.shape[1], targets.shape[1]))
+    found = []
+    for strength in [l2] if isinstance(l2, float) else l2:
+        inner = _minimized(axes, targets, weights / weights.sum(), loss, strength, inner)
+        found.append(axes.head(inner))
+    return found
+
+
+def _minimized(
+    axes: _Axes,
+    targets: np.ndarray,
+    shares: np.ndarray,
+    loss: str,
+    l2: float,
+    start: np.ndarray,
+) -> np.ndarray:
+    """Return the weights along the axes that minimize the loss, [R + 1, C]."""
+    penalty = np.append(np.full(len(start) - 1, l2), 0.0)[:, None]
+    steps = 1 / (_BOUNDS[loss] * axes.squares[:, None] + penalty + 1e-12)
+    weighted = axes.z * shares[:, None]
+
+    def gradient(at: np.ndarray) -> np.ndarray:
+        errors = probabilities(axes.z @ at, loss) - targets
+        return weighted.T @ errors + penalty * at
+
+    if loss == "squared":  # the bound is the Hessian: one step reaches the minimum
+        return start - steps * gradient(start)
+    old = at = start
+    momentum = 1.0
+    for _ in range(_MOST_STEPS):
+        slope = gradient(at)
+        new = at - steps * slope
+        if np.abs(slope).max() < _TOLERANCE:
+            return new
+        if (slope * (new - old)).sum() > 0:
+            momentum = 1.0
+        faster = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
+        at = new + (momentum - 1) / faster * (new - old)
+        old, momentum = new, faster
+    return old
+
+
+def probabilities(logits: np.ndarray, loss: str) -> np.ndarray:
+    """Return what the targets of a loss are compared with, float64 [N, C]."""
+    if loss == "softmax":
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return powers / powers.sum(axis=1, keepdims=True)
+    return 1 / (1 + np.exp(-logits)) if loss == "sigmoid" else logits
+
+
+def mean_loss(
+    logits: np.ndarray, targets: np.ndarray, loss: str, weights: np.ndarray
+) -> float:
+    """Return the weighted mean of the losses of rows, each summed over the outputs."""
+    if loss == "squared":
+        losses = ((logits - targets) ** 2).sum(axis=1) / 2
+    elif loss == "softmax":
+        top = logits.max(axis=1)
+        total = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
+        losses = total - (logits * targets).sum(axis=1)
+    else:
+        losses = (np.logaddexp(0, logits) - logits * targets).sum(axis=1)
+    return float(np.average(losses, weights=weights))
+
+
+class Validation(NamedTuple):
+    """What cross-validation found.
+
+    Attributes:
+        l2: the chosen strength.
+        factor: what the logits are multiplied by; the loss of the held-out rows is
+            lowest then, so that their probabilities are calibrated.
+        folds: number of folds.
+        rows: the rows that were held out once, in order: all but those that are the
+            only one of their class.
+        logits: float64 [len(rows), C], of the head that has not seen the row.
+    """
+
+    l2: float
+    factor: float
+    folds: int
+    rows: list[int]
+    logits: np.ndarray
+
+
+def cross_validate(
+    x: np.ndarray,
+    targets: np.ndarray,
+    folds: Sequence[Sequence[int]],
+    *,
+    loss: str,
+    weights: np.ndarray | None = None,
+) -> Validation:
+    """Return the strength of L2 with the lowest loss of the held-out rows.
+
+    Of each strength, the loss with the best factor counts: a weak one must not win only
+    because its logits are larger.
+
+    Args:
+        x, targets, loss, weights: as in `fit_head`.
+        folds: the rows of each fold, see `stratified_folds`.
+    """
+    weights = np.ones(len(x)) if weights is None else np.asarray(weights, np.float64)
+    strengths = strengths_of(targets, loss)
+    logits = np.zeros((len(strengths), *targets.shape))
+    for fold in folds:
+        kept = np.delete(np.arange(len(x)), fold)
+        heads = fit_head(
+            x[kept], targets[kept], loss=loss, l2=strengths, weights=weights[kept]
+        )
+        for place, head in enumerate(heads):
+            logits[place, fold] = head(x[fold])
+    rows = sorted(row for fold in folds for row in fold)
+    found = [
+        (*_best_factor(each[rows], targets[rows], loss, weights[rows]), strength, each)
+        for strength, each in zip(strengths, logits, strict=True)
+    ]
+    _, factor, l2, best = min(found, key=lambda each: each[0])
+    return Validation(l2, factor, len(folds), rows, factor * best[rows])
+
+
+def strengths_of(targets: np.ndarray, loss: str) -> tuple[float, ...]:
+    """Return the strengths of L2 to try; the gradient of a class falls with their number."""
+    classes = targets.shape[1] if loss == "softmax" else 1
+    return tuple(strength / classes for strength in L2)
+
+
+def _best_factor(
+    logits: np.ndarray, targets: np.ndarray, loss: str, weights: np.ndarray
+) -> tuple[float, float]:
+    """Return the lowest mean loss of logits times a factor, and the factor."""
+    factors = _FACTORS if loss != "squared" else (1.0,)
+    return min((mean_loss(f * logits, targets, loss, weights), f) for f in factors)
+
+
+def stratified_folds(
+    strata: Strata,
+    *,
+    seed: int,
+    groups: Sequence[Hashable] | None = None,
+) -> list[list[int]]:
+    """Return the rows of up to five folds, each with the shares of the classes.
+
+    There are as many folds as the smallest class with several rows has rows, at least
+    two. Rows that are the only one of a class are in no fold: a head that has not seen
+    the class could not answer it. `groups` stay together, see `stratified_holdout`.
+    """
+    sizes = Counter(n for names in strata for n in set(names) if isinstance(n, str))
+    left = [
+        row for row, names in enumerate(strata) if all(sizes[n] != 1 for n in names)
+    ]
+    least = min((size for size in sizes.values() if size > 1), default=len(left))
+    count = max(2, min(FOLDS, least, len(left)))
+    folds = []
+    for number in range(count, 1, -1):
+        chosen = stratified_holdout(
+            [strata[row] for row in left],
+            round(len(left) / number),
+            seed=seed,
+            groups=None if groups is None else [groups[row] for row in left],
+        )
+        folds.append([left[place] for place in chosen])
+        left = sorted(set(left) - set(folds[-1]))
+    return [fold for fold in [*folds, left] if fold]

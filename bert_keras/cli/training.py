@@ -125,7 +125,8 @@ def add_train(parser: argparse.ArgumentParser) -> None:
 
 def run_train(options: argparse.Namespace) -> None:
     load_tensorflow()
-    from bert_keras.report.terminal import score_table
+    from bert_keras.models.model_card import VALIDATION
+    from bert_keras.report.terminal import interval_line, score_table
     from bert_keras.training import finetune as training
     from bert_keras.training import several_runs
 
@@ -173,6 +174,8 @@ def run_train(options: argparse.Namespace) -> None:
     for name, scores in result.scores.items():
         print(f"{name}:")
         print(score_table(scores))
+        if name.startswith(VALIDATION):
+            print(interval_line(result.report["slices"].get(name, {})))
     print(f"model folder: {result.folder}")
     print(f"report:       {result.folder / 'report.html'}")
     suggest_bfloat16(options, "trains 1.4 times as many examples per second")

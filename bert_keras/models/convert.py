@@ -222,6 +222,12 @@ def _write_opened(
                 f"can hold; received `to` {to}"
             )
         config = raw
+    pooling = checkpoint.own_entry.get("settings", {}).get("pooling")
+    if pooling and to not in ("huggingface", "tf-hub") and not is_encoder:
+        raise CheckpointError(
+            f"{checkpoint.path}: the head reads the tokens' vectors (pooling "
+            f"{pooling}), which only the format huggingface can say; received `to` {to}"
+        )
     form = FORMATS[to]
     with replaced_folder(target, files=form.files, needed=form.needed) as folder:
         given = (folder, checkpoint.arrays, config)

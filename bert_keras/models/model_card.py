@@ -288,6 +288,10 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
     if "decoder" in config:
         decoder = BertConfig.from_dict(config["decoder"])
         rows.append(("decoder", f"{_sizes(decoder)}, {decoder.vocab_size:,} tokens"))
+    if settings.get("pooling") and task != "embedding":
+        length = ", divided by its length" if settings.get("normalize") else ""
+        pooled = f"{settings['pooling']} of the tokens' vectors{length}"
+        rows.append(("the head reads", pooled))
     longest = max_length or encoder.max_position_embeddings
     rows.append(("longest input", f"{longest} tokens"))
     weights = folder / "model.safetensors"
@@ -332,7 +336,9 @@ def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
         "data": rows if data else [],
         "notes": [facts for facts in data.values() if isinstance(facts, str)],
         "has_dev": "dev" in report.get("scores", {}) and "best_epoch" in settings,
-        "validation": next((s for s in _splits(report) if s.startswith(VALIDATION)), ""),
+        "validation": next(
+            (s for s in _splits(report) if s.startswith(VALIDATION)), ""
+        ),
         "classes": [f"{_code(name)} {count:,}" for name, count in classes.items()],
         "splits": _splits(report),
         "best_score": report.get("best_score"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_keras.report.tables import union, worst_first
 from bert_keras.report.values import words
 
+_OF_SLICES = ("slice", "rows", "low", "high")  # besides the score
 _MOST_ROWS = 40  # of a table; the others are only in the JSON and in the report
 _WORST_CLASSES = 20  # that are shown if there are more than that
 
@@ -70,3 +71,14 @@ def _is_row(value: Any) -> bool:
     return (
         isinstance(value, dict) and bool(value) and all(map(_is_number, value.values()))
     )
+
+
+def interval_line(slices: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Return the 95% interval of the best score of all rows, from `slice_scores`."""
+    (row,) = next((rows for rows in slices.values() if len(rows) == 1), [{}])
+    low, high = row.get("low"), row.get("high")
+    shown = "not known: too few rows"
+    if low is not None and high is not None:
+        shown = f"{low:.4f} to {high:.4f}"
+    name = next((key for key in row if key not in _OF_SLICES), "score")
+    return f"  {'95% interval of ' + words(name):<28}  {shown}"

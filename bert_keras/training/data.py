@@ -96,8 +96,8 @@ def task_and_data(
         held_out = len(dev)
     elif dev is None and config.method != "finetune":
         tell(
-            f"no dev rows given: all {len(rows):,} rows are in the model, and its scores "
-            "are from cross-validation"
+            f"no dev rows given: all {len(rows):,} rows are in the model, and its "
+            "scores are from cross-validation"
         )
     elif dev is None:
         tell(

@@ -14,6 +14,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.class_names import listed
+from bert_keras.data.holdout import Strata, classes_of
 from bert_keras.data.table import Columns
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import ConfigError
@@ -126,11 +128,13 @@ class HeadFit:
         task, columns = self.model.task, self.train_rows
         loss, targets = cast(Linear, task).linear_targets(columns)
         weights = weights_of(task, columns)
+        strata = strata_of(task, columns, **task.settings())
         folds = stratified_folds(
-            strata_of(task, columns, **task.settings()),
+            strata,
             seed=self.config.seed,
             groups=groups_of(task, columns),
         )
+        _tell_alone(strata, folds)
         with self.stop.at_once():
             x = self._vectors(columns)
             found = cross_validate(x, targets, folds, loss=loss, weights=weights)
@@ -197,3 +201,15 @@ class HeadFit:
                     bar.skip(len(rows))
                 parts.append(found)
         return np.concatenate(parts)
+
+
+def _tell_alone(strata: Strata, folds: list[list[int]]) -> None:
+    """Report the rows in no fold, which are the only ones of a class."""
+    validated = {row for fold in folds for row in fold}
+    alone = [row for row in range(len(strata)) if row not in validated]
+    if alone:
+        names = classes_of(strata) - classes_of(strata, validated)
+        say(
+            f"{len(alone):,} rows are in no fold of the cross-validation, as the only "
+            f"ones of their class ({listed(sorted(names))}): give more rows of it"
+        )

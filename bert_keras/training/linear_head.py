@@ -93,7 +93,9 @@ def fit_head(
     inner = np.zeros((axes.z.shape[1], targets.shape[1]))
     found = []
     for strength in [l2] if isinstance(l2, float) else l2:
-        inner = _minimized(axes, targets, weights / weights.sum(), loss, strength, inner)
+        inner = _minimized(
+            axes, targets, weights / weights.sum(), loss, strength, inner
+        )
         found.append(axes.head(inner))
     return found
 
@@ -212,7 +214,7 @@ def cross_validate(
 
 
 def strengths_of(targets: np.ndarray, loss: str) -> tuple[float, ...]:
-    """Return the strengths of L2 to try; the gradient of a class falls with their number."""
+    """Return the strengths of L2 to try, weaker ones for many classes."""
     classes = targets.shape[1] if loss == "softmax" else 1
     return tuple(strength / classes for strength in L2)
 
@@ -237,6 +239,7 @@ def stratified_folds(
     two. Rows that are the only one of a class are in no fold: a head that has not seen
     the class could not answer it. `groups` stay together, see `stratified_holdout`.
     """
+    sizes: Counter[str | int]
     sizes = Counter(n for names in strata for n in set(names) if isinstance(n, str))
     left = [
         row for row, names in enumerate(strata) if all(sizes[n] != 1 for n in names)

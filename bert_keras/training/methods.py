@@ -67,8 +67,8 @@ def head_settings(
 ) -> dict[str, Any]:
     """Return `pooling` and `normalize` of a head on vectors of an encoder as it is.
 
-    They are as the folder of the encoder says, by default the mean of the tokens, unless
-    `given` names a pooling.
+    They are as the folder of the encoder says, by default the mean of the tokens,
+    unless `given` names a pooling.
     """
     if "pooling" in given:
         return {}

@@ -150,6 +150,7 @@ def test_every_setting_of_training_has_an_option() -> None:
         "max_length": 9,
         "truncation": "only_first",
         "layout": "padded",
+        "method": "linear",
         "validation_split": 0.75,
         "seed": 1,
         "precision": "mixed_bfloat16",

@@ -1,0 +1,193 @@
+"""`method` linear: a head on vectors of the frozen encoder, and `pooling`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROWS, assert_near, refused
+
+from bert_keras.data.table import as_columns
+from bert_keras.inference.predictor import load_predictor
+from bert_keras.models.convert import convert
+from bert_keras.models.export import export_model
+from bert_keras.runs.stop_signal import RunStopped
+from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.regression import Regression
+from bert_keras.training import head_fit
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.data import task_and_data
+from bert_keras.training.finetune import train
+from bert_keras.training.linear_head import (
+    cross_validate,
+    fit_head,
+    probabilities,
+    stratified_folds,
+)
+
+TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
+LINEAR = TrainConfig(method="linear", max_length=24)
+DATA = {
+    "classification": as_columns(text=TEXTS, label=LABELS),
+    "multi-label": as_columns(text=TEXTS, label=[[name] for name in LABELS]),
+    "regression": as_columns(text=TEXTS, label=[str(len(text)) for text in TEXTS]),
+}
+
+
+@pytest.mark.parametrize("loss", ["softmax", "sigmoid", "squared"])
+@pytest.mark.parametrize("rows", [9, 60])
+def test_the_gradient_of_a_fitted_head_is_zero(loss: str, rows: int) -> None:
+    random = np.random.default_rng(1)
+    x = 3 + random.normal(size=(rows, 12)) * random.uniform(0.1, 2, 12)
+    targets = np.eye(3)[random.integers(3, size=rows)]
+    weights = random.uniform(0.5, 2, rows)
+    (head,) = fit_head(x, targets, loss=loss, l2=0.03, weights=weights)
+    mean = np.average(x, axis=0, weights=weights)
+    scale = np.sqrt(((x - mean) ** 2).sum(axis=1).mean())
+    errors = (probabilities(head(x), loss) - targets) * (weights / weights.sum())[
+        :, None
+    ]
+    of_kernel = (x - mean).T @ errors / scale + 0.03 * head.kernel * scale
+    assert np.abs(of_kernel).max() < 3e-4
+    assert np.abs(errors.sum(axis=0)).max() < 3e-4
+
+
+def test_cross_validation_prefers_strong_l2_for_noise_and_weak_for_a_rule() -> None:
+    random = np.random.default_rng(0)
+    x, classes = random.normal(size=(120, 30)), np.arange(120) % 3
+    targets = np.eye(3)[classes]
+    folds = stratified_folds([[str(name)] for name in classes], seed=0)
+    noise = cross_validate(x, targets, folds, loss="softmax")
+    rule = cross_validate(x + 4 * targets @ x[:3], targets, folds, loss="softmax")
+    assert noise.folds == rule.folds == 5 and rule.rows == list(range(120))
+    assert noise.factor < 0.3 < 1 < rule.factor
+    assert (rule.logits.argmax(axis=1) == classes).mean() > 0.9
+
+
+def test_each_fold_has_each_class_and_a_row_alone_is_in_none() -> None:
+    strata = [[name] for name in ["a"] * 7 + ["b"] * 4 + ["c"]]
+    folds = stratified_folds(strata, seed=0)
+    assert len(folds) == 4 and sorted(sum(folds, [])) == list(range(11))
+    assert all({strata[row][0] for row in fold} == {"a", "b"} for fold in folds)
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_a_linear_run_writes_an_ordinary_folder(
+    name: str, encoder_folder: Path, tmp_path: Path
+) -> None:
+    columns = DATA[name]
+    found = train(
+        name,
+        encoder=encoder_folder,
+        train=columns,
+        test=columns,
+        output=tmp_path / "model",
+        config=LINEAR,
+    )
+    (validation,) = set(found.scores) - {"test"}
+    assert validation.startswith("cross-validation, ")
+    assert found.scores[validation]["num_examples"] == 12
+    predictor = load_predictor(tmp_path / "model")
+    assert predictor.model.task.pooling == "mean"
+    answers = predictor.predict(TEXTS)
+    assert_near(answers, predictor.predict(TEXTS, batch_size=3))
+    exported = export_model(predictor.model, tmp_path / "export")
+    assert_near(load_predictor(exported).predict(TEXTS), answers)
+    packed = predictor.model.answer(
+        columns["text"], preprocessor=predictor.model.preprocessor
+    )
+    shown = predictor.model.task.rows({k: v.numpy() for k, v in packed.items()})
+    assert_near(shown, answers)
+    card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    assert "has not seen it; the model itself was fitted on all rows" in card
+    assert "mean of the tokens' vectors" in card and "chose the epoch" not in card
+    assert validation in (tmp_path / "model" / "report.html").read_text("utf-8")
+    assert not list(tmp_path.glob(".*run*"))
+
+
+def test_other_tools_find_no_head_that_reads_cls(
+    encoder_folder: Path, tmp_path: Path
+) -> None:
+    data = DATA["classification"]
+    given = {"encoder": encoder_folder, "train": data, "config": LINEAR}
+    settings = {"pooling": "max", "normalize": True}
+    train("classification", output=tmp_path / "m", task_settings=settings, **given)
+    config = json.loads((tmp_path / "m" / "config.json").read_text("utf-8"))
+    assert config["architectures"] == ["BertModel"]
+    assert config["bert_keras"]["settings"]["pooling"] == "max"
+    message = "the head reads the tokens' vectors (pooling max)"
+    for to in ("google", "keras-hub", "model-garden"):
+        refused(lambda to=to: convert(tmp_path / "m", tmp_path / "c", to=to), message)
+    convert(tmp_path / "m", tmp_path / "c")
+    wanted = load_predictor(tmp_path / "m").predict(TEXTS)
+    assert_near(load_predictor(tmp_path / "c").predict(TEXTS), wanted)
+    pooler = {"pooling": "pooler"}
+    train("classification", output=tmp_path / "p", task_settings=pooler, **given)
+    config = json.loads((tmp_path / "p" / "config.json").read_text("utf-8"))
+    assert config["architectures"] == ["BertForSequenceClassification"]
+    assert "pooling" not in config["bert_keras"]["settings"]
+
+
+def test_an_interrupted_run_computes_no_vector_twice(
+    encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head_fit, "_AT_ONCE", 5)
+    counts: list[int] = []
+    answers = head_fit.Predictor.answers
+
+    def counted(self: Any, rows: Any, **options: Any) -> Any:
+        if len(counts) == 2:
+            counts.append(0)
+            raise RunStopped("stopped")
+        counts.append(len(rows))
+        return answers(self, rows, **options)
+
+    monkeypatch.setattr(head_fit.Predictor, "answers", counted)
+    given = {"encoder": encoder_folder, "train": DATA["classification"]}
+    given |= {"config": LINEAR}
+    with pytest.raises(RunStopped):
+        train("classification", output=tmp_path / "m", **given)
+    resumed = train("classification", output=tmp_path / "m", **given)
+    assert counts == [5, 5, 0, 2]
+    at_once = train("classification", output=tmp_path / "other", **given)
+    for one, other in zip(resumed.model.weights, at_once.model.weights, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_a_class_with_one_row_is_trained_but_not_validated(
+    encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = as_columns(text=[*TEXTS, "win a dog"], label=[*LABELS, "rare"])
+    found = train(
+        "classification",
+        encoder=encoder_folder,
+        train=columns,
+        output=tmp_path / "m",
+        config=LINEAR,
+    )
+    (scores,) = found.scores.values()
+    assert scores["num_examples"] == 12 and "rare" in found.model.task.classes
+    assert "rare" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("task", "changes", "parts"),
+    [
+        (Classification, {"learning_rate": 1e-3}, ("`learning_rate`", "linear")),
+        (MultiLabel, {"lora_rank": 4}, ("`lora_rank`", "received 4")),
+        ("masked-lm", {}, ("`method` must be finetune for masked-lm",)),
+        (Regression, {"method": "magic"}, ("`method` must be one of",)),
+    ],
+)
+def test_options_without_an_effect_are_refused(
+    task: Any, changes: dict[str, Any], parts: tuple[str, ...]
+) -> None:
+    def read() -> None:
+        config = TrainConfig(**{"method": "linear", **changes})
+        task_and_data(task, train=DATA["classification"], config=config)
+
+    refused(read, *parts)

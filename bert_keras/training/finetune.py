@@ -484,7 +484,7 @@ def finish_run(
     answers: Any = {}
     facts: dict[str, Any]
     facts = {name: facts_of(model, rows, lengths[name]) for name, rows in data.items()}
-    if isinstance(loop, FineTuningLoop):
+    if not isinstance(loop, HeadFit):
         facts["train"]["real_token_share"] = loop.progress.real_share
     if "dev" in data:
         scores["dev"], answers = loop.best.scores or {}, loop.best.answers or {}

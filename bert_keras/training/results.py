@@ -73,11 +73,10 @@ def shown_settings(
             shown[name] = value
     if loop.config.add_tokens:
         shown["add_tokens"] = described(loop.config.add_tokens)
-    is_finetuned = isinstance(loop, FineTuningLoop)
-    if is_finetuned:
+    if not isinstance(loop, HeadFit):
         shown["best_epoch"] = loop.best.epoch
-    if is_finetuned and loop.dev is not None:
-        shown["best_epoch_dev_loss"] = loop.best.loss
+        if loop.dev is not None:
+            shown["best_epoch_dev_loss"] = loop.best.loss
     if loop.ending:
         shown["training"] = loop.ending
     shown["training_seconds"] = round(loop.seconds, 1)

@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.class_names import listed
+from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata, classes_of
-from bert_keras.data.table import Columns
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import ConfigError
 from bert_keras.inference.predictor import Predictor

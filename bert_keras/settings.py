@@ -57,6 +57,8 @@ PROJECTIONS = ("pca", "tsne", "umap")
 # number of tokens, `weightedmean` weights them by their position.
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 DTYPES = ("float32", "int8", "binary")  # of stored vectors
+LONG = ("truncate", "head-tail", "windows")
+WINDOW_COMBINATIONS = ("mean", "max", "attention", "first")
 COMBINATIONS = ("sum", "concat", "weighted")
 SELECTIONS = ("margin", "entropy", "coverage", "mixture")  # of rows to label
 METHODS = ("finetune", "linear")

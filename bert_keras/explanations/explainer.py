@@ -23,6 +23,7 @@ from bert_keras.explanations.items import Item, targets_of
 from bert_keras.explanations.targets import Target
 from bert_keras.inference.predictor import Predictor, load_predictor, parts_of
 from bert_keras.models.task_model import TaskModel
+from bert_keras.runs.progress import say_once
 from bert_keras.settings import (
     ATTRIBUTIONS,
     BASELINES,
@@ -30,8 +31,9 @@ from bert_keras.settings import (
     check_whole_number,
 )
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import ExplainedInPairs
+from bert_keras.tasks.protocols import ExplainedInPairs, reads_windows
 
+_MOST_OF_A_TEXT = 32_768  # tokens of the windows of a text, with their activations
 _MOST_TOKENS = 4096  # computed at once: gradients keep every layer's activations
 
 
@@ -231,14 +233,18 @@ class Explainer:
         )
 
     def _read_to(self, item: Item, targets: Sequence[Target]) -> dict[str, int]:
-        """Return where reading ended, by role; a task with windows reads all."""
-        if not targets or self._model.task.rows_per_text is None:
+        """Return where reading ended, by role; other tasks with windows read all."""
+        task = self._model.task
+        if not targets or (task.rows_per_text is None and not reads_windows(task)):
             return {}
         read = {word for target in targets for word in target.rows.words.flat}
         ends: dict[str, int] = {}
         for number, word in enumerate(item.words.words):
             if number not in read:
                 ends.setdefault(word.role, word.start)
+        if ends and getattr(task, "long", "") == "head-tail":
+            say_once("`long` is head-tail: the middle of long texts is not read")
+            return {}
         return ends
 
     def path(self, target: Target, count: int) -> attribution.Path:
@@ -262,6 +268,11 @@ class Explainer:
                 return both(*arguments)[0]
 
         rows, length = words.shape
+        if rows * length > _MOST_OF_A_TEXT:
+            raise ConfigError(
+                f"a text must have at most {_MOST_OF_A_TEXT:,} tokens to be explained; "
+                f"received one of {rows * length:,}: set `max_windows`"
+            )
         most = min(self._batch_size // rows, _MOST_TOKENS // (rows * length))
         return attribution.Path(
             text=text,

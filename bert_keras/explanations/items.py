@@ -196,6 +196,8 @@ def joined_words(
     """
     mask = np.asarray(features["padding_mask"]).astype(bool)
     segments = np.asarray(features["segment_ids"])
+    if "pieces" in features:  # of long texts: all rows are of one item
+        return words_of_pieces(np.asarray(features["pieces"]), segments, pieces[0])
     mask, segments = (x.reshape(-1, x.shape[-1]) for x in (mask, segments))
     found = []
     for real, segment, texts in zip(mask, segments, pieces, strict=True):
@@ -206,6 +208,21 @@ def joined_words(
             parts.append((first + 2, texts[1][:second]))
         found.append(words_in_row(len(real), *parts))
     return np.stack(found)
+
+
+def words_of_pieces(
+    numbers: np.ndarray, segments: np.ndarray, pieces: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Return the words of rows by the numbers of their pieces in the texts.
+
+    `numbers`, -1 at other tokens, and `segments` are int32 [R, T]; `pieces` are the
+    words of the pieces of the one or two texts.
+    """
+    found = np.full_like(numbers, NO_WORD)
+    for segment, words in enumerate(pieces):
+        here = (numbers >= 0) & (segments == segment)
+        found[here] = words[numbers[here]]
+    return found
 
 
 def targets_of(item: Item) -> list[Target]:

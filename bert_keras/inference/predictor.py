@@ -38,7 +38,13 @@ from bert_keras.models.zero_shot import zero_shot_model
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import Writing, forms_of, lengths_of
+from bert_keras.tasks.protocols import (
+    Writing,
+    forms_of,
+    lengths_of,
+    reads_windows,
+    windows_of,
+)
 from bert_keras.text.preprocessor import as_tensors, one_or_all
 from bert_keras.text.truncation import Truncation
 
@@ -139,9 +145,11 @@ class Predictor:
         # attention costs least with one text per row.
         self._padded = padded = model.preprocessor.replace(layout="padded")
 
-        def lengths(*texts: Any) -> tuple[tf.Tensor, tf.Tensor]:
-            read, lost = lengths_of(model.task, padded, one_or_all(texts))
-            return read, tf.cast(lost, tf.int32)
+        def lengths(*texts: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            given = one_or_all(texts)
+            read, lost = lengths_of(model.task, padded, given)
+            windows = windows_of(model.task, padded, given, read)
+            return read, tf.cast(lost, tf.int32), windows
 
         # Traced at their first call.
         self._lengths = self._graphs(lengths)
@@ -298,16 +306,29 @@ class Predictor:
         return rows
 
     def tell_truncated(self, counts: Truncation) -> None:
-        """Print the counts of a call to stderr, if none of an earlier one was."""
-        if counts.cut and not self._told:
+        """Print the counts of a call to stderr, if no earlier one was printed."""
+        lines = self.truncated(counts)
+        if lines and not self._told:
             self._told = True
-            say(self.truncated(counts))
+            for line in lines:
+                say(line)
 
-    def truncated(self, counts: Truncation, *, of: str = "texts") -> str:
-        """Return the counts of texts, see `of`, that this model truncates, in words."""
+    def truncated(self, counts: Truncation, *, of: str = "texts") -> list[str]:
+        """Return lines about texts, see `of`, that are longer than a row, if any are:
+        how many are truncated, or read in windows.
+        """
         windows = self.model.task.rows_per_text is None
-        length = None if windows else self.model.preprocessor.max_length
-        return counts.line(of=of, length=length)
+        length = self.model.preprocessor.max_length
+        return counts.lines(of=of, length=length, in_windows=windows)
+
+    def _count(self, counts: Truncation, measured: Sequence[Any]) -> np.ndarray:
+        """Count texts by the output of `_lengths`; return their tokens, int [N]."""
+        read, lost, windows = (each.numpy() for each in measured)
+        counts.add(read, lost)
+        if reads_windows(self.model.task):
+            length = self.model.preprocessor.max_length
+            counts.add_windows(read, lost, windows, length)
+        return read
 
     def answers(
         self,
@@ -397,9 +418,8 @@ class Predictor:
         counts = Truncation() if truncation is None else truncation
         # A single batch needs neither sorting nor a second thread.
         if is_one_batch:
-            if truncation is not None and self._may_truncate(texts):
-                read, lost = call("_lengths", range(count))
-                counts.add(read.numpy(), lost.numpy())
+            if truncation is not None and self._may_be_longer(texts):
+                self._count(counts, call("_lengths", range(count)))
             else:
                 counts.texts += count
             answers = compute(range(count))
@@ -412,8 +432,7 @@ class Predictor:
                 rows = range(start, min(start + window, count))
                 # Texts are tokenized twice, which costs less than the padding left by
                 # an estimate from the characters: 29% of the rows for SMS messages.
-                lengths, lost = (each.numpy() for each in call("_lengths", rows))
-                counts.add(lengths, lost)
+                lengths = self._count(counts, call("_lengths", rows))
                 order = np.argsort(lengths, kind="stable")
                 batches = [
                     [start + int(row) for row in order[first:end]]
@@ -430,8 +449,8 @@ class Predictor:
                 back = np.argsort(order)
                 yield {key: values[back] for key, values in answers.items()}
 
-    def _may_truncate(self, texts: tuple[Sequence[Any], ...]) -> bool:
-        """Return whether a text may be longer than the model reads.
+    def _may_be_longer(self, texts: tuple[Sequence[Any], ...]) -> bool:
+        """Return whether a text may be longer than the model reads in a row.
 
         A token has at least one byte of text, so that short texts need not be
         tokenized to know it.

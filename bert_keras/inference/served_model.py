@@ -36,7 +36,12 @@ from bert_keras.models.folder import check_same_task, named_task
 from bert_keras.models.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Batch, Task
-from bert_keras.tasks.protocols import Writing, of_signature, respond
+from bert_keras.tasks.protocols import (
+    Writing,
+    of_signature,
+    reads_windows,
+    respond,
+)
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -137,7 +142,9 @@ class ServedModel(Backend):
         preprocessor: Preprocessor | None = None,
         scored: bool = False,
     ) -> dict[str, tf.Tensor]:
-        if scored and not isinstance(self._task, Writing):  # which scores answers
+        # The others score answers.
+        task = self._task
+        if scored and not isinstance(task, Writing) and not reads_windows(task):
             return self._scored(texts, preprocessor or self.preprocessor)
         parts = texts if isinstance(texts, tuple) else (texts,)
         ranks = [part.shape.rank for part in parts]

@@ -106,6 +106,7 @@ REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 # Additional inputs of packed rows: see `packing.pack_rows`.
 PACKED_INPUTS = ("position_ids", "sequence_ids", "cls_positions")
 INPUTS = (*REQUIRED_INPUTS, *PACKED_INPUTS)
+WINDOW_STARTS = "window_starts"  # of a task's model, see `WindowCombination`
 
 
 def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:
@@ -186,8 +187,8 @@ TARGET = "target_"  # precedes the names of a decoder's own inputs
 
 
 def is_optional(name: str) -> bool:
-    """Return whether an input is one of packed rows, of an encoder or a decoder."""
-    return name.removeprefix(TARGET) in PACKED_INPUTS
+    """Return whether an input may be left out: of packed rows, or of windows."""
+    return name.removeprefix(TARGET) in PACKED_INPUTS or name == WINDOW_STARTS
 
 
 def _of_one_text(name: str, inputs: dict[str, Any]) -> Any:
@@ -198,6 +199,8 @@ def _of_one_text(name: str, inputs: dict[str, Any]) -> Any:
         return ops.cumsum(ones, axis=1) - 1
     if kind == "sequence_ids":
         return ones
+    if kind == WINDOW_STARTS:
+        return ops.ones_like(inputs.get("cls_positions", ones[:, 0]))
     return ops.cumsum(ops.sum(ones, axis=1)) - ops.sum(ones, axis=1)
 
 

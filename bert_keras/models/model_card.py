@@ -97,6 +97,14 @@ _FORMATS = {
 }
 
 
+# What is done with longer texts, by the setting `long`.
+_LONG = {
+    "head-tail": "; the first quarter and the end of longer texts. Other tools read "
+    "their start alone",
+    "windows": "; longer texts in windows of so many. Other tools truncate them",
+}
+
+
 class Source(NamedTuple):
     """What a model folder was converted from.
 
@@ -292,8 +300,9 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
         length = ", divided by its length" if settings.get("normalize") else ""
         pooled = f"{settings['pooling']} of the tokens' vectors{length}"
         rows.append(("the head reads", pooled))
+    long = settings.get("long", "truncate")
     longest = max_length or encoder.max_position_embeddings
-    rows.append(("longest input", f"{longest} tokens"))
+    rows.append(("longest input", f"{longest} tokens{_LONG.get(long, '')}"))
     weights = folder / "model.safetensors"
     if has_source and weights.is_file():
         rows.append(("weights", f"float32, {weights.stat().st_size / 1e6:,.1f} MB"))

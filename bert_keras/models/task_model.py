@@ -47,8 +47,10 @@ from bert_keras.tasks.protocols import (
     frozen_layers,
     infer,
     lengths_of,
+    reads_windows,
     redrawn,
     strata_of,
+    windows_of,
 )
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
@@ -363,7 +365,7 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
             check_rows(x, y, sample_weight)
         x = self._read(told[0], x, y)
         if not isinstance(x, tf.data.Dataset | dict):
-            if shuffle or y is None:
+            if shuffle or y is None or reads_windows(self.task):
                 dataset = _dataset(x, y, sample_weight)
                 if shuffle:
                     dataset = dataset.shuffle(len(dataset), seed=_new_seed())
@@ -444,12 +446,11 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
         if y is None:
             told.counts_targets = False
         self._read(told, x, y)
-        attributes[_TOLD_OF_BATCH] = any(counts.cut for counts in told.counts)
+        attributes[_TOLD_OF_BATCH] = any(c.cut or c.longer for c in told.counts)
 
     def _truncated_rows(self, of: str = "") -> TruncatedRows:
         """Return a new count of the truncated rows of a data set."""
-        windows = self.task.rows_per_text is None or self.preprocessor is None
-        length = None if windows else self.preprocessor.max_length
+        length = getattr(self.preprocessor, "max_length", 0)
         return TruncatedRows(self.task, length, self._lengths, of=of)
 
     def _read(self, told: TruncatedRows, x: Any, y: Any = None, *_: Any) -> Any:
@@ -481,6 +482,9 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
         found: list[Any] = [lengths_of(self.task, self.preprocessor, texts)]
         if targets is not None and isinstance(self.task, TextTargets):
             found.append(self.task.target_lengths(self.preprocessor, targets))
+        if reads_windows(self.task):
+            read = found[0][0]
+            found.append(windows_of(self.task, self.preprocessor, texts, read))
         return found
 
     def _labelled(self, data: Any) -> Any:
@@ -494,6 +498,7 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
     def _drawn(self, data: Any, *, each_epoch: bool = False) -> Any:
         """Return a dataset of texts without targets with those that the task draws.
 
+        In training, a dataset of texts also gets the numbers that draw their windows.
         They are drawn anew in each epoch, or the same each time.
 
         Raises:
@@ -503,16 +508,20 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
             return data
         texts, targets, _ = keras.utils.unpack_x_y_sample_weight(data.element_spec)
         is_batch = isinstance(texts, dict) and not set(self.task.roles) <= set(texts)
-        if is_batch or targets is not None:
+        draws_windows = reads_windows(self.task) and each_epoch
+        if is_batch or (targets is not None and not draws_windows):
             return data
 
         def draw(row: Any, number: Any) -> Any:
-            texts = keras.utils.unpack_x_y_sample_weight(row)[0]
+            texts, *others = keras.utils.unpack_x_y_sample_weight(row)
+            if isinstance(texts, dict) and targets is not None:
+                texts = one_or_all(tuple(texts[role] for role in self.task.roles))
+            others = [each for each in others if each is not None] or [None]
             count = tf.shape(tf.nest.flatten(texts)[0])[0]
             draws = tf.random.stateless_uniform(
                 [count], [number, 0], maxval=tf.int64.max, dtype=tf.int64
             )
-            return redrawn(self.task, (texts, None), draws)
+            return redrawn(self.task, (texts, *others), draws)
 
         numbers = tf.data.Dataset.random(
             _new_seed() if each_epoch else 0, rerandomize_each_iteration=each_epoch
@@ -592,6 +601,11 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
         preprocessor = preprocessor or self.preprocessor
         # Keras splits the rows of a batch among replicas; JAX compiles a model anew for
         # each number of rows.
+        if replica_count(self) > 1 and reads_windows(self.task):
+            raise ConfigError(
+                "`long` must be truncate or head-tail for `fit` on several replicas; "
+                "received windows: `train` splits a batch by its texts"
+            )
         if replica_count(self) > 1 or keras.config.backend() == "jax":
             preprocessor = preprocessor.replace(layout="padded")
         if tf.executing_eagerly():

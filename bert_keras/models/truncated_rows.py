@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_keras.runs.progress import say
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import TextTargets
+from bert_keras.tasks.protocols import TextTargets, reads_windows
 from bert_keras.text.truncation import Truncation
 
 _AT_ONCE = 1024  # rows in memory
@@ -23,16 +23,17 @@ class TruncatedRows(keras.callbacks.Callback):
 
     Args:
         task: the task that reads the rows.
-        max_length: the maximum tokens of a row; `None` if texts are read in windows.
+        max_length: the maximum tokens of a row.
         lengths: returns the lengths of texts and targets, or `None`, in graph: pairs of
-            read and lost tokens, int32 [B] each; see `lengths_of`.
+            read and lost tokens, int32 [B] each, see `lengths_of`; or of texts also
+            the windows, see `windows_of`.
         of: what the rows are for, such as `train`.
     """
 
     def __init__(
         self,
         task: Task,
-        max_length: int | None,
+        max_length: int,
         lengths: Callable[[Any, Any], list[Any]],
         *,
         of: str = "",
@@ -42,13 +43,23 @@ class TruncatedRows(keras.callbacks.Callback):
         self.lengths = lengths
         self.counts_targets = isinstance(task, TextTargets)
         most = task.max_target_length if isinstance(task, TextTargets) else None
-        self.shown = ((f"{of} texts", max_length), (f"{of} targets", most))
+        self.max_length = max_length
+        self.in_windows = task.rows_per_text is None
+        self.combines = reads_windows(task)
+        self.drawn = getattr(task, "train_windows", 0) if of == "train" else 0
+        self.shown = ((f"{of} texts", max_length), (f"{of} targets", most or 0))
         self.counts = Truncation(), Truncation()
         self.is_told = False
 
     def add(self, *sizes: Any) -> list[Any]:
         """Count rows by their lengths: read and lost tokens of texts, then targets."""
-        if not self.is_told:
+        if self.is_told:
+            return []
+        if self.combines:
+            self.counts[0].add(*sizes[:2])
+            read, lost, windows = sizes
+            self.counts[0].add_windows(read, lost, windows, self.max_length)
+        else:
             for counts, at in zip(self.counts, range(0, len(sizes), 2), strict=False):
                 counts.add(*sizes[at : at + 2])
         return []
@@ -59,8 +70,14 @@ class TruncatedRows(keras.callbacks.Callback):
             return
         self.is_told = True
         for counts, (name, length) in zip(self.counts, self.shown, strict=True):
-            if counts.cut:
-                say(counts.line(of=name.strip(), length=length))
+            in_windows = self.in_windows and counts is self.counts[0]
+            for line in counts.lines(
+                of=name.strip(),
+                length=length,
+                in_windows=in_windows,
+                drawn=self.drawn,
+            ):
+                say(line)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.tell()

@@ -22,7 +22,7 @@ def of_class(row: Row) -> Row:
 def of_labels(row: Row) -> Row:
     """Return `labels`, a list, and `probabilities`, by class."""
     labels = [name for name in row["labels"] if name]
-    return {"labels": labels, "probabilities": _by_class(row)}
+    return {**of_class(row), "labels": labels}
 
 
 def _by_class(row: Row) -> dict[str, float]:

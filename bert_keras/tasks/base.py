@@ -256,11 +256,7 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
         Raises:
             ConfigError: there is one text instead of one for each role.
         """
-        if len(self.roles) > 1 and not isinstance(texts, tuple):
-            raise ConfigError(
-                f"a row of this {self.name} model must be {', '.join(self.roles)}; "
-                "received one text"
-            )
+        check_parts(self, texts)
         return preprocessor(texts)
 
     @property
@@ -319,6 +315,15 @@ def _read_own(
     if "bad_rows" in inspect.signature(task_class.read_own).parameters:
         options["bad_rows"] = bad_rows
     return task_class.read_own(source, columns, **options)
+
+
+def check_parts(task: Task, texts: Any) -> None:
+    """Raise ConfigError if there is one text instead of one for each role."""
+    if len(task.roles) > 1 and not isinstance(texts, tuple):
+        raise ConfigError(
+            f"a row of this {task.name} model must be {', '.join(task.roles)}; "
+            "received one text"
+        )
 
 
 def default_learning_rate(task: Task, hidden_size: int) -> float:

@@ -14,10 +14,13 @@ from bert_keras.tasks.classifier_settings import (
     EntailmentSettings,
 )
 from bert_keras.tasks.declaration import TaskHelp
+from bert_keras.tasks.long_text_settings import LongTextSettings
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassificationSettings(ClassesSettings, ConfidenceSettings, EntailmentSettings):
+class ClassificationSettings(
+    ClassesSettings, ConfidenceSettings, EntailmentSettings, LongTextSettings
+):
     """The settings of `Classification`."""
 
     class_weights: str = option(

@@ -38,7 +38,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.holdout import Strata
 from bert_keras.errors import ConfigError, DataError, received
-from bert_keras.model.encoder import BertEncoder, batch_inputs
+from bert_keras.model.encoder import WINDOW_STARTS, BertEncoder, batch_inputs
 from bert_keras.model.heads import PooledHead
 from bert_keras.model.pooling import TextPooling
 from bert_keras.scoring.calibration import (
@@ -51,7 +51,7 @@ from bert_keras.scoring.calibration import (
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.scoring.doubtful_labels import labels_to_check
 from bert_keras.tasks.answer_rows import row_of
-from bert_keras.tasks.base import Answers, Batch, Column, Task
+from bert_keras.tasks.base import Answers, Batch, Column, Task, check_parts
 from bert_keras.tasks.classifier_settings import (
     COLDEST,
     HOTTEST,
@@ -61,8 +61,9 @@ from bert_keras.tasks.classifier_settings import (
     ConfidenceSettings,
 )
 from bert_keras.tasks.hugging_face import HuggingFaceHead
+from bert_keras.tasks.long_texts import SHARES, LongTexts, decided_at
 from bert_keras.tasks.protocols import Decisions
-from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
 if TYPE_CHECKING:
     from bert_keras.explanations.items import Item
@@ -73,7 +74,7 @@ _SINGLE_LABEL = "single_label_classification"
 _MULTI_LABEL = "multi_label_classification"
 
 
-class PooledTask(Task):
+class PooledTask(LongTexts, Task):
     """A task with one linear layer on the pooled output of a text, or of a pair.
 
     A subclass defines its number of outputs in `units`; one that also reads pairs has a
@@ -136,6 +137,38 @@ class PooledTask(Task):
     def may_change(self, name: str) -> bool:
         return (name == "pairs" and self.pairs is None) or super().may_change(name)
 
+    # Text to batch.
+
+    @property
+    def rows_per_text(self) -> int | None:  # type: ignore[override]
+        return None if self.reads_windows else 1
+
+    def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
+        if self.long == "truncate":
+            return super().features(preprocessor, texts)
+        check_parts(self, texts)
+        return self.long_batch(preprocessor, texts)
+
+    def examples(
+        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
+    ) -> tuple[Batch, Any, Any]:
+        """Return the batch; the texts may be followed by draws, see `redrawn`."""
+        last = texts[-1] if isinstance(texts, tuple) else None
+        if getattr(last, "dtype", None) != tf.int64:
+            return super().examples(preprocessor, texts, targets, weights)
+        batch = self.long_batch(preprocessor, one_or_all(texts[:-1]), draws=last)
+        return batch, self.encode_targets(targets), weights
+
+    @property
+    def answers_ids(self) -> bool:
+        return type(self).features is PooledTask.features and not self.reads_windows
+
+    @property
+    def is_plain(self) -> bool:
+        return super().is_plain and self.long == "truncate"
+
+    # The model.
+
     @property
     @abc.abstractmethod
     def units(self) -> int:
@@ -154,10 +187,16 @@ class PooledTask(Task):
         super().check_effects(given)
 
     def inputs(self) -> Batch:
-        return batch_inputs()
+        return {**batch_inputs(), **self.window_inputs()}
 
     def pooled(self, encoder: BertEncoder, inputs: Batch) -> Any:
-        """Return the Keras tensor that the head reads, [B, H]."""
+        """Return the Keras tensor of each text's vector, [B, H], which the head reads:
+        with windows, from their vectors.
+        """
+        return self.combined(self._row_vectors(encoder, inputs), inputs)
+
+    def _row_vectors(self, encoder: BertEncoder, inputs: Batch) -> Any:
+        """Return the Keras tensor of the vectors of texts, or of their windows."""
         if self.pooler:
             return encoder.pool(inputs)
         pool = TextPooling(self.pooling, normalize=self.normalize, dtype="float32")
@@ -171,6 +210,27 @@ class PooledTask(Task):
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         head = PooledHead.on(encoder, self.units, seed=seed)
         return head(self.pooled(encoder, inputs))
+
+    def answer_windows(
+        self, outputs: Any, batch: Mapping[str, Any]
+    ) -> dict[str, tf.Tensor]:
+        """Return the answers, and `start` and `end` int32 [B] of the window that gives
+        most to the answer, see `decided_at`.
+
+        The head is linear: its output is the sum of the parts of the windows, and the
+        bias. A classifier's answer is its likeliest class, to which a window gives its
+        part less the mean of its parts in all classes.
+        """
+        whole, shares = outputs["outputs"], outputs[SHARES]
+        answers = self.answer(whole, batch)
+        if self.problem_type == _SINGLE_LABEL:
+            shares -= tf.reduce_mean(shares, axis=1, keepdims=True)
+        text = tf.cumsum(batch[WINDOW_STARTS]) - 1
+        best = tf.gather(tf.argmax(whole, axis=1, output_type=tf.int32), text)
+        scores = tf.gather(shares, best, batch_dims=1)
+        if self.units == 1:  # towards the answer, whatever its sign is
+            scores *= tf.sign(tf.gather(tf.math.segment_sum(scores, text), text))
+        return {**answers, **decided_at(scores, batch)}
 
     def explained_rows(self, item: Item) -> Rows:
         """Return the input of the model for an item that is explained."""

@@ -53,6 +53,11 @@ class EntailedClasses(NamedClasses):
                 "`pairs` must be false with `entailment`, which pairs each text with "
                 f"`template`; {received(self.pairs)}"
             )
+        if self.long != "truncate":
+            raise ConfigError(
+                "`long` must be truncate with `entailment`, which reads a text once a "
+                f"class; {received(self.long)}"
+            )
         self._scoring()
 
     def check_effects(self, given: Mapping[str, Any]) -> None:
@@ -124,7 +129,7 @@ class EntailedClasses(NamedClasses):
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
         if not self.entailment:
-            return preprocessor.lengths(texts)
+            return super().lengths(preprocessor, texts)
         text, names = self._with_names(texts)
         return preprocessor.choice_lengths(text, self._sentences(names))
 
@@ -144,7 +149,9 @@ class EntailedClasses(NamedClasses):
 
     @property
     def answers_ids(self) -> bool:
-        return type(self).features is EntailedClasses.features and not self.entailment
+        if type(self).features is not EntailedClasses.features:
+            return False
+        return not (self.entailment or self.reads_windows)
 
     @property
     def readings(self) -> int:  # type: ignore[override]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.config import BertConfig
@@ -208,6 +209,16 @@ def lengths_of(task: Task, preprocessor: Preprocessor, texts: Any) -> tuple[Any,
     return preprocessor.lengths(texts)
 
 
+def windows_of(task: Task, preprocessor: Preprocessor, texts: Any, like: Any) -> Any:
+    """Return the windows of each text that a task combines, int32 [B], in graph.
+
+    0 for other tasks; `like` is int32 [B].
+    """
+    if isinstance(task, Windowed) and task.reads_windows:
+        return task.windows_of(preprocessor, texts)
+    return tf.zeros_like(like)
+
+
 @runtime_checkable
 class TextTargets(Protocol):
     """The targets are texts, of which the model reads a number of tokens."""
@@ -371,7 +382,41 @@ def respond(
     if isinstance(task, Responding):
         return task.respond(texts, preprocessor, run, scored=scored)
     batch = task.features(preprocessor, texts)
-    return task.answer(run(batch), batch)
+    return answer(task, run(batch), batch)
+
+
+def answer(task: Task, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answers from what `infer` returns, in graph."""
+    if isinstance(task, Windowed) and task.reads_windows:
+        return task.answer_windows(outputs, batch)
+    return task.answer(outputs, batch)
+
+
+@runtime_checkable
+class Windowed(Protocol):
+    """Reads long texts in windows, whose vectors it combines, see `LongTexts`."""
+
+    @property
+    def reads_windows(self) -> bool:
+        """Whether it does with its settings."""
+        ...
+
+    def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
+        """Return the number of windows of each text, int32 [B], in graph."""
+        ...
+
+    def window_outputs(self, model: keras.Model, batch: Batch) -> Any:
+        """Return what `answer_windows` reads of a `TaskModel`, in graph."""
+        ...
+
+    def answer_windows(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answers, with the window that decided where there is one."""
+        ...
+
+
+def reads_windows(task: Any) -> bool:
+    """Return whether a task combines the vectors of a text's windows."""
+    return isinstance(task, Windowed) and task.reads_windows
 
 
 @runtime_checkable
@@ -387,6 +432,8 @@ def infer(task: Task, model: Any, batch: Batch) -> Any:
     """Return what `answer` reads of a `TaskModel`, in graph: its outputs."""
     if isinstance(task, Writing):
         return task.infer(model, batch)
+    if isinstance(task, Windowed) and task.reads_windows:
+        return task.window_outputs(model, batch)
     return model(batch, training=False)
 
 

@@ -7,12 +7,13 @@ import dataclasses
 from bert_keras.settings import option
 from bert_keras.tasks.classifier_settings import NORMALIZE, PAIRS, POOLING
 from bert_keras.tasks.declaration import TaskHelp
+from bert_keras.tasks.long_text_settings import LongTextSettings
 
 _LARGEST = 3e38  # that float32 can represent and divide by
 
 
 @dataclasses.dataclass(frozen=True)
-class RegressionSettings:
+class RegressionSettings(LongTextSettings):
     """The settings of `Regression`."""
 
     scaling: str = option(

@@ -236,12 +236,12 @@ class _Numbers:
 
     def __init__(self, draws: Any, places: Any) -> None:
         steps = tf.cast(tf.cast(places, tf.int64) * 3 + 1, tf.uint64)
-        self._draws = _mixed(tf.cast(draws, tf.uint64))
+        self._draws = mixed(tf.cast(draws, tf.uint64))
         self._steps = steps * tf.constant(0x9E3779B97F4A7C15, tf.uint64)
 
     def _bits(self, purpose: int) -> Any:
         step = (0x9E3779B97F4A7C15 * purpose) % 2**64
-        return _mixed(self._draws + self._steps + tf.constant(step, tf.uint64))
+        return mixed(self._draws + self._steps + tf.constant(step, tf.uint64))
 
     def order(self, purpose: int) -> Any:
         """Return int64 numbers from 0 to 2^62."""
@@ -253,7 +253,7 @@ class _Numbers:
         return top * 2.0**-24
 
 
-def _mixed(x: Any) -> Any:
+def mixed(x: Any) -> Any:
     """Return the bits of uint64 numbers, mixed."""
     x = (x ^ _shifted(x, 30)) * tf.constant(0xBF58476D1CE4E5B9, tf.uint64)
     x = (x ^ _shifted(x, 27)) * tf.constant(0x94D049BB133111EB, tf.uint64)

@@ -9,7 +9,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), figure 2; Krell et al. 2021
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -31,7 +31,14 @@ _MOST_ROUNDED = 16
 _SLACK = 1.05  # room to spare: whole texts seldom fill rows to the last token
 
 
-def truncate_pair(a: Any, b: Any, max_tokens: int, *, how: str) -> tuple[Any, Any]:
+def truncate_pair(
+    a: Any,
+    b: Any,
+    max_tokens: int,
+    *,
+    how: str,
+    keep: Callable[[Any, Any], Any] | None = None,
+) -> tuple[Any, Any]:
     """Truncate two texts, RaggedTensors int32 [B, None], to `max_tokens` together.
 
     Args:
@@ -42,6 +49,7 @@ def truncate_pair(a: Any, b: Any, max_tokens: int, *, how: str) -> tuple[Any, An
             longer text, from the second when equal, as Google's code does;
             `only_first` and `only_second` cut only that text, and the other one only if
             it alone exceeds the budget.
+        keep: which pieces of a text are kept: `first_pieces` or `both_ends`.
     """
     check_choice("truncation", how, TRUNCATIONS)
     size_a, size_b = sizes_of(a), sizes_of(b)
@@ -57,12 +65,27 @@ def truncate_pair(a: Any, b: Any, max_tokens: int, *, how: str) -> tuple[Any, An
         keep_a = tf.fill(tf.shape(size_a), max_tokens)
     keep_a = tf.minimum(keep_a, size_a)
     keep_b = tf.minimum(max_tokens - keep_a, size_b)
-    return first_pieces(a, keep_a), first_pieces(b, keep_b)
+    keep = keep or first_pieces
+    return keep(a, keep_a), keep(b, keep_b)
 
 
 def first_pieces(pieces: Any, counts: Any) -> Any:
     """Return the first `counts[i]` pieces of row i, ragged int32 [B, None]."""
     return slices(pieces.values, starts_of(pieces), counts)
+
+
+def both_ends(pieces: Any, counts: Any) -> Any:
+    """Return `counts[i]` pieces of row i: its first ones, a quarter, and its last ones.
+
+    Source: Sun et al. 2019 (arXiv:1905.05583), section 5.2: 128 and 382 of 510.
+    """
+    kept = tf.ragged.range(counts)
+    row = segment_ids(kept.row_splits)
+    skipped = tf.gather(sizes_of(pieces) - counts, row)
+    is_head = kept.values < tf.gather((counts + 3) // 4, row)
+    places = kept.values + tf.where(is_head, 0, skipped)
+    places += tf.gather(starts_of(pieces), row)
+    return kept.with_values(tf.gather(pieces.values, places))
 
 
 def join(a: Any, b: Any | None, *, cls_id: int, sep_id: int) -> tuple[Any, Any]:

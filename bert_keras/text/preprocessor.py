@@ -5,7 +5,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), figure 2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -140,12 +140,14 @@ class Preprocessor(keras.layers.Layer):
         """Return the joined, truncated tokens and segments, ragged int32 [B, None]."""
         return self.join_pieces(*self.pieces(texts))
 
-    def join_pieces(self, a: Any, b: Any = None) -> tuple[Any, Any]:
-        """Do the same as `join` for tokenized texts, ragged int32 [B, None]."""
-        if b is None:
-            a = first_pieces(a, tf.minimum(sizes_of(a), self.max_length - 2))
-        else:
-            a, b = truncate_pair(a, b, self.max_length - 3, how=self.truncation)
+    def join_pieces(
+        self, a: Any, b: Any = None, *, keep: Callable[[Any, Any], Any] = first_pieces
+    ) -> tuple[Any, Any]:
+        """Do the same as `join` for tokenized texts, ragged int32 [B, None].
+
+        `keep` is as in `truncate_pair`.
+        """
+        a, b = self.truncated(a, b, keep=keep)
         return join(a, b, cls_id=self.tokenizer.cls_id, sep_id=self.tokenizer.sep_id)
 
     def pair_choices(self, contexts: Any, choices: Any) -> dict[str, Any]:
@@ -177,6 +179,18 @@ class Preprocessor(keras.layers.Layer):
         pairs = (tf.repeat(contexts, shape[1]), tf.reshape(choices, [-1]))
         sizes, lost = (tf.reshape(each, shape) for each in self.lengths(pairs))
         return tf.reduce_max(sizes, axis=1), tf.reduce_max(lost, axis=1)
+
+    def truncated(
+        self, a: Any, b: Any = None, *, keep: Callable[[Any, Any], Any] = first_pieces
+    ) -> tuple[Any, Any]:
+        """Return those pieces of texts that a row holds, ragged int32 [B, None] each.
+
+        `keep` is as in `truncate_pair`.
+        """
+        if b is None:
+            return keep(a, tf.minimum(sizes_of(a), self.max_length - 2)), None
+        room, how = self.max_length - 3, self.truncation
+        return truncate_pair(a, b, room, how=how, keep=keep)
 
     def lengths(self, texts: Any) -> tuple[Any, Any]:
         """Return how many tokens of each text are kept, and how many are truncated.

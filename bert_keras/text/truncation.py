@@ -1,4 +1,4 @@
-"""Counts of the tokens of texts that are not read, and their report: `Truncation`."""
+"""Counts of texts longer than a row and of tokens that are not read, and a report."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ class Truncation:
         cut: the truncated ones.
         tokens, lost: all tokens of the truncated texts, special tokens included, and
             the tokens that are not read.
+        longer, windows: the texts that are read in several windows, and these windows.
+        read, in_one: all tokens that are read where texts are read in windows, and how
+            many one row of each text would hold.
 
     Example:
         >>> found = Truncation()
@@ -32,6 +35,10 @@ class Truncation:
     cut: int = 0
     tokens: int = 0
     lost: int = 0
+    longer: int = 0
+    windows: int = 0
+    read: int = 0
+    in_one: int = 0
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,6 +51,43 @@ class Truncation:
             self.cut += int(cut.sum())
             self.tokens += int((read + lost)[cut].sum())
             self.lost += int(lost.sum())
+
+    def add_windows(
+        self, read: np.ndarray, lost: np.ndarray, windows: np.ndarray, max_length: int
+    ) -> None:
+        """Count the windows of texts that `add` has counted, int [N]."""
+        longer = windows > 1
+        with self._lock:
+            self.longer += int(longer.sum())
+            self.windows += int(windows[longer].sum())
+            self.read += int(read.sum())
+            self.in_one += int(np.minimum(read + lost, max_length).sum())
+
+    def lines(
+        self, *, of: str = "texts", length: int, in_windows: bool, drawn: int = 0
+    ) -> list[str]:
+        """Return the lines about texts that are longer than `length` tokens, if any.
+
+        Args:
+            of: what the texts are.
+            length: the maximum length in tokens.
+            in_windows: whether longer texts are read in windows.
+            drawn: the windows that training draws of each text; 0: it reads all.
+        """
+        found = []
+        if self.longer:
+            of_text = self.windows / self.longer
+            cost = f"{self.read / max(self.in_one, 1):,.1f} times the tokens of one row"
+            if 0 < drawn < of_text:
+                cost = f"of which {drawn} are drawn in each epoch"
+            found.append(
+                f"{self.longer:,} of {self.texts:,} {of} "
+                f"({percent(self.longer, self.texts)}) are longer than {length:,} "
+                f"tokens: read in {of_text:,.1f} windows on average, {cost}"
+            )
+        if self.cut:
+            found.append(self.line(of=of, length=None if in_windows else length))
+        return found
 
     def __str__(self) -> str:
         return self.line()

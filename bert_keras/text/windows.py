@@ -11,11 +11,13 @@ Sources: Devlin et al. 2018 (arXiv:1810.04805), section 4.2; google-research/ber
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError
+from bert_keras.text.masking import mixed
 from bert_keras.text.packing import join
 from bert_keras.text.ragged import (
     count_true,
@@ -27,7 +29,87 @@ from bert_keras.text.ragged import (
 )
 
 _LEAST_LENGTH = 5  # three special tokens, one of the question, one of the context
-NO_LIMIT = 2**30  # of the tokens of a first text, beyond half of a window
+_NO_LIMIT = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """How texts are cut into windows.
+
+    Args:
+        max_length: maximum tokens of a window, specials included.
+        stride: tokens of the text from the start of a window to the start of the next,
+            at most `overlap` allows. (Hugging Face's `stride` is the overlap; Google's
+            code has no such limit.) `None`: as many as it allows.
+        overlap: the least share of a window that is in the next one too: 0, or 0.5, so
+            that no answer is cut in two.
+        max_first_tokens: longer questions, or first texts, are truncated, also if they
+            would take more than half of the window.
+        max_windows: the most windows of a text; the rest is left out.
+        is_last_full: whether the last window of a text starts earlier, so that it is
+            as long as the others. A token in the middle of the overlap of two windows
+            then belongs to the second, otherwise to the first.
+
+    Raises:
+        ConfigError: no token of the text fits into a window, or some are left out
+            between windows.
+    """
+
+    max_length: int
+    stride: int | None = None
+    overlap: float = 0.0
+    max_first_tokens: int = _NO_LIMIT
+    max_windows: int = _NO_LIMIT
+    is_last_full: bool = False
+
+    def __post_init__(self) -> None:
+        room = self.max_length - 2
+        if not self.overlap and self.stride is not None and self.stride > room:
+            raise ConfigError(
+                f"`stride` must be at most {room}, the tokens of a window (max_length "
+                f"less two), so that none is left out; received {self.stride}"
+            )
+
+    def plan(self, sizes: Any, first: Any | None) -> Plan:
+        """Return the windows of texts by their tokens, int32 [B], and the tokens of
+        their first texts, or `None`.
+        """
+        room = self.max_length - (2 if first is None else 3)
+        kept = tf.zeros_like(sizes)
+        if first is not None:
+            if self.max_length < _LEAST_LENGTH:
+                raise ConfigError(
+                    f"`max_length` must be at least {_LEAST_LENGTH} for a question and "
+                    f"its context; received {self.max_length}"
+                )
+            kept = tf.minimum(first, min(self.max_first_tokens, room // 2))
+        most = room - kept
+        step = (most + 1) // 2 if self.overlap else most
+        if self.stride is not None:
+            step = tf.minimum(step, self.stride)
+        # After the first window, one for each step needed to reach the end.
+        count = 1 + (tf.maximum(sizes - most, 0) + step - 1) // step
+        return Plan(kept, most, step, tf.minimum(count, self.max_windows))
+
+
+class Plan(NamedTuple):
+    """The windows of B texts, int32 [B] each.
+
+    Args:
+        kept: tokens of the first text, in each window.
+        most: tokens of the text in a window.
+        step: from the start of a window to the start of the next.
+        count: the number of windows.
+    """
+
+    kept: Any
+    most: Any
+    step: Any
+    count: Any
+
+    def read(self, sizes: Any) -> Any:
+        """Return the tokens of the texts that are in a window, of all, int32 [B]."""
+        return tf.minimum(sizes, self.most + (self.count - 1) * self.step)
 
 
 class Windows(NamedTuple):
@@ -56,6 +138,21 @@ class Windows(NamedTuple):
         """Select some of the windows by index, int32 [N]."""
         return Windows(*(tf.gather(part, rows) for part in self))
 
+    def pieces(self) -> Any:
+        """Return the number of each token in its text, or in the question.
+
+        Ragged int32 [S, None] like `ids`, from 0; -1 at special tokens.
+        """
+        columns = tf.ragged.range(sizes_of(self.ids))
+        window, column = segment_ids(columns.row_splits), columns.values
+        place, first, count = (
+            tf.gather(each, window) for each in (self.place, self.first, self.count)
+        )
+        of_text = (column >= place) & (column < place + count)
+        of_question = (column > 0) & (column < place - 1)
+        number = tf.where(of_question, column - 1, -1)
+        return columns.with_values(tf.where(of_text, first + column - place, number))
+
     def own(self, values: Any) -> Any:
         """Return values of the tokens of texts in the window that owns each token.
 
@@ -77,52 +174,31 @@ class Windows(NamedTuple):
 def cut_windows(
     question: Any,
     context: Any,
+    cut: Cut,
     *,
-    max_length: int,
-    stride: int | None,
     cls_id: int,
     sep_id: int,
-    max_question_tokens: int = NO_LIMIT,
-    is_last_full: bool = False,
+    draws: tuple[Any, int] | None = None,
 ) -> Windows:
     """Return windows that cover each context; an empty context gets one window.
 
     Args:
         question, context: RaggedTensor int32 [B, None], the pieces of the texts;
-            `question` may be `None`.
-        max_length: maximum tokens of a window, specials included.
-        stride: context tokens from the start of a window to the start of the next; at
-            most half of a window's context tokens, so that no answer is cut in two.
-            (Hugging Face's `stride` is the overlap; Google's code has no such limit.)
-            `None`: half of them.
+            `question`, which stands in each window, may be `None`.
+        cut: how they are cut.
         cls_id, sep_id: ids of the special tokens.
-        max_question_tokens: longer questions are truncated, also if they would take
-            more than half of the window.
-        is_last_full: whether the last window of a context starts earlier, so that it
-            is as long as the others. A token in the middle of the overlap of two
-            windows then belongs to the second, otherwise to the first.
+        draws: random numbers int64 [B], and how many windows of each text are drawn
+            with them, the others left out.
     """
     sizes = sizes_of(context)
-    room = max_length - (2 if question is None else 3)
-    asked = tf.zeros_like(sizes)
-    if question is not None:
-        if max_length < _LEAST_LENGTH:
-            raise ConfigError(
-                f"`max_length` must be at least {_LEAST_LENGTH} for a question and its "
-                f"context; received {max_length}"
-            )
-        asked = tf.minimum(sizes_of(question), min(max_question_tokens, room // 2))
-    most = room - asked
-    step = (most + 1) // 2
-    if stride is not None:
-        step = tf.minimum(step, stride)
-    # After the first window, one for each step needed to reach the end.
-    counts = 1 + (tf.maximum(sizes - most, 0) + step - 1) // step
-    numbers = tf.ragged.range(counts)
+    plan = cut.plan(sizes, None if question is None else sizes_of(question))
+    numbers = tf.ragged.range(plan.count)
+    if draws is not None:
+        numbers = _drawn(plan.count, *draws)
     text, number = segment_ids(numbers.row_splits), numbers.values
-    size, most, step, count = (
-        tf.gather(each, text) for each in (sizes, most, step, counts)
-    )
+    size = tf.gather(sizes, text)
+    kept, most, step, count = (tf.gather(each, text) for each in plan)
+    is_last_full = cut.is_last_full
 
     def start(number: Any) -> Any:
         place = number * step
@@ -137,18 +213,18 @@ def cut_windows(
 
     first = start(number)
     held = tf.minimum(most, size - first)
-    asked = tf.gather(asked, text)
     parts = slices(context.values, tf.gather(starts_of(context), text) + first, held)
-    place, before = asked + 1, parts
+    place, before = kept + 1, parts
     if question is not None:
         starts = tf.gather(starts_of(question), text)
-        place, before = asked + 2, slices(question.values, starts, asked)
+        place, before = kept + 2, slices(question.values, starts, kept)
     ids, segments = join(
         before,
         None if question is None else parts,
         cls_id=cls_id,
         sep_id=sep_id,
     )
+    end = first + held
     return Windows(
         ids,
         segments,
@@ -157,8 +233,25 @@ def cut_windows(
         held,
         place=place,
         own_first=tf.where(number == 0, 0, border(number)),
-        own_end=tf.where(number == count - 1, size, border(number + 1)),
+        own_end=tf.where(number == count - 1, end, border(number + 1)),
     )
+
+
+def _drawn(counts: Any, draws: Any, most: int) -> Any:
+    """Return the numbers of `most` windows of each text, or of all, ragged int32.
+
+    A text's windows are divided into `most` parts of about the same size, of which one
+    window each is drawn. `counts` int32 [B] are its windows.
+    """
+    taken = tf.minimum(counts, most)
+    parts = tf.ragged.range(taken)
+    text = segment_ids(parts.row_splits)
+    count, of, part = tf.gather(counts, text), tf.gather(taken, text), parts.values
+    first, end = part * count // of, (part + 1) * count // of
+    seeds = tf.cast(tf.gather(draws, text) + tf.cast(part, tf.int64), tf.uint64)
+    number = tf.bitwise.right_shift(mixed(seeds), tf.constant(2, tf.uint64))
+    number = tf.cast(number, tf.int64) % tf.cast(end - first, tf.int64)
+    return parts.with_values(first + tf.cast(number, tf.int32))
 
 
 def units_in_windows(sizes: Any, max_length: int) -> Any:

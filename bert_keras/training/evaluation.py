@@ -59,8 +59,8 @@ def evaluate(
         max_batch_tokens=max_batch_tokens,
         truncation=truncation,
     )
-    if truncation.cut:
-        say(predictor.truncated(truncation))
+    for line in predictor.truncated(truncation):
+        say(line)
     tell_truncated_targets(predictor.model, rows, of="targets", tell=say)
     more = {}
     if isinstance(task, ScoredFurther):

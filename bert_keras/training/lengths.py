@@ -14,7 +14,12 @@ from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import TextTargets, lengths_of
+from bert_keras.tasks.protocols import (
+    TextTargets,
+    lengths_of,
+    reads_windows,
+    windows_of,
+)
 from bert_keras.text.preprocessor import as_tensors
 from bert_keras.text.truncation import Truncation, percent
 
@@ -30,6 +35,8 @@ class TextLengths:
 
     read: np.ndarray
     lost: np.ndarray
+    windows: np.ndarray | None = None  # that a task combines, int32 [N]
+    max_length: int = 0  # of a window
 
     @property
     def whole(self) -> np.ndarray:
@@ -48,6 +55,8 @@ class TextLengths:
     def truncation(self) -> Truncation:
         found = Truncation()
         found.add(self.read, self.lost)
+        if self.windows is not None:
+            found.add_windows(self.read, self.lost, self.windows, self.max_length)
         return found
 
 
@@ -85,9 +94,11 @@ def measure_lengths(
     if cuts:
         found = {name: each.at(length) for name, each in found.items()}
     for name, each in found.items():
-        truncation = each.truncation()
-        if truncation.cut:
-            tell(truncation.line(of=f"{name} texts", length=length if cuts else None))
+        drawn = getattr(model.task, "train_windows", 0) if name == "train" else 0
+        for line in each.truncation().lines(
+            of=f"{name} texts", length=length, in_windows=not cuts, drawn=drawn
+        ):
+            tell(line)
     for name, columns in data.items():
         tell_truncated_targets(model, columns, of=f"{name} targets", tell=tell)
     return found
@@ -168,7 +179,8 @@ def _lengths(
 
     def lengths(parts: Any) -> Any:
         read, lost = lengths_of(task, preprocessor, parts)
-        return read, tf.cast(lost, tf.int32)
+        windows = windows_of(task, preprocessor, parts, read)
+        return read, tf.cast(lost, tf.int32), windows
 
     graphs: dict[Any, Any] = {}  # by the ranks of the texts, for any number of them
 
@@ -188,6 +200,9 @@ def _lengths(
         starts = range(0, len(texts[0]), _AT_ONCE)
         parts = [as_tensors([p[at : at + _AT_ONCE] for p in texts]) for at in starts]
         pairs = [graph_of(each)(each) for each in parts]
-        read, lost = (np.concatenate(each) for each in zip(*pairs, strict=True))
+        read, lost, windows = (np.concatenate(p) for p in zip(*pairs, strict=True))
         found[name] = TextLengths(read, lost)
+        if reads_windows(task):
+            length = preprocessor.max_length
+            found[name] = TextLengths(read, lost, windows, length)
     return found

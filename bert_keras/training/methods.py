@@ -49,6 +49,11 @@ def check_method(task: type[Task] | Task, config: TrainConfig) -> None:
             f"`method` must be finetune for {task.name}, whose head is not linear on "
             f"one vector of a text; received {method}"
         )
+    if method == "linear" and getattr(task, "combine", "") == "attention":
+        raise ConfigError(
+            "`combine` must be mean, max or first with `method` linear, which trains "
+            "no weights below the head; received attention"
+        )
     declared = options_of(TrainConfig)
     for name in UNUSED[method]:
         value = getattr(config, name)

@@ -20,7 +20,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.distribution.replicas import ALONE, Share
 from bert_keras.errors import ConfigError, first_of
 from bert_keras.models.task_model import TaskModel
-from bert_keras.tasks.protocols import redrawn, weights_of
+from bert_keras.tasks.protocols import reads_windows, redrawn, weights_of
 from bert_keras.text.preprocessor import as_tensors
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ def fixed_shapes(
     them; `texts` is the number of texts of the batch, `length` the tokens of a row,
     which the preprocessor's `length_multiple` ensures.
     """
+    if reads_windows(task):
+        raise ConfigError(
+            "`long` must be truncate or head-tail on a TPU; received windows"
+        )
     windows = task.rows_per_text is None
     ignored = getattr(task.loss(), "ignore_class", None) or 0
     rows = None if windows else texts * (task.rows_per_text or 1)

@@ -35,6 +35,14 @@ CASES = {
         wrong=("label", "no such label"),
     ),
     "pairs": _pairs(),
+    "windows": Case(
+        Classification(("ham", "promo", "spam"), long="windows", combine="attention"),
+        as_columns(text=TEXTS, label=LABELS),
+        outputs=(12, 3),
+        loss=0.1,
+        others=(OTHERS,),
+        wrong=("label", "no such label"),
+    ),
     "calibrated": Case(
         Classification(
             ("ham", "promo", "spam"),

@@ -16,7 +16,7 @@ from bert_keras.tasks.question_answering.spans import (
     text_spans,
     window_spans,
 )
-from bert_keras.text.windows import cut_windows
+from bert_keras.text.windows import Cut, cut_windows
 
 # One row of two windows, of three tokens and of two, and one of padding.
 WINDOW = [1, 1, 1, 2, 2, 0]
@@ -84,9 +84,7 @@ def test_best_spans_are_those_of_all_spans(seed: int, max_tokens: int) -> None:
     windows = cut_windows(
         tf.ragged.constant([list(range(n)) for n in (3, 0, 2, 3, 1)], tf.int32),
         tf.ragged.constant([list(range(n)) for n in sizes], tf.int32),
-        max_length=16,
-        stride=4,
-        max_question_tokens=64,
+        Cut(16, stride=4, overlap=0.5),
         cls_id=1,
         sep_id=2,
     )

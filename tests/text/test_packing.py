@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from bert_keras.settings import TRUNCATIONS
 from bert_keras.text.packing import (
+    both_ends,
     join,
     locate,
     pack_pairs,
@@ -425,3 +426,9 @@ def test_pairs_are_packed_in_the_same_rows():
         places.append(tf.stack([rows, ranks], axis=1).numpy().tolist())
     assert places[0] == places[1]
     assert unpack(second["labels"], second).to_list() == sides[1][0].to_list()
+
+
+def test_both_ends_of_a_text() -> None:
+    pieces = tf.ragged.constant([list(range(20)), [1, 2], []], tf.int32, ragged_rank=1)
+    kept = both_ends(pieces, tf.constant([8, 2, 0]))
+    assert kept.to_list() == [[0, 1, 14, 15, 16, 17, 18, 19], [1, 2], []]

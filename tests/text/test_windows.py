@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from conftest import refused
 
-from bert_keras.text.windows import Windows, cut_windows
+from bert_keras.text.windows import Cut, Windows, cut_windows
 
 
 def cut(questions: list[int], contexts: list[int], **changes: Any) -> Windows:
@@ -17,15 +17,15 @@ def cut(questions: list[int], contexts: list[int], **changes: Any) -> Windows:
 
     Questions are pieces 900, 901 …, contexts 10, 11 …
     """
-    settings = {"max_length": 12, "stride": 3, "max_question_tokens": 64, **changes}
+    settings = {"max_length": 12, "stride": 3, "overlap": 0.5, **changes}
     asked = [list(range(900, 900 + n)) for n in questions]
     parts = [list(range(10, 10 + n)) for n in contexts]
     return cut_windows(
         tf.ragged.constant(asked, tf.int32, ragged_rank=1),
         tf.ragged.constant(parts, tf.int32, ragged_rank=1),
+        Cut(**settings),
         cls_id=1,
         sep_id=2,
-        **settings,
     )
 
 
@@ -61,7 +61,7 @@ def test_empty_texts_have_a_window() -> None:
 
 
 def test_questions_are_truncated() -> None:
-    assert cut([30], [1], max_question_tokens=3).ids.to_list() == [
+    assert cut([30], [1], max_first_tokens=3).ids.to_list() == [
         [1, 900, 901, 902, 2, 10, 2]
     ]
     # At most half of the nine that are not special.
@@ -102,6 +102,42 @@ def test_each_piece_is_read_in_the_window_with_most_context(
 
 def test_no_room_for_context_is_rejected() -> None:
     refused(lambda: cut([1], [1], max_length=4), "`max_length`", "received 4")
+
+
+def test_a_stride_longer_than_a_window_is_rejected() -> None:
+    rule = "`stride` must be at most 10"
+    refused(lambda: Cut(12, stride=11), rule, "left out", "received 11")
+    assert Cut(12, stride=10).stride == 10
+    assert Cut(12, stride=11, overlap=0.5).stride == 11  # at most half: always allowed
+
+
+def test_windows_of_a_text_alone() -> None:
+    windows = cut_windows(
+        None,
+        tf.ragged.constant([list(range(10, 30)), [], [7]], tf.int32, ragged_rank=1),
+        Cut(9, stride=6, max_windows=2),
+        cls_id=1,
+        sep_id=2,
+    )
+    first, second, empty, short = windows.ids.to_list()
+    assert first == [1, *range(10, 17), 2]
+    assert second == [1, *range(16, 23), 2]  # the rest is beyond two windows
+    assert (empty, short) == ([1, 2], [1, 7, 2])
+    pieces = windows.pieces().to_list()
+    assert pieces[1] == [-1, *range(6, 13), -1]
+    assert pieces[2] == [-1, -1]
+    assert windows.own_end.numpy().tolist() == [7, 13, 0, 1]
+
+
+def test_draws_take_a_window_of_each_part_of_a_text() -> None:
+    texts = tf.ragged.constant([list(range(100)), list(range(5))] * 200, tf.int32)
+    draws = tf.range(400, dtype=tf.int64) * 7919
+    windows = cut_windows(None, texts, Cut(12), cls_id=1, sep_id=2, draws=(draws, 4))
+    text, first = windows.text.numpy(), windows.first.numpy()
+    assert np.bincount(text).tolist() == [4, 1] * 200
+    numbers = first[text % 2 == 0].reshape(200, 4) // 10
+    assert (np.diff(numbers) > 0).all()  # none twice, in the order of the text
+    assert set(numbers.ravel()) == set(range(10))  # each of the ten at times
 
 
 def test_taken_windows() -> None:

@@ -37,7 +37,7 @@ from bert_keras.tasks.question_answering.settings import QuestionAnsweringSettin
 from bert_keras.tasks.question_answering.spans import SpanAccuracy, SpanLoss
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.ragged import sizes_of
-from bert_keras.text.windows import cut_windows, mark_windows
+from bert_keras.text.windows import Cut, cut_windows, mark_windows
 
 if TYPE_CHECKING:
     from bert_keras.explanations.items import Item
@@ -206,9 +206,12 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
         windows = cut_windows(
             tokenizer(question),
             pieces,
-            max_length=preprocessor.max_length,
-            stride=self.stride,
-            max_question_tokens=self.max_question_tokens,
+            Cut(
+                preprocessor.max_length,
+                stride=self.stride,
+                overlap=0.5,
+                max_first_tokens=self.max_question_tokens,
+            ),
             cls_id=tokenizer.cls_id,
             sep_id=tokenizer.sep_id,
         )

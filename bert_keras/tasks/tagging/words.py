@@ -20,7 +20,7 @@ from bert_keras.text import characters
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.ragged import keep, never_empty, sizes_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.text.windows import cut_windows, values_of
+from bert_keras.text.windows import Cut, cut_windows, values_of
 
 
 class Pieces(NamedTuple):
@@ -79,11 +79,9 @@ def lay_windows(preprocessor: Preprocessor, pieces: Pieces) -> dict[str, Any]:
     windows = cut_windows(
         None,
         pieces.ids,
-        max_length=preprocessor.max_length,
-        stride=None,
+        Cut(preprocessor.max_length, overlap=0.5, is_last_full=True),
         cls_id=tokenizer.cls_id,
         sep_id=tokenizer.sep_id,
-        is_last_full=True,
     )
     words = windows.own(pieces.words)
     return preprocessor.lay(windows.ids, windows.segments, words=words)

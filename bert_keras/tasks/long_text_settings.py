@@ -1,0 +1,60 @@
+"""Settings for texts that are longer than the encoder reads; imports nothing heavy."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bert_keras.settings import LONG, WINDOW_COMBINATIONS, option
+
+_IN_WINDOWS = ("long", "windows")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LongTextSettings:
+    """The settings of a task for texts longer than the maximum length."""
+
+    long: str = option(
+        "truncate",
+        "what is read of a text longer than the maximum length: truncate reads its "
+        "start, head-tail the first quarter of that length and the end, windows all of "
+        "it, in several rows",
+        words=LONG,
+        later=True,
+    )
+    stride: int | None = option(
+        None,
+        "tokens from the start of a window to the start of the next",
+        unit="tokens",
+        least=1,
+        unset="as long as a window, without overlap",
+        free=True,
+        later=True,
+        needs=_IN_WINDOWS,
+    )
+    max_windows: int | None = option(
+        None,
+        "the most windows of a text; what follows is not read",
+        unit="windows",
+        least=1,
+        unset="no limit",
+        free=True,
+        later=True,
+        needs=_IN_WINDOWS,
+    )
+    combine: str = option(
+        "mean",
+        "how the vectors of the windows of a text become one: mean, max of each "
+        "number, attention, a sum with learned weights, or first, the first window",
+        words=WINDOW_COMBINATIONS,
+        later=True,
+        needs=_IN_WINDOWS,
+    )
+    train_windows: int = option(
+        8,
+        "windows of a text that are read in an epoch of training, others in each; "
+        "bounds the memory",
+        unit="windows",
+        least=1,
+        later=True,
+        needs=_IN_WINDOWS,
+    )

@@ -1,0 +1,269 @@
+"""Texts longer than a row, for tasks of one vector per text: `LongTexts`.
+
+With `long="windows"` a text is read in several rows, and the vectors of its windows are
+combined to one before the head, so that all is trained together. To answer, windows are
+computed some at a time, so that memory does not depend on the length of a text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_keras.errors import ConfigError
+from bert_keras.model.encoder import REQUIRED_INPUTS, WINDOW_STARTS
+from bert_keras.model.windows import WindowCombination
+from bert_keras.tasks.protocols import Batch
+from bert_keras.text.packing import both_ends, join
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.ragged import sizes_of, starts_of
+from bert_keras.text.windows import Cut, Windows, cut_windows
+
+_ROUNDING = 1e-5  # of a window's score, relative to it
+_AT_ONCE = 32  # windows computed together, however long the texts are
+_PLACES = "window_places"  # int32 [S, 2], first character and end of each window
+SHARES = "shares"  # outputs of the head for the share of each window, float32 [S, C]
+# The models below and above the combination, by the model of a task.
+_PARTS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+class LongTexts:
+    """Batches and outputs of a task by its `LongTextSettings`.
+
+    These are the values for a task without these settings, which truncates.
+    """
+
+    long: str = "truncate"
+    stride: int | None = None
+    max_windows: int | None = None
+    combine: str = "mean"
+    train_windows: int = 8
+
+    @property
+    def reads_windows(self) -> bool:
+        """Whether a long text is read in several rows."""
+        return self.long == "windows"
+
+    def window_inputs(self) -> Batch:
+        """Return the Keras input that combines windows, if the task has them."""
+        if not self.reads_windows:
+            return {}
+        if keras.config.backend() != "tensorflow":
+            raise ConfigError(
+                "`long` must be truncate or head-tail unless Keras runs on TensorFlow; "
+                "received windows"
+            )
+        found = keras.Input((), dtype="int32", name=WINDOW_STARTS, optional=True)
+        return {WINDOW_STARTS: found}
+
+    def combined(self, vectors: Any, inputs: Batch) -> Any:
+        """Return the vector of each text, from the vectors of its windows."""
+        if not self.reads_windows:
+            return vectors
+        return WindowCombination(self.combine)(vectors, inputs[WINDOW_STARTS])
+
+    def long_batch(
+        self, preprocessor: Preprocessor, texts: Any, *, draws: Any = None
+    ) -> Batch:
+        """Return the batch dict of texts, tf.string [B], or of pairs, in graph.
+
+        It also holds `pieces` int32 [R, T], the number of each token in its text, from
+        0, and -1 at other tokens; with windows, `window_starts` and the place of each
+        window in its text, or in the second text. With `draws`, int64 [B] random
+        numbers that draw `train_windows` of each text, only `window_starts`.
+        """
+        if not self.reads_windows:
+            return _head_and_tail(preprocessor, texts)
+        first, text = texts if isinstance(texts, tuple) else (None, texts)
+        tokenizer = preprocessor.tokenizer
+        if draws is None:
+            pieces, starts, ends = tokenizer.tokenize_with_offsets(
+                text, unit="characters"
+            )
+        else:
+            pieces = tokenizer(text)
+        windows = cut_windows(
+            None if first is None else tokenizer(first),
+            pieces,
+            self._cut(preprocessor),
+            cls_id=tokenizer.cls_id,
+            sep_id=tokenizer.sep_id,
+            draws=None if draws is None else (draws, self.train_windows),
+        )
+        rows, window_starts = (windows.ids, windows.segments), _starts(windows.text)
+        if draws is not None:
+            return {**preprocessor.lay(*rows), WINDOW_STARTS: window_starts}
+        return {
+            **preprocessor.lay(*rows, pieces=windows.pieces()),
+            WINDOW_STARTS: window_starts,
+            _PLACES: _places(windows, starts, ends),
+        }
+
+    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+        if not self.reads_windows:
+            return preprocessor.lengths(texts)
+        first, size, plan = self._plan(preprocessor, texts)
+        read, special = plan.read(size), 2
+        lost = size - read
+        if first is not None:
+            read, lost = read + plan.kept, lost + first - plan.kept
+            special = 3
+        return read + special, lost
+
+    def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
+        """Return the number of windows of each text, int32 [B], in graph."""
+        return self._plan(preprocessor, texts)[2].count
+
+    def _plan(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any, Any]:
+        """Return the tokens of first texts, or `None`, of texts, and their windows."""
+        parts = texts if isinstance(texts, tuple) else (None, texts)
+        first, size = (
+            None if part is None else sizes_of(preprocessor.tokenizer(part))
+            for part in parts
+        )
+        return first, size, self._cut(preprocessor).plan(size, first)
+
+    def _cut(self, preprocessor: Preprocessor) -> Cut:
+        most = 1 if self.combine == "first" else self.max_windows
+        cut = Cut(preprocessor.max_length, stride=self.stride)
+        return cut if most is None else dataclasses.replace(cut, max_windows=most)
+
+    def redrawn(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
+        """Return training rows with random numbers behind the texts, for `examples`."""
+        if not self.reads_windows:
+            return rows
+        texts, *others = rows
+        parts = texts if isinstance(texts, tuple) else (texts,)
+        return ((*parts, draws), *others)
+
+    def window_outputs(self, model: keras.Model, batch: Batch) -> dict[str, Any]:
+        """Return `outputs` [B, C] of a model and `shares`, in graph.
+
+        `shares` float32 [S, C] are the parts of the windows in the outputs of their
+        text, without the bias of the head. Windows of similar length are computed
+        together.
+        """
+        below, combination, head = _parts_of(model)
+        vectors = _by_parts(below, batch)
+        shares = combination.shares(vectors, batch[WINDOW_STARTS])
+        whole = head(combination(vectors, batch[WINDOW_STARTS]), training=False)
+        bias = head(tf.zeros_like(shares[:1]), training=False)
+        return {"outputs": whole, SHARES: head(shares, training=False) - bias}
+
+
+def decided_at(scores: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+    """Return `start` and `end`, int32 [B], of the window with the highest score.
+
+    They are characters of the text, or of the second text. Of equal windows, which
+    differ by rounding, it is the first. `scores` is float32 [S].
+    """
+    starts = batch[WINDOW_STARTS]
+    rows = tf.cumsum(starts) - 1
+    by_text = tf.RaggedTensor.from_value_rowids(
+        scores, rows, nrows=tf.reduce_sum(starts), validate=False
+    )
+    padded = by_text.to_tensor(tf.float32.min)
+    # Without texts there is no column to reduce.
+    padded = tf.pad(padded, [[0, 0], [0, 1]], constant_values=tf.float32.min)
+    most = tf.reduce_max(padded, axis=1, keepdims=True)
+    is_best = padded >= most - _ROUNDING * tf.abs(most)
+    best = tf.argmax(tf.cast(is_best, tf.int32), axis=1, output_type=tf.int32)
+    found = tf.gather(batch[_PLACES], starts_of(by_text) + best)
+    return {"start": found[:, 0], "end": found[:, 1]}
+
+
+def _head_and_tail(preprocessor: Preprocessor, texts: Any) -> Batch:
+    """Return the batch dict of texts without their middle, with `pieces`."""
+    a, b = preprocessor.pieces(texts)
+    kept, numbers = (
+        preprocessor.truncated(*pair, keep=both_ends)
+        for pair in ((a, b), (_numbered(a), None if b is None else _numbered(b)))
+    )
+    cls_id, sep_id = preprocessor.tokenizer.cls_id, preprocessor.tokenizer.sep_id
+    ids, segments = join(*kept, cls_id=cls_id, sep_id=sep_id)
+    pieces, _ = join(*numbers, cls_id=-1, sep_id=-1)
+    batch: Batch = preprocessor.lay(ids, segments, pieces=pieces)
+    return batch
+
+
+def _numbered(pieces: Any) -> Any:
+    """Return the pieces of texts as numbers from 0, ragged int32 [B, None]."""
+    return tf.ragged.range(sizes_of(pieces))
+
+
+def _starts(text: Any) -> Any:
+    """Return 1 at the first window of each text, else 0, int32 [S]."""
+    before = tf.concat([[-1], text[:-1]], 0)
+    return tf.cast(text != before, tf.int32)
+
+
+def _places(windows: Windows, starts: Any, ends: Any) -> Any:
+    """Return first character and end of each window, int32 [S, 2]; 0 if it is empty.
+
+    `starts` and `ends`, ragged int32 [B, None], are the characters of the tokens.
+    """
+    first = tf.gather(starts_of(starts), windows.text) + windows.first
+    last = first + windows.count - 1
+    found = [
+        tf.gather(tf.pad(of.values, [[0, 1]]), tf.maximum(place, 0))
+        for of, place in ((starts, first), (ends, last))
+    ]
+    there = (windows.count > 0)[:, tf.newaxis]
+    return tf.where(there, tf.cast(tf.stack(found, axis=1), tf.int32), 0)
+
+
+def _by_parts(below: Any, batch: Batch) -> Any:
+    """Return the vectors of windows, [S, H], in graph."""
+    if batch.get("cls_positions") is not None:
+        return below(batch)
+    sizes = tf.reduce_sum(batch["padding_mask"], axis=1)
+    order = tf.argsort(sizes, stable=True)
+
+    def more(done: Any, found: Any) -> tuple[Any, Any]:
+        rows = order[done : done + _AT_ONCE]
+        longest = tf.reduce_max(tf.gather(sizes, rows))
+        part = {k: tf.gather(batch[k], rows)[:, :longest] for k in REQUIRED_INPUTS}
+        return done + _AT_ONCE, tf.concat([found, below(part)], 0)
+
+    none = tf.zeros([0, below.width], below.dtype)
+    _, found = tf.while_loop(
+        lambda done, _: done < tf.size(order),
+        more,
+        (0, none),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, below.width])),
+        parallel_iterations=1,
+    )
+    return tf.gather(found, tf.math.invert_permutation(order))
+
+
+class _Below:
+    """The model from a batch dict to the vectors of its windows."""
+
+    def __init__(self, inputs: Mapping[str, Any], vectors: Any) -> None:
+        self._names = [name for name in inputs if name != WINDOW_STARTS]
+        self._model = keras.Model({name: inputs[name] for name in self._names}, vectors)
+        self.width, self.dtype = vectors.shape[-1], vectors.dtype
+
+    def __call__(self, batch: Batch) -> Any:
+        given = {name: batch.get(name) for name in self._names}
+        return self._model(given, training=False)
+
+
+def _parts_of(model: keras.Model) -> tuple[_Below, WindowCombination, keras.Model]:
+    """Return the model below the combination of windows, this layer, and the head."""
+    if model not in _PARTS:
+        combination = next(
+            each for each in model.layers if isinstance(each, WindowCombination)
+        )
+        vectors, _ = combination.input
+        _PARTS[model] = (
+            _Below(model._inputs_struct, vectors),
+            combination,
+            keras.Model(combination.output, model.output),
+        )
+    return _PARTS[model]

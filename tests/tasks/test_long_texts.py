@@ -1,0 +1,220 @@
+"""Texts longer than a row: windows, both ends, answers, training and what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import ROWS, refused, thorough
+
+from bert_keras.data.table import as_columns
+from bert_keras.explanations.explainer import explain
+from bert_keras.inference.predictor import Predictor, load_predictor
+from bert_keras.models.export import export_model
+from bert_keras.models.loading import load_model
+from bert_keras.models.model_file import check_convertible
+from bert_keras.models.model_folder import save_model
+from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.regression import Regression
+from bert_keras.training.evaluation import evaluate
+from bert_keras.training.rows import TrainingRows
+
+CLASSES = ("ham", "promo", "spam")
+# No two windows are alike: words come in another order in each.
+WORDS = "see you at six lunch home win cash now prize free sale shoes half off".split()
+LONG = " ".join(np.random.default_rng(0).choice(WORDS, 150))
+TEXTS = ["", "see you", LONG, LONG[:60], LONG[50:400], "win cash now"]
+
+
+def windows_model(make_model: Callable[..., Any], **settings: Any) -> Any:
+    """Return an untrained model whose answers differ from window to window."""
+    model = make_model(Classification(CLASSES, long="windows", **settings))
+    rng = np.random.default_rng(1)
+    for weight in model.trainable_weights:
+        if "pooler" in weight.path or not weight.path.startswith("bert/"):
+            weight.assign(rng.normal(0, 1, weight.shape))
+    return model
+
+
+@pytest.fixture(scope="module")
+def model(make_model: Callable[..., Any]) -> Any:
+    """Return a model that weights windows by attention; tests do not change it."""
+    return windows_model(make_model, combine="attention", stride=15)
+
+
+def logits_by_hand(model: Any, text: str) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """Return the logits of a text and the places of its windows, computed one by one.
+
+    Windows are cut from the words here: the vocabulary has each as one piece.
+    """
+    tokenizer, task = model.preprocessor.tokenizer, model.task
+    ids, starts, ends = tokenizer.tokenize_with_offsets([text], unit="characters")
+    ids, starts, ends = (each[0].numpy() for each in (ids, starts, ends))
+    vectors, places, first = [], [], 0
+    while True:
+        part = ids[first : first + 22]
+        row = np.array([[tokenizer.cls_id, *part, tokenizer.sep_id]])
+        batch = {"token_ids": row, "segment_ids": 0 * row, "padding_mask": 0 * row + 1}
+        vectors.append(model.backbone(batch)["pooled_output"].numpy()[0])
+        last = min(first + 22, len(ids))
+        places.append((starts[first], ends[last - 1]) if len(ids) else (0, 0))
+        if last == len(ids):
+            break
+        first += task.stride or 22
+    scores = np.array(vectors) @ model.get_layer("windows").query.numpy()
+    weights = np.exp(scores) / np.exp(scores).sum()
+    kernel, bias = model.get_layer("classifier").get_weights()
+    return weights @ np.array(vectors) @ kernel + bias, places
+
+
+def test_all_windows_of_a_text_are_read(model: Any) -> None:
+    answers = Predictor(model).predict(TEXTS)
+    for text, answer in zip(TEXTS, answers, strict=True):
+        logits, places = logits_by_hand(model, text)
+        p = np.exp(logits) / np.exp(logits).sum()
+        found = [answer["probabilities"][name] for name in CLASSES]
+        np.testing.assert_allclose(found, p, atol=1e-5)
+        assert (answer["start"], answer["end"]) in places
+    assert (answers[2]["start"], answers[2]["end"]) != (0, len(LONG))
+
+
+def test_the_window_that_decides_gives_most_to_the_answer(
+    make_model: Callable[..., Any],
+) -> None:
+    model = windows_model(make_model)  # the mean of the windows
+    (answer,) = Predictor(model).predict([LONG])
+    model.task = Classification(CLASSES)
+    best = CLASSES.index(answer["label"])
+    _, starts, ends = model.preprocessor.tokenizer.tokenize_with_offsets(
+        [LONG], unit="characters"
+    )
+    margins = {}
+    for first in range(0, len(starts[0]), 22):
+        end = ends[0].numpy()[first : first + 22][-1]
+        place = int(starts[0].numpy()[first]), int(end)
+        batch = model.preprocessor(tf.constant([LONG[slice(*place)]]))
+        logits = model({**batch, "window_starts": tf.constant([1])}).numpy()[0]
+        margins[place] = logits[best] - logits.mean()
+    assert (answer["start"], answer["end"]) == max(margins, key=margins.__getitem__)
+
+
+def test_folder_and_export_give_the_same_answers(model: Any, tmp_path: Path) -> None:
+    wanted = Predictor(model).predict(TEXTS)
+    folder = save_model(model, tmp_path / "folder")
+    served = export_model(model, tmp_path / "served")
+    loaded = load_model(folder)
+    assert loaded.task == model.task
+    for predictor in (Predictor(loaded), load_predictor(served)):
+        found = predictor.predict(TEXTS)
+        for each, other in zip(found, wanted, strict=True):
+            assert each["probabilities"] == pytest.approx(other["probabilities"], 1e-4)
+            assert (each["start"], each["end"]) == (other["start"], other["end"])
+    rows = as_columns(text=TEXTS, label=[row["label"] for row in wanted])
+    assert evaluate(load_predictor(served), rows)["accuracy"] == 1
+    assert "longer texts in windows" in (folder / "README.md").read_text()
+    refused(lambda: check_convertible(model.task), "`long` windows", "SavedModel")
+
+
+def test_pairs_read_the_first_text_in_each_window(
+    make_model: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = Classification(("no", "yes"), pairs=True, long="windows")
+    model = make_model(task, layout="padded")
+    pairs = (tf.constant(["see you", LONG]), tf.constant([LONG, ""]))
+    batch = task.features(model.preprocessor, pairs)
+    ids, segments = batch["token_ids"].numpy(), batch["segment_ids"].numpy()
+    assert batch["window_starts"].numpy().tolist() == [1, *[0] * 7, 1]
+    assert (ids[:8, :4] == ids[0, :4]).all() and (segments[:8, 4:20] == 1).all()
+    answers = Predictor(model).predict([("see you", LONG), (LONG, "")])
+    assert answers[1]["end"] == 0
+    said = capsys.readouterr().err
+    assert "1 of 2 texts (50%) are longer than 24 tokens: read in 8.0 windows" in said
+    assert "1 of 2 texts (50%) is truncated" in said  # a first text: half of a window
+
+
+def test_windows_over_the_limit_are_counted(
+    make_model: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = windows_model(make_model, max_windows=2)
+    short, long = Predictor(model).predict([LONG[:200], LONG])
+    said = capsys.readouterr().err
+    assert (
+        "are longer than 24 tokens: read in 2.0 windows on average, 1.9 times" in said
+    )
+    assert "truncated: 152.0 tokens on average, of which 70% are not read" in said
+    assert long["end"] <= 250 and short["end"] <= 200
+
+
+@pytest.mark.parametrize(
+    ("task", "labels"),
+    [
+        (Classification(CLASSES, long="head-tail"), None),
+        thorough(MultiLabel(CLASSES, long="windows", combine="max"), None),
+        (Regression(long="windows", train_windows=2), np.arange(12.0)),
+    ],
+    ids=lambda each: getattr(each, "name", ""),
+)
+def test_fit_and_answers_of_each_task(
+    make_model: Callable[..., Any], task: Any, labels: Any
+) -> None:
+    texts = [f"{text} {LONG if i % 3 else ''}" for i, (text, _) in enumerate(ROWS)]
+    model = make_model(task)
+    model.compile()
+    y = [label for _, label in ROWS] if labels is None else labels
+    history = model.fit(texts, y, epochs=2, batch_size=6, verbose=0).history["loss"]
+    assert np.isfinite(history).all()
+    answers = Predictor(model).predict(texts)
+    assert all(("start" in each) == task.reads_windows for each in answers)
+
+
+def test_both_ends_are_read(make_model: Callable[..., Any]) -> None:
+    model = make_model(Classification(CLASSES, long="head-tail"), layout="padded")
+    words = [f"{word}" for word in LONG.split()]
+    batch = model.task.features(model.preprocessor, tf.constant([LONG]))
+    kept = model.preprocessor.tokenizer([" ".join(words[:6] + words[-16:])])[0]
+    assert batch["token_ids"][0, 1:-1].numpy().tolist() == kept.numpy().tolist()
+    found = explain(model, [LONG], method="gradient-input")[0]
+    read = found.attributions[0] != 0
+    assert read[:6].all() and read[-16:].all() and not read[6:-16].any()
+
+
+def test_training_draws_other_windows_in_each_epoch(
+    make_model: Callable[..., Any],
+) -> None:
+    model = make_model(Classification(CLASSES, long="windows", train_windows=3))
+    columns = as_columns(text=[LONG, "see you"], label=["ham", "spam"])
+    rows = TrainingRows(model, columns, batch_size=2, epochs=6, seed=1)
+    batches = [inputs for inputs, _ in rows.dataset()]
+    assert all(sorted(b["window_starts"].numpy()) == [0, 0, 1, 1] for b in batches)
+    assert len({b["token_ids"].numpy().tobytes() for b in batches}) > 3
+    again = [inputs for inputs, _ in rows.dataset()]  # the same at each reading
+    for one, other in zip(batches, again, strict=True):
+        np.testing.assert_array_equal(one["token_ids"], other["token_ids"])
+
+
+def test_an_explanation_covers_the_windows(model: Any) -> None:
+    text = LONG[:200]
+    found = explain(model, [text], method="gradient-input")[0]
+    assert [word.text for word in found.words] == text.split()
+    assert (found.attributions[0] != 0).all() and not found.read_to
+    (answer,) = Predictor(model).predict([text])
+    p = answer["score"]
+    assert found.values[0] == pytest.approx(np.log(p / (1 - p)), abs=1e-3)
+
+
+def test_settings_without_windows_are_rejected() -> None:
+    task = Classification(CLASSES, combine="max")
+    rule = "`combine` has an effect only with `long` 'windows'"
+    refused(lambda: task.check_effects({"combine": "max"}), rule, "'truncate'")
+    assert "long" not in Classification(CLASSES).settings()
+
+
+def test_an_entailment_model_truncates() -> None:
+    names = ("contradiction", "entailment", "neutral")
+    rule = "`long` must be truncate with `entailment`"
+    refused(lambda: MultiLabel(CLASSES, entailment=names, long="windows"), rule)

@@ -184,6 +184,11 @@ class SearchIndex:
                 "`rescore` has an effect only with `dtype` binary; received "
                 f"{rescore} and {packed.dtype}"
             )
+        if packed.dtype == "binary" and packed.rescoring is None and rescore != 0:
+            say(
+                f"{index}: holds no int8 vectors, so candidates are compared again by "
+                "their bits alone; `search --dtype binary` writes both"
+            )
         graph = None
         if engine == "faiss" and stored is not None and stored.graph is not None:
             graph = _faiss().deserialize_index(stored.graph)

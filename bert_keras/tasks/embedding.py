@@ -155,6 +155,11 @@ class Embedding(EmbeddingSettings, Task):
         labelled: bool,
         bad_rows: str = "error",
     ) -> Columns | None:
+        if not labelled and NEGATIVE in columns:
+            raise ConfigError(
+                f"`columns` must name columns of {', '.join(cls.roles)}, which the "
+                f"model reads; received {NEGATIVE}"
+            )
         if not labelled:
             return None
         optional = [role for role in ("label", NEGATIVE) if role not in columns]

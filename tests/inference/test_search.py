@@ -172,10 +172,17 @@ def test_bits_are_compared_by_their_distance(predictor: Predictor) -> None:
     assert both.nearest(unit_rows([[3.0, 1, -2]]), 1, rescore=2)[0].tolist() == [[3]]
 
 
-def test_rescoring_is_for_bits(predictor: Predictor, tmp_path: Path) -> None:
+def test_rescoring_is_for_bits(
+    predictor: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     of = functools.partial(SearchIndex.of, predictor, TEXTS)
     refused(lambda: of(rescore=2), "`rescore`", "binary", "float32")
     refused(lambda: of(dtype="int4"), "`dtype`", "int4")
+    bits = tmp_path / "bits.npz"
+    of(dtype="binary", index=bits, rescore=0)
+    assert "no int8" not in capsys.readouterr().err
+    of(index=bits)
+    assert "bits.npz: holds no int8 vectors" in capsys.readouterr().err
     place = tmp_path / "a.parquet"
     refused(lambda: of(dtype="int8", index=place), "`dtype`", "Parquet")
 

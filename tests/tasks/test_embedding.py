@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,8 @@ def test_negatives_of_rows(tmp_path: Path, name: str, content: str) -> None:
     assert "1 negatives" in note
     vectors = np.eye(5)[[0, 1, 1, 0, 2, 3, 4, 0, 3]]  # of c, d, b last
     assert task.score(columns, {"embedding": vectors})["accuracy_at_1"] == 0.0
+    read = functools.partial(Embedding.read, columns={"negative": "text"})
+    refused(lambda: read(tmp_path / name, roles=("text",)), "`columns`", "negative")
     labelled = as_columns(text=["a"], text_pair=["b"], label=["1"], negative=[["c"]])
     task = Embedding.from_columns(labelled)
     refused(lambda: task.targets(labelled), "`negative`", "similarity")

@@ -245,6 +245,11 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         unset="4",
         least=0,
     )
+    parser.add_argument(
+        "--hybrid",
+        action="store_true",
+        help="fuse the ranking by vectors with one by words (BM25)",
+    )
     add_word(
         parser,
         "engine",
@@ -273,6 +278,7 @@ def run_search(options: argparse.Namespace) -> None:
         prompt=options.prompt,
         dtype=options.dtype,
         rescore=options.rescore,
+        hybrid=options.hybrid,
         **_embedder_settings(options),
     )
     piped, number = piped_lines(), 0

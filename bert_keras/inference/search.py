@@ -39,6 +39,7 @@ from bert_keras.inference.vector_file import (
     read_vectors,
 )
 from bert_keras.runs.progress import say
+from bert_keras.scoring.bm25 import BM25, fused
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import check_choice, check_whole_number
 
@@ -46,6 +47,7 @@ ENGINES = ("exact", "faiss")
 _LINKS = 32  # per text in faiss's graph
 _SAME = 1e-2  # vectors of the same text differ by less, whatever the precision
 _SAME_BITS = 0.9  # of a text's bits, likewise
+_FUSED = 100  # texts of each ranking that a hybrid search fuses, at least
 RESCORE = 4  # times as many candidates as answers are compared again
 
 
@@ -66,6 +68,8 @@ class SearchIndex:
         prompt: the folder's prompt of queries; by default `query`, if it has one.
         rescore: for bits, how many times as many candidates as answers are compared
             again, with the int8 vectors of the index if it holds them; 0: none.
+        hybrid: whether the ranking by vectors is fused with a ranking by words (BM25);
+            `score` is then a sum of reciprocal ranks.
 
     Raises:
         ConfigError: the engine is unknown, or its package is missing.
@@ -89,6 +93,7 @@ class SearchIndex:
         graph: Any = None,
         prompt: str | None = None,
         rescore: int = RESCORE,
+        hybrid: bool = False,
     ) -> None:
         _check_engine(engine)
         self.predictor = with_prompt(
@@ -112,6 +117,7 @@ class SearchIndex:
                     f"`{name}` must be one for each text; received {len(each)} {name} "
                     f"and {count} texts"
                 )
+        self._words = BM25(self.texts) if hybrid else None
         self.graph = graph
         if engine == "faiss" and self.packed.dtype != "float32":
             raise ConfigError(
@@ -140,13 +146,14 @@ class SearchIndex:
         prompt: str | None = None,
         dtype: str | None = None,
         rescore: int | None = None,
+        hybrid: bool = False,
         **settings: Any,
     ) -> SearchIndex:
         """Return a search over texts, with vectors computed or read from a file.
 
         Args:
             source: a model, as in `load_embedder`.
-            texts, lines, ids, engine, prompt: as above.
+            texts, lines, ids, engine, prompt, hybrid: as above.
             index: a file for the vectors, and for faiss's graph, or one that `features`
                 wrote. It is reused if it matches these texts and this model; otherwise
                 it is written. One that ends with `.parquet` holds the texts, too, but
@@ -202,6 +209,7 @@ class SearchIndex:
             graph=graph,
             prompt=prompt,
             rescore=RESCORE if rescore is None else rescore,
+            hybrid=hybrid,
         )
         if index is None:
             return made
@@ -225,8 +233,8 @@ class SearchIndex:
             top: maximum texts per query.
 
         Returns:
-            Q lists of dicts: `rank` from 1, `score` (cosine, -1 to 1), `text`, `line`
-            and, if there are names, `id`.
+            Q lists of dicts: `rank` from 1, `score` (cosine, -1 to 1, unless the search
+            is hybrid), `text`, `line` and, if there are names, `id`.
         """
         check_whole_number("top", top, least=1)
         queries = as_strings(queries, name="queries")
@@ -238,6 +246,11 @@ class SearchIndex:
         vectors = unit_rows(vectors_of(self.predictor, queries, 32))
         top = min(top, len(self.texts))
         find = self._exact if self.graph is None else self._approximate
+        found = (
+            find(vectors, top)
+            if self._words is None
+            else self._fused(queries, vectors, top)
+        )
         return [
             [
                 {
@@ -250,8 +263,23 @@ class SearchIndex:
                 for rank, (row, score) in enumerate(zip(rows, scores, strict=True), 1)
                 if row >= 0  # faiss pads with -1
             ]
-            for rows, scores in zip(*find(vectors, top), strict=True)
+            for rows, scores in zip(*found, strict=True)
         ]
+
+    def _fused(
+        self, queries: Sequence[str], vectors: np.ndarray, top: int
+    ) -> tuple[list[list[int]], list[list[float]]]:
+        """Return rows and fused scores of each query, by its words and its vector."""
+        words: Any = self._words
+        count = min(max(_FUSED, top), len(self.texts))
+        find = self._exact if self.graph is None else self._approximate
+        fusions = []
+        for query, near in zip(queries, find(vectors, count)[0], strict=True):
+            by_vector = [int(row) for row in near if row >= 0]
+            by_words = words.ranked(query, count)
+            fusions.append(fused([by_vector, by_words], top))
+        rows = [[row for row, _ in each] for each in fusions]
+        return rows, [[score for _, score in each] for each in fusions]
 
     def _exact(self, queries: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
         """Return rows and cosines [Q, top]; ties go to the earlier row."""

@@ -21,6 +21,7 @@ from bert_keras.inference.packed_vectors import PackedVectors
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.search import SearchIndex, search
 from bert_keras.inference.vector_file import read_vectors
+from bert_keras.scoring.bm25 import BM25, fused
 from bert_keras.scoring.embeddings import unit_rows
 
 TEXTS = [text for text, _ in ROWS]
@@ -185,6 +186,17 @@ def test_rescoring_is_for_bits(
     assert "bits.npz: holds no int8 vectors" in capsys.readouterr().err
     place = tmp_path / "a.parquet"
     refused(lambda: of(dtype="int8", index=place), "`dtype`", "Parquet")
+
+
+def test_a_hybrid_search_fuses_words_and_vectors(predictor: Predictor) -> None:
+    made = SearchIndex.of(predictor, TEXTS, hybrid=True)
+    dense = SearchIndex.of(predictor, TEXTS)(["lunch"], top=12)[0]
+    by_vector = [TEXTS.index(row["text"]) for row in dense]
+    by_words = BM25(TEXTS).ranked("lunch", 12)
+    (found,) = made(["lunch"], top=4)
+    wanted = fused([by_vector, by_words], 4)
+    assert [TEXTS.index(row["text"]) for row in found] == [row for row, _ in wanted]
+    assert [row["score"] for row in found] == [score for _, score in wanted]
 
 
 def test_faiss_finds_the_same(predictor: Predictor, tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """Metrics equal scikit-learn's on random and on degenerate data."""
 
+import re
 import warnings
 
 import numpy as np
 import pytest
 
+from bert_keras.scoring.bm25 import BM25
 from bert_keras.scoring.classification import (
     classification_scores,
     confusion_matrix,
@@ -78,3 +80,14 @@ def test_many_rows_do_not_overflow():
     predictions = np.where(rng.random(len(labels)) < 0.7, labels, 1 - labels)
     expected = peer.matthews_corrcoef(labels, predictions)
     assert matthews_correlation(labels, predictions) == pytest.approx(expected)
+
+
+def test_bm25_scores() -> None:
+    peer = pytest.importorskip("bm25s")
+    texts = ["pay a bill, pay soon", "reset a password", "the bill of a password"]
+    words = [re.findall(r"\w+", text) for text in texts]
+    made = peer.BM25(method="lucene", k1=1.5, b=0.75)
+    made.index(words, show_progress=False)
+    for query in ("pay the bill", "password bill bill"):
+        wanted = made.get_scores(query.split())
+        np.testing.assert_allclose(BM25(texts).scores(query), wanted, atol=1e-6)

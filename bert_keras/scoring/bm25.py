@@ -27,7 +27,7 @@ class BM25:
 
     Example:
         >>> BM25(["pay a bill", "reset a password"]).scores("password?").round(2)
-        array([0.  , 0.32], dtype=float32)
+        array([0.  , 0.28], dtype=float32)
     """
 
     def __init__(

@@ -442,7 +442,8 @@ class FineTuningLoop(TrainingLoop):
             return
         last = []
         if self.best.epoch != self.epoch:  # whose weights the model gets
-            last = [np.array(weight) for weight in self.model.weights]
+            values = map(keras.ops.convert_to_numpy, self.model.weights)
+            last = [np.array(value) for value in values]  # a view may change
         try:
             yield
         except BaseException:

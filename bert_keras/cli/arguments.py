@@ -129,13 +129,15 @@ def add_classes(parser: argparse.ArgumentParser, *, required: bool = False) -> N
         metavar="NAMES",
         required=required,
         help="answer with these classes, names with commas between or a list as JSON; "
-        "the model is an entailment model, and is not trained",
+        "the model is an entailment or an embedding model, and is not trained",
     )
     parser.add_argument(
         "--template",
+        action="append",
         metavar="TEXT",
-        help="sentence about a class, with {} in place of its name; default: This "
-        "example is {}.",
+        help="sentence about a class, with {} in place of its name; may be repeated for "
+        "an embedding model; default: This example is {}. for entailment, {} for an "
+        "embedding model",
     )
     parser.add_argument(
         "--multi-label",

@@ -38,6 +38,7 @@ from bert_keras.models.zero_shot import zero_shot_model
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.protocols import (
     Writing,
     forms_of,
@@ -229,20 +230,23 @@ class Predictor:
         self,
         classes: str | Sequence[str],
         *,
-        template: str | None = None,
+        template: str | Sequence[str] | None = None,
         multi_label: bool = False,
         dev: Any = None,
     ) -> Predictor:
         """Return a classifier of other classes, without training, on these weights.
 
-        The model is an entailment model: a classification of pairs with a class whose
-        name starts with `entail`, as of SNLI or MultiNLI. Probabilities are equal to
-        those of transformers' pipeline `zero-shot-classification`.
+        The model is an entailment model, a classification of pairs with a class whose
+        name starts with `entail`, as of SNLI or MultiNLI: probabilities are equal to
+        those of transformers' pipeline `zero-shot-classification`. Or it is an
+        embedding model: the class whose vector is nearest to the text's, which is read
+        once.
 
         Args:
             classes: their names, a list or a word with commas.
             template: the sentence about a class, with `{}` in place of its name; by
-                default `This example is {}.`.
+                default `This example is {}.` for entailment, `{}` for an embedding
+                model, which may have several, of whose vectors the mean is taken.
             multi_label: whether each class applies or not, whatever the others.
             dev: labelled rows, as in `Task.read`, on which the temperature is fitted,
                 and with `multi_label` the thresholds.
@@ -257,6 +261,11 @@ class Predictor:
             >>> helpdesk.predict(["Where is my parcel?"])[0]["label"]
             'delivery'
         """
+        if multi_label and dev is None and isinstance(self.model.task, Embedding):
+            raise ConfigError(
+                "`multi_label` needs `dev` for an embedding model: labelled rows that "
+                "tell from which cosine on a class applies"
+            )
         model = zero_shot_model(
             self.model, classes, template=template, multi_label=multi_label
         )

@@ -17,7 +17,7 @@ def save_classes(
     output: str | os.PathLike[str],
     classes: str | Sequence[str],
     *,
-    template: str | None = None,
+    template: str | Sequence[str] | None = None,
     multi_label: bool = False,
     dev: Any = None,
     card: bool = True,

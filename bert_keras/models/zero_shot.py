@@ -1,61 +1,117 @@
 """A classifier without training rows, from an entailment or an embedding model.
 
-Sources: Yin et al. 2019 (arXiv:1909.00161) for entailment.
+Of an embedding model the head is the vectors of the names, so that its outputs are
+cosines, which a temperature turns into probabilities.
+
+Sources: Yin et al. 2019 (arXiv:1909.00161) for entailment; Reimers and Gurevych 2019
+(arXiv:1908.10084) for vectors, and their scale, the inverse of the temperature.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from bert_keras.data.class_names import chosen_names, listed
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, shown
 from bert_keras.models.backend import Backend
 from bert_keras.models.task_model import TaskModel
+from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.settings import POOLINGS
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.classification import Classification
-from bert_keras.tasks.entailment import check_template
+from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.embedding_settings import LAST
+from bert_keras.tasks.entailment import PLACE, check_template
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.text.preprocessor import Preprocessor
+
+KERNEL, BIAS = "classifier/kernel", "classifier/bias"
 
 
 def zero_shot_model(
     model: Backend,
     classes: Any,
     *,
-    template: str | None = None,
+    template: str | Sequence[str] | None = None,
     multi_label: bool = False,
 ) -> TaskModel:
     """Return the classifier of some classes on the weights of a model.
 
     Args:
-        model: an entailment model.
+        model: an entailment model, or an embedding model.
         classes: their names, a list or a word with commas.
-        template: the sentence about a class, with `{}` in place of its name; `None`:
-            the default of the task.
+        template: the sentence about a class, with `{}` in place of its name; for an
+            embedding model perhaps several, of whose vectors the mean is taken. `None`:
+            the default of the task for entailment, `{}` for an embedding model.
         multi_label: whether each class applies or not, whatever the others.
 
     Raises:
         ConfigError: the model is another one, or an argument is out of range.
     """
     names = chosen_names(classes, least=1 if multi_label else 2)
-    given: dict[str, Any] = {"classes": names}
-    if template is not None:
-        check_template(template)
-        given["template"] = template
+    templates = [template] if isinstance(template, str) else list(template or ())
+    for each in templates:
+        check_template(each)
     if not isinstance(model, TaskModel):
         raise ConfigError(
             "`model` must be a model folder to get classes, since the graph of an "
             f"export is fixed; received {type(model).__name__}"
         )
     kind = MultiLabel if multi_label else Classification
-    task = kind(**_entailment(model.task), **given)
+    if isinstance(model.task, Embedding):
+        vectors = _name_vectors(model, names, templates or [PLACE])
+        settings = {
+            "pooling": model.task.pooling,
+            "normalize": True,
+            "temperature": 1 / model.task.scale,
+        }
+        head = {KERNEL: vectors.T, BIAS: np.zeros(len(names), "float32")}
+        task = kind(names, **settings)
+        return _with_head(model, task, model.preprocessor, head)
+    if len(templates) > 1:
+        raise ConfigError(
+            "`template` must be one for an entailment model, which scores one sentence "
+            f"about a class; received {len(templates)}"
+        )
+    given = {"template": templates[0]} if templates else {}
+    task = kind(names, **_entailment(model.task), **given)
     # A sentence is never truncated in favour of the text.
     preprocessor = model.preprocessor.replace(truncation="only_first")
-    head = {w.path: w.numpy() for w in model.weights if not w.path.startswith("bert/")}
+    head = {w.path: w.numpy() for w in model.weights if w.path in (KERNEL, BIAS)}
     return _with_head(model, task, preprocessor, head)
+
+
+def _name_vectors(
+    model: TaskModel, names: Sequence[str], templates: Sequence[str]
+) -> np.ndarray:
+    """Return the vector of each class, float32 [C, H] of length 1.
+
+    The mean over the sentences that the templates make of its name.
+
+    Raises:
+        ConfigError: the vectors are not what the head of a classifier reads.
+    """
+    task: Any = model.task
+    prompt = task.prompt()
+    for name, value, is_read in (
+        ("pooling", task.pooling, task.pooling in POOLINGS),
+        ("layers", task.layers, task.layers == LAST),
+        ("dense", task.dense, not task.dense),
+        ("default_prompt", task.default_prompt, not prompt),
+    ):
+        if not is_read:
+            raise ConfigError(
+                "an embedding model with classes must pool the tokens of the last layer "
+                f"in one way, without a prompt; `{name}` is {shown(value)}"
+            )
+    sentences = [each.replace(PLACE, name) for name in names for each in templates]
+    found = model.answer(tf.constant(sentences))["embedding"].numpy()
+    units = unit_rows(found).reshape(len(names), len(templates), -1)
+    return unit_rows(units.mean(axis=1))
 
 
 def _with_head(
@@ -92,7 +148,7 @@ def _entailment(task: Task) -> dict[str, Any]:
         return {"entailment": found, "temperature": getattr(task, "temperature", 1.0)}
     named = getattr(task, "classes", ())
     raise ConfigError(
-        "`classes` need an entailment model, a classification of pairs with a class "
-        f"entailment; received the task {task.name}"
+        "`classes` need an embedding model, or an entailment model: a classification "
+        f"of pairs with a class entailment; received the task {task.name}"
         f"{f' with the classes {listed(named)}' if named else ''}"
     )

@@ -1,4 +1,4 @@
-"""Classes without training rows, from an entailment model; peers hold the numbers."""
+"""Classes without training rows; `tests/peers` compares them with transformers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from conftest import refused
 
 from bert_keras.data.table import as_columns
 from bert_keras.explanations.explainer import explain
+from bert_keras.inference.embedder import vectors_of
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.zero_shot import save_classes
 from bert_keras.models.export import export_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.serving.signatures import signatures_of
+from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.embedding import Embedding
 from bert_keras.training.evaluation import evaluate
 
 OUTPUTS = ("contradiction", "entailment", "neutral")
@@ -160,10 +163,48 @@ def test_wrong_arguments(base: Predictor, given: Any, parts: list[str]) -> None:
 def test_other_models_are_refused(spam_model: Any) -> None:
     refused(
         lambda: Predictor(spam_model).with_classes(NAMES),
-        "need an entailment model",
+        "need an embedding model, or an entailment model",
         "the task classification with the classes",
     )
     refused(
         lambda: Classification(NAMES, entailment=("yes", "no")),
         "must be named entailment",
     )
+
+
+@pytest.fixture(scope="module")
+def embedder(make_model: Callable[..., Any]) -> Predictor:
+    return Predictor(make_model(Embedding(scale=10.0)))
+
+
+def test_an_embedding_model_answers_by_cosines(
+    embedder: Predictor, tmp_path: Path
+) -> None:
+    templates = ["{}", TEMPLATE]
+    made = embedder.with_classes(NAMES, template=templates)
+    sentences = [each.replace("{}", name) for name in NAMES for each in templates]
+    vectors = unit_rows(vectors_of(embedder, sentences, 32)).reshape(3, 2, -1)
+    cosines = vectors_of(embedder, TEXTS, 32) @ unit_rows(vectors.mean(axis=1)).T
+    found = numbers(made.predict(TEXTS))
+    np.testing.assert_allclose(found, softmax(10 * cosines), atol=1e-5)
+    folder = save_model(made.model, tmp_path / "classes")
+    again = numbers(load_predictor(folder).predict(TEXTS))
+    np.testing.assert_allclose(again, found, atol=1e-6)
+    export = load_predictor(export_model(made.model, tmp_path / "export"))
+    np.testing.assert_allclose(numbers(export.predict(TEXTS)), found, atol=1e-5)
+    rows = as_columns(text=TEXTS * 4, label=["prize", "six", "see you"] * 4)
+    several = embedder.with_classes(NAMES, multi_label=True, dev=rows)
+    assert len(several.model.task.thresholds) == len(NAMES)
+    refused(
+        lambda: embedder.with_classes(NAMES, multi_label=True),
+        "`multi_label` needs `dev`",
+    )
+
+
+def test_vectors_that_no_head_reads_are_refused(
+    make_model: Callable[..., Any], base: Predictor
+) -> None:
+    task = Embedding(prompts={"query": "see "}, default_prompt="query")
+    made = Predictor(make_model(task))
+    refused(lambda: made.with_classes(NAMES), "without a prompt", "query")
+    refused(lambda: base.with_classes(NAMES, template=["{}", TEMPLATE]), "must be one")

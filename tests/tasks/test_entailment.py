@@ -17,8 +17,8 @@ from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.zero_shot import save_classes
 from bert_keras.models.export import export_model
 from bert_keras.models.model_folder import save_model
-from bert_keras.serving.signatures import signatures_of
 from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.serving.signatures import signatures_of
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.training.evaluation import evaluate

@@ -135,9 +135,9 @@ def add_classes(parser: argparse.ArgumentParser, *, required: bool = False) -> N
         "--template",
         action="append",
         metavar="TEXT",
-        help="sentence about a class, with {} in place of its name; may be repeated for "
-        "an embedding model; default: This example is {}. for entailment, {} for an "
-        "embedding model",
+        help="sentence about a class, with {} in place of its name; default: This "
+        "example is {}. for entailment; {} for an embedding model, for which it may be "
+        "repeated",
     )
     parser.add_argument(
         "--multi-label",

@@ -105,8 +105,8 @@ def _name_vectors(
     ):
         if not is_read:
             raise ConfigError(
-                "an embedding model with classes must pool the tokens of the last layer "
-                f"in one way, without a prompt; `{name}` is {shown(value)}"
+                "an embedding model with classes must pool the tokens of the last "
+                f"layer in one way, without a prompt; `{name}` is {shown(value)}"
             )
     sentences = [each.replace(PLACE, name) for name in names for each in templates]
     found = model.answer(tf.constant(sentences))["embedding"].numpy()

@@ -274,9 +274,14 @@ def predictor_of(options: argparse.Namespace, *, use: str = "answers") -> Predic
         engine=options.engine,
         classes=given_classes(options),
     )
-    with_settings(predictor.model, options, uses=[use])
-    classes = chosen_classes(options)
-    return predictor.with_classes(**classes) if classes else predictor
+    classes, settings = chosen_classes(options), options.settings
+    if classes:  # `--set classes` names the outputs of the entailment model
+        if (names := given_classes(options)) is not None:
+            predictor.model.task = predictor.model.task.changed(classes=names)
+        predictor = predictor.with_classes(**classes)
+        settings = [word for word in settings if not word.startswith("classes=")]
+    with_settings(predictor.model, argparse.Namespace(settings=settings), uses=[use])
+    return predictor
 
 
 def suggest_bfloat16(options: argparse.Namespace, gain: str) -> None:

@@ -112,7 +112,7 @@ def _check_widths(task: Task, checkpoint: Checkpoint) -> None:
     """
     head = [v for k, v in checkpoint.shapes.items() if not k.startswith("bert/")]
     widest = max((size for shape in head for size in shape), default=0)
-    classes = getattr(task, "classes", ())
+    classes = getattr(task, "entailment", ()) or getattr(task, "classes", ())
     for name, count in (
         ("classes", len(classes) if isinstance(classes, tuple) else 0),
         ("units", getattr(task, "units", None)),

@@ -84,6 +84,10 @@ class EntailedClasses(NamedClasses):
     def pretrained_scopes(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("classifier/",) if self.entailment else ()
 
+    @property
+    def units(self) -> int:
+        return len(self.entailment or self.classes)
+
     def model_config(self) -> dict[str, Any]:
         if not self.entailment:
             return super().model_config()

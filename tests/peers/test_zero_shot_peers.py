@@ -62,8 +62,9 @@ def ours(rows):
     return np.array([[row["probabilities"][name] for name in CLASSES] for row in rows])
 
 
-@pytest.mark.parametrize("multi_label", [False, True])
-@pytest.mark.parametrize("template", [None, "this is about {} ."])
+@pytest.mark.parametrize(
+    "multi_label, template", [(False, None), (True, "this is about {} .")]
+)
 def test_probabilities_are_theirs(folder, multi_label, template, tmp_path):
     given = {} if template is None else {"hypothesis_template": template}
     wanted = theirs(folder, multi_label=multi_label, **given)

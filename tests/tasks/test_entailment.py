@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from conftest import refused
 
+from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
 from bert_keras.explanations.explainer import explain
 from bert_keras.inference.embedder import vectors_of
@@ -146,6 +148,24 @@ def test_it_is_scored_calibrated_and_explained(
     found = explain(zero_shot, [TEXTS[1]], target="six", method="occlusion")[0]
     assert [word.text for word in found.words] == TEXTS[1].split()
     assert abs(found.attributions).max() > 0
+
+
+def test_the_verbs_take_more_classes_than_the_head_is_wide(
+    nli: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ",".join(f"see {number}" for number in range(40))
+    output = str(tmp_path / "many")
+    assert main(["classes", str(nli), output, "--classes", names, "--no-card"]) == 0
+    assert main(["predict", output, TEXTS[0]]) == 0
+    whole = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert len(whole["probabilities"]) == 40
+    given = [str(nli), TEXTS[0], "--classes", names]
+    assert main(["predict", *given, "--set", "abstain_below=0.9"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["probabilities"] == pytest.approx(whole["probabilities"], abs=1e-5)
+    assert found["abstained"] and not found["label"]
+    assert main(["predict", str(nli), TEXTS[0], "--multi-label"]) == 2
+    assert "`--multi-label` needs `--classes`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def zero_shot_model(
     kind = MultiLabel if multi_label else Classification
     if isinstance(model.task, Embedding):
         vectors = _name_vectors(model, names, templates or [PLACE])
-        settings = {
+        settings: dict[str, Any] = {
             "pooling": model.task.pooling,
             "normalize": True,
             "temperature": 1 / model.task.scale,
@@ -77,7 +77,7 @@ def zero_shot_model(
             "`template` must be one for an entailment model, which scores one sentence "
             f"about a class; received {len(templates)}"
         )
-    given = {"template": templates[0]} if templates else {}
+    given: dict[str, Any] = {"template": templates[0]} if templates else {}
     task = kind(names, **_entailment(model.task), **given)
     # A sentence is never truncated in favour of the text.
     preprocessor = model.preprocessor.replace(truncation="only_first")

@@ -188,20 +188,12 @@ CONFIG = "config.json"  # required for a folder to be a model
 NEW_TOKENS = "new_tokens.txt"  # the words that `vocab --extend` has added
 # The files of a model folder; a folder with any other file is never replaced.
 _OF_A_LAYER = (CONFIG, "model.safetensors")
-FILES = frozenset(
+DESCRIPTION = frozenset(  # all but the weights, and what reports on a training
     (
         CONFIG,
-        "README.md",
-        "doubtful_labels.csv",
-        "model.safetensors",
-        "report.html",
-        "comparison.json",
-        "scores.json",
         "tokenizer.json",  # where vocab.txt cannot hold the tokenizer
         "tokenizer_config.json",
         "vocab.txt",
-        NEW_TOKENS,
-        "target_vocab.txt",  # of a decoder, where it has its own
         # For sentence-transformers.
         "1_Pooling/config.json",
         *(f"{n}_Dense/{name}" for n in range(2, 6) for name in _OF_A_LAYER),
@@ -210,6 +202,16 @@ FILES = frozenset(
         "sentence_bert_config.json",
     )
 )
+FILES = DESCRIPTION | {
+    "README.md",
+    "doubtful_labels.csv",
+    "model.safetensors",
+    "report.html",
+    "comparison.json",
+    "scores.json",
+    NEW_TOKENS,
+    "target_vocab.txt",  # of a decoder, where it has its own
+}
 _AT_FDCWD = -100  # of Linux's <fcntl.h>
 _RENAME_EXCHANGE = 2
 # Errors of kernels and file systems that cannot exchange two folders.

@@ -23,7 +23,14 @@ from bert_keras.errors import CheckpointError, ConfigError, one_line
 from bert_keras.files.lfs import check_no_pointer
 from bert_keras.inference.served_model import check_answers, described
 from bert_keras.models.backend import Backend
-from bert_keras.models.model_file import FILES, package, write_model_file
+from bert_keras.models.engine_graph import OUR_NAMES
+from bert_keras.models.model_file import (
+    FILES,
+    INT8_FILES,
+    OLD_FILES,
+    package,
+    write_model_file,
+)
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.task_model import TaskModel
 from bert_keras.settings import ENGINES, check_choice
@@ -62,7 +69,10 @@ class EngineModel(Backend):
         self._inputs, self._outputs = session.specs()
 
     def infer(self, batch: Batch) -> Any:
-        given = [tf.cast(batch[name], tf.int32) for name in self._inputs]
+        given = [
+            tf.cast(batch[OUR_NAMES.get(spec.name, spec.name)], spec.dtype)
+            for spec in self._inputs
+        ]
         dtypes = [spec.dtype for spec in self._outputs]
         # Outside of a graph, a single output is not in a list.
         values = tf.nest.flatten(
@@ -70,17 +80,19 @@ class EngineModel(Backend):
         )
         for value, spec in zip(values, self._outputs, strict=True):
             value.set_shape(spec.shape)
-        if len(values) == 1:
+        names = [spec.name for spec in self._outputs]
+        if names == [_OLD_OUTPUT]:
             return values[0]
-        names = (spec.name for spec in self._outputs)
-        return dict(zip(names, values, strict=True))
+        named = dict(zip(names, values, strict=True))
+        return self.task.from_named(named, batch)
 
     def __call__(self, batch: Batch, *, training: bool = False) -> Any:
         """Return the outputs for a batch dict, as `further_scores` asks a model."""
         return self.infer(batch)
 
     def _run(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        return self.session.run(dict(zip(self._inputs, arrays, strict=True)))
+        names = [spec.name for spec in self._inputs]
+        return self.session.run(dict(zip(names, arrays, strict=True)))
 
 
 class Session:
@@ -93,8 +105,8 @@ class Session:
     def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         raise NotImplementedError
 
-    def specs(self) -> tuple[list[str], list[tf.TensorSpec]]:
-        """Return the names of the inputs, and the outputs."""
+    def specs(self) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
+        """Return the inputs and the outputs."""
         raise NotImplementedError
 
 
@@ -122,16 +134,17 @@ class _OpenVino(Session):
         self._idle.put(request)
         return found
 
-    def specs(self) -> tuple[list[str], list[tf.TensorSpec]]:
-        outputs = [
-            tf.TensorSpec(
-                [None if s.is_dynamic else s.get_length() for s in each.partial_shape],
+    def specs(self) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
+        def spec(each: Any) -> tf.TensorSpec:
+            sizes = each.partial_shape
+            return tf.TensorSpec(
+                [None if size.is_dynamic else size.get_length() for size in sizes],
                 each.element_type.to_dtype(),
                 each.any_name,
             )
-            for each in self._compiled.outputs
-        ]
-        return [each.any_name for each in self._compiled.inputs], outputs
+
+        model = self._compiled
+        return [*map(spec, model.inputs)], [*map(spec, model.outputs)]
 
 
 class _OnnxRuntime(Session):
@@ -151,22 +164,23 @@ class _OnnxRuntime(Session):
         found: list[np.ndarray] = self._session.run(None, inputs)
         return found
 
-    def specs(self) -> tuple[list[str], list[tf.TensorSpec]]:
-        outputs = [
-            tf.TensorSpec(
+    def specs(self) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
+        def spec(each: Any) -> tf.TensorSpec:
+            return tf.TensorSpec(
                 [size if isinstance(size, int) else None for size in each.shape],
                 _ONNX_DTYPES.get(each.type, tf.float32),
                 each.name,
             )
-            for each in self._session.get_outputs()
-        ]
-        return [each.name for each in self._session.get_inputs()], outputs
+
+        session = self._session
+        return [*map(spec, session.get_inputs())], [*map(spec, session.get_outputs())]
 
 
 _SESSIONS: dict[str, type[_OpenVino] | type[_OnnxRuntime]] = {
     "openvino": _OpenVino,
     "onnx": _OnnxRuntime,
 }
+_OLD_OUTPUT = "output"  # the only output in files of versions before 1.0
 _ONNX_DTYPES = {"tensor(int32)": tf.int32, "tensor(int64)": tf.int64}
 
 
@@ -227,13 +241,20 @@ def find_engine(folder: str | os.PathLike[str]) -> str | None:
     """
     if not (Path(folder) / ANSWERS).is_file():
         return None
-    kinds = [kind for kind, name in FILES.items() if (Path(folder) / name).is_file()]
+    kinds = [kind for kind in FILES if _file(Path(folder), kind) is not None]
     if kinds == ["litert"]:
         raise ConfigError(
             f"{os.fspath(folder)}: holds a model for LiteRT, which `predict` does not "
             "run: use the model folder"
         )
     return kinds[0] if kinds else None
+
+
+def _file(folder: Path, kind: str) -> Path | None:
+    """Return the model file of a format: the one in int8, if there are two."""
+    places = [each.get(kind) for each in (INT8_FILES, FILES, OLD_FILES)]
+    found = (folder / place for place in places if place)
+    return next((each for each in found if each.is_file()), None)
 
 
 def load_engine_folder(
@@ -257,7 +278,8 @@ def load_engine_folder(
     check_engine(engine, precision)
     place = Path(folder)
     found, preprocessor = described(place, place, task)
-    session = session_of(place / FILES[engine], engine, precision)
+    path = _file(place, engine) or place / FILES[engine]
+    session = session_of(path, engine, precision)
     model = EngineModel(found, preprocessor, session)
     width = session.specs()[1][0].shape[-1]
     classes = getattr(found, "classes", None) or ()

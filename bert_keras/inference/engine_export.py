@@ -1,8 +1,9 @@
 """Export a trained model for an engine: `export_to_engine`.
 
-The folder holds the model file, `vocab.txt`, `tokenizer.json` and `answers.json`, which
-describes the inputs and the outputs. `load` opens it, and other programs can use it
-without this package.
+The folder has the layout of Hugging Face's optimum: `config.json`, the tokenizer's
+files and, in a folder of its own, the model file; LiteRT's is beside them.
+`answers.json` describes the inputs and the outputs. `load_predictor` opens the folder,
+and so do transformers.js and other programs without this package.
 
 A model in int8 is written only if it scores almost as well as the float32 model.
 """
@@ -10,29 +11,32 @@ A model in int8 is written only if it scores almost as well as the float32 model
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_keras.checkpoints.sentence_files import DENSE_SCOPE
 from bert_keras.data.columns import Columns
 from bert_keras.errors import BertKerasError, ConfigError
-from bert_keras.files.atomic import replaced_folder
+from bert_keras.files.atomic import CONFIG, DESCRIPTION, replaced_folder
+from bert_keras.files.json_file import json_text
 from bert_keras.inference.engine import EngineModel, Session, session_of
 from bert_keras.inference.predictor import Predictor
+from bert_keras.model.lora import plain_weights
+from bert_keras.models.engine_graph import EngineGraph
 from bert_keras.models.export import write_description
 from bert_keras.models.model_file import (
-    ALL_FILES,
     FILES,
+    INT8_FILES,
+    all_files,
     check_convertible,
     check_int8,
-    inputs_of,
-    outputs_of,
     write_int8,
     write_model_file,
 )
+from bert_keras.models.model_folder import config_of, write_sentence_files
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.task_model import TaskModel
 from bert_keras.settings import check_choice, check_number
@@ -41,9 +45,7 @@ from bert_keras.tasks.protocols import recipe_of
 from bert_keras.text.tokenizer_files import TOKENIZER_JSON, write_tokenizer_json
 
 _MOST_CALIBRATED = 300  # texts; NNCF's own default
-_FILES = frozenset(
-    (*ALL_FILES, ANSWERS, "vocab.txt", "tokenizer_config.json", TOKENIZER_JSON)
-)
+_FILES = all_files() | DESCRIPTION | {ANSWERS}
 
 
 class Exported(NamedTuple):
@@ -99,20 +101,16 @@ def export_to_engine(
                 "`calibration` must hold texts for int8 with openvino; received none"
             )
     scores: dict[str, dict[str, Any]] = {}
-    with (
-        replaced_folder(
-            output, files=_FILES, needed=ANSWERS, kind="a model for an engine"
-        ) as new,
-        tempfile.TemporaryDirectory(prefix="bert-keras-") as temporary,
-    ):
-        place = Path(temporary) if int8 else new
-        path = write_model_file(model, place, format)
+    with replaced_folder(
+        output, files=_FILES, needed=ANSWERS, kind="a model for an engine"
+    ) as new:
+        path = write_model_file(model, new, format)
         if int8:
             exact = EngineModel(
                 model.task, model.preprocessor, session_of(path, format)
             )
             batches = _batches(exact, calibration) if format == "openvino" else []
-            small = new / path.name
+            small = new / INT8_FILES[format]
             write_int8(path, small, format, batches)
             if dev is not None:
                 models = {"float32": exact}
@@ -174,26 +172,33 @@ class _Recorded(Session):
 def _describe(model: TaskModel, folder: Path, kind: str, precision: str) -> None:
     """Write the files of the tokenizer, and `answers.json`."""
     preprocessor = model.preprocessor
-    length = preprocessor.max_length
+    length, graph = preprocessor.max_length, EngineGraph(model)
     others = {
         "engine": kind,
-        "model": FILES[kind],
+        "model": (INT8_FILES if precision == "int8" else FILES)[kind],
         "precision": precision,
         "max_length": length,
         "vocabulary": "vocab.txt",
         "tokenizer": TOKENIZER_JSON,
-        "inputs": [_spec(name, each) for name, each in inputs_of(model).items()],
-        "outputs": [_spec(name, each) for name, each in outputs_of(model).items()],
+        "inputs": [_spec(name, each) for name, each in graph.specs().items()],
+        "outputs": [
+            _spec(name, each) for name, each in graph.outputs_by_name().items()
+        ],
         "answer": recipe_of(model.task),
     }
     write_description(model, folder, others)  # removes an older tokenizer.json
+    config = json_text(config_of(model), indent=2)
+    (folder / CONFIG).write_text(f"{config}\n", encoding="utf-8")
+    arrays = plain_weights(model, model.backbone)
+    dense = {name: arrays[name] for name in arrays if name.startswith(DENSE_SCOPE)}
+    write_sentence_files(model, folder, dense)
     write_tokenizer_json(folder, preprocessor.tokenizer.get_config(), max_length=length)
 
 
 _MEANINGS = {
-    "token_ids": "ids of the tokens, with [CLS] and [SEP], padded with the id of [PAD]",
-    "segment_ids": "0 for the first text, 1 for the second one of a pair",
-    "padding_mask": "1 for a token, 0 for padding",
+    "input_ids": "ids of the tokens, with [CLS] and [SEP], padded with the id of [PAD]",
+    "token_type_ids": "0 for the first text, 1 for the second one of a pair",
+    "attention_mask": "1 for a token, 0 for padding",
     PROMPT_LENGTHS: "tokens of the prompt before the text, with [CLS]; 0 without one",
 }
 

@@ -15,7 +15,7 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +23,40 @@ import keras
 import numpy as np
 
 from bert_keras.errors import BertKerasError, ConfigError, needs, one_line
-from bert_keras.model.encoder import is_optional
 from bert_keras.model.layers import for_engines
+from bert_keras.models.engine_graph import EngineGraph
 from bert_keras.models.export import check_backend
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import NotForEngines, reads_windows
 
-FILES = {"openvino": "model.xml", "onnx": "model.onnx", "litert": "model.tflite"}
-_WEIGHTS = "model.bin"  # next to OpenVINO's model.xml
-ALL_FILES = (*FILES.values(), _WEIGHTS)
-OUTPUT = "output"  # the name of a single output
+# As Hugging Face's optimum names them, but for LiteRT, which it does not write.
+FILES = {
+    "openvino": "openvino/openvino_model.xml",
+    "onnx": "onnx/model.onnx",
+    "litert": "model.tflite",
+}
+INT8_FILES = {
+    "openvino": "openvino/openvino_model_qint8_quantized.xml",
+    "onnx": "onnx/model_quantized.onnx",
+}
+OLD_FILES = {"openvino": "model.xml", "onnx": "model.onnx"}  # of versions before 1.0
+_XML = ".xml"  # OpenVINO's weights are in a .bin next to it
 # What Keras's exporters and the engines import, by format.
 _PACKAGES = {
     "openvino": ("openvino",),
     "onnx": ("onnx", "tf2onnx"),
     "litert": (),  # TensorFlow writes it
 }
+
+
+def all_files() -> frozenset[str]:
+    """Return the names of all model files, OpenVINO's weights included."""
+    names = [n for each in (FILES, INT8_FILES, OLD_FILES) for n in each.values()]
+    weights = [n.removesuffix(_XML) + ".bin" for n in names if n.endswith(_XML)]
+    return frozenset((*names, *weights))
+
+
 _IDENTITY = "Identity"  # TensorFlow's name of each output of a function
 # In older ones tf2onnx writes some means as poolings, and ONNX Runtime then does not
 # find the layer normalization around them.
@@ -69,28 +86,6 @@ def check_convertible(task: Task) -> None:
         )
 
 
-def inputs_of(model: TaskModel) -> dict[str, Any]:
-    """Return the Keras inputs of an engine, with one text per row, by sorted name."""
-    found: dict[str, Any] = model._inputs_struct
-    return {name: found[name] for name in sorted(found) if not is_optional(name)}
-
-
-def outputs_of(model: TaskModel) -> dict[str, Any]:
-    """Return the Keras outputs of a model by sorted name; a single one is `OUTPUT`.
-
-    Raises:
-        ConfigError: the outputs are neither one tensor nor a dict of tensors.
-    """
-    outputs = model._outputs_struct
-    found = outputs if isinstance(outputs, dict) else {OUTPUT: outputs}
-    if not all(keras.utils.is_keras_tensor(value) for value in found.values()):
-        raise ConfigError(
-            "`outputs` of the task must be one tensor or a dict of tensors for an "
-            f"engine; received {one_line(outputs)}"
-        )
-    return dict(sorted(found.items()))
-
-
 def write_model_file(model: TaskModel, folder: Path, kind: str) -> Path:
     """Write the Keras model of a task for an engine; return the file.
 
@@ -104,31 +99,19 @@ def write_model_file(model: TaskModel, folder: Path, kind: str) -> Path:
         BertKerasError: the exporter fails.
     """
     check_convertible(model.task)
-    outputs = outputs_of(model)
     for name in _PACKAGES[kind]:
         package(name, f"the format {kind}")
     check_backend(f"the format {kind}")
     path = folder / FILES[kind]
-    specs = {
-        name: keras.InputSpec(
-            shape=(None, *each.shape[1:]), dtype=each.dtype, name=name
-        )
-        for name, each in inputs_of(model).items()
-    }
-    exported: keras.Model = model
-    if kind == "onnx":
-        exported = _WithWeights(model)
-        specs |= exported.specs()
+    path.parent.mkdir(exist_ok=True)
+    graph = EngineGraph(model, with_weights=kind == "onnx")
     try:
         with _quiet(), for_engines():
-            # `TaskModel.export` writes SavedModels only.
             keras.Model.export(
-                exported,
+                graph,
                 os.fspath(path),
                 format=kind,
-                # Sorted: TensorFlow orders the inputs of a function by name, and
-                # Keras's exporter names them in the order of this dict.
-                input_signature=[dict(sorted(specs.items()))],
+                input_signature=[graph.specs()],
                 verbose=False,
                 **_OPSET.get(kind, {}),
             )
@@ -138,48 +121,10 @@ def write_model_file(model: TaskModel, folder: Path, kind: str) -> Path:
             f"{one_line(error)}"
         ) from None
     if kind == "openvino":
-        _name_openvino(path, list(outputs))
+        _name_openvino(path, list(graph.outputs_by_name()))
     elif kind == "onnx":
-        _complete_onnx(path, list(outputs), exported.values())
+        _complete_onnx(path, graph)
     return path
-
-
-class _WithWeights(keras.Model):
-    """A model whose weights are inputs.
-
-    tf2onnx copies constants at each of its passes: 21 GB and more for BERT-base.
-    """
-
-    def __init__(self, model: TaskModel) -> None:
-        super().__init__(name="with_weights")
-        # In a function: not a layer of this model, and the exporter, which looks for
-        # tables in what the model holds, does not trace all functions of the layers.
-        self._wrapped = lambda: model
-        self.built = True
-
-    def _weights_by_name(self) -> dict[str, Any]:
-        model = self._wrapped()
-        return {f"weight_{i:05}": each for i, each in enumerate(model.variables)}
-
-    def specs(self) -> dict[str, Any]:
-        """Return the inputs of the weights."""
-        return {
-            name: keras.InputSpec(shape=each.shape, dtype=each.dtype, name=name)
-            for name, each in self._weights_by_name().items()
-        }
-
-    def values(self) -> dict[str, np.ndarray]:
-        """Return the weights by the names of their inputs."""
-        found = self._weights_by_name()
-        return {name: np.asarray(each.value) for name, each in found.items()}
-
-    def call(self, inputs: dict[str, Any], training: bool = False) -> Any:
-        model = self._wrapped()
-        weights = self._weights_by_name().items()
-        values = [(variable, inputs[name]) for name, variable in weights]
-        features = {name: inputs[name] for name in inputs_of(model)}
-        with keras.StatelessScope(state_mapping=values):
-            return model(features, training=training)
 
 
 def _name_openvino(path: Path, names: Sequence[str]) -> None:
@@ -202,15 +147,14 @@ def _name_openvino(path: Path, names: Sequence[str]) -> None:
         written.replace(path.with_suffix(written.suffix))
 
 
-def _complete_onnx(
-    path: Path, names: Sequence[str], weights: Mapping[str, np.ndarray]
-) -> None:
-    """Name the outputs of a model.onnx, and store the weights, still inputs there."""
+def _complete_onnx(path: Path, graph: EngineGraph) -> None:
+    """Name outputs and axes of a model.onnx, and store the weights, inputs so far."""
     onnx = package("onnx", "the format onnx")
     read = onnx.load(os.fspath(path))
     _divide_before_erf(read.graph, onnx.numpy_helper)
+    outputs, weights = graph.outputs_by_name(), graph.weights_by_input()
     renamed = {}
-    for output, name in zip(read.graph.output, names, strict=True):
+    for output, name in zip(read.graph.output, outputs, strict=True):
         renamed[output.name] = name
         output.name = name
     used = set()
@@ -222,6 +166,13 @@ def _complete_onnx(
     inputs = [each for each in read.graph.input if each.name not in weights]
     del read.graph.input[:]
     read.graph.input.extend(inputs)
+    shapes = {name: each.shape for name, each in {**graph.specs(), **outputs}.items()}
+    for each in (*read.graph.input, *read.graph.output):
+        axes = graph.axes(each.name, shapes[each.name])
+        dims = each.type.tensor_type.shape.dim
+        for dim, axis in zip(dims, axes, strict=True):
+            if axis is not None:
+                dim.dim_param = axis
     read.graph.initializer.extend(
         onnx.numpy_helper.from_array(value, name)
         for name, value in weights.items()

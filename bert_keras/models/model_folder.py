@@ -64,16 +64,28 @@ def write_model(
         folder: the folder.
         arrays: weights by name, in place of the model's current ones.
     """
-    task, preprocessor = model.task, model.preprocessor
     if arrays is None:
         arrays = plain_weights(model, model.backbone)
     dense = {name: arrays[name] for name in arrays if name.startswith(DENSE_SCOPE)}
     rest = {name: arrays[name] for name in arrays if name not in dense}
     write_huggingface(folder, rest, config_of(model))
+    preprocessor = model.preprocessor
     preprocessor.tokenizer.save(folder, max_length=preprocessor.max_length)
-    hidden_size = model.backbone.config.hidden_size
+    write_sentence_files(model, folder, dense)
+
+
+def write_sentence_files(
+    model: TaskModel, folder: Path, dense: Mapping[str, np.ndarray]
+) -> None:
+    """Write what sentence-transformers reads besides the encoder, if it can.
+
+    `dense` are the weights of the layers on a text's vector, by name.
+    """
+    task, hidden_size = model.task, model.backbone.config.hidden_size
     if isinstance(task, WritingFiles):
-        task.write_files(folder, hidden_size=hidden_size, preprocessor=preprocessor)
+        task.write_files(
+            folder, hidden_size=hidden_size, preprocessor=model.preprocessor
+        )
     if dense:
         write_dense(folder, dense)
 

@@ -382,6 +382,16 @@ class Embedding(EmbeddingSettings, Task):
                     f"received {most}"
                 )
 
+    def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
+        found = {"sentence_embedding": outputs}
+        if self.layers == LAST:
+            pooling = next(x for x in model.layers if isinstance(x, TextPooling))
+            found["last_hidden_state"] = pooling.input[0]
+        return found
+
+    def from_named(self, named: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
+        return named["sentence_embedding"]
+
     def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
         """Set the weights of the layers on the text's vector from the checkpoint."""
         notes = []
@@ -434,7 +444,8 @@ class Embedding(EmbeddingSettings, Task):
 
     def recipe(self) -> dict[str, Any]:
         return {
-            "meaning": "the output is the vector of the text, pooled from its tokens",
+            "meaning": "sentence_embedding is the vector of the text, pooled from its "
+            "tokens",
             "activation": "none",
             "pooling": self.pooling,
             "normalized": self.normalize,

@@ -61,6 +61,7 @@ class MaskedLM(MaskedLMSettings, Task):
 
     name = "masked-lm"
     architecture = "BertForMaskedLM"
+    filled_inputs = ("masked_positions",)
     columns = {"text": "text"}
     best_score = "log_likelihood"
     pooler = False
@@ -172,6 +173,10 @@ class MaskedLM(MaskedLMSettings, Task):
         x = encoder.read_at(given, positions)["sequence_output"]
         return head(x, encoder.token_table(given))
 
+    def from_named(self, named: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
+        places = tf.maximum(batch["masked_positions"], 0)
+        return tf.gather(named["logits"], places, batch_dims=1)
+
     def loss(self) -> keras.losses.Loss:
         return keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, ignore_class=NO_LABEL
@@ -201,8 +206,8 @@ class MaskedLM(MaskedLMSettings, Task):
 
     def recipe(self) -> dict[str, Any]:
         return {
-            "meaning": "probabilities of the tokens of the vocabulary at each of "
-            "masked_positions, places in the row: softmax of the output",
+            "meaning": "probabilities of the tokens of the vocabulary at each "
+            "place of the row: softmax of the output",
             "activation": "softmax",
         }
 

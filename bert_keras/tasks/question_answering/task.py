@@ -223,6 +223,12 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
         head = PooledHead.on(encoder, 2, seed=seed, dropout_rate=0.0, name="qa_outputs")
         return head(encoder(inputs)["sequence_output"])
 
+    def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
+        return {"start_logits": outputs[..., 0], "end_logits": outputs[..., 1]}
+
+    def from_named(self, named: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
+        return tf.stack([named["start_logits"], named["end_logits"]], axis=-1)
+
     def loss(self) -> keras.losses.Loss:
         return SpanLoss()
 
@@ -254,12 +260,10 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
 
     def recipe(self) -> dict[str, Any]:
         return {
-            "meaning": "[CLS] question [SEP] part of the context [SEP]; the columns "
-            "of the output are the logits of the first and the last token of the "
-            "answer; the best span over all parts has the highest sum, divided by "
-            "temperature",
+            "meaning": "[CLS] question [SEP] part of the context [SEP]; start_logits "
+            "and end_logits are of the first and the last token of the answer; the "
+            "best span over all parts has the highest sum, divided by temperature",
             "activation": "softmax",
-            "columns": ["start", "end"],
             "temperature": self.temperature,
             "stride": self.stride,
             "max_question_tokens": self.max_question_tokens,

@@ -28,11 +28,11 @@ def classify(folder: str, texts: list[str]) -> list[dict]:
     tokenizer = Tokenizer.from_file(str(place / described["tokenizer"]))
     rows = tokenizer.encode_batch(texts)
     batch = {
-        "token_ids": [row.ids for row in rows],
-        "segment_ids": [row.type_ids for row in rows],
-        "padding_mask": [row.attention_mask for row in rows],
+        "input_ids": [row.ids for row in rows],
+        "token_type_ids": [row.type_ids for row in rows],
+        "attention_mask": [row.attention_mask for row in rows],
     }
-    inputs = {name: np.array(values, "int32") for name, values in batch.items()}
+    inputs = {name: np.array(values, "int64") for name, values in batch.items()}
     (logits,) = session.run(None, inputs)
     scaled = logits / answer["temperature"]
     powers = np.exp(scaled - scaled.max(axis=1, keepdims=True))

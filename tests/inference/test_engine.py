@@ -29,15 +29,19 @@ TEXTS = ["free cash prize", "", "lunch at six, you", "sale " * 40]
 
 
 class TensorFlowSession(Session):
-    """Runs the Keras model itself, on the arrays that an engine is given."""
+    """Runs the Keras model itself, on the arrays that an engine is given.
+
+    Its names are those of the files that versions before 1.0 wrote.
+    """
 
     def __init__(self, model: Any) -> None:
         self.model = model
         self.lengths: list[int] = []
 
-    def specs(self) -> tuple[list[str], list[tf.TensorSpec]]:
-        names = [*model_file.inputs_of(self.model)]
-        return names, [tf.TensorSpec([None, 3], tf.float32, "output")]
+    def specs(self) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
+        names = ("padding_mask", "segment_ids", "token_ids")
+        inputs = [tf.TensorSpec([None, None], tf.int32, name) for name in names]
+        return inputs, [tf.TensorSpec([None, 3], tf.float32, "output")]
 
     def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         assert {each.dtype for each in inputs.values()} == {np.dtype("int32")}

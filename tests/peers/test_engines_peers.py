@@ -23,6 +23,8 @@ from bert_keras.errors import ConfigError
 from bert_keras.inference.engine import EngineModel, engine_model
 from bert_keras.inference.engine_export import export_to_engine
 from bert_keras.inference.predictor import Predictor, load_predictor
+from bert_keras.models.engine_graph import EngineGraph
+from bert_keras.models.model_folder import save_model
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
@@ -124,20 +126,83 @@ def test_an_export_holds_what_a_stranger_needs(
 ) -> None:
     files = files_of(onnx_folder)
     assert sorted(files) == [
-        *("answers.json", "model.onnx", "tokenizer.json"),
+        *("answers.json", "config.json", "onnx/model.onnx", "tokenizer.json"),
         *("tokenizer_config.json", "vocab.txt"),
     ]
     said = json.loads(files[ANSWERS])
     names = [each["name"] for each in said["inputs"]]
-    assert names == ["padding_mask", "segment_ids", "token_ids"]
+    assert names == ["attention_mask", "input_ids", "token_type_ids"]
     assert said["outputs"] == [
-        {"name": "output", "dtype": "float32", "shape": [None, 3]}
+        {"name": "logits", "dtype": "float32", "shape": [None, 3]}
     ]
     assert said["answer"]["classes"] == list(spam_model.task.classes)
     assert (said["task"], said["precision"], said["max_length"]) == (
         *("classification", "float32"),
         24,
     )
+
+
+def test_the_graph_has_the_names_dtypes_and_axes_of_optimum(onnx_folder: Path) -> None:
+    import onnx
+
+    graph = onnx.load(str(onnx_folder / "onnx/model.onnx")).graph
+
+    def said(each: Any) -> tuple[Any, ...]:
+        kind = each.type.tensor_type
+        dims = [dim.dim_param or dim.dim_value for dim in kind.shape.dim]
+        return onnx.TensorProto.DataType.Name(kind.elem_type), *dims
+
+    names = ("attention_mask", "input_ids", "token_type_ids")
+    assert {each.name: said(each) for each in graph.input} == dict.fromkeys(
+        names, ("INT64", "batch", "sequence")
+    )
+    assert {each.name: said(each) for each in graph.output} == {
+        "logits": ("FLOAT", "batch", 3)
+    }
+
+
+@pytest.mark.parametrize(
+    ("task", "outputs"),
+    [
+        ("embedding", {"last_hidden_state", "sentence_embedding"}),
+        ("question-answering", {"start_logits", "end_logits"}),
+        ("masked-lm", {"logits"}),
+        ("ner", {"logits"}),
+    ],
+)
+def test_transformers_computes_the_outputs_of_the_graph(
+    task: str, outputs: set[str], make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The same ids by onnxruntime and by transformers, from the model folder."""
+    import onnxruntime
+    import torch
+    import transformers
+
+    model = make_model(CASES[task].task)
+    save_model(model, tmp_path / "model")
+    folder = export_to_engine(model, tmp_path / "onnx", format="onnx").folder
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)  # of the export
+    config = transformers.AutoConfig.from_pretrained(folder)
+    kind = getattr(transformers, config.architectures[0])
+    reference = kind.from_pretrained(tmp_path / "model").eval()
+    pairs = (TEXTS, TEXTS[::-1]) if task == "question-answering" else (TEXTS,)
+    batch = dict(tokenizer(*pairs, return_tensors="pt", padding=True, truncation=True))
+    with torch.no_grad():
+        wanted = reference(**batch)
+    session = onnxruntime.InferenceSession(folder / "onnx/model.onnx")
+    names = [each.name for each in session.get_outputs()]
+    assert set(names) == outputs
+    found = session.run(None, {name: each.numpy() for name, each in batch.items()})
+    real = batch["attention_mask"].numpy().astype(bool)
+    for name, values in zip(names, found, strict=True):
+        if name in wanted:
+            theirs = wanted[name].numpy()
+            np.testing.assert_allclose(values[real], theirs[real], atol=2e-5)
+    if task == "embedding":
+        hidden = found[names.index("last_hidden_state")]
+        mean = (hidden * real[..., None]).sum(1) / real.sum(1, keepdims=True)
+        mean /= np.linalg.norm(mean, axis=1, keepdims=True)
+        np.testing.assert_allclose(found[1], mean, atol=1e-5)
 
 
 def test_onnx_runtime_computes_gelu_and_layer_normalization_in_one_operation(
@@ -149,9 +214,9 @@ def test_onnx_runtime_computes_gelu_and_layer_normalization_in_one_operation(
     settings = onnxruntime.SessionOptions()
     settings.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     capfd.readouterr()
-    onnxruntime.InferenceSession(onnx_folder / "model.onnx")
+    onnxruntime.InferenceSession(onnx_folder / "onnx/model.onnx")
     assert not capfd.readouterr().err  # such as of constants that nothing reads
-    onnxruntime.InferenceSession(onnx_folder / "model.onnx", settings)
+    onnxruntime.InferenceSession(onnx_folder / "onnx/model.onnx", settings)
     graph = onnx.load(settings.optimized_model_filepath).graph
     found = collections.Counter(node.op_type for node in graph.node)
     blocks = spam_model.backbone.config.num_hidden_layers
@@ -176,12 +241,13 @@ def test_a_broken_export_is_refused(onnx_folder: Path, tmp_path: Path) -> None:
     folder = tmp_path / "broken"
     folder.mkdir()
     for name, held in files_of(onnx_folder).items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(held)
     said = json.loads((folder / ANSWERS).read_text(encoding="utf-8"))
     said["settings"]["classes"] = ["a", "b"]
     (folder / ANSWERS).write_text(json.dumps(said), encoding="utf-8")
     refused(lambda: load_predictor(folder), "broken", ANSWERS)
-    (folder / "model.onnx").write_bytes(b"no model")
+    (folder / "onnx/model.onnx").write_bytes(b"no model")
     refused(lambda: load_predictor(folder), "model.onnx", "onnx")
 
 
@@ -209,7 +275,12 @@ def test_int8_of_openvino_is_loaded_and_scored(
     said = json.loads((int8_export.folder / ANSWERS).read_text(encoding="utf-8"))
     assert said["precision"] == "int8"
     assert set(int8_export.scores) == {"float32", "int8"}
-    assert 'element_type="i8"' in (int8_export.folder / "model.xml").read_text()
+    assert (
+        'element_type="i8"'
+        in (
+            int8_export.folder / "openvino/openvino_model_qint8_quantized.xml"
+        ).read_text()
+    )
     found = evaluate(load_predictor(int8_export.folder), spam_columns)
     assert_near(found, int8_export.scores["int8"])
 
@@ -226,7 +297,7 @@ def test_int8_of_onnx_stores_weights_in_8_bits(
     )
     import onnx
 
-    model = onnx.load(str(found.folder / "model.onnx"))
+    model = onnx.load(str(found.folder / "onnx/model_quantized.onnx"))
     assert {node.op_type for node in model.graph.node} & {"MatMulInteger"}
     assert_near(
         evaluate(load_predictor(found.folder), spam_columns), found.scores["int8"]
@@ -277,12 +348,10 @@ def test_litert_gives_the_outputs_of_keras(asked: Any, tmp_path: Path) -> None:
         batch = {}
         for each in said["inputs"]:
             shape = [rows, *[2] * (len(each["shape"]) - 2), length]
-            low, high = (5, 20) if each["name"] == "token_ids" else (0, 2)
+            low, high = (5, 20) if each["name"] == "input_ids" else (0, 2)
             batch[each["name"]] = draw.integers(low, high, shape, each["dtype"])
-        batch["padding_mask"][..., 0] = 1
-        wanted = model(batch)
-        if not isinstance(wanted, dict):
-            wanted = {"output_0": wanted}
+        batch["attention_mask"][..., 0] = 1
+        wanted = EngineGraph(model)(batch)
         found = run(**batch)
         assert found.keys() == wanted.keys()
         for name, values in wanted.items():

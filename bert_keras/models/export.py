@@ -187,12 +187,13 @@ def write_description(
 
     `others` are entries of `answers.json` besides the task and its settings.
     """
-    model.preprocessor.tokenizer.save(folder)
+    preprocessor = model.preprocessor
+    preprocessor.tokenizer.save(folder, max_length=preprocessor.max_length)
     facts = {
         "format": FORMAT,
         "task": name_of(type(model.task)),
         "settings": model.task.settings(),
-        "preprocessing": model.preprocessor.settings(),
+        "preprocessing": preprocessor.settings(),
         **others,
     }
     (folder / ANSWERS).write_text(f"{json_text(facts, indent=2)}\n", encoding="utf-8")

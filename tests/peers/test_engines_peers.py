@@ -167,7 +167,7 @@ def test_the_graph_has_the_names_dtypes_and_axes_of_optimum(onnx_folder: Path) -
         ("embedding", {"last_hidden_state", "sentence_embedding"}),
         ("question-answering", {"start_logits", "end_logits"}),
         ("masked-lm", {"logits"}),
-        ("ner", {"logits"}),
+        ("token-classification", {"logits"}),
     ],
 )
 def test_transformers_computes_the_outputs_of_the_graph(

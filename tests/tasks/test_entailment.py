@@ -210,8 +210,6 @@ def test_an_embedding_model_answers_by_cosines(
     folder = save_model(made.model, tmp_path / "classes")
     again = numbers(load_predictor(folder).predict(TEXTS))
     np.testing.assert_allclose(again, found, atol=1e-6)
-    export = load_predictor(export_model(made.model, tmp_path / "export"))
-    np.testing.assert_allclose(numbers(export.predict(TEXTS)), found, atol=1e-5)
     rows = as_columns(text=TEXTS * 4, label=["prize", "six", "see you"] * 4)
     several = embedder.with_classes(NAMES, multi_label=True, dev=rows)
     assert len(several.model.task.thresholds) == len(NAMES)

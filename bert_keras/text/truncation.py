@@ -80,9 +80,10 @@ class Truncation:
             cost = f"{self.read / max(self.in_one, 1):,.1f} times the tokens of one row"
             if 0 < drawn < of_text:
                 cost = f"of which {drawn} are drawn in each epoch"
+            verb = "is" if self.longer == 1 else "are"
             found.append(
                 f"{self.longer:,} of {self.texts:,} {of} "
-                f"({percent(self.longer, self.texts)}) are longer than {length:,} "
+                f"({percent(self.longer, self.texts)}) {verb} longer than {length:,} "
                 f"tokens: read in {of_text:,.1f} windows on average, {cost}"
             )
         if self.cut:

@@ -133,7 +133,7 @@ def test_pairs_read_the_first_text_in_each_window(
     answers = Predictor(model).predict([("see you", LONG), (LONG, "")])
     assert answers[1]["end"] == 0
     said = capsys.readouterr().err
-    assert "1 of 2 texts (50%) are longer than 24 tokens: read in 8.0 windows" in said
+    assert "1 of 2 texts (50%) is longer than 24 tokens: read in 8.0 windows" in said
     assert "1 of 2 texts (50%) is truncated" in said  # a first text: half of a window
 
 

@@ -14,6 +14,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.models.convert import convert
 from bert_keras.models.export import export_model
+from bert_keras.report.terminal import interval_line
 from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.multi_label import MultiLabel
@@ -73,6 +74,18 @@ def test_each_fold_has_each_class_and_a_row_alone_is_in_none() -> None:
     folds = stratified_folds(strata, seed=0)
     assert len(folds) == 4 and sorted(sum(folds, [])) == list(range(11))
     assert all({strata[row][0] for row in fold} == {"a", "b"} for fold in folds)
+
+
+def test_the_terminal_shows_the_interval_of_all_rows() -> None:
+    whole = {"slice": "all rows", "rows": 32, "accuracy": 0.875}
+    slices = {"all rows": [{**whole, "low": 0.72, "high": 0.95}]}
+    assert interval_line(slices).split(maxsplit=4)[3:] == [
+        "Accuracy",
+        "0.7200 to 0.9500",
+    ]
+    few = {"all rows": [{**whole, "low": None, "high": None}]}
+    for unknown in (few, {}):
+        assert interval_line(unknown).endswith("not known: too few rows")
 
 
 @pytest.mark.parametrize("name", DATA)

@@ -101,7 +101,7 @@ _FORMATS = {
 _LONG = {
     "head-tail": "; the first quarter and the end of longer texts. Other tools read "
     "their start alone",
-    "windows": "; longer texts in windows of so many. Other tools truncate them",
+    "windows": "; longer texts in windows of that length. Other tools truncate them",
 }
 
 

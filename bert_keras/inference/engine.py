@@ -283,7 +283,8 @@ def load_engine_folder(
     model = EngineModel(found, preprocessor, session)
     width = session.specs()[1][0].shape[-1]
     classes = getattr(found, "classes", None) or ()
-    if classes and width != len(classes):
+    # By entailment there are as many outputs as a request has classes.
+    if classes and width != len(classes) and not getattr(found, "entailment", ()):
         raise CheckpointError(
             f"{place}: `classes` in {ANSWERS} must be as many as the outputs of the "
             f"model; received {len(classes)} and {width}"

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.engine_export import export_to_engine
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -81,3 +82,11 @@ def test_probabilities_are_theirs(folder, multi_label, template, tmp_path):
     np.testing.assert_allclose(again, wanted, atol=1e-5)
     loaded = Predictor(load_model(tmp_path / "classes"))
     np.testing.assert_allclose(ours(loaded.predict(TEXTS)), wanted, atol=1e-5)
+
+
+def test_an_engine_answers_alike(folder, tmp_path):
+    pytest.importorskip("openvino")
+    made = Predictor(load_model(folder)).with_classes(CLASSES)
+    export_to_engine(made.model, tmp_path / "engine", format="openvino")
+    found = load_predictor(tmp_path / "engine").predict(TEXTS)
+    np.testing.assert_allclose(ours(found), ours(made.predict(TEXTS)), atol=1e-4)

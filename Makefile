@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 # If it is set, each process compiles the 4,000 modules of TensorFlow and Keras again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo pretrain-demo test test-thorough test-peers test-beam test-garden environments docs bench lint clean
+.PHONY: demo pretrain-demo test test-thorough test-peers test-beam test-garden test-javascript environments docs bench lint clean
 
 # A stamp file; the environment is rebuilt when one of its prerequisites changes.
 $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
@@ -49,6 +49,14 @@ test-thorough: $(VENV)/.made
 
 test-peers: $(PEERS)/.made
 	$(PEERS)/bin/python -m pytest $(PARALLEL) tests/peers
+
+# transformers.js brings ONNX Runtime for the CPU; its script would fetch the GPU's.
+.node/.made:
+	npm install --prefix .node --ignore-scripts @huggingface/transformers
+	touch $@
+
+test-javascript: $(PEERS)/.made .node/.made
+	TRANSFORMERS_JS=$(CURDIR)/.node $(PEERS)/bin/python -m pytest tests/peers/test_transformers_js_peers.py
 
 # Beam needs an older protobuf, so it has its own environment.
 $(BEAM)/.made: setup.cfg pyproject.toml

@@ -192,7 +192,12 @@ def _describe(model: TaskModel, folder: Path, kind: str, precision: str) -> None
     arrays = plain_weights(model, model.backbone)
     dense = {name: arrays[name] for name in arrays if name.startswith(DENSE_SCOPE)}
     write_sentence_files(model, folder, dense)
-    write_tokenizer_json(folder, preprocessor.tokenizer.get_config(), max_length=length)
+    write_tokenizer_json(
+        folder,
+        preprocessor.tokenizer.get_config(),
+        max_length=length,
+        read_tokens=model.task.read_tokens,
+    )
 
 
 _MEANINGS = {

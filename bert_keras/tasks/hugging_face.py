@@ -19,11 +19,13 @@ class HuggingFaceHead:
         architecture: Hugging Face's class name of the same model.
         filled_inputs: inputs of the model that other tools do not give, such as the
             positions to read; in a file for an engine they are all places of a row.
+        read_tokens: special tokens that are read as such in texts to answer.
     """
 
     name: ClassVar[str]
     architecture: ClassVar[str] = "BertModel"
     filled_inputs: ClassVar[tuple[str, ...]] = ()
+    read_tokens: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def reads(cls, config: Mapping[str, Any]) -> bool:

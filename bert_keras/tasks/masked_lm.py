@@ -62,6 +62,7 @@ class MaskedLM(MaskedLMSettings, Task):
     name = "masked-lm"
     architecture = "BertForMaskedLM"
     filled_inputs = ("masked_positions",)
+    read_tokens = ("[MASK]",)
     columns = {"text": "text"}
     best_score = "log_likelihood"
     pooler = False

@@ -579,11 +579,13 @@ def write_tokenizer_json(
     settings: Mapping[str, Any],
     *,
     max_length: int | None,
+    read_tokens: Sequence[str] = (),
 ) -> None:
     """Write tokenizer.json, from which the package `tokenizers` makes our batches.
 
     Its tokenizer truncates to `max_length`, specials included, and pads to the longest
-    text. `settings` are as from `get_config`.
+    text. `settings` are as from `get_config`; `read_tokens` are special tokens that it
+    reads in texts even if the settings do not.
     """
     added = [AddedToken.of(each) for each in settings.get("added_tokens", ())]
     ids = _with_added(settings["vocabulary"], added)
@@ -593,6 +595,7 @@ def write_tokenizer_json(
         added += [AddedToken(token, special=True) for token in more]
     else:
         added = [token for token in added if token.content not in SPECIAL_TOKENS]
+        added += [AddedToken(token, special=True) for token in read_tokens]
     added.sort(key=lambda token: ids[token.content])
     values = {
         "version": "1.0",

@@ -186,6 +186,8 @@ def test_transformers_computes_the_outputs_of_the_graph(
     kind = getattr(transformers, config.architectures[0])
     reference = kind.from_pretrained(tmp_path / "model").eval()
     pairs = (TEXTS, TEXTS[::-1]) if task == "question-answering" else (TEXTS,)
+    if task == "masked-lm":
+        assert tokenizer("free [MASK] prize").input_ids.count(4) == 1  # of [MASK]
     batch = dict(tokenizer(*pairs, return_tensors="pt", padding=True, truncation=True))
     with torch.no_grad():
         wanted = reference(**batch)

@@ -31,6 +31,7 @@ from .tasks.multiple_choice import MultipleChoice as MultipleChoice
 from .tasks.next_sentence import NextSentence as NextSentence
 from .tasks.question_answering.task import QuestionAnswering as QuestionAnswering
 from .tasks.regression import Regression as Regression
+from .tasks.reranking import Reranking as Reranking
 from .tasks.summarization import Summarization as Summarization
 from .tasks.tagging.task import FeatureTagging as FeatureTagging
 from .tasks.tagging.task import TokenClassification as TokenClassification

@@ -48,6 +48,7 @@ _PIPELINES = {
     "next-sentence": "text-classification",
     "question-answering": "question-answering",
     "regression": "text-classification",
+    "reranking": "text-ranking",
     "summarization": "summarization",
     "token-classification": "token-classification",
     "translation": "translation",
@@ -61,6 +62,7 @@ _INPUTS = {
     "multiple-choice": '("She opened her umbrella because", ["it rained.", "it ran."])',
     "next-sentence": _PAIR,
     "question-answering": '("When was it built?", "The tower was built in 1889.")',
+    "reranking": '("reset password", "“Forgot password” is on the sign-in page.")',
     "summarization": '"A long document. It has many sentences."',
     "token-classification": '"Anna Weber lives in Vienna."',
 }
@@ -306,7 +308,7 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
     weights = folder / "model.safetensors"
     if has_source and weights.is_file():
         rows.append(("weights", f"float32, {weights.stat().st_size / 1e6:,.1f} MB"))
-    if labels and task != "regression":
+    if labels and task not in ("regression", "reranking"):
         rows.append(("classes", _several([_code(label) for label in labels])))
     return {
         "task": task,

@@ -24,7 +24,7 @@ SHARES = ("accuracy", "exact_match")  # scores that are a share of the rows
 # Scores from 0 to 1, and to 100; the intervals of others, such as a loss, have no ends.
 _PERCENTAGES = frozenset(("bleu", "best_f1"))
 _FROM_ZERO = _PERCENTAGES | frozenset(
-    ("f1", "micro_f1", "macro_f1", "mean_average_precision", "mrr")
+    ("f1", "micro_f1", "macro_f1", "mean_average_precision", "mrr", "ndcg_at_10")
     + ("rouge1", "rouge2", "rougeL", "rougeLsum")
 )
 _CORRELATIONS = frozenset(("spearman", "pearson", "matthews_correlation"))

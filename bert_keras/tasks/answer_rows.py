@@ -77,6 +77,12 @@ def of_summary(row: Row) -> Row:
     return {"summary": row["summary"], "sentences": _records(row, keys)}
 
 
+def of_ranking(row: Row) -> Row:
+    """Return `scores` and `places` of the documents, without padding."""
+    count = sum(place >= 0 for place in row["places"])
+    return {key: values[:count] for key, values in row.items()}
+
+
 def _records(row: Row, keys: Mapping[str, str]) -> list[Row]:
     """Return some lists of a row as one list of dicts, without padding.
 
@@ -96,6 +102,7 @@ _FORMS: tuple[tuple[set[str], Callable[[Row], Row]], ...] = (
     ({"entities", "types", "starts", "ends", "scores"}, of_entities),
     ({"tags", "scores"}, of_words),
     ({"answer", "n_best_answers", "n_best_scores"}, of_span),
+    ({"scores", "places"}, of_ranking),
     ({"summary", "sentences", "starts", "ends", "scores"}, of_summary),
 )
 

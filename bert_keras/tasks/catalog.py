@@ -46,6 +46,7 @@ TASKS = _Tasks(
         "next-sentence": "next_sentence_settings:HELP",
         "question-answering": "question_answering.settings:HELP",
         "regression": "regression_settings:HELP",
+        "reranking": "reranking_settings:HELP",
         "summarization": "summarization_settings:HELP",
         "token-classification": "tagging.settings:TOKEN_CLASSIFICATION",
         "translation": "generation_settings:TRANSLATION",

@@ -94,6 +94,29 @@ def groups_of(task: Task | type[Task], columns: Columns) -> list[str] | None:
 
 
 @runtime_checkable
+class Gathering(Protocol):
+    """Some rows are in the same training batch."""
+
+    def gathered(self, columns: Columns) -> list[list[int]] | None:
+        """Return the rows of each group, of which a batch holds `batch_size`.
+
+        `None`: each row is by itself.
+        """
+        ...
+
+
+def gathered(task: Task, columns: Columns) -> list[list[int]] | None:
+    """Return the groups of rows that are in the same training batch, if there are."""
+    return task.gathered(columns) if isinstance(task, Gathering) else None
+
+
+def training_examples(task: Task, columns: Columns) -> int:
+    """Return how many groups of rows, or rows, `batch_size` counts in an epoch."""
+    groups = gathered(task, columns)
+    return len(columns if groups is None else groups)
+
+
+@runtime_checkable
 class Inheriting(Protocol):
     """A new task takes settings from the task of its encoder's folder."""
 

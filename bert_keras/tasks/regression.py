@@ -55,10 +55,71 @@ class ScaledSquaredError(keras.losses.Loss):
         return {**super().get_config(), "mean": self.mean, "std": self.std}
 
 
+def is_cross_encoder(config: Mapping[str, Any]) -> bool:
+    """Return whether a folder is a cross-encoder with one output: a reranker."""
+    return pair_scores(config) is not None and len(class_names(config)) == 1
+
+
+class NumberTask(PooledTask):
+    """A task with one number for each text or pair, such as a similarity.
+
+    The answer is output * `std` + `mean`, or, with the activation `sigmoid`, the
+    sigmoid of the output.
+    """
+
+    problem_type = "regression"
+    activation: str
+    mean: float = 0.0
+    std: float = 1.0
+
+    @property
+    def pair_activation(self) -> str:  # type: ignore[override]
+        return self.activation
+
+    def model_config(self) -> dict[str, Any]:
+        return {**class_entries(["score"]), "problem_type": self.problem_type}
+
+    def encode_targets(self, targets: Any) -> Any:
+        """Return numbers for strings; numbers pass unchanged."""
+        return numbers(targets, tf.float32)
+
+    @property
+    def units(self) -> int:
+        return 1
+
+    def outputs(self, encoder: Any, inputs: Batch, seed: int | None) -> Any:
+        # As in every pooled task, but in float32, since users read this number.
+        head = PooledHead.on(encoder, 1, seed=seed, dtype="float32")
+        return head(self.pooled(encoder, inputs))
+
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return `score` float32 [B], in the units of the training file."""
+        found = tf.cast(outputs, tf.float32)[:, 0]
+        if self.activation == "sigmoid":
+            return {"score": tf.sigmoid(found)}
+        return {"score": found * self.std + self.mean}
+
+    def recipe(self) -> dict[str, Any]:
+        return {
+            "meaning": "the answer is output * scale + offset",
+            "activation": {"linear": "none"}.get(self.activation, self.activation),
+            "scale": self.std,
+            "offset": self.mean,
+        }
+
+    def explained(self, item: Item) -> list[Target]:
+        """Return the number itself."""
+        item.refuse("target", "against")
+        rows = item.joined()
+        return [
+            item.weighted_sum("score", rows, [self.std], bias=self.mean, unit="score")
+        ]
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
-class Regression(RegressionSettings, PooledTask):
+class Regression(RegressionSettings, NumberTask):
     """One number for each text or pair, in the units of the training file.
 
     The head learns (target - mean) / std, so that the scale of the targets does not
@@ -71,7 +132,6 @@ class Regression(RegressionSettings, PooledTask):
     """
 
     name = "regression"
-    problem_type = "regression"
     best_score = "spearman"
 
     def __post_init__(self) -> None:
@@ -102,6 +162,10 @@ class Regression(RegressionSettings, PooledTask):
         return dataclasses.replace(task, **{**learned, **settings})
 
     @classmethod
+    def reads(cls, config: Mapping[str, Any]) -> bool:
+        return not is_cross_encoder(config) and super().reads(config)
+
+    @classmethod
     def from_model_config(cls, config: Mapping[str, Any]) -> Regression:
         count = len(class_names(config))
         if count != 1:
@@ -111,29 +175,9 @@ class Regression(RegressionSettings, PooledTask):
         pairs = cls.pairs_of(config)
         return cls(pairs=pairs, activation=pair_scores(config) or "linear")
 
-    @property
-    def pair_activation(self) -> str:  # type: ignore[override]
-        return self.activation
-
-    def model_config(self) -> dict[str, Any]:
-        return {**class_entries(["score"]), "problem_type": self.problem_type}
-
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the number of each row, float32 [N]; bad ones are named by line."""
         return label_numbers(columns)
-
-    def encode_targets(self, targets: Any) -> Any:
-        """Return numbers for strings; numbers pass unchanged."""
-        return numbers(targets, tf.float32)
-
-    @property
-    def units(self) -> int:
-        return 1
-
-    def outputs(self, encoder: Any, inputs: Batch, seed: int | None) -> Any:
-        # As in every pooled task, but in float32, since users read this number.
-        head = PooledHead.on(encoder, 1, seed=seed, dtype="float32")
-        return head(self.pooled(encoder, inputs))
 
     def loss(self) -> keras.losses.Loss:
         if self.activation == "sigmoid":
@@ -145,21 +189,6 @@ class Regression(RegressionSettings, PooledTask):
         if self.activation == "sigmoid":
             return "sigmoid", values
         return "squared", (values - self.mean) / self.std
-
-    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return `score` float32 [B], in the units of the training file."""
-        found = tf.cast(outputs, tf.float32)[:, 0]
-        if self.activation == "sigmoid":
-            return {"score": tf.sigmoid(found)}
-        return {"score": found * self.std + self.mean}
-
-    def recipe(self) -> dict[str, Any]:
-        return {
-            "meaning": "the answer is output * scale + offset",
-            "activation": {"linear": "none"}.get(self.activation, self.activation),
-            "scale": self.std,
-            "offset": self.mean,
-        }
 
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         targets, found = check_numbers(self.targets(columns), answers["score"])
@@ -192,14 +221,6 @@ class Regression(RegressionSettings, PooledTask):
                 error=float(errors[row]),
             )
             for row in order[: int((errors > targets.std()).sum())]
-        ]
-
-    def explained(self, item: Item) -> list[Target]:
-        """Return the number itself."""
-        item.refuse("target", "against")
-        rows = item.joined()
-        return [
-            item.weighted_sum("score", rows, [self.std], bias=self.mean, unit="score")
         ]
 
     def describe(self, columns: Columns) -> dict[str, Any]:

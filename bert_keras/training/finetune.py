@@ -56,6 +56,7 @@ from bert_keras.tasks.protocols import (
     Tunable,
     compares_rows,
     frozen_layers,
+    training_examples,
 )
 from bert_keras.text.tokenizer_files import vocabulary_hash
 from bert_keras.training import config as training_config
@@ -207,7 +208,7 @@ def train(
         is_earlier=is_earlier,
         tell=devices.say,
     )
-    rows = len(data["train"])
+    rows = training_examples(task, data["train"])
     config = config.with_split()
     given, config = config, config.finalized(task, rows)
     if "dev" not in data:
@@ -315,7 +316,8 @@ class _Training:
         )
         recorded = self.recorded(config) | model_settings(model)
         width = model.backbone.config.hidden_size
-        config = config.finalized(self.task, len(data["train"]), width)
+        examples = training_examples(self.task, data["train"])
+        config = config.finalized(self.task, examples, width)
         makes_updates = config.method != "linear"
         if attempt == 0 and self.config.learning_rate is None and makes_updates:
             devices.say(

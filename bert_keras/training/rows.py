@@ -20,7 +20,12 @@ from bert_keras.data.columns import Columns
 from bert_keras.distribution.replicas import ALONE, Share
 from bert_keras.errors import ConfigError, first_of
 from bert_keras.models.task_model import TaskModel
-from bert_keras.tasks.protocols import reads_windows, redrawn, weights_of
+from bert_keras.tasks.protocols import (
+    gathered,
+    reads_windows,
+    redrawn,
+    weights_of,
+)
 from bert_keras.text.preprocessor import as_tensors
 
 if TYPE_CHECKING:
@@ -84,7 +89,8 @@ class TrainingRows:
     Args:
         model: its task and preprocessor create the batches.
         columns: N rows.
-        batch_size: rows of an update; the last one of an epoch may have fewer.
+        batch_size: rows of an update, or groups of rows that the task keeps in one
+            batch; the last one of an epoch may have fewer.
         epochs: passes over the rows.
         seed: seed of the order and of the random draws.
         accumulation: parts of an update; divides `batch_size`.
@@ -106,6 +112,13 @@ class TrainingRows:
         accumulation: int = 1,
         fixed: bool = False,
     ) -> None:
+        self.groups = gathered(model.task, columns)
+        self.count = len(columns if self.groups is None else self.groups)
+        if fixed and self.groups is not None:
+            raise ConfigError(
+                f"{model.task.name} with batches of whole groups of rows, of any "
+                "number, cannot be trained on a TPU: choose another objective"
+            )
         if fixed and batch_size > len(columns):
             raise ConfigError(
                 "`batch_size` must be at most the number of training rows "
@@ -120,14 +133,14 @@ class TrainingRows:
         self.epochs = epochs
         self.seed = seed
         self.part_size = batch_size // accumulation
-        whole, rest = divmod(len(columns), batch_size)
+        whole, rest = divmod(self.count, batch_size)
         self.steps_per_epoch = whole + (rest > 0 and not fixed)
         self.steps = self.steps_per_epoch * epochs
 
     def size(self, step: int) -> int:
-        """Return the number of rows of an update; steps count from 0."""
+        """Return the number of rows, or groups, of an update; steps count from 0."""
         first = step % self.steps_per_epoch * self.batch_size
-        return min(self.batch_size, len(self.columns) - first)
+        return min(self.batch_size, self.count - first)
 
     def parts(self, step: int) -> int:
         """Return the number of batches of an update."""
@@ -138,7 +151,10 @@ class TrainingRows:
         epoch, batch = divmod(step, self.steps_per_epoch)
         first = batch * self.batch_size
         order = self._order(tf.constant(epoch, tf.int64)).numpy()
-        return order[first : first + self.batch_size].tolist()
+        chosen = order[first : first + self.batch_size].tolist()
+        if self.groups is None:
+            return chosen
+        return [row for group in chosen for row in self.groups[group]]
 
     def dataset(self, first_step: int = 0, share: Share = ALONE) -> tf.data.Dataset:
         """Return the batches from a step on: inputs, and labels for `TaskObjective`.
@@ -156,6 +172,7 @@ class TrainingRows:
             parts.append(tf.convert_to_tensor(weights))
 
         texts = self.part_size // share.replicas
+        groups = None if self.groups is None else tf.ragged.constant(self.groups)
 
         @tf.autograph.experimental.do_not_convert  # has no Python control flow
         def places(epoch: Any) -> tf.data.Dataset:
@@ -166,6 +183,9 @@ class TrainingRows:
             return found.batch(self.part_size, drop_remainder=self.fixed)
 
         def batch(rows: Any, draws: Any) -> Any:
+            if groups is not None:
+                some = tf.gather(groups, rows)
+                rows, draws = some.values, tf.repeat(draws, some.row_lengths())
             taken = tf.nest.map_structure(lambda part: tf.gather(part, rows), parts)
             return self._batch(texts, *redrawn(task, tuple(taken), draws))
 
@@ -198,15 +218,15 @@ class TrainingRows:
         return fixed_shapes(self.model.task, inputs, labels, texts=texts, length=length)
 
     def _order(self, epoch: Any) -> Any:
-        """Return the rows in the order of an epoch, int64 [N]."""
-        rows = tf.range(len(self.columns), dtype=tf.int64)
+        """Return the rows, or groups, in the order of an epoch, int64 [N]."""
+        rows = tf.range(self.count, dtype=tf.int64)
         seed = tf.stack([tf.constant(self.seed, tf.int64), 2 * epoch])
         return tf.random.experimental.stateless_shuffle(rows, seed)
 
     def _draws(self, epoch: Any) -> Any:
-        """Return a random number for each row in an epoch, int64 [N]."""
+        """Return a random number for each row, or group, in an epoch, int64 [N]."""
         seed = tf.stack([tf.constant(self.seed, tf.int64), 2 * epoch + 1])
-        shape = [len(self.columns)]
+        shape = [self.count]
         return tf.random.stateless_uniform(shape, seed, 0, _DRAWS, tf.int64)
 
 

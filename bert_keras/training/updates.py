@@ -16,7 +16,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.models.task_model import TaskModel
-from bert_keras.tasks.protocols import is_new_weight
+from bert_keras.tasks.protocols import is_new_weight, training_examples
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.objective import TaskObjective
 from bert_keras.training.rows import TrainingRows
@@ -85,7 +85,9 @@ def fit(
     Nothing is scored or saved, unlike in `train`. `after_update` is called with the
     batches of each update.
     """
-    config = config.finalized(model.task, len(train), model.backbone.config.hidden_size)
+    task = model.task
+    examples, width = training_examples(task, train), model.backbone.config.hidden_size
+    config = config.finalized(task, examples, width)
     rows = training_rows(model, train, config)
     optimizer = new_optimizer(config, steps=rows.steps, model=model)
     optimizer.build(model.trainable_variables)
@@ -128,7 +130,7 @@ def training_rows(
     model: TaskModel, columns: Columns, config: TrainConfig, *, fixed: bool = False
 ) -> TrainingRows:
     """Return the rows of a run in training order; `fixed` as in `TrainingRows`."""
-    config = config.finalized(model.task, len(columns))
+    config = config.finalized(model.task, training_examples(model.task, columns))
     return TrainingRows(
         model,
         columns,

@@ -30,6 +30,8 @@ class Case:
     target: str = "label"  # the role whose cells `fit` accepts unchanged, or ""
     steps: int = 40  # after which the batch is overfitted
     compares: bool = False  # whether the loss compares the rows of a batch
+    # A text in the form of another signature, if there is one.
+    other_form: list[Any] = dataclasses.field(default_factory=lambda: ["see you"])
 
 
 def cases_of(name: str) -> dict[str, Case]:

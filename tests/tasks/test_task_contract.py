@@ -376,7 +376,7 @@ def test_an_export_predicts_and_scores_like_the_model(
     found = served.predict([items[number] for number in kept], batch_size=2)
     assert_near(found, wanted)
     if len(task.signatures()) > 1:  # the other form, too
-        other = ["see you"]
+        other = trained.case.other_form
         assert_near(served.predict(other), trained.predictor.predict(other))
     assert served.predict([]) == []
     assert_near(evaluate(served, columns), evaluate(trained.predictor, columns))

@@ -1,0 +1,374 @@
+"""Reranking: how well a document answers a query, by a cross-encoder.
+
+Sources: Nogueira and Cho 2019 (arXiv:1901.04085); Reimers and Gurevych 2019
+(arXiv:1908.10084) for the format of `CrossEncoder`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.checkpoints.sentence_files import pair_scores
+from bert_keras.data.json_rows import list_in
+from bert_keras.data.memory import MemoryRows, source_of
+from bert_keras.data.rows import ColumnNames, read_text
+from bert_keras.data.table import Columns, column_names, read_columns
+from bert_keras.errors import DataError, received, shown
+from bert_keras.model.ranking import ListwiseLoss, MarginLoss
+from bert_keras.scoring.correlation import check_numbers, pearson, spearman
+from bert_keras.scoring.ranking import grouped_rankings, ranking_scores
+from bert_keras.settings import with_options_documented
+from bert_keras.tasks.base import Answers, Batch
+from bert_keras.tasks.classifier import label_numbers
+from bert_keras.tasks.regression import NumberTask, is_cross_encoder
+from bert_keras.tasks.reranking_settings import RerankingSettings
+from bert_keras.text.preprocessor import Preprocessor
+
+RANK = "rank"  # the signature of one query with several documents
+# The columns of query and document.
+LAYOUTS = (("query", "document"), ("text", "text_pair"), ("text_a", "text_b"))
+_GIVEN = "positive"
+
+
+def read_rankings(
+    source: Any,
+    columns: ColumnNames,
+    *,
+    header: str = "auto",
+    labelled: bool = True,
+    bad_rows: str = "error",
+) -> Columns:
+    """Return the rows of a file: `text` (the query), `text_pair` (a document), `label`.
+
+    The columns of query and document are the first of `LAYOUTS` that the file has. A
+    file with a column `positive`, and `negatives` or `negative`, is read as documents
+    with the labels 1 and 0.
+
+    Args:
+        source: a file or a table in memory, as in `read_columns`.
+        columns: overrides columns by role.
+        labelled: whether labels are read.
+        header, bad_rows: as in `read_columns`.
+
+    Raises:
+        DataError: the file is broken or lacks a column; bad rows are named by line.
+    """
+    place = source_of(source)
+    if isinstance(place, MemoryRows):
+        names = list(place.columns)
+    else:
+        names = column_names(place, read_text(place))
+    rules: dict[str, Any] = {"header": header, "bad_rows": bad_rows}
+    if labelled and _GIVEN in names and not {"text_pair", "label"} & set(columns):
+        return _read_positives(source, columns, names, rules)
+    layout = next((each for each in LAYOUTS if set(each) <= set(names)), LAYOUTS[0])
+    wanted = {**dict(zip(("text", "text_pair"), layout, strict=True)), **columns}
+    return read_columns(
+        source, {"label": "label", **wanted} if labelled else wanted, **rules
+    )
+
+
+def _read_positives(
+    source: Any, columns: ColumnNames, names: Sequence[str], rules: Mapping[str, Any]
+) -> Columns:
+    """Return a row for each document of `query`, `positive` and `negatives`."""
+    several = "negative" if "negative" in names else "negatives"
+    wanted = {"text": "query", _GIVEN: _GIVEN, several: several, **columns}
+    lists = [_GIVEN, several]
+    found = read_columns(source, wanted, lists=lists, **rules)
+    rows: list[tuple[str, str, str, int]] = []
+    for row, query in enumerate(found["text"]):
+        for role, label in ((_GIVEN, "1"), (several, "0")):
+            texts = _texts_of(found[role][row])
+            rows += [(query, text, label, found.lines[row]) for text in texts]
+    *cells, lines = (list(column) for column in zip(*rows, strict=True))
+    roles = ("text", "text_pair", "label")
+    return Columns(found.path, dict(zip(roles, cells, strict=True)), lines)
+
+
+def _texts_of(cell: str) -> list[str]:
+    """Return the texts of a cell, a text or a list of texts."""
+    found = list_in(cell)
+    if found is None or not all(isinstance(each, str) for each in found):
+        return [cell]
+    return found
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+@with_options_documented
+@dataclasses.dataclass(frozen=True)
+class Reranking(RerankingSettings, NumberTask):
+    """A score for each pair of query and document; higher answers better.
+
+    Files: see `read_rankings`. A row is a pair; rows with the same query belong
+    together. `Predictor.rank` sorts the documents of a query.
+    """
+
+    name = "reranking"
+    columns = {"text": "query", "text_pair": "document", "label": "label"}
+    pairs = True
+
+    @property
+    def best_score(self) -> str:  # type: ignore[override]
+        return "spearman" if self.objective == "margin-mse" else "ndcg_at_10"
+
+    @property
+    def compares(self) -> bool:
+        """Whether the loss compares the documents of a query."""
+        return self.objective != "pointwise"
+
+    # Data.
+
+    @classmethod
+    def read_own(
+        cls,
+        source: Any,
+        columns: ColumnNames,
+        *,
+        header: str,
+        labelled: bool,
+        bad_rows: str = "error",
+    ) -> Columns:
+        return read_rankings(
+            source, columns, header=header, labelled=labelled, bad_rows=bad_rows
+        )
+
+    @classmethod
+    def groups(cls, columns: Columns) -> list[str] | None:
+        return columns["text"]
+
+    def gathered(self, columns: Columns) -> list[list[int]] | None:
+        """Return the rows of each query, unless each document is learned alone."""
+        if not self.compares:
+            return None
+        rows: dict[str, list[int]] = {}
+        for row, query in enumerate(columns["text"]):
+            rows.setdefault(query, []).append(row)
+        return list(rows.values())
+
+    @classmethod
+    def from_columns(cls, columns: Columns, **settings: Any) -> Reranking:
+        """Return the task with the largest grade of the training rows."""
+        learns_margins = settings.get("objective") == "margin-mse"
+        given = {"activation": "linear", **settings} if learns_margins else settings
+        task = cls(**given)
+        labels = task.grades(columns)
+        if (labels == labels[0]).all():
+            message = f"`label` must have two values or more; has {labels[0]:g} only"
+            columns.refuse([(0, message)])
+        if learns_margins:
+            return task
+        return dataclasses.replace(
+            task, **{"largest_grade": float(labels.max()), **settings}
+        )
+
+    @classmethod
+    def reads(cls, config: Mapping[str, Any]) -> bool:
+        return is_cross_encoder(config) and super().reads(config)
+
+    @classmethod
+    def from_model_config(cls, config: Mapping[str, Any]) -> Reranking:
+        return cls(activation=pair_scores(config) or "linear")
+
+    def notes(self, columns: Columns) -> list[str]:
+        """Return a warning about queries that teach nothing."""
+        if not self.compares:
+            return []
+        labels = self.grades(columns)
+        groups = self.gathered(columns) or []
+        alike = [rows for rows in groups if len(set(labels[rows].tolist())) == 1]
+        if not alike:
+            return []
+        places = columns.places([rows[0] for rows in alike])
+        return [
+            f"{columns.path}: {len(alike):,} of {len(groups):,} queries have equal "
+            f"labels only, which {self.objective} does not learn from ({places})"
+        ]
+
+    def grades(self, columns: Columns) -> np.ndarray:
+        """Return the label of each row, float32 [N]; bad ones are named by line.
+
+        They are at least 0, except a teacher's scores.
+        """
+        labels = label_numbers(columns)
+        if self.objective != "margin-mse":
+            columns.refuse(
+                [
+                    (row, f"`label` must be a grade of 0 or more; {received(each)}")
+                    for row, each in enumerate(columns["label"])
+                    if labels[row] < 0
+                ]
+            )
+        return labels
+
+    def targets(self, columns: Columns) -> np.ndarray:
+        """Return the targets of the loss, float32.
+
+        [N] from 0 to 1 for `pointwise`; otherwise [N, 2], label and number of the
+        query.
+        """
+        grades = self.grades(columns)
+        if not self.compares:
+            return np.minimum(grades / np.float32(self.largest_grade), 1)
+        numbers: dict[str, int] = {}
+        queries = [numbers.setdefault(each, len(numbers)) for each in columns["text"]]
+        return np.stack([grades, np.array(queries, "float32")], axis=1)
+
+    def encode_targets(self, targets: Any) -> Any:
+        """Return targets for labels as written in a file; numbers pass unchanged."""
+        found = super().encode_targets(targets)
+        return found if found is targets else found / self.largest_grade
+
+    # Text to batch.
+
+    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+        """Return the signature of pairs, and one of queries with their documents."""
+        query = tf.TensorSpec([None], tf.string, name="query")
+        documents = tf.TensorSpec([None, None], tf.string, name="documents")
+        return {**super().signatures(), RANK: (query, documents)}
+
+    @property
+    def forms(self) -> list[tuple[str, ...]]:
+        return [*LAYOUTS]
+
+    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
+        """Return queries and documents from `(query, document)` items.
+
+        Or queries and lists of documents from `(query, [document, …])` items.
+        """
+        if not any(_is_list(item) for item in items):
+            return super().parts(items)
+        for row, item in enumerate(items):
+            if not _is_list(item):
+                raise DataError(
+                    "`texts` must hold (query, [document, document …]) in each place, "
+                    f"no document empty; received at {row}: {shown(item)}"
+                )
+        return [item[0] for item in items], [list(item[1]) for item in items]
+
+    @property
+    def answers_ids(self) -> bool:
+        return type(self).features is Reranking.features
+
+    def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
+        """Return the batch of pairs, or of queries with several documents each.
+
+        The latter also has `documents`, tf.string [B, D]; an empty one is none.
+        """
+        if not isinstance(texts, tuple) or texts[1].shape.rank < 2:
+            return super().features(preprocessor, texts)
+        queries, documents = texts
+        there = tf.where(documents != "")
+        pairs = tf.gather(queries, there[:, 0]), tf.gather_nd(documents, there)
+        return {**preprocessor(pairs), "documents": documents}
+
+    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+        """Return the number of tokens of each pair, or of each query's longest pair.
+
+        Also the (largest) number of tokens truncated.
+        """
+        if not isinstance(texts, tuple) or texts[1].shape.rank < 2:
+            return preprocessor.lengths(texts)
+        return preprocessor.choice_lengths(*texts)
+
+    # The model.
+
+    def loss(self) -> keras.losses.Loss:
+        if self.objective == "listwise":
+            return ListwiseLoss()
+        if self.objective == "margin-mse":
+            return MarginLoss()
+        return keras.losses.BinaryCrossentropy(from_logits=True)
+
+    # Answers and scores.
+
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return `score` float32 [B] of pairs.
+
+        For queries with D documents: `scores` float32 [B, D], the highest first, and
+        `places` int32 [B, D], the place of each among the documents given. Empty
+        documents come last, with the score 0 and the place -1.
+        """
+        found = super().answer(outputs, batch)
+        if "documents" not in batch:
+            return found
+        there = batch["documents"] != ""
+        lowest = tf.fill(tf.shape(there), tf.float32.min)
+        scores = tf.tensor_scatter_nd_update(lowest, tf.where(there), found["score"])
+        order = tf.argsort(scores, direction="DESCENDING", stable=True)
+        ranked, kept = (tf.gather(x, order, batch_dims=1) for x in (scores, there))
+        return {
+            "scores": tf.where(kept, ranked, 0.0),
+            "places": tf.where(kept, order, -1),
+        }
+
+    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
+        """Return the scores of the rankings, and correlations of graded labels.
+
+        A teacher's scores below 0 are no grades, so that only correlations are left.
+        """
+        labels, found = check_numbers(self.grades(columns), answers["score"])
+        scores: dict[str, Any] = {}
+        if labels.min() >= 0:
+            rankings = grouped_rankings(columns["text"], labels, found)
+            if not (labels > 0).any():
+                raise DataError(
+                    "has no row with a `label` above 0 to score", path=columns.path
+                )
+            scores |= ranking_scores(rankings)
+        if len(np.unique(labels)) > 2 or self.objective == "margin-mse":
+            scores |= {
+                "spearman": spearman(labels, found),
+                "pearson": pearson(labels, found),
+            }
+        return {**scores, "num_examples": len(labels)}
+
+    def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
+        """Return documents that are ranked first though another has a higher grade."""
+        labels, found = self.grades(columns), answers["score"]
+        rows: dict[str, list[int]] = {}
+        for row, query in enumerate(columns["text"]):
+            rows.setdefault(query, []).append(row)
+        firsts = {max(each, key=lambda row: found[row]): each for each in rows.values()}
+        gaps = {
+            first: max(float(found[first] - found[row]) for row in better)
+            for first, each in firsts.items()
+            if (better := [row for row in each if labels[row] > labels[first]])
+        }
+        return [
+            self.mistake(
+                columns,
+                row,
+                label=float(labels[row]),
+                prediction=float(found[row]),
+                ahead_by=gap,
+            )
+            for row, gap in sorted(gaps.items(), key=lambda pair: -pair[1])
+        ]
+
+    def describe(self, columns: Columns) -> dict[str, Any]:
+        labels = self.grades(columns)
+        return {
+            "rows": len(columns),
+            "queries": len(set(columns["text"])),
+            "relevant": int((labels > 0).sum()),
+        }
+
+
+def _is_list(item: Any) -> bool:
+    """Return whether an item is a query and a list of non-empty documents."""
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        return False
+    query, documents = item
+    return (
+        isinstance(query, str)
+        and isinstance(documents, tuple | list)
+        and len(documents) > 0
+        and all(isinstance(each, str) and each for each in documents)
+    )

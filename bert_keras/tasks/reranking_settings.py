@@ -1,0 +1,50 @@
+"""What is known of reranking before TensorFlow is imported."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bert_keras.settings import option
+from bert_keras.tasks.declaration import TaskHelp
+
+
+@dataclasses.dataclass(frozen=True)
+class RerankingSettings:
+    """The settings of `Reranking`."""
+
+    objective: str = option(
+        "pointwise",
+        "pointwise: each document's grade by binary cross-entropy; listwise: a softmax "
+        "over a query's documents; margin-mse: the differences between a teacher's "
+        "scores, which are the labels. The last two read whole queries: --batch-size "
+        "counts queries then",
+        words=("pointwise", "listwise", "margin-mse"),
+    )
+    activation: str = option(
+        "sigmoid",
+        "what is applied to the output, as by a CrossEncoder of sentence-transformers",
+        words=("sigmoid", "linear"),
+        unset="sigmoid, or linear for margin-mse",
+    )
+    largest_grade: float = option(
+        1.0,
+        "the grade that pointwise learns as 1",
+        least=1e-6,
+        most=1_000_000,
+        unset="from the data",
+    )
+
+
+HELP = TaskHelp(
+    place="bert_keras.tasks.reranking:Reranking",
+    settings=RerankingSettings,
+    summary="how well a document answers a query, to rank what a search found",
+    data="query, document and label (0, 1 or a grade); or query, positive and "
+    "negatives, in JSONL a list",
+    file="train.csv",
+    rows="query,document,label\n"
+    "reset password,“Forgot password” is on the sign-in page.,1\n"
+    "reset password,We deliver within three days.,0",
+    scores="nDCG@10, MRR@10, MAP, recall@k, precision@1, with intervals over queries",
+    answers="score",
+)

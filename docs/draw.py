@@ -42,6 +42,13 @@ FIGURES = {
     "regression": Figure(
         "[CLS] a man sleeps [SEP]", "somebody rests [SEP]", (0,), "dense", "3.8"
     ),
+    "reranking": Figure(
+        "[CLS] reset password [SEP]",
+        "reset it here [SEP]",
+        (0,),
+        "dense + sigmoid",
+        "0.93",
+    ),
     "next-sentence": Figure(
         "[CLS] it rained [SEP]",
         "we stayed at home [SEP]",

@@ -28,12 +28,14 @@ from bert_keras.cli.given_texts import (
     words,
 )
 from bert_keras.cli.options import add_count, add_path, add_word, path
+from bert_keras.errors import ConfigError
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
 from bert_keras.settings import COMBINATIONS, DTYPES, NAMED_LAYERS, POOLINGS
 
 if TYPE_CHECKING:
     from bert_keras.data.columns import Columns
+    from bert_keras.inference.predictor import Predictor
 
 
 def add_predict(parser: argparse.ArgumentParser) -> None:
@@ -201,6 +203,9 @@ def run_features(options: argparse.Namespace) -> None:
     print(f"{options.output}: {count:,} texts")
 
 
+_CANDIDATES = 100  # texts per query that `--rerank` sorts
+
+
 def add_search(parser: argparse.ArgumentParser) -> None:
     add_encoder_and_texts(parser)
     parser.add_argument(
@@ -210,6 +215,20 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         help="text to search for; default: each line of standard input",
     )
     add_count(parser, "top", 5, "number of texts to return per query")
+    add_path(
+        parser,
+        "rerank",
+        "MODEL",
+        "a model of the task reranking, such as a cross-encoder, that sorts the texts "
+        "found by its scores",
+    )
+    add_count(
+        parser,
+        "candidates",
+        None,
+        "number of texts per query that --rerank sorts",
+        unset="100",
+    )
     add_path(parser, "index", "FILE", "file that stores the vectors for reuse")
     add_path(
         parser,
@@ -261,11 +280,12 @@ def add_search(parser: argparse.ArgumentParser) -> None:
 def run_search(options: argparse.Namespace) -> None:
     from bert_keras.cli.answers import answers_to, check_answer_file
 
-    inputs = ("model", "file", "index")
+    inputs = ("model", "file", "index", "rerank")
     check_answer_file(options.output, {name: getattr(options, name) for name in inputs})
     load_tensorflow()
-    from bert_keras.inference.search import SearchIndex
+    from bert_keras.inference.search import SearchIndex, reranked
 
+    ranker, candidates = _ranker(options)
     columns = _documents(options)
     search = SearchIndex.of(
         options.model,
@@ -285,13 +305,48 @@ def run_search(options: argparse.Namespace) -> None:
     queries = words(options.texts) or piped
     with answers_to(options.output) as write:
         for batch in batches(queries, 32, bool if options.texts else piped.wait):
-            for query, found in zip(batch, search(batch, top=options.top), strict=True):
+            for query, found in zip(batch, search(batch, top=candidates), strict=True):
                 number += 1
+                if ranker is not None:
+                    found = reranked(
+                        ranker,
+                        query,
+                        found,
+                        top=options.top,
+                        batch_size=options.batch_size,
+                    )
                 start: dict[str, Any] = {"query": number}
                 start |= {"query_text": query} if options.with_text else {}
                 for row in found:
                     text = {"text": row.pop("text")}
                     write({**start, **row, **(text if options.with_text else {})})
+
+
+def _ranker(options: argparse.Namespace) -> tuple[Predictor | None, int]:
+    """Return the model that sorts what is found, if any, and how many texts to find.
+
+    Raises:
+        ConfigError: `--candidates` has no effect, or is below `--top`.
+    """
+    if options.rerank is None:
+        if options.candidates is not None:
+            raise ConfigError(
+                "`--candidates` has an effect only with --rerank; received "
+                f"{options.candidates}"
+            )
+        return None, options.top
+    candidates = options.candidates or max(_CANDIDATES, options.top)
+    if candidates < options.top:
+        raise ConfigError(
+            f"`--candidates` must be at least --top, {options.top}; received "
+            f"{candidates}"
+        )
+    from bert_keras.inference.predictor import load_predictor
+    from bert_keras.tasks.protocols import check_scores_pairs
+
+    ranker = load_predictor(options.rerank, precision=options.precision)
+    check_scores_pairs(ranker.model.task)
+    return ranker, candidates
 
 
 def _documents(options: argparse.Namespace) -> Columns:

@@ -5,6 +5,7 @@ from .mining import mine_negatives as mine_negatives
 from .predictor import Predictor as Predictor
 from .predictor import load_predictor as load_predictor
 from .search import SearchIndex as SearchIndex
+from .search import reranked as reranked
 from .search_export import export_search as export_search
 from .selection import select_rows as select_rows
 from .zero_shot import save_classes as save_classes

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.columns import Columns
-from bert_keras.data.items import as_items
+from bert_keras.data.items import as_items, as_strings
 from bert_keras.errors import BertKerasError, CheckpointError, ConfigError, shown
 from bert_keras.files.atomic import check_path
 from bert_keras.inference.engine import (
@@ -41,6 +41,7 @@ from bert_keras.tasks.base import Task
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.protocols import (
     Writing,
+    check_scores_pairs,
     forms_of,
     lengths_of,
     reads_windows,
@@ -313,6 +314,55 @@ class Predictor:
         if truncation is None:
             self.tell_truncated(counts)
         return rows
+
+    def rank(
+        self,
+        query: str,
+        documents: Any,
+        *,
+        top: int | None = None,
+        batch_size: int = 32,
+        max_batch_tokens: int | None = None,
+        truncation: Truncation | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return documents in the order of their scores for a query, highest first.
+
+        Args:
+            query: the query.
+            documents: strings, see `data.items.as_strings`.
+            top: maximum documents to return; `None`: all.
+            batch_size, max_batch_tokens, truncation: as in `predict`.
+
+        Returns:
+            For each document `rank` from 1, `score`, `index` (its place in
+            `documents`, from 0) and `text`. Among equal scores the first comes first.
+
+        Raises:
+            ConfigError: the model does not score pairs of texts.
+            DataError: a text is missing or not a string.
+
+        Example:
+            >>> ranker = load_predictor("models/reranker")
+            >>> ranker.rank("reset password", ["We ship daily.", "Reset it here."])[0]
+            {'rank': 1, 'score': 0.93, 'index': 1, 'text': 'Reset it here.'}
+        """
+        check_scores_pairs(self.model.task)
+        if top is not None:
+            check_whole_number("top", top, least=1)
+        (query,) = as_strings([query], name="query")
+        texts = as_strings(documents, name="documents")
+        answers = self.predict(
+            [(query, text) for text in texts],
+            batch_size=batch_size,
+            max_batch_tokens=max_batch_tokens,
+            truncation=truncation,
+        )
+        scores = [row["score"] for row in answers]
+        order = sorted(range(len(texts)), key=lambda place: -scores[place])
+        return [
+            {"rank": rank, "score": scores[at], "index": at, "text": texts[at]}
+            for rank, at in enumerate(order[:top], 1)
+        ]
 
     def tell_truncated(self, counts: Truncation) -> None:
         """Print the counts of a call to stderr, if no earlier one was printed."""

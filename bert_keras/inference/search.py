@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -292,6 +292,40 @@ class SearchIndex:
         self.graph.hnsw.efSearch = max(64, 2 * top)  # candidates that it keeps
         scores, rows = self.graph.search(queries, top)
         return rows, scores
+
+
+def reranked(
+    predictor: Predictor,
+    query: str,
+    found: Sequence[Mapping[str, Any]],
+    *,
+    top: int,
+    batch_size: int = 32,
+) -> list[dict[str, Any]]:
+    """Return the best results of a search in the order of another model's scores.
+
+    Args:
+        predictor: scores pairs of texts, see `Predictor.rank`.
+        query: the text that was searched for.
+        found: what `SearchIndex` returns for it.
+        top: maximum results to return.
+        batch_size: pairs computed at once.
+
+    Returns:
+        The results with the other model's `rank` and `score`; the score of the search
+        is `search_score`.
+    """
+    texts = [row["text"] for row in found]
+    ranked = predictor.rank(query, texts, top=top, batch_size=batch_size)
+    return [
+        {
+            **found[row["index"]],
+            "rank": row["rank"],
+            "score": row["score"],
+            "search_score": found[row["index"]]["score"],
+        }
+        for row in ranked
+    ]
 
 
 def search(

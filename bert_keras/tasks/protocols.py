@@ -18,6 +18,7 @@ from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata
 from bert_keras.data.rows import ColumnNames
+from bert_keras.errors import ConfigError
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -496,6 +497,25 @@ class WritingFiles(Protocol):
     ) -> None:
         """Write files of `atomic.FILES`."""
         ...
+
+
+@runtime_checkable
+class Scoring(Protocol):
+    """May answer a pair of texts with one number, `score`."""
+
+    @property
+    def scores_pairs(self) -> bool:
+        """Whether it does."""
+        ...
+
+
+def check_scores_pairs(task: Task) -> None:
+    """Raise ConfigError unless a task answers a pair of texts with `score`."""
+    if not (isinstance(task, Scoring) and task.scores_pairs):
+        raise ConfigError(
+            "`rank` needs a model that scores pairs of texts, of the task reranking or "
+            f"regression; received one of {task.name}"
+        )
 
 
 # Scores and the report.

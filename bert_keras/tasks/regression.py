@@ -87,6 +87,11 @@ class NumberTask(PooledTask):
     def units(self) -> int:
         return 1
 
+    @property
+    def scores_pairs(self) -> bool:
+        """Whether the model reads pairs of texts."""
+        return self.pairs is not False
+
     def outputs(self, encoder: Any, inputs: Batch, seed: int | None) -> Any:
         # As in every pooled task, but in float32, since users read this number.
         head = PooledHead.on(encoder, 1, seed=seed, dtype="float32")

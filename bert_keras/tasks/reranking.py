@@ -139,6 +139,12 @@ class Reranking(RerankingSettings, NumberTask):
             source, columns, header=header, labelled=labelled, bad_rows=bad_rows
         )
 
+    def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
+        is_ranked = use == "score" and self.objective != "margin-mse"
+        if is_ranked and not (self.grades(columns) > 0).any():
+            raise DataError("has no row with a `label` above 0", path=columns.path)
+        return super().texts(columns, use=use)
+
     @classmethod
     def groups(cls, columns: Columns) -> list[str] | None:
         return columns["text"]
@@ -315,13 +321,8 @@ class Reranking(RerankingSettings, NumberTask):
         """
         labels, found = check_numbers(self.grades(columns), answers["score"])
         scores: dict[str, Any] = {}
-        if labels.min() >= 0:
-            rankings = grouped_rankings(columns["text"], labels, found)
-            if not (labels > 0).any():
-                raise DataError(
-                    "has no row with a `label` above 0 to score", path=columns.path
-                )
-            scores |= ranking_scores(rankings)
+        if labels.min() >= 0 and labels.max() > 0:
+            scores |= ranking_scores(grouped_rankings(columns["text"], labels, found))
         if len(np.unique(labels)) > 2 or self.objective == "margin-mse":
             scores |= {
                 "spearman": spearman(labels, found),

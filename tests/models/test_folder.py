@@ -26,6 +26,7 @@ from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.generation import Translation
 from bert_keras.tasks.regression import Regression
+from bert_keras.tasks.reranking import Reranking
 from bert_keras.tasks.tagging.task import TokenClassification
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.finetune import train
@@ -91,7 +92,10 @@ def test_a_cross_encoder_scores_pairs(
 ) -> None:
     folder = foreign(copy(scorer), without=("problem_type",), **entries)
     model = load_model(folder)
-    assert model.task == Regression(pairs=True, activation=activation)
+    assert model.task == Reranking(activation=activation)
+    assert load_model(folder, task="regression").task == Regression(
+        pairs=True, activation=activation
+    )
     save_model(model, folder)  # `CrossEncoder` opens what is written
     config = json.loads((folder / "config.json").read_text())
     wanted = SIGMOID if activation == "sigmoid" else IDENTITY

@@ -42,7 +42,7 @@ SCORES = ["4.5" if label == "1" else "-1.25" for label in LABELS]
 
 CASES = {
     "pointwise": _case(Reranking(), LABELS, 0.2, "label"),
-    "grades": _case(Reranking(largest_grade=3.0, activation="linear"), GRADES, 0.2),
     "listwise": _case(Reranking("listwise"), LABELS, 0.2),
     "margins": _case(Reranking("margin-mse", "linear"), SCORES, 1.0),
+    "grades": _case(Reranking(largest_grade=3.0, activation="linear"), GRADES, 0.2),
 }

@@ -1,0 +1,147 @@
+"""Reranking: rows, batches of whole queries, ranks, and a search that is reranked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import ROWS, refused, write_tsv
+from task_cases.reranking import CASES
+
+from bert_keras.cli.main import main
+from bert_keras.data.table import as_columns
+from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.search import SearchIndex, reranked
+from bert_keras.models.model_folder import save_model
+from bert_keras.tasks.regression import Regression
+from bert_keras.tasks.reranking import Reranking
+from bert_keras.training.rows import TrainingRows
+
+DOCUMENTS = ["lunch at six", "win cash now", "half off", "see you at home"]
+
+
+@pytest.fixture(scope="module")
+def model(make_model: Any) -> Any:
+    return make_model(Reranking())
+
+
+def test_positives_and_negatives_become_rows(tmp_path: Path) -> None:
+    rows = [
+        {"query": "a", "positive": "b", "negatives": ["c", "d"]},
+        {"query": "e", "positive": ["f", "g"], "negatives": ["h"]},
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    for source in (file, rows):
+        found = Reranking.read(source)
+        assert found["text"] == list("aaaeee")
+        assert found["text_pair"] == list("bcdfgh")
+        assert found["label"] == list("100110")
+        assert found.lines == [1, 1, 1, 2, 2, 2]
+    table = [("query", "positive", "negative"), ("a", "b", "c")]
+    found = Reranking.read(write_tsv(tmp_path / "rows.tsv", table))
+    assert (found["text_pair"], found["label"]) == (["b", "c"], ["1", "0"])
+
+
+@pytest.mark.parametrize("names", [("query", "document"), ("text", "text_pair")])
+def test_pairs_are_read_under_either_name(tmp_path: Path, names: Any) -> None:
+    rows = [(*names, "label"), ("a", "b", "1"), ("a", "c", "0")]
+    found = Reranking.read(write_tsv(tmp_path / "rows.tsv", rows))
+    assert (found["text"], found["text_pair"]) == (["a", "a"], ["b", "c"])
+
+
+def test_bad_labels_are_named() -> None:
+    def columns(*labels: str) -> Any:
+        texts = [*"abcdefgh"[: len(labels)]]
+        return as_columns(text=texts, text_pair=texts, label=[*labels])
+
+    refused(lambda: Reranking().targets(columns("1", "nan")), ":2", "`label` must")
+    refused(lambda: Reranking().targets(columns("1", "-1")), "a grade of 0 or more")
+    refused(lambda: Reranking.from_columns(columns("1", "1")), "two values or more")
+    zeros = columns("0", "0")
+    refused(
+        lambda: Reranking().texts(zeros, use="score"), "no row with a `label` above"
+    )
+    assert Reranking.from_columns(columns("0", "4")).largest_grade == 4
+    (note,) = Reranking("listwise").notes(columns("0", "4"))
+    assert "2 of 2 queries have equal labels" in note
+
+
+def test_a_batch_holds_whole_queries(make_model: Any) -> None:
+    case = CASES["listwise"]
+    rows = TrainingRows(
+        make_model(case.task), case.columns, batch_size=2, epochs=2, seed=1
+    )
+    assert (rows.steps_per_epoch, rows.steps) == (3, 6)
+    seen = []
+    for step, (inputs, labels) in enumerate(rows.dataset()):
+        queries = labels["targets"][:, 1].numpy().tolist()
+        wanted = case.task.targets(case.columns)[rows.rows_of(step)]
+        np.testing.assert_array_equal(labels["targets"], wanted)
+        assert int((inputs["cls_positions"] >= 0).numpy().sum()) == len(queries)
+        seen.append(set(queries))
+    assert seen[0] | seen[1] | seen[2] == {0, 1, 2, 3, 4}
+    assert not seen[0] & seen[1]
+
+
+def test_documents_are_ranked(model: Any) -> None:
+    predictor = Predictor(model)
+    scores = [
+        row["score"] for row in predictor.predict([("see", d) for d in DOCUMENTS])
+    ]
+    order = np.argsort(-np.array(scores), kind="stable")[:3]
+    found = predictor.rank("see", DOCUMENTS, top=3)
+    assert [row["index"] for row in found] == order.tolist()
+    assert [row["rank"] for row in found] == [1, 2, 3]
+    assert [row["text"] for row in found] == [DOCUMENTS[at] for at in order]
+    assert predictor.rank("see", []) == []
+    (signature,) = predictor.predict([("see", DOCUMENTS)])
+    assert signature["places"][:3] == order.tolist()
+    np.testing.assert_allclose(
+        signature["scores"], sorted(scores, reverse=True), atol=1e-6
+    )
+    refused(lambda: predictor.rank("see", DOCUMENTS, top=0), "`top` must be")
+    refused(lambda: predictor.rank("see", [None]), "`documents`")
+    refused(lambda: predictor.predict([("see", DOCUMENTS), ("see", "a")]), "at 1")
+
+
+def test_an_empty_document_is_none(model: Any) -> None:
+    texts = tf.constant(["see"]), tf.constant([["", "lunch", "win"]])
+    found = model.answer(texts)
+    assert sorted(found["places"].numpy()[0][:2]) == [1, 2]
+    assert (found["places"].numpy()[0][2], found["scores"].numpy()[0][2]) == (-1, 0)
+
+
+def test_other_tasks_do_not_rank(spam_model: Any, make_model: Any) -> None:
+    refused(lambda: Predictor(spam_model).rank("a", ["b"]), "received one of class")
+    single = Predictor(make_model(Regression()))
+    refused(lambda: single.rank("a", ["b"]), "scores pairs")
+
+
+def test_a_search_is_reranked(
+    model: Any, encoder_folder: Path, tmp_path: Path, capsys: Any
+) -> None:
+    texts = [text for text, _ in ROWS]
+    found = SearchIndex.of(encoder_folder, texts)(["win cash"], top=6)[0]
+    wanted = reranked(Predictor(model), "win cash", found, top=2)
+    cosines = {row["text"]: row["score"] for row in found}
+    assert [row["rank"] for row in wanted] == [1, 2]
+    assert wanted[0]["score"] >= wanted[1]["score"]
+    assert all(row["search_score"] == cosines[row["text"]] for row in wanted)
+    file = write_tsv(tmp_path / "texts.tsv", [("text",), *((text,) for text in texts)])
+    given = ["search", str(encoder_folder), str(file), "--top", "2", "win cash"]
+    folder = str(save_model(model, tmp_path / "model"))
+    assert main([*given, "--rerank", folder, "--candidates", "6"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["line"] - 1 for line in lines] == [row["line"] for row in wanted]
+    for more, told in (
+        (["--candidates", "6"], "has an effect only with --rerank"),
+        (["--rerank", folder, "--candidates", "1"], "at least --top, 2"),
+        (["--rerank", str(encoder_folder)], "holds no task head"),
+    ):
+        assert main([*given, *more]) == 2
+        assert told in capsys.readouterr().err

@@ -15,10 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.checkpoints.sentence_files import pair_scores
+from bert_keras.data.columns import Columns
 from bert_keras.data.json_rows import list_in
 from bert_keras.data.memory import MemoryRows, source_of
 from bert_keras.data.rows import ColumnNames, read_text
-from bert_keras.data.table import Columns, column_names, read_columns
+from bert_keras.data.table import column_names, read_columns
 from bert_keras.errors import DataError, received, shown
 from bert_keras.model.ranking import ListwiseLoss, MarginLoss
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 
+from bert_keras.serving.embedding_apis import EmbeddingApis
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.http_connection import HEAD_BYTES
 from bert_keras.serving.logs import log, log_error
@@ -71,6 +72,7 @@ class App:
         return [
             *Rest(self._service).routes(),
             *OpenInference(self._service).routes(),
+            *EmbeddingApis(self._service).routes(),
             Route("/monitoring/prometheus/metrics", self._metrics),
             Route("/openapi.json", self._openapi),
             *(Route(path, static) for path in ("/", "/{file}")),

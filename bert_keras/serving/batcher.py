@@ -34,6 +34,16 @@ _SMALL = 320
 Seen = Callable[[Sequence[Row], int], object]
 
 
+class AnswersFuture(concurrent.futures.Future[Answers]):
+    """The answers to a request.
+
+    Attributes:
+        tokens: the tokens that were read of its texts, once it is done.
+    """
+
+    tokens = 0
+
+
 class Batcher:
     """Computes the rows of requests to one model.
 
@@ -65,9 +75,7 @@ class Batcher:
         for thread in self._threads:
             thread.start()
 
-    def submit(
-        self, signature: Signature, parts: Parts
-    ) -> concurrent.futures.Future[Answers]:
+    def submit(self, signature: Signature, parts: Parts) -> AnswersFuture:
         """Return the answers to N texts, given as a list of N values for each input.
 
         The result raises a RequestError if the model rejects ids or answers with a
@@ -217,6 +225,7 @@ class Batcher:
         for job, indices in by_job.items():
             numbers = [places[index].number for index in indices]
             lost = [rows[index].lost for index in indices]
+            job.future.tokens += sum(rows[index].length for index in indices)
             job.add(numbers, {k: v[indices] for k, v in answers.items()}, lost)
 
 
@@ -240,7 +249,7 @@ class _Job:
         self.count = len(parts[0])
         self.size = sum(len(value) for part in parts for value in part)
         self.arrived = time.monotonic()
-        self.future: concurrent.futures.Future[Answers] = concurrent.futures.Future()
+        self.future = AnswersFuture()
         self._lock = threading.Lock()
         self._numbers: list[int] = []
         self._answers: list[Answers] = []

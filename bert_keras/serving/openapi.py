@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bert_keras.serving.embedding_apis import PATHS
 from bert_keras.serving.rest import model_list
 from bert_keras.serving.service import Service
 from bert_keras.serving.signatures import TRUNCATED
@@ -28,6 +29,7 @@ def openapi(service: Service) -> dict[str, Any]:
         "/v2/health/live": _get("Whether the server runs"),
         "/v2/health/ready": _get("Whether all models are loaded"),
         "/monitoring/prometheus/metrics": _get("Metrics", kind="text/plain"),
+        **{path: _call(summary) for path, summary in PATHS.items()},
     }
     for model in model_list(service):
         name = model["name"]
@@ -56,6 +58,18 @@ def openapi(service: Service) -> dict[str, Any]:
 
 def _get(summary: str, *, kind: str = "application/json") -> dict[str, Any]:
     return {"get": {"summary": summary, "responses": _responses({}, kind)}}
+
+
+def _call(summary: str) -> dict[str, Any]:
+    """Return a path whose body and answer another API describes."""
+    content = {"application/json": {"schema": {"type": "object"}}}
+    return {
+        "post": {
+            "summary": summary,
+            "requestBody": {"required": True, "content": content},
+            "responses": _responses({}),
+        }
+    }
 
 
 def _responses(schema: dict[str, Any], kind: str = "application/json") -> Any:

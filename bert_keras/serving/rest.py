@@ -148,8 +148,14 @@ class Rest:
         )
 
     async def listing(self, request: Request) -> Response:
-        """Return all models, each with its task and signatures."""
-        return json_response({"models": model_list(self._service)})
+        """Return all models, each with its task and signatures.
+
+        `object` and `data` have the form of OpenAI's listing.
+        """
+        owned = {"object": "model", "created": 0, "owned_by": "bert_keras"}
+        data = [{"id": name, **owned} for name in self._service.models.names]
+        models = model_list(self._service)
+        return json_response({"models": models, "object": "list", "data": data})
 
 
 def model_list(service: Service) -> list[dict[str, Any]]:

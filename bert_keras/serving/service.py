@@ -50,13 +50,14 @@ class Answered:
     """The answers to a request, and the version and signature that gave them.
 
     `truncated` are the tokens of each text that the model did not read; empty if it
-    read all.
+    read all. `tokens` are those that it read, of all texts.
     """
 
     version: int
     signature: Signature
     answers: Answers
     truncated: list[int]
+    tokens: int
 
 
 class Service:
@@ -152,7 +153,7 @@ class Service:
                 truncated = answers.pop(TRUNCATED).tolist()
             if outputs:
                 answers = {name: answers[name] for name in outputs}
-            return Answered(leased.number, found, answers, truncated)
+            return Answered(leased.number, found, answers, truncated, future.tokens)
 
     async def work(self, size: int, function: Callable[[], _T]) -> _T:
         """Return the result of a function; for many bytes it runs in a thread."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
 
 from bert_keras.errors import CheckpointError, received
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.inference.served_model import ServedModel
 from bert_keras.models.task_model import TaskModel
-from bert_keras.serving.batcher import Batcher, Seen
+from bert_keras.serving.batcher import AnswersFuture, Batcher, Seen
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.example import card_example
 from bert_keras.serving.signatures import (
-    Answers,
     Parts,
     Signature,
     TensorInfo,
@@ -82,7 +80,7 @@ class Version:
             )
         return found
 
-    def submit(self, signature: Signature, parts: Parts) -> Future[Answers]:
+    def submit(self, signature: Signature, parts: Parts) -> AnswersFuture:
         """Return the answers to a request, see `Batcher.submit`."""
         return self._batcher.submit(signature, parts)
 

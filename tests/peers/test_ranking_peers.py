@@ -24,7 +24,9 @@ def test_scores_equal_those_of_trec_eval(rng: np.random.Generator) -> None:
     for query in map(str, range(40)):
         ids = [f"d{n}" for n in range(30)]
         grades = rng.integers(0, 4, 30) * (rng.random(30) < 0.3)
-        qrels[query] = {name: int(grade) for name, grade in zip(ids, grades, strict=True)}
+        qrels[query] = {
+            name: int(grade) for name, grade in zip(ids, grades, strict=True)
+        }
         found = rng.permutation(ids)[: rng.integers(1, 30)]
         scores = rng.permutation(len(found)).astype(float)
         run[query] = dict(zip(found.tolist(), scores.tolist(), strict=True))

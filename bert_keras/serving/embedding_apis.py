@@ -1,0 +1,337 @@
+"""Embedding and ranking in the forms of other servers: `EmbeddingApis`.
+
+OpenAI's `/v1/embeddings`; `/embed`, `/rerank`, `/predict` and `/similarity` of Hugging
+Face's Text Embeddings Inference (TEI); `/v1/rerank` of Jina and `/v2/rerank` of Cohere.
+Requests are answered as those of REST, within the same limits.
+
+Sources: the API references of OpenAI, TEI, Jina and Cohere.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from bert_keras.errors import shown
+from bert_keras.serving.errors import RequestError
+from bert_keras.serving.rest import json_response, read_body
+from bert_keras.serving.service import Answered, Service
+from bert_keras.serving.tensors import parse_json
+from bert_keras.tasks.base import plain_values
+
+_EMBEDS = ("embedding",)
+_RANKS = ("reranking", "regression")
+_CLASSIFIES = ("classification", "multi-label")
+_TRUNCATED = "x-truncated-tokens"  # a header; these answers have no place for it
+_UNIT = 1e-3  # of the norm of a vector of length 1
+PATHS = {
+    "/v1/embeddings": "Vectors of texts, as by OpenAI",
+    "/embed": "Vectors of texts, as by TEI",
+    "/similarity": "Similarities of a sentence to others, as by TEI",
+    "/predict": "Classes of texts, as by TEI",
+    "/rerank": "Places and scores of texts for a query, as by TEI",
+    "/v1/rerank": "Places and scores of documents for a query, as by Jina",
+    "/v2/rerank": "Places and scores of documents for a query, as by Cohere",
+}
+
+
+class EmbeddingApis:
+    """The routes.
+
+    Args:
+        service: answers the requests.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes."""
+        calls = (
+            *(self.embeddings, self.embed, self.similarity, self.predict, self.rerank),
+            *(self.rerank_documents, self.rerank_documents),
+        )
+        return [
+            Route(path, call, methods=["POST"])
+            for path, call in zip(PATHS, calls, strict=True)
+        ]
+
+    async def embeddings(self, request: Request) -> Response:
+        """Answer `input` as OpenAI does, with `encoding_format` float or base64."""
+        given = await self._read(
+            request,
+            "input",
+            may=("model", "encoding_format", "dimensions", "user"),
+        )
+        form = given.get("encoding_format", "float")
+        if form not in ("float", "base64"):
+            raise RequestError(
+                f"`encoding_format` must be float or base64; received {shown(form)}"
+            )
+        name = self._model(given, _EMBEDS)
+        answered = await self._embed(request, name, _texts("input", given["input"]))
+        vectors = _shortened(answered.answers["embedding"], given.get("dimensions"))
+        data = [
+            {
+                "object": "embedding",
+                "index": place,
+                "embedding": _base64(vector) if form == "base64" else vector.tolist(),
+            }
+            for place, vector in enumerate(vectors)
+        ]
+        usage = {"prompt_tokens": answered.tokens, "total_tokens": answered.tokens}
+        return _response(
+            {"object": "list", "data": data, "model": name, "usage": usage}, answered
+        )
+
+    async def embed(self, request: Request) -> Response:
+        """Answer `inputs` with a list of vectors, as TEI does."""
+        may = ("model", "normalize", "truncate", "dimensions")
+        given = await self._read(request, "inputs", may=may)
+        name = self._model(given, _EMBEDS)
+        answered = await self._embed(request, name, _texts("inputs", given["inputs"]))
+        _check_truncated(given, answered)
+        vectors = _shortened(answered.answers["embedding"], given.get("dimensions"))
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        if given.get("normalize") is True:
+            vectors = vectors / np.maximum(norms, 1e-12)
+        elif given.get("normalize") is False and np.abs(norms - 1).max() < _UNIT:
+            raise RequestError(
+                "`normalize` must be true: the vectors of this model have length 1"
+            )
+        return _response(vectors.tolist(), answered)
+
+    async def similarity(self, request: Request) -> Response:
+        """Answer a sentence and others with their cosine similarities."""
+        given = await self._read(request, "inputs", may=("model", "parameters"))
+        inputs = given["inputs"]
+        if not isinstance(inputs, dict) or set(inputs) != {
+            "source_sentence",
+            "sentences",
+        }:
+            raise RequestError(
+                "`inputs` must have `source_sentence` and `sentences`; received "
+                f"{shown(inputs)}"
+            )
+        first = _texts("source_sentence", inputs["source_sentence"], many=False)
+        texts = first + _texts("sentences", inputs["sentences"])
+        name = self._model(given, _EMBEDS)
+        answered = await self._embed(request, name, texts)
+        vectors = answered.answers["embedding"].astype(np.float64)
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return _response((vectors[1:] @ vectors[0]).tolist(), answered)
+
+    async def predict(self, request: Request) -> Response:
+        """Answer each text with all classes, the most probable first, as TEI does."""
+        given = await self._read(request, "inputs", may=("model", "truncate"))
+        name = self._model(given, _CLASSIFIES)
+        inputs = given["inputs"]
+        is_one = isinstance(inputs, str)
+        answered = await self._answer(
+            request, name, [_texts("inputs", [inputs] if is_one else inputs)]
+        )
+        _check_truncated(given, answered)
+        with self._service.models.lease(name) as leased:
+            classes = leased.classes
+        rows = [
+            sorted(
+                (
+                    {"label": label, "score": score}
+                    for label, score in zip(classes, scores, strict=True)
+                ),
+                key=lambda each: -each["score"],
+            )
+            for scores in plain_values(answered.answers["probabilities"])
+        ]
+        return _response(rows[0] if is_one else rows, answered)
+
+    async def rerank(self, request: Request) -> Response:
+        """Answer `query` and `texts` with the places and scores, as TEI does."""
+        may = ("model", "query", "return_text", "truncate", "raw_scores")
+        given = await self._read(request, "texts", may=may)
+        if given.get("raw_scores"):
+            raise RequestError(
+                "`raw_scores` must be false: the model's activation is applied"
+            )
+        texts = _texts("texts", given["texts"])
+        order, scores, answered = await self._ranked(request, given, texts)
+        _check_truncated(given, answered)
+        found: list[dict[str, Any]] = [
+            {"index": place, "score": scores[place]} for place in order
+        ]
+        if given.get("return_text") is True:
+            found = [{**each, "text": texts[each["index"]]} for each in found]
+        return _response(found, answered)
+
+    async def rerank_documents(self, request: Request) -> Response:
+        """Answer `query` and `documents` as Jina and Cohere do."""
+        may = ("model", "query", "top_n", "return_documents")
+        given = await self._read(request, "documents", may=may)
+        documents = given["documents"]
+        if isinstance(documents, list):
+            documents = [
+                each.get("text") if isinstance(each, dict) else each
+                for each in documents
+            ]
+        texts = _texts("documents", documents)
+        top = given.get("top_n", len(texts))
+        if type(top) is not int or top < 1:
+            raise RequestError(
+                f"`top_n` must be a whole number of at least 1; received {shown(top)}"
+            )
+        order, scores, answered = await self._ranked(request, given, texts)
+        found: list[dict[str, Any]] = [
+            {"index": place, "relevance_score": scores[place]} for place in order[:top]
+        ]
+        if given.get("return_documents") is True:
+            found = [
+                {**each, "document": {"text": texts[each["index"]]}} for each in found
+            ]
+        name = request.state.record.model
+        usage = {"total_tokens": answered.tokens}
+        return _response({"model": name, "results": found, "usage": usage}, answered)
+
+    # What they share.
+
+    async def _read(
+        self, request: Request, needed: str, *, may: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return the JSON of a request, of which no field may be unknown."""
+        body = await read_body(request, self._service.config.max_body_bytes)
+        request.state.size = len(body)
+        given = await self._service.work(len(body), lambda: parse_json(body))
+        if needed not in given:
+            raise RequestError(f"the body must have `{needed}`")
+        # A field without a value is a field that is left out.
+        given = {name: each for name, each in given.items() if each is not None}
+        unknown = sorted(set(given) - {needed, *may})
+        if unknown or needed not in given:
+            raise RequestError(
+                f"the body may have {needed}, {', '.join(may)}; received "
+                f"{shown(unknown[0] if unknown else None)}"
+            )
+        return given
+
+    def _model(self, given: Mapping[str, Any], tasks: Sequence[str]) -> str:
+        """Return the model that is named, or else the only one of some tasks."""
+        models = self._service.models
+        names = models.names
+        if "model" in given:
+            chosen = given["model"]
+            if chosen not in names:
+                raise RequestError(
+                    f"`model` must be one of {', '.join(names)}; received "
+                    f"{shown(chosen)}",
+                    status=404,
+                )
+            names = [chosen]
+        fits = []
+        for name in names:
+            with models.lease(name) as leased:
+                if leased.task in tasks:
+                    fits.append(name)
+        if len(fits) != 1:
+            raise RequestError(
+                f"`model` must name a model of {' or '.join(tasks)}; "
+                f"{', '.join(fits or names)} {'are' if fits else 'is none'}"
+            )
+        return fits[0]
+
+    async def _embed(
+        self, request: Request, name: str, texts: Sequence[str]
+    ) -> Answered:
+        return await self._answer(request, name, [texts])
+
+    async def _ranked(
+        self, request: Request, given: Mapping[str, Any], texts: Sequence[str]
+    ) -> tuple[list[int], list[float], Answered]:
+        """Return the places of texts by their scores for `query`, and the scores."""
+        query = _texts("query", given.get("query"), many=False)
+        name = self._model(given, _RANKS)
+        parts = [query * len(texts), texts]
+        answered = await self._answer(request, name, parts)
+        scores = answered.answers["score"]
+        order = np.argsort(-scores, kind="stable").tolist()
+        return order, scores.tolist(), answered
+
+    async def _answer(
+        self, request: Request, name: str, parts: Sequence[Sequence[str]]
+    ) -> Answered:
+        """Return the answers to texts, one list for each input of the model."""
+        with self._service.models.lease(name) as leased:
+            of_size = {len(each.inputs): k for k, each in leased.signatures.items()}
+            first = leased.signature("")
+            if len(first.inputs) == len(parts):
+                of_size[len(parts)] = first.name
+        if len(parts) not in of_size:
+            raise RequestError(f"the model {name} must take {len(parts)} texts a row")
+
+        def decode(signature: Any) -> Any:
+            names = [each.name for each in signature.inputs]
+            columns = dict(zip(names, map(list, parts), strict=True))
+            return self._service.decoder.columns(signature, columns)
+
+        return await self._service.predict(
+            request.state.record,
+            model=name,
+            version=None,
+            signature=of_size[len(parts)],
+            decode=decode,
+            size=request.state.size,
+        )
+
+
+def _texts(name: str, value: Any, *, many: bool = True) -> list[str]:
+    """Return a text, or a list of them, as a list."""
+    if isinstance(value, str):
+        return [value]
+    if many and isinstance(value, list) and value:
+        if all(isinstance(each, str) for each in value):
+            return list(value)
+    allowed = "a string or a list of strings" if many else "a string"
+    raise RequestError(f"`{name}` must be {allowed}; received {shown(value)}")
+
+
+def _shortened(vectors: np.ndarray, dimensions: Any) -> np.ndarray:
+    """Return the first numbers of vectors; those of length 1 get it again."""
+    if dimensions is None:
+        return vectors
+    width = vectors.shape[1]
+    if type(dimensions) is not int or not 1 <= dimensions <= width:
+        raise RequestError(
+            f"`dimensions` must be a whole number from 1 to {width}; received "
+            f"{shown(dimensions)}"
+        )
+    found = vectors[:, :dimensions]
+    norms = np.linalg.norm(vectors, axis=1)
+    if np.abs(norms - 1).max() > _UNIT:
+        return found
+    kept: np.ndarray = found / np.linalg.norm(found, axis=1, keepdims=True)
+    return kept
+
+
+def _base64(vector: np.ndarray) -> str:
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
+
+
+def _check_truncated(given: Mapping[str, Any], answered: Answered) -> None:
+    """Raise if a text was truncated and the request forbids it."""
+    if given.get("truncate") is False and answered.truncated:
+        raise RequestError(
+            "`truncate` must be true for texts that are longer than the model reads; "
+            f"tokens that it does not read: {shown(answered.truncated)}",
+            status=413,
+        )
+
+
+def _response(value: Any, answered: Answered) -> Response:
+    found = json_response(value)
+    if answered.truncated:
+        found.headers[_TRUNCATED] = ",".join(map(str, answered.truncated))
+    return found

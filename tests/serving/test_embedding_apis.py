@@ -1,0 +1,148 @@
+"""Embedding and ranking in the forms of OpenAI, TEI, Jina and Cohere."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette")
+
+from bert_keras.inference.predictor import Predictor
+from bert_keras.models.model_folder import save_model
+from bert_keras.serving import Server
+from bert_keras.serving.config import ServeConfig
+from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.reranking import Reranking
+from serving.conftest import Client
+
+TEXTS = ["free cash prize", "lunch at six", "", "cash"]
+QUERY = "free cash"
+TASKS = {
+    "vectors": Embedding(),
+    "ranker": Reranking(),
+    "letters": Classification(classes=("a", "b", "c")),
+}
+
+
+@pytest.fixture(scope="module")
+def served(
+    make_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Server, dict[str, Predictor]]]:
+    """Return a running server, and predictors of its models by name."""
+    place = tmp_path_factory.mktemp("apis")
+    models = {name: make_model(task) for name, task in TASKS.items()}
+    for name, model in models.items():
+        save_model(model, place / name)
+    config = ServeConfig(port=0, no_grpc=True, max_texts=20)
+    paths = [str(place / name) for name in TASKS]
+    with Server(paths, config=config, is_quiet=True).running() as server:
+        yield server, {name: Predictor(model) for name, model in models.items()}
+
+
+@pytest.fixture
+def ask(served: Any) -> Callable[..., Any]:
+    """Return a function that posts fields and returns the answer."""
+    client = Client(served[0].url)
+
+    def ask(path: str, *, status: int = 200, **fields: Any) -> Any:
+        code, found = client.post(path, fields)
+        assert code == status, found
+        return found
+
+    return ask
+
+
+@pytest.fixture
+def vectors(served: Any) -> np.ndarray:
+    """Return the vectors of TEXTS."""
+    rows = served[1]["vectors"].predict(TEXTS)
+    return np.array([row["embedding"] for row in rows])
+
+
+def test_openai_embeddings(ask: Any, served: Any, vectors: np.ndarray) -> None:
+    found = ask("/v1/embeddings", input=TEXTS, model="vectors")
+    rows = [each["embedding"] for each in found["data"]]
+    np.testing.assert_allclose(rows, vectors, atol=1e-5)
+    assert [each["index"] for each in found["data"]] == [0, 1, 2, 3]
+    preprocessor = served[1]["vectors"].model.preprocessor
+    read = preprocessor.lengths(TEXTS)[0].numpy().sum()
+    assert found["usage"] == {"prompt_tokens": read, "total_tokens": read}
+    packed = ask("/v1/embeddings", input=TEXTS[0], encoding_format="base64")
+    decoded = base64.b64decode(packed["data"][0]["embedding"])
+    np.testing.assert_allclose(np.frombuffer(decoded, "<f4"), vectors[0], atol=1e-5)
+    short = ask("/v1/embeddings", input=TEXTS, dimensions=8)
+    wanted = vectors[:, :8] / np.linalg.norm(vectors[:, :8], axis=1, keepdims=True)
+    rows = [each["embedding"] for each in short["data"]]
+    np.testing.assert_allclose(rows, wanted, atol=1e-5)
+
+
+def test_tei_vectors_and_similarities(ask: Any, vectors: np.ndarray) -> None:
+    np.testing.assert_allclose(ask("/embed", inputs=TEXTS), vectors, atol=1e-5)
+    inputs = {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}
+    found = ask("/similarity", inputs=inputs)
+    np.testing.assert_allclose(found, vectors[1:] @ vectors[0], atol=1e-5)
+
+
+def test_tei_classes(ask: Any, served: Any) -> None:
+    found = ask("/predict", inputs=TEXTS[0])
+    wanted = served[1]["letters"].predict(TEXTS[:1])[0]["probabilities"]
+    assert {e["label"]: e["score"] for e in found} == pytest.approx(wanted, abs=1e-5)
+    scores = [each["score"] for each in found]
+    assert scores == sorted(scores, reverse=True)
+    assert ask("/predict", inputs=TEXTS[:2])[0] == found
+
+
+def test_documents_are_ranked(ask: Any, served: Any) -> None:
+    documents = [TEXTS[0], TEXTS[1], TEXTS[3]]
+    ranked = served[1]["ranker"].rank(QUERY, documents)
+    wanted = [
+        (each["index"], pytest.approx(each["score"], abs=1e-5)) for each in ranked
+    ]
+    found = ask("/rerank", query=QUERY, texts=documents, return_text=True)
+    assert [(each["index"], each["score"]) for each in found] == wanted
+    assert [each["text"] for each in found] == [each["text"] for each in ranked]
+    for path in ("/v1/rerank", "/v2/rerank"):
+        given = [{"text": text} for text in documents]
+        found = ask(path, model="ranker", query=QUERY, documents=given, top_n=2)
+        rows = [(each["index"], each["relevance_score"]) for each in found["results"]]
+        assert rows == wanted[:2]
+        assert found["usage"]["total_tokens"] > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "words"),
+    [
+        ("/v1/embeddings", {}, "`input`"),
+        ("/v1/embeddings", {"input": [1, 2]}, "`input`"),
+        ("/v1/embeddings", {"input": "a", "dimensions": 9999}, "`dimensions`"),
+        ("/v1/embeddings", {"input": "a", "encoding_format": "x"}, "`encoding_format`"),
+        ("/v1/embeddings", {"input": "a", "temperature": 1}, "temperature"),
+        ("/v1/embeddings", {"input": "a", "model": "letters"}, "`model`"),
+        ("/embed", {"inputs": "a", "normalize": False}, "`normalize`"),
+        ("/rerank", {"texts": ["a"]}, "`query`"),
+        ("/rerank", {"texts": ["a"], "query": "b", "raw_scores": True}, "`raw_scores`"),
+        ("/v1/rerank", {"documents": ["a"], "query": "b", "top_n": 0}, "`top_n`"),
+        ("/similarity", {"inputs": ["a"]}, "`source_sentence`"),
+    ],
+)
+def test_wrong_requests_are_refused(
+    ask: Any, path: str, fields: Any, words: str
+) -> None:
+    assert words in ask(path, status=400, **fields)["error"]
+
+
+def test_limits_hold(ask: Any) -> None:
+    ask("/v1/embeddings", status=404, input="a", model="other")
+    ask("/v1/embeddings", status=413, input=["a"] * 21)
+    ask("/embed", status=413, inputs="word " * 99, truncate=False)
+
+
+def test_the_listing_has_openais_form(served: Any) -> None:
+    found = Client(served[0].url).get("/v1/models")[1]
+    assert found["object"] == "list"
+    assert {each["id"] for each in found["data"]} == set(TASKS)

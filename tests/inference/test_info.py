@@ -129,8 +129,8 @@ def test_a_model_for_an_engine(spam_model: TaskModel, tmp_path: Path) -> None:
     facts = describe(folder)
     assert facts["kind"] == "model for litert" and facts["model"] == "model.tflite"
     assert (facts["task"], facts["precision"]) == ("classification", "float32")
-    assert "token_ids int32 [?, ?]" in facts["inputs"]
-    assert facts["outputs"] == "output float32 [?, 3]"
+    assert "input_ids int64 [?, ?]" in facts["inputs"]
+    assert facts["outputs"] == "logits float32 [?, 3]"
     assert facts["classes"] == ", ".join(spam_model.task.classes)
     assert facts["size"].endswith(" MB")
     (folder / "answers.json").write_text('{"engine": "litert"}')

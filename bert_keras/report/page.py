@@ -24,7 +24,7 @@ import markupsafe
 
 from bert_keras.errors import DataError, reason_of
 from bert_keras.files.atomic import replaced_file
-from bert_keras.report.values import cut, is_number, words
+from bert_keras.report.values import cut, cut_middle, is_number, words
 
 MOST_LETTERS = 300  # of a shown text
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -50,6 +50,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "cut": cut,
+        "cut_middle": cut_middle,
         "breakable": _breakable,
         "contents": contents,
         "px": "{:.1f}".format,

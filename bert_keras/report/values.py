@@ -20,6 +20,14 @@ def cut(value: object, most: int) -> str:
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
+def cut_middle(value: object, most: int) -> str:
+    """Return a name, truncated in its middle: names often differ at their ends."""
+    shown = str(value)
+    if len(shown) <= most:
+        return shown
+    return f"{shown[: most // 2]}…{shown[most // 2 + 1 - most :]}"
+
+
 def words(key: object) -> str:
     """Return a key such as `macro_f1` as words: "Macro F1"; "MRR", "Accuracy@1".
 

@@ -199,19 +199,6 @@ def test_a_hybrid_search_fuses_words_and_vectors(predictor: Predictor) -> None:
     assert [row["score"] for row in found] == [score for _, score in wanted]
 
 
-def test_faiss_finds_the_same(predictor: Predictor, tmp_path: Path) -> None:
-    pytest.importorskip("faiss")
-    index = tmp_path / "index.npz"
-    exact = SearchIndex.of(predictor, TEXTS, index=index)(TEXTS[:3], top=3)
-    for _ in range(2):  # the graph is made, then read
-        made = SearchIndex.of(predictor, TEXTS, index=index, engine="faiss")
-        found = made(TEXTS[:3], top=3)
-        for rows, wanted in zip(found, exact, strict=True):
-            assert [row["text"] for row in rows] == [row["text"] for row in wanted]
-            assert rows[1]["score"] == pytest.approx(wanted[1]["score"], abs=1e-5)
-        assert "graph" in np.load(index)
-
-
 def test_faiss_without_its_package(
     predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -231,8 +231,8 @@ def test_many_classes_with_long_names(
         data={},
         history=[],
         scores={"dev": scores, "test": scores},
-        mistakes=[row | {"prediction": names[1], "probability": 0.9}],
-        doubtful_labels={"test": [row | {"probable_label": names[1],
+        mistakes=3 * [row | {"prediction": names[1], "probability": 0.9}],
+        doubtful_labels={"test": 3 * [row | {"probable_label": names[1],
             "probability_of_label": 0.1, "probability_of_other": 0.9}]},
     )  # fmt: skip
     page = show(written.read_text("utf-8"), width)

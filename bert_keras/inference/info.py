@@ -99,7 +99,7 @@ def _engine(folder: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{place}: must be one that `export` wrote for an engine"
         ) from None
-    size = sum(each.stat().st_size for each in folder.iterdir() if each.is_file())
+    size = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
     facts["size"] = f"{size / 1e6:,.1f} MB"
     return facts
 

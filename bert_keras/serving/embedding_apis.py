@@ -237,9 +237,10 @@ class EmbeddingApis:
                 if leased.task in tasks:
                     fits.append(name)
         if len(fits) != 1:
+            found = ", ".join(fits) or f"none among {', '.join(names)}"
             raise RequestError(
-                f"`model` must name a model of {' or '.join(tasks)}; "
-                f"{', '.join(fits or names)} {'are' if fits else 'is none'}"
+                f"`model` must name a model of the task {' or '.join(tasks)}; there "
+                f"{'are' if fits else 'is'} {found}"
             )
         return fits[0]
 

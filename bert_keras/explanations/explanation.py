@@ -162,14 +162,11 @@ def page_values(explanation: Explanation) -> dict[str, Any]:
 def _target(explanation: Explanation, row: int) -> dict[str, Any]:
     values = explanation.attributions[row]
     strongest = float(np.abs(values).max()) if values.size else 0.0
+    top = [(text, x) for text, x in explanation.top(_BARS, target=row) if x != 0]
+    longest = max((abs(value) for _, value in top), default=1.0)  # "1,000" is a sum
     bars = [
-        {
-            "text": text,
-            "value": value,
-            "share": round(100 * abs(value) / (strongest or 1.0), 1),
-        }
-        for text, value in explanation.top(_BARS, target=row)
-        if value != 0
+        {"text": text, "value": value, "share": round(100 * abs(value) / longest, 1)}
+        for text, value in top
     ]
     gap = float(explanation.gaps[row])
     return {

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from bert_keras.explanations.explanation import Explanation, page_values
 from bert_keras.explanations.words import Word, WordList, whole_words, words_in_row
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -92,3 +93,24 @@ def test_a_word_of_two_texts_names_its_text() -> None:
     assert [name for name, _ in whole_words(words)] == [
         "old", "city (1st, text)", "city (2nd, text)", "new", "city (text pair)"
     ]  # fmt: skip
+
+
+def test_the_bar_of_a_word_of_several_parts_is_the_longest() -> None:
+    """Its bar was 169% of the width, and lay on its number."""
+    parts = [("1", 9), (",", 10), ("000", 11), ("win", 0)]
+    one = np.ones(1, "float32")
+    made = Explanation(
+        texts={"text": "win over 1,000"},
+        words=tuple(Word(t, at, at + len(t), "text") for t, at in parts),
+        targets=("spam",),
+        against=("",),
+        attributions=np.array([[0.5, 0.1, 0.6, -0.3]], "float32"),
+        values=one,
+        baseline_values=one,
+        gaps=one,
+        steps=one,
+        unit="log-odds",
+        answer={"label": "spam", "score": 0.9},
+    )
+    bars = page_values(made)["targets"][0]["bars"]
+    assert [(b["text"], b["share"]) for b in bars] == [("1,000", 100), ("win", 25)]

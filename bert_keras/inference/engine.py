@@ -180,7 +180,7 @@ _SESSIONS: dict[str, type[_OpenVino] | type[_OnnxRuntime]] = {
     "openvino": _OpenVino,
     "onnx": _OnnxRuntime,
 }
-_OLD_OUTPUT = "output"  # the only output in files of versions before 1.0
+_OLD_OUTPUT = "output"  # the only output in files of version 0.1
 _ONNX_DTYPES = {"tensor(int32)": tf.int32, "tensor(int64)": tf.int64}
 
 

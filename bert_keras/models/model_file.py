@@ -40,7 +40,7 @@ INT8_FILES = {
     "openvino": "openvino/openvino_model_qint8_quantized.xml",
     "onnx": "onnx/model_quantized.onnx",
 }
-OLD_FILES = {"openvino": "model.xml", "onnx": "model.onnx"}  # of versions before 1.0
+OLD_FILES = {"openvino": "model.xml", "onnx": "model.onnx"}  # of version 0.1
 _XML = ".xml"  # OpenVINO's weights are in a .bin next to it
 # What Keras's exporters and the engines import, by format.
 _PACKAGES = {

@@ -31,7 +31,7 @@ TEXTS = ["free cash prize", "", "lunch at six, you", "sale " * 40]
 class TensorFlowSession(Session):
     """Runs the Keras model itself, on the arrays that an engine is given.
 
-    Its names are those of the files that versions before 1.0 wrote.
+    Its names are those of the files that version 0.1 wrote.
     """
 
     def __init__(self, model: Any) -> None:

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_keras.checkpoints.sentence_files import DENSE_SCOPE
 from bert_keras.data.columns import Columns
 from bert_keras.errors import BertKerasError, ConfigError
 from bert_keras.files.atomic import CONFIG, DESCRIPTION, replaced_folder
@@ -189,9 +188,7 @@ def _describe(model: TaskModel, folder: Path, kind: str, precision: str) -> None
     write_description(model, folder, others)  # removes an older tokenizer.json
     config = json_text(config_of(model), indent=2)
     (folder / CONFIG).write_text(f"{config}\n", encoding="utf-8")
-    arrays = plain_weights(model, model.backbone)
-    dense = {name: arrays[name] for name in arrays if name.startswith(DENSE_SCOPE)}
-    write_sentence_files(model, folder, dense)
+    write_sentence_files(model, folder, plain_weights(model, model.backbone))
     write_tokenizer_json(
         folder,
         preprocessor.tokenizer.get_config(),

@@ -66,26 +66,26 @@ def write_model(
     """
     if arrays is None:
         arrays = plain_weights(model, model.backbone)
-    dense = {name: arrays[name] for name in arrays if name.startswith(DENSE_SCOPE)}
-    rest = {name: arrays[name] for name in arrays if name not in dense}
+    rest = {n: arrays[n] for n in arrays if not n.startswith(DENSE_SCOPE)}
     write_huggingface(folder, rest, config_of(model))
     preprocessor = model.preprocessor
     preprocessor.tokenizer.save(folder, max_length=preprocessor.max_length)
-    write_sentence_files(model, folder, dense)
+    write_sentence_files(model, folder, arrays)
 
 
 def write_sentence_files(
-    model: TaskModel, folder: Path, dense: Mapping[str, np.ndarray]
+    model: TaskModel, folder: Path, arrays: Mapping[str, np.ndarray]
 ) -> None:
     """Write what sentence-transformers reads besides the encoder, if it can.
 
-    `dense` are the weights of the layers on a text's vector, by name.
+    Of `arrays`, weights by name, these are the layers on a text's vector.
     """
     task, hidden_size = model.task, model.backbone.config.hidden_size
     if isinstance(task, WritingFiles):
         task.write_files(
             folder, hidden_size=hidden_size, preprocessor=model.preprocessor
         )
+    dense = {name: arrays[name] for name in arrays if name.startswith(DENSE_SCOPE)}
     if dense:
         write_dense(folder, dense)
 

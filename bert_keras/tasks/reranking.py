@@ -152,12 +152,7 @@ class Reranking(RerankingSettings, NumberTask):
 
     def gathered(self, columns: Columns) -> list[list[int]] | None:
         """Return the rows of each query, unless each document is learned alone."""
-        if not self.compares:
-            return None
-        rows: dict[str, list[int]] = {}
-        for row, query in enumerate(columns["text"]):
-            rows.setdefault(query, []).append(row)
-        return list(rows.values())
+        return _rows_by_query(columns) if self.compares else None
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Reranking:
@@ -334,10 +329,8 @@ class Reranking(RerankingSettings, NumberTask):
     def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         """Return documents that are ranked first though another has a higher grade."""
         labels, found = self.grades(columns), answers["score"]
-        rows: dict[str, list[int]] = {}
-        for row, query in enumerate(columns["text"]):
-            rows.setdefault(query, []).append(row)
-        firsts = {max(each, key=lambda row: found[row]): each for each in rows.values()}
+        queries = _rows_by_query(columns)
+        firsts = {max(each, key=lambda row: found[row]): each for each in queries}
         gaps = {
             first: max(float(found[first] - found[row]) for row in better)
             for first, each in firsts.items()
@@ -361,6 +354,14 @@ class Reranking(RerankingSettings, NumberTask):
             "queries": len(set(columns["text"])),
             "relevant": int((labels > 0).sum()),
         }
+
+
+def _rows_by_query(columns: Columns) -> list[list[int]]:
+    """Return the rows of each query, in the order of the first ones."""
+    rows: dict[str, list[int]] = {}
+    for row, query in enumerate(columns["text"]):
+        rows.setdefault(query, []).append(row)
+    return list(rows.values())
 
 
 def _is_list(item: Any) -> bool:

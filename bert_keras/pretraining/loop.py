@@ -31,10 +31,8 @@ from bert_keras.pretraining.pretrainer import (
 )
 from bert_keras.pretraining.records import read_batches, record_places
 from bert_keras.runs.progress import report
-from bert_keras.runs.run_folder import RunFolder
-from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.training.checkpoint import TrainingState, WriteCheckpoint
-from bert_keras.training.loop import TrainingLoop
+from bert_keras.training.loop import RunContext, TrainingLoop
 from bert_keras.training.progress import PretrainingProgress, Row
 from bert_keras.training.train_step import make_updates
 from bert_keras.training.updates import new_schedule
@@ -211,8 +209,8 @@ class PretrainingLoop(TrainingLoop):
     Args:
         model: with its initial weights; a checkpoint's replace them.
         plan: the run.
-        run, devices, stop: as in `TrainingLoop`.
         held_out: data to score, or `None`.
+        context: the run that it belongs to.
 
     Attributes:
         scores: the latest scores of the held-out data.
@@ -226,26 +224,16 @@ class PretrainingLoop(TrainingLoop):
         self,
         model: BertPretrainer,
         plan: PretrainingPlan,
-        run: RunFolder | None,
         held_out: HeldOut | None,
-        devices: Devices,
-        stop: StopSignal,
+        context: RunContext,
     ) -> None:
-        config = plan.config
+        config, devices = plan.config, context.devices
         devices.check_batch_size(config.batch_size, config.accumulation)
         self._schedule = new_schedule(config, steps=config.steps)
         with devices.strategy.scope():
             optimizer = optimizer_of(config, self._schedule)
             optimizer.build(model.trainable_variables)
-        super().__init__(
-            model,
-            optimizer,
-            run=run,
-            config=config,
-            steps=config.steps,
-            devices=devices,
-            stop=stop,
-        )
+        super().__init__(model, optimizer, context, steps=config.steps)
         self.plan = plan
         self.held_out = held_out
         self._objective = PretrainingObjective(plan.next_sentence)

@@ -33,6 +33,7 @@ from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import MODEL, RunFolder
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.text.new_tokens import described
+from bert_keras.training.loop import RunContext
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +119,8 @@ def pretrain(
             opened = RunFolder(output, plan.settings())
         with opened as run:
             with StopSignal(devices.vote) as stop:
-                loop = PretrainingLoop(model, plan, run, held, devices, stop)
+                context = RunContext(run, config, devices, stop)
+                loop = PretrainingLoop(model, plan, held, context)
                 if loop.step < config.steps:
                     devices.say(
                         f"pretraining {model.count_params():,} parameters, "

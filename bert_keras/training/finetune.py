@@ -75,7 +75,7 @@ from bert_keras.training.findings import (
 )
 from bert_keras.training.head_fit import HeadFit
 from bert_keras.training.lengths import TextLengths, measure_lengths
-from bert_keras.training.loop import FineTuningLoop
+from bert_keras.training.loop import FineTuningLoop, RunContext
 from bert_keras.training.results import (
     facts_of,
     shown_settings,
@@ -333,20 +333,8 @@ class _Training:
             StopSignal(devices.vote) as stop,
             tracked(config, self.output, is_chief=devices.is_chief) as trackers,
         ):
-            shared: dict[str, Any] = {
-                "run": run,
-                "config": config,
-                "devices": devices,
-                "stop": stop,
-                "trackers": trackers,
-            }
-            rows = (data["train"], data.get("dev"))
-            loop: FineTuningLoop | HeadFit
-            if makes_updates:
-                final_rows = sum(len(data[name]) for name in tests_of(data))
-                loop = FineTuningLoop(model, *rows, final_rows=final_rows, **shared)
-            else:
-                loop = HeadFit(model, *rows, **shared)
+            method = FineTuningLoop if makes_updates else HeadFit
+            loop = method(model, data, RunContext(run, config, devices, stop, trackers))
             if attempt == 0:
                 say(devices.line())
             devices.say(

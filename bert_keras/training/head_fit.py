@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 import keras
@@ -17,25 +18,21 @@ import tensorflow as tf
 from bert_keras.data.class_names import listed
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata, classes_of
-from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import ConfigError
 from bert_keras.inference.predictor import Predictor
 from bert_keras.model.encoder import BatchModel
 from bert_keras.models.backend import Backend
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import Progress, say
-from bert_keras.runs.run_folder import RunFolder
-from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks.protocols import Linear, groups_of, strata_of, weights_of
 from bert_keras.training.best_epoch import BestEpoch
-from bert_keras.training.config import TrainConfig
 from bert_keras.training.linear_head import (
     Validation,
     cross_validate,
     fit_head,
     stratified_folds,
 )
-from bert_keras.training.tracking import Trackers
+from bert_keras.training.loop import RunContext
 
 HEAD = "classifier"
 _AT_ONCE = 1024  # rows whose vectors are kept in one file of the run folder
@@ -81,8 +78,8 @@ class HeadFit:
 
     Args:
         model: its head is set; the encoder stays as it is.
-        train, dev: the rows; dev is only scored.
-        run, config, devices, stop, trackers: as in `FineTuningLoop`.
+        data: the rows by name; `dev` is only scored.
+        context: the run that it belongs to.
 
     Attributes:
         validation: what cross-validation found.
@@ -95,19 +92,14 @@ class HeadFit:
     def __init__(
         self,
         model: TaskModel,
-        train: Columns,
-        dev: Columns | None,
-        *,
-        run: RunFolder | None,
-        config: TrainConfig,
-        devices: Devices,
-        stop: StopSignal,
-        trackers: Trackers,
+        data: Mapping[str, Columns],
+        context: RunContext,
     ) -> None:
         self.model = model
-        self.train_rows, self.dev = train, dev
-        self.run, self.config, self.devices = run, config, devices
-        self.stop, self.trackers = stop, trackers
+        self.train_rows, self.dev = data["train"], data.get("dev")
+        self.run, self.config = context.folder, context.config
+        self.devices, self.stop = context.devices, context.stop
+        self.trackers = context.trackers
         self.best = BestEpoch()
         self.history: list[dict[str, Any]] = []
         self.ending = ""

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import dataclasses
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,7 +42,7 @@ from bert_keras.training.checkpoint import (
     WriteCheckpoint,
     own,
 )
-from bert_keras.training.config import TrainConfig
+from bert_keras.training.data import tests_of
 from bert_keras.training.progress import Row, TrainingProgress, UpdateProgress
 from bert_keras.training.rows import RowsPlace
 from bert_keras.training.tracking import Trackers
@@ -53,6 +54,25 @@ from bert_keras.training.updates import (
     training_rows,
     updates,
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class RunContext:
+    """What a run gives to its training, whatever the method.
+
+    Args:
+        folder: the run folder; `None` for a worker that does not write.
+        config: the settings, see `TrainConfig.finalized`, or a `PretrainConfig`.
+        devices: where to compute.
+        stop: signals that the run must end.
+        trackers: get the curves.
+    """
+
+    folder: RunFolder | None
+    config: Any
+    devices: Devices
+    stop: StopSignal
+    trackers: Trackers = dataclasses.field(default_factory=Trackers)
 
 
 class UpdatePlace(Protocol):
@@ -75,11 +95,8 @@ class TrainingLoop(abc.ABC):
     Args:
         model: created in the scope of the strategy.
         optimizer: built.
-        run: the run folder; `None` for a worker that does not write.
-        config: has `checkpoint_every`, `save_every`, `keep` and `on_nonfinite`.
+        context: the run that it belongs to.
         steps: number of updates of the whole run.
-        devices: where to compute.
-        stop: signals that the run must end.
 
     Attributes:
         step: number of updates made.
@@ -93,22 +110,20 @@ class TrainingLoop(abc.ABC):
         self,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
+        context: RunContext,
         *,
-        run: RunFolder | None,
-        config: Any,
         steps: int,
-        devices: Devices,
-        stop: StopSignal,
     ) -> None:
         self.model: Any = model
         self.optimizer = optimizer
-        self.run = run
-        self.config = config
+        self.run, self.config = context.folder, context.config
+        self.devices, self.stop = context.devices, context.stop
+        self.trackers = context.trackers
         self.steps = steps
-        self.devices = devices
-        self.stop = stop
-        self._clock = CheckpointClock(config.save_every or config.checkpoint_every)
-        self.step = devices.agree(run.steps[-1] if run and run.steps else 0)
+        every = self.config.save_every or self.config.checkpoint_every
+        self._clock = CheckpointClock(every)
+        saved = self.run.steps if self.run else []
+        self.step = self.devices.agree(saved[-1] if saved else 0)
         self.history: list[Row] = []
         self.skipped: list[str] = []
 
@@ -303,10 +318,9 @@ class FineTuningLoop(TrainingLoop):
 
     Args:
         model: with its initial weights; a checkpoint's weights replace them.
-        train, dev: rows to train on, and to score; without dev, the last epoch is kept.
-        run, config, devices, stop: as in `TrainingLoop`, see `TrainConfig.finalized`.
-        final_rows: number of rows that are scored after training.
-        trackers: get the curves.
+        data: the rows by name: `train`, `dev` to score after each epoch, and tests to
+            score after training. Without dev, the last epoch is kept.
+        context: the run that it belongs to.
 
     Attributes:
         best: the best epoch so far; 0 for the model before training.
@@ -319,18 +333,12 @@ class FineTuningLoop(TrainingLoop):
     def __init__(
         self,
         model: TaskModel,
-        train: Columns,
-        dev: Columns | None,
-        *,
-        run: RunFolder | None,
-        config: TrainConfig,
-        devices: Devices,
-        stop: StopSignal,
-        final_rows: int,
-        trackers: Trackers,
+        data: Mapping[str, Columns],
+        context: RunContext,
     ) -> None:
+        config, devices = context.config, context.devices
         fixed = devices.has_static_shapes
-        self.rows = training_rows(model, train, config, fixed=fixed)
+        self.rows = training_rows(model, data["train"], config, fixed=fixed)
         schedule = new_schedule(config, steps=self.rows.steps)
         with devices.strategy.scope():
             optimizer = new_optimizer(config, steps=self.rows.steps, model=model)
@@ -338,16 +346,8 @@ class FineTuningLoop(TrainingLoop):
             # has to trace the step a second time.
             optimizer.build(model.trainable_variables)
             self._metrics = own_metrics(model)
-        super().__init__(
-            model,
-            optimizer,
-            run=run,
-            config=config,
-            steps=self.rows.steps,
-            devices=devices,
-            stop=stop,
-        )
-        self.dev = dev
+        super().__init__(model, optimizer, context, steps=self.rows.steps)
+        self.dev = data.get("dev")
         self._state = TrainingState(model, optimizer, weights=model.weights)
         # Text ops do not run on a TPU: there, a copy on the host is scored.
         self._scored = _plain_copy(model) if fixed else model
@@ -355,7 +355,6 @@ class FineTuningLoop(TrainingLoop):
         self._held_out_loss: HeldOutLoss | None = None
         self._is_best_written = False
         self.ending = ""
-        self.trackers = trackers
         self.progress: TrainingProgress = TrainingProgress(
             self.rows,
             start=self.step,
@@ -363,8 +362,8 @@ class FineTuningLoop(TrainingLoop):
             learning_rate=lambda step: float(schedule(step)),
             draw=self.trackers.curves,
             is_shown=devices.is_chief,
-            dev_rows=len(dev or ()),
-            final_rows=final_rows,
+            dev_rows=len(self.dev or ()),
+            final_rows=sum(len(data[name]) for name in tests_of(data)),
             may_end_early=bool(config.patience),
         )
         self.restore()

@@ -113,8 +113,8 @@ Tracker = TensorBoardTracker | MLflowTracker | WandbTracker
 class Trackers:
     """The trackers of a run; each call goes to all of them."""
 
-    def __init__(self, trackers: list[Tracker]) -> None:
-        self._trackers = trackers
+    def __init__(self, trackers: Sequence[Tracker] = ()) -> None:
+        self._trackers = list(trackers)
         self.is_finished = False
 
     def resume(self, history: Sequence[Values]) -> None:

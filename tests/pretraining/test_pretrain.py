@@ -34,6 +34,7 @@ from bert_keras.pretraining.pretrainer import PretrainingObjective, new_pretrain
 from bert_keras.runs.run_folder import RunFolder
 from bert_keras.runs.stop_signal import RunStopped, StopSignal
 from bert_keras.training.checkpoint import FILE
+from bert_keras.training.loop import RunContext
 from bert_keras.training.progress import PretrainingProgress
 from bert_keras.training.train_step import TrainStep
 from pretraining.test_data import TOKENIZER, write
@@ -498,7 +499,8 @@ def test_the_loss_scale_is_part_of_a_checkpoint(place: Path, tmp_path: Path) -> 
         name = next(n for n in scales if state[n] == 2.0**15)  # Keras's first scale
         path.write_bytes(save({**state, name: np.array(64.0, "float32")}))
         devices = find_strategy("single")
-        loop = PretrainingLoop(model, plan, folder, None, devices, StopSignal())
+        context = RunContext(folder, config, devices, StopSignal())
+        loop = PretrainingLoop(model, plan, None, context)
         assert float(loop.optimizer.dynamic_scale) == 64.0
         dataset = pretraining_dataset(place / "dynamic", TOKENIZER, batch_size=4)
         step = TrainStep(

@@ -325,8 +325,8 @@ def test_without_dev_rows_some_are_held_out(
     class Seen(Exception):
         """What training was given."""
 
-    def loop(model: Any, rows: Columns, *args: Any, **kwargs: Any) -> None:
-        raise Seen(rows)
+    def loop(model: Any, data: Any, context: Any) -> None:
+        raise Seen(data["train"])
 
     monkeypatch.setattr(training, "FineTuningLoop", loop)
     rows = as_columns(text=[f"text {i}" for i in range(12)], label=LABELS)
@@ -407,9 +407,9 @@ def test_a_run_of_an_earlier_version_resumes_with_its_dev_rows(
     seen: list[list[str]] = []
     loop = training.FineTuningLoop
 
-    def watched(model: Any, train: Columns, dev: Columns, **given: Any) -> Any:
-        seen.append(dev["text"])
-        return loop(model, train, dev, **given)
+    def watched(model: Any, data: Any, context: Any) -> Any:
+        seen.append(data["dev"]["text"])
+        return loop(model, data, context)
 
     monkeypatch.setattr(training, "FineTuningLoop", watched)
     go = functools.partial(run, train=FEW, dev=None, validation_split=0.25)

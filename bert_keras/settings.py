@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import itertools
 import re
 import sys
 import textwrap
@@ -381,6 +382,15 @@ PRECISION = Option(
     words=PRECISIONS,
     name="precision",
 )
+KEEP_LAYERS = Option(
+    None,
+    "keep only these layers of the encoder, such as 0,2,4 of 6",
+    unit="layers",
+    form="numbers of layers from 0 in ascending order, such as 0,2,4",
+    unset="all",
+    name="keep_layers",
+    may_be_none=True,
+)
 CARD = Option(
     True,
     "write a model card, README.md, into the model folder",
@@ -467,6 +477,32 @@ def check_whole_number(
 ) -> None:
     """Raise ConfigError unless a setting is an integer from `least` to `most`."""
     Option(name=name, kind=int, least=least, most=most).check(value)
+
+
+def layer_numbers(layers: Any) -> tuple[int, ...]:
+    """Return the layers that `keep_layers` names: a string such as `0,2,4`, or numbers.
+
+    Raises:
+        ConfigError: they are not whole numbers from 0 in ascending order.
+    """
+    numbers: Any = layers
+    if isinstance(layers, str):
+        parts = [part.strip() for part in layers.split(",")]
+        is_written = all(part.isascii() and part.isdigit() for part in parts)
+        numbers = [int(part) for part in parts] if is_written else None
+    is_list = isinstance(numbers, list | tuple | range) and len(numbers) > 0
+    if not is_list or any(type(number) is not int for number in numbers):
+        ascends = False
+    else:
+        ascends = numbers[0] >= 0 and all(
+            one < two for one, two in itertools.pairwise(numbers)
+        )
+    if not ascends:
+        value = ",".join(map(str, numbers)) if is_list else layers
+        raise ConfigError(
+            f"`keep_layers` must be {KEEP_LAYERS.form}; {received(value)}"
+        )
+    return tuple(numbers)
 
 
 def check_type(name: str, value: Any, wanted: type) -> None:

@@ -21,7 +21,13 @@ from bert_keras.cli.options import add_count, add_option, add_path, add_word, pa
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
-from bert_keras.settings import CARD, EXPORT_FORMATS, MAX_DROP, PRECISION
+from bert_keras.settings import (
+    CARD,
+    EXPORT_FORMATS,
+    KEEP_LAYERS,
+    MAX_DROP,
+    PRECISION,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -223,6 +229,7 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
         help="google, huggingface, keras-hub, model-garden or tf-hub; default: "
         "huggingface",
     )
+    add_option(parser, KEEP_LAYERS)
     add_option(parser, CARD, help=f"{CARD.help}; only --to huggingface has one")
 
 
@@ -230,8 +237,14 @@ def run_convert(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.models.convert import convert
 
-    source, target = options.source, options.target
-    for note in convert(source, target, to=options.to, card=options.card):
+    notes = convert(
+        options.source,
+        options.target,
+        to=options.to,
+        keep_layers=options.keep_layers,
+        card=options.card,
+    )
+    for note in notes:
         print(note, file=sys.stderr)
     print(options.target)
 

@@ -47,12 +47,13 @@ from bert_keras.files.json_file import read_json
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models import tf_hub
 from bert_keras.models.folder import Folder
+from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_card import Source, write_readme
 from bert_keras.models.model_folder import config_of
 from bert_keras.models.new_tokens import widened
 from bert_keras.models.task_model import TaskModel
-from bert_keras.settings import check_choice
+from bert_keras.settings import check_choice, layer_numbers
 from bert_keras.text.new_tokens import with_words
 
 # Keys of a config.json, other than sizes, that our readers use.
@@ -107,6 +108,7 @@ def convert(
     target: str | os.PathLike[str],
     *,
     to: str = "huggingface",
+    keep_layers: str | Sequence[int] | None = None,
     card: bool = True,
 ) -> list[str]:
     """Write a checkpoint, encoder and heads, as a folder of another format.
@@ -120,6 +122,8 @@ def convert(
         target: the folder to write; an existing one of the same format is replaced
             once everything is written.
         to: `huggingface`, `google`, `keras-hub`, `model-garden` or `tf-hub`.
+        keep_layers: the layers of the encoder to keep, by number from 0, such as
+            `(0, 2, 4)` or `"0,2,4"`; `None`: all. The head stays as it is.
         card: whether to write a model card, README.md, into a folder of the format
             `huggingface`. Another README.md that is already there stays.
 
@@ -129,12 +133,19 @@ def convert(
     Raises:
         CheckpointError: the source is broken or not a BERT model, the format lacks a
             weight or computation, or the target holds something else.
-        ConfigError: `to` is not a known format, or a size in the source is out of
-            range.
+        ConfigError: `to` is not a known format, a size in the source is out of range,
+            or `keep_layers` cannot be kept, see `with_layers`.
+
+    Example:
+        >>> convert("models/emails", "models/emails-3", keep_layers=(0, 2, 4))
+        []
     """
     check_choice("to", to, FORMATS)
     check_output_place("target", target, {"source": source})
-    return _write_opened(Folder.open(source), target, to=to, card=card, source=source)
+    opened = with_layers(Folder.open(source), keep_layers)
+    return _write_opened(
+        opened, target, to=to, card=card, source=source, layers=keep_layers
+    )
 
 
 def extend(
@@ -183,10 +194,12 @@ def _write_opened(
     card: bool,
     source: str | os.PathLike[str],
     words: Sequence[str] = (),
+    layers: str | Sequence[int] | None = None,
 ) -> list[str]:
     """Write an opened folder as one of the format `to`, see `convert`.
 
-    `words` are the words that it was extended by, see `extend`.
+    `words` are the words that it was extended by, see `extend`, and `layers` the layers
+    that were kept.
     """
     opened.check_config()
     checkpoint = opened.checkpoint
@@ -241,7 +254,8 @@ def _write_opened(
             lines = "".join(f"{word}\n" for word in words)
             (folder / NEW_TOKENS).write_text(lines, encoding="utf-8")
         if to == "huggingface":
-            found = Source(os.fspath(source), checkpoint.origin, len(words))
+            kept = () if layers is None else layer_numbers(layers)
+            found = Source(os.fspath(source), checkpoint.origin, len(words), kept)
             with as_checkpoint_error(place, ConfigError):
                 is_kept = write_readme(target, folder, card=card, source=found)
             if is_kept:

@@ -114,11 +114,13 @@ class Source(NamedTuple):
         name: path or hub name, as the user gave it.
         origin: its format, see `Checkpoint`.
         new_tokens: number of tokens that it was extended by.
+        layers: numbers of the layers that were kept; empty: all.
     """
 
     name: str
     origin: str
     new_tokens: int = 0
+    layers: tuple[int, ...] = ()
 
 
 def write_readme(

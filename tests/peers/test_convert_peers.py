@@ -81,3 +81,26 @@ def test_there_and_back(name, through, tmp_path):
         ):
             # Equal weights; torch sums in another order if the memory layout differs.
             torch.testing.assert_close(one, two, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["classes", "tags", "masked-lm"])
+def test_kept_layers_are_those_of_transformers(name, tmp_path):
+    kind, config, _ = MODELS[name]
+    torch.manual_seed(4)
+    sizes = {**SIZES, "num_hidden_layers": 4}
+    model_class = getattr(transformers, kind)
+    model = model_class(transformers.BertConfig(**sizes, **config)).eval()
+    model.save_pretrained(tmp_path / "theirs")
+    WordPieceTokenizer(WORDS).save(tmp_path / "theirs")
+    convert(tmp_path / "theirs", tmp_path / "ours", keep_layers="0,3")
+    kept = [model.bert.encoder.layer[number] for number in (0, 3)]
+    model.bert.encoder.layer = torch.nn.ModuleList(kept)
+    again, told = model_class.from_pretrained(
+        tmp_path / "ours", output_loading_info=True
+    )
+    assert not any(told.values()), told
+    assert again.config.num_hidden_layers == 2
+    ids = torch.tensor([[2, 7, 8, 3, 9, 3]])
+    with torch.no_grad():
+        wanted, found = model(ids)[0], again.eval()(ids)[0]
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-6)

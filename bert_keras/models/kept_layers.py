@@ -1,0 +1,76 @@
+"""An encoder with only some of its layers: `with_layers`.
+
+Sources: Sanh et al. 2019 (arXiv:1910.01108), section 3, whose student starts from every
+second layer of its teacher; Sajjad et al. 2020 (arXiv:2004.03844).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from bert_keras.checkpoints import LazyArrays
+from bert_keras.checkpoints.huggingface import is_encoder_decoder
+from bert_keras.errors import ConfigError, shown
+from bert_keras.models.folder import Folder
+from bert_keras.settings import layer_numbers
+
+_LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
+_COUNT = "num_hidden_layers"
+
+
+def with_layers(folder: Folder, layers: str | Sequence[int] | None) -> Folder:
+    """Return a folder with some layers of its encoder, and its heads.
+
+    Args:
+        folder: an encoder, with or without heads.
+        layers: numbers of the layers, from 0, as in `layer_numbers`; `None`: all.
+
+    Raises:
+        ConfigError: there is no such layer, the folder has a decoder, or its head does
+            not read the last layer alone.
+    """
+    if layers is None:
+        return folder
+    kept, checkpoint = layer_numbers(layers), folder.checkpoint
+    count = checkpoint.config.num_hidden_layers
+    given = ",".join(map(str, kept))
+    if kept[-1] >= count:
+        raise ConfigError(
+            f"`keep_layers` must be from 0 to {count - 1} for {folder.path}, which has "
+            f"{count} layers; received {given}"
+        )
+    if is_encoder_decoder(checkpoint.raw_config):
+        raise ConfigError(
+            f"`keep_layers` is for an encoder alone; received {folder.path}, which has "
+            "a decoder"
+        )
+    read = checkpoint.own_entry.get("settings", {}).get("layers", "last")
+    if read not in ("last", ["last"], [-1]):
+        raise ConfigError(
+            "`keep_layers` needs a head that reads the last layer alone; received "
+            f"{folder.path}, whose setting `layers` is {shown(read)}"
+        )
+    places = {layer: place for place, layer in enumerate(kept)}
+    names: dict[str, str] = {}
+    for name in checkpoint.shapes:
+        found = _LAYER.match(name)
+        if found is None:
+            names[name] = name
+        elif int(found[1]) in places:
+            new = f"bert/encoder/layer_{places[int(found[1])]}/"
+            names[_LAYER.sub(new, name)] = name
+    arrays = checkpoint.arrays
+    changed = dataclasses.replace(
+        checkpoint,
+        config=checkpoint.config.replace(**{_COUNT: len(kept)}),
+        raw_config={**checkpoint.raw_config, _COUNT: len(kept)},
+        arrays=LazyArrays(
+            {new: arrays.shapes[name] for new, name in names.items()},
+            lambda new: arrays[names[new]],
+            place=str(checkpoint.path),
+        ),
+    )
+    config = {**folder.config, _COUNT: len(kept)}
+    return dataclasses.replace(folder, checkpoint=changed, config=config)

@@ -1,0 +1,84 @@
+"""Encoders with some of their layers: weights, heads, answers, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import refused, write_encoder
+from safetensors.numpy import load_file
+
+from bert_keras.cli.main import main
+from bert_keras.errors import ConfigError
+from bert_keras.models.convert import convert
+from bert_keras.models.loading import load_model
+from bert_keras.models.model_folder import save_model
+from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.generation import Translation
+
+
+@pytest.mark.parametrize("layers", [(1,), "1", [1]])
+def test_a_head_stays_on_the_layers_that_are_kept(
+    layers: Any, spam_folder: Path, spam_model: Any, tmp_path: Path
+) -> None:
+    convert(spam_folder, tmp_path / "small", keep_layers=layers)
+    small = load_model(tmp_path / "small")
+    assert small.backbone.config.num_hidden_layers == 1
+    assert small.task == spam_model.task
+    whole = {weight.path: weight.numpy() for weight in spam_model.weights}
+    for weight in small.weights:
+        place = weight.path.replace("layer_0", "layer_1")
+        np.testing.assert_array_equal(weight.numpy(), whole[place])
+    card = (tmp_path / "small" / "README.md").read_text()
+    assert "with its layers 1 (numbered from 0) alone" in card
+
+
+def test_the_command_keeps_layers(tmp_path: Path) -> None:
+    encoder = write_encoder(tmp_path / "encoder", num_hidden_layers=3)
+    small = tmp_path / "small"
+    assert main(["convert", str(encoder), str(small), "--keep-layers", "0,2"]) == 0
+    names = load_file(small / "model.safetensors")
+    assert sum(name.endswith("query.weight") for name in names) == 2
+    assert main(["convert", str(encoder), str(small), "--keep-layers", "2,0"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("layers", "parts"),
+    [
+        ("0,2", ("from 0 to 1", "has 2 layers", "received 0,2")),
+        ("1,1", ("ascending order", "'1,1'")),
+        ("1,0", ("ascending order", "'1,0'")),
+        ((1, 0), ("ascending order", "'1,0'")),
+        ("-1", ("from 0",)),
+        ("0,x", ("such as 0,2,4", "'0,x'")),
+        ("", ("such as 0,2,4",)),
+        ((), ("such as 0,2,4",)),
+        ((0, True), ("such as 0,2,4",)),
+        (3.5, ("such as 0,2,4", "3.5")),
+    ],
+)
+def test_layers_that_cannot_be_kept(
+    layers: Any, parts: tuple[str, ...], encoder_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="`keep_layers` must be"):
+        convert(encoder_folder, tmp_path / "out", keep_layers=layers)
+    refused(
+        lambda: convert(encoder_folder, tmp_path / "out", keep_layers=layers), *parts
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "part"),
+    [
+        (Embedding(layers="0,1"), "reads the last layer alone"),
+        (Translation(), "has a decoder"),
+    ],
+)
+def test_models_whose_layers_are_read_elsewhere(
+    task: Any, part: str, make_model: Any, tmp_path: Path
+) -> None:
+    folder = save_model(make_model(task), tmp_path / "model")
+    refused(lambda: convert(folder, tmp_path / "out", keep_layers="0"), part)

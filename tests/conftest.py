@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import json
 import os
 import random
 import shutil
@@ -354,6 +355,24 @@ def write_tsv(path: Path, rows: Sequence[Sequence[str]]) -> Path:
     lines = "".join("\t".join(row) + "\n" for row in rows)
     path.write_text(lines, encoding="utf-8")
     return path
+
+
+def write_collection(folder: Path) -> Path:
+    """Write documents, queries and judgements in the form of BEIR."""
+    (folder / "qrels").mkdir(parents=True)
+    documents = [
+        {"_id": f"d{row}", "title": "note" * (row < 1), "text": text}
+        for row, (text, _) in enumerate(ROWS)
+    ]
+    documents.append({"_id": "empty", "title": "", "text": ""})
+    queries = {"q1": "free cash", "q2": "lunch at six", "q3": "shoes", "q4": "home"}
+    (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, documents)))
+    lines = [json.dumps({"_id": name, "text": text}) for name, text in queries.items()]
+    (folder / "queries.jsonl").write_text("\n".join(lines))
+    (folder / "qrels" / "test.tsv").write_text(
+        "query-id\tcorpus-id\tscore\nq1\td0\t2\nq1\td5\t1\nq2\tempty\t1\nq3\td1\t0\n"
+    )
+    return folder
 
 
 def assert_near(found: Any, wanted: Any) -> None:

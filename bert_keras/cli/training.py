@@ -268,8 +268,15 @@ def named_tests(given: list[str]) -> list[tuple[str, str]]:
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", type=path, help=ASKED)
-    parser.add_argument("file", metavar="FILE", type=path, help=ROWS)
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        type=path,
+        help=f"{ROWS}; or a folder in the form of BEIR, with corpus.jsonl, "
+        "queries.jsonl and qrels/, for models that search or rerank",
+    )
     add_json(parser)
+    _add_collection(parser)
     add_columns(parser)
     add_bad_rows(parser)
     add_slices(parser)
@@ -277,14 +284,65 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     add_inference(parser)
 
 
-def run_evaluate(options: argparse.Namespace) -> None:
-    load_tensorflow()
-    from bert_keras.files.json_file import json_text
-    from bert_keras.report.terminal import score_table
+def _add_collection(parser: argparse.ArgumentParser) -> None:
+    """Add the options for a folder in the form of BEIR."""
+    add_path(
+        parser,
+        "qrels",
+        "FILE",
+        "of a folder: judgements in BEIR's or TREC's form; default: qrels/test.tsv",
+    )
+    add_path(
+        parser,
+        "run",
+        "FILE",
+        "of a folder: run in TREC's form, which is scored, too, and whose documents a "
+        "reranking model sorts; without it, BM25's are",
+    )
+    add_path(parser, "save_run", "FILE", "of a folder: the model's run, to write")
+    add_count(
+        parser,
+        "top",
+        None,
+        "of a folder: number of documents that are ranked for a query",
+        unset="100",
+    )
+
+
+def _evaluate_folder(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the scores of a model on a folder in the form of BEIR."""
+    from bert_keras.data.collection import read_collection
+    from bert_keras.inference.retrieval import TOP, evaluate_collection
+
+    why = "a folder of documents and queries has no columns"
+    refuse_columns(options, why)
+    for name, default in (("slices", []), ("target_file", None), ("bad_rows", "error")):
+        if (given := getattr(options, name)) != default:
+            raise ConfigError(f"{why}; received {name}={given}")
+    predictor = predictor_of(options, use="scores")
+    collection = read_collection(options.file, qrels=options.qrels, run=options.run)
+    return evaluate_collection(
+        predictor,
+        collection,
+        top=options.top or TOP,
+        batch_size=options.batch_size,
+        max_batch_tokens=options.max_batch_tokens,
+        save_run=options.save_run,
+    )
+
+
+def _evaluate_rows(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the scores of a model on labelled rows."""
     from bert_keras.training.evaluation import evaluate
 
+    for name in ("qrels", "run", "save_run", "top"):
+        if (given := getattr(options, name)) is not None:
+            raise ConfigError(
+                f"`--{name.replace('_', '-')}` is for a folder with corpus.jsonl; "
+                f"received {given} and {options.file}"
+            )
     _check_columns(options, [(options.file, options.target_file)])
-    scores = evaluate(
+    return evaluate(
         predictor_of(options, use="scores"),
         _pairs(options.file, options.target_file),
         columns=chosen_columns(options),
@@ -294,6 +352,16 @@ def run_evaluate(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         max_batch_tokens=options.max_batch_tokens,
     )
+
+
+def run_evaluate(options: argparse.Namespace) -> None:
+    load_tensorflow()
+    from bert_keras.data.collection import is_collection
+    from bert_keras.files.json_file import json_text
+    from bert_keras.report.terminal import score_table
+
+    evaluate = _evaluate_folder if is_collection(options.file) else _evaluate_rows
+    scores = evaluate(options)
     print(json_text(scores) if options.json else score_table(scores))
 
 

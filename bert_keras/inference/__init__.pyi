@@ -4,6 +4,7 @@ from .features import write_features as write_features
 from .mining import mine_negatives as mine_negatives
 from .predictor import Predictor as Predictor
 from .predictor import load_predictor as load_predictor
+from .retrieval import evaluate_collection as evaluate_collection
 from .search import SearchIndex as SearchIndex
 from .search import reranked as reranked
 from .search_export import export_search as export_search

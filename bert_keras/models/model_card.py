@@ -430,7 +430,11 @@ def _score_text(report: Mapping[str, Any], task: str, split: str, key: str) -> s
     deviation = runs.get("standard_deviation", {}).get(split, {}).get(key)
     if deviation is not None:
         return f"{text}; of all runs {runs['mean'][split][key]:.4g} ± {deviation:.2g}"
-    count = report.get("data", {}).get(split, {}).get("rows")
+    interval = report["scores"][split].get("intervals", {}).get(key)
+    if interval is not None:  # over queries
+        return f"{text} ({interval['low']:.3g} to {interval['high']:.3g})"
+    facts = report.get("data", {}).get(split, {})
+    count = facts.get("rows") if isinstance(facts, Mapping) else None
     whole = _SHARES.get(task, {}).get(key)
     if whole and count:
         low, high = wilson_interval(min(value / whole, 1.0), count)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _WORDS = {
-    **{word: word.upper() for word in ("auc", "bleu", "f1", "id", "lm", "mlm", "mrr")},
+    **{word: word.upper() for word in "auc bleu f1 id lm map mlm mrr".split()},
     **{"ndcg": "NDCG", "roc": "ROC", "chrf": "chrF", "num": "number of"},
     **{f"rouge{kind}": f"ROUGE-{kind}" for kind in ("1", "2", "L", "Lsum")},
 }
@@ -33,9 +33,10 @@ def words(key: object) -> str:
 
     The words of a key with spaces are kept: it may contain a name the user chose.
     """
-    shown = re.sub(r"_at_(\d+)$", r"@\1", str(key))
+    shown, at, count = re.sub(r"_at_(?=\d+$)", "@", str(key)).partition("@")
     if " " not in shown:
         shown = " ".join(_WORDS.get(word, word) for word in shown.split("_"))
+    shown += at + count
     return shown if shown.startswith("chrF") else shown[:1].upper() + shown[1:]
 
 

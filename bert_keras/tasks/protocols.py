@@ -513,8 +513,8 @@ def check_scores_pairs(task: Task) -> None:
     """Raise ConfigError unless a task answers a pair of texts with `score`."""
     if not (isinstance(task, Scoring) and task.scores_pairs):
         raise ConfigError(
-            "`rank` needs a model that scores pairs of texts, of the task reranking or "
-            f"regression; received one of {task.name}"
+            "to rank documents, a model must score pairs of texts, of the task "
+            f"reranking or regression; received one of {task.name}"
         )
 
 

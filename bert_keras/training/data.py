@@ -9,6 +9,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bert_keras.data.collection import (
+    JudgedCollection,
+    is_collection,
+    read_collection,
+)
 from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import shared_rows
 from bert_keras.data.holdout import (
@@ -144,6 +149,11 @@ def labelled_rows(
     """
     if isinstance(data, Columns):
         return with_slices(data, data, slices)
+    if is_collection(data):
+        raise ConfigError(
+            "a folder of documents and queries may be `test` of one run; received it "
+            f"as `{name}`, or with several runs"
+        )
     source = data if is_path(data) else rows_in_memory(data, name=name)
     rules: dict[str, Any] = {"header": header}
     if bad_rows != "error":  # a user's own `read` need not know it
@@ -157,7 +167,8 @@ def _named_tests(test: Any) -> dict[str, Any]:
     if test is None:
         return {}
     several = isinstance(test, Mapping) and all(
-        isinstance(each, Columns) or is_data(each) for each in test.values()
+        isinstance(each, Columns | JudgedCollection) or is_data(each)
+        for each in test.values()
     )
     tests = dict(test) if several else {"test": test}
     taken = sorted(_TAKEN & set(tests))
@@ -167,6 +178,19 @@ def _named_tests(test: Any) -> dict[str, Any]:
             f"received {taken[0]}"
         )
     return tests
+
+
+def tests_and_collections(
+    test: Any,
+) -> tuple[dict[str, Any], dict[str, JudgedCollection]]:
+    """Return the test sets of rows, and those that are collections, by name."""
+    tests = _named_tests(test)
+    found = {name: each for name, each in tests.items() if is_collection(each)}
+    rows = {name: each for name, each in tests.items() if name not in found}
+    return rows, {
+        name: each if isinstance(each, JudgedCollection) else read_collection(each)
+        for name, each in found.items()
+    }
 
 
 def tests_of(data: Mapping[str, Any]) -> list[str]:

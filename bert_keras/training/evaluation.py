@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bert_keras.data.collection import is_collection
 from bert_keras.data.rows import ColumnNames
 from bert_keras.errors import ConfigError, received
 from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.retrieval import evaluate_collection
 from bert_keras.runs.progress import say
 from bert_keras.tasks.protocols import Refusing, ScoredFurther
 from bert_keras.text.truncation import Truncation
@@ -31,7 +33,8 @@ def evaluate(
 
     Args:
         predictor: the predictor of the model.
-        data, columns, header, bad_rows: as in `train`.
+        data, columns, header, bad_rows: as in `train`. `data` may also be a collection
+            that search is judged on, or its folder, see `evaluate_collection`.
         slices: columns of the rows. For each, `by COLUMN` has the best score of the
             rows with each of its values: `rows`, the score, and its 95% interval from
             `low` to `high`.
@@ -44,6 +47,18 @@ def evaluate(
     if not isinstance(predictor, Predictor):
         raise ConfigError(
             f"`predictor` must be what `load` returns; {received(predictor)}"
+        )
+    if is_collection(data):
+        if columns or slices or header != "auto" or bad_rows != "error":
+            raise ConfigError(
+                "`columns`, `slices`, `header` and `bad_rows` are for tables; `data` "
+                "is the folder of a collection"
+            )
+        return evaluate_collection(
+            predictor,
+            data,
+            batch_size=batch_size,
+            max_batch_tokens=max_batch_tokens,
         )
     task = predictor.model.task
     rows = labelled_rows(

@@ -18,6 +18,7 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
+from bert_keras.data.collection import JudgedCollection
 from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames
 from bert_keras.distribution.strategy import Devices, find_strategy
@@ -29,6 +30,7 @@ from bert_keras.files.atomic import (
     replaced_folder,
 )
 from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.retrieval import check_ranks, evaluate_collection
 from bert_keras.model.lora import add_lora, freeze_layers
 from bert_keras.models.loading import new_model
 from bert_keras.models.model_folder import write_model
@@ -64,6 +66,7 @@ from bert_keras.training.config import TrainConfig
 from bert_keras.training.data import (
     digest_of_rows,
     task_and_data,
+    tests_and_collections,
     tests_of,
     without_dev,
 )
@@ -161,7 +164,8 @@ def train(
             out, see `stratified_holdout`. With a `validation_split` of 0 there are
             none, and the model of the last epoch is kept.
         test: rows that are scored once at the end, or several sets by name, such as
-            `matched` and `mismatched`.
+            `matched` and `mismatched`. For models that search or rerank, also folders
+            in the form of BEIR, see `evaluate_collection`.
         columns: role, such as `text` or `label`, to the name of its column if that is
             not the default; for a file without a header, its number from 0.
         header: for files: `auto`, `yes` or `no`, see `read_columns`.
@@ -191,6 +195,7 @@ def train(
     check_output_place("output", output, {"encoder": encoder})
     check_replaceable(output)
     check_tracking(config, Path(output))
+    test, collections = tests_and_collections(test)
     is_earlier = resume == "auto" and has_earlier_run(run_path(output))
     is_earlier = bool(devices.agree(int(is_earlier)))
     task, data = task_and_data(
@@ -208,6 +213,8 @@ def train(
         is_earlier=is_earlier,
         tell=devices.say,
     )
+    if collections:
+        check_ranks(task)
     rows = training_examples(task, data["train"])
     config = config.with_split()
     given, config = config, config.finalized(task, rows)
@@ -220,6 +227,7 @@ def train(
         task=task,
         encoder=encoder,
         data=data,
+        collections=collections,
         output=Path(output),
         config=config,
         command=command,
@@ -284,6 +292,7 @@ class _Training:
     task: Task
     encoder: str | os.PathLike[str]
     data: dict[str, Columns]
+    collections: dict[str, JudgedCollection]
     output: Path
     config: TrainConfig
     command: str
@@ -364,6 +373,7 @@ class _Training:
                     failed=failed,
                     lengths=lengths,
                     slices=self.slices,
+                    collections=self.collections,
                 )
             if run is not None:
                 remove_run(run)
@@ -454,12 +464,14 @@ def finish_run(
     failed: Divergence | None,
     lengths: Mapping[str, TextLengths],
     slices: Sequence[str] = (),
+    collections: Mapping[str, JudgedCollection] | None = None,
 ) -> TrainResult:
     """Score the best epoch of a run, and write its model folder and report.
 
     All workers score, so that all return the same; the chief writes. `data` are the
     rows by name: `train`, `dev` and the tests; `lengths` are the lengths of their
-    texts; `failed` is the divergence of the run, certain or possible, if any.
+    texts; `failed` is the divergence of the run, certain or possible, if any;
+    `collections` are tests of search.
 
     Raises:
         CheckpointError: the folder of the best epoch is broken, or writing fails.
@@ -500,6 +512,9 @@ def finish_run(
         answers = loop.answers(predictor, name, data[name])
         scores[name] = task.score(data[name], answers)
         scored[name] = (data[name], answers, lengths[name].whole)
+    for name, collection in (collections or {}).items():
+        scores[name] = evaluate_collection(predictor, collection)
+        facts[name] = str(collection)
     of_data = dict(scores)
     if failed and failed.is_certain:
         loss = failed.loss if math.isfinite(failed.loss) else None

@@ -37,6 +37,7 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.models.zero_shot import zero_shot_model
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
+from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.protocols import (
@@ -310,7 +311,7 @@ class Predictor:
             max_batch_tokens=max_batch_tokens,
             truncation=counts,
         )
-        rows = [row for answers in found for row in task.rows(answers)]
+        rows = [row for answers in found for row in rows_of(answers)]
         if truncation is None:
             self.tell_truncated(counts)
         return rows

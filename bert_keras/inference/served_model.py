@@ -15,6 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_keras.data.class_names import listed
 from bert_keras.errors import (
     BertKerasError,
     CheckpointError,
@@ -35,6 +36,7 @@ from bert_keras.models.export import (
 from bert_keras.models.folder import check_same_task, named_task
 from bert_keras.models.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.tasks import named_or_given
+from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.base import Batch, Task
 from bert_keras.tasks.protocols import (
     Writing,
@@ -218,7 +220,11 @@ def check_answers(model: Backend, folder: Path, record: str) -> None:
     texts = tuple(tf.fill([1] * spec.shape.rank, "a") for spec in specs)
     try:
         found = model.answer(one_or_all(texts))
-        model.task.rows({key: value.numpy() for key, value in found.items()})
+        (row,) = rows_of({key: value.numpy() for key, value in found.items()})
+        classes, by_class = getattr(model.task, "classes", ()), row.get("probabilities")
+        if classes and isinstance(by_class, dict):
+            if list(by_class) != list(classes):
+                raise ValueError(f"its classes are {listed(list(by_class))}")
     except (
         KeyError,
         ValueError,

@@ -35,7 +35,7 @@ from bert_keras.errors import (
 from bert_keras.files.json_file import refuse_constant
 from bert_keras.runs.progress import say
 from bert_keras.settings import check_number, check_whole_number
-from bert_keras.tasks.answer_rows import row_of
+from bert_keras.tasks.answer_rows import rows_of
 
 if TYPE_CHECKING:
     import httpx
@@ -100,8 +100,7 @@ class _Signature:
         for name, values in outputs.items():
             if not isinstance(values, list) or len(values) != count:
                 raise ValueError(f"`{name}` must be a list of {count} values")
-        columns = zip(*outputs.values(), strict=True)
-        return [row_of(dict(zip(outputs, row, strict=True))) for row in columns]
+        return rows_of(outputs)
 
 
 @dataclasses.dataclass(eq=False)

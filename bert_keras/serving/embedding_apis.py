@@ -23,7 +23,7 @@ from bert_keras.serving.errors import RequestError
 from bert_keras.serving.rest import json_response, read_body
 from bert_keras.serving.service import Answered, Service
 from bert_keras.serving.tensors import parse_json
-from bert_keras.tasks.base import plain_values
+from bert_keras.tasks.answer_rows import plain_values
 
 _EMBEDS = ("embedding",)
 _RANKS = ("reranking", "regression")

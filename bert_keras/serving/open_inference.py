@@ -29,7 +29,7 @@ from bert_keras.serving.signatures import (
 from bert_keras.serving.tensor_bytes import bytes_of, split, values_of
 from bert_keras.serving.tensors import dump_json, parse_json
 from bert_keras.serving.version import DEFAULT
-from bert_keras.tasks.base import plain_values
+from bert_keras.tasks.answer_rows import plain_values
 from bert_keras.version import __version__
 
 EXTENSIONS = ("binary_tensor_data",)

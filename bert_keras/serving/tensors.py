@@ -21,7 +21,7 @@ from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.signatures import Answers, Parts, Signature, TensorInfo
 from bert_keras.settings import INT32
-from bert_keras.tasks.base import plain_values
+from bert_keras.tasks.answer_rows import plain_values
 
 Decode = Callable[[Signature], Parts]
 

@@ -22,14 +22,13 @@ from bert_keras.data.rows import ColumnNames, check_header
 from bert_keras.data.table import read_columns
 from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.model.encoder import BertEncoder, batch_inputs
-from bert_keras.tasks.answer_rows import row_of
 from bert_keras.tasks.hugging_face import HuggingFaceHead
 from bert_keras.tasks.plain_settings import PlainSettings
 from bert_keras.tasks.protocols import Answers, Batch, OwnFormat, Responding, Run
 from bert_keras.text.preprocessor import Preprocessor
 
 _BASE_RATE, _BASE_SIZE, _HIGHEST_RATE = 5e-5, 768, 3e-4
-__all__ = ["Answers", "Batch", "Column", "Run", "Task", "plain_values"]
+__all__ = ["Answers", "Batch", "Column", "Run", "Task"]
 
 
 class Column(str):
@@ -226,17 +225,6 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return the scores of answers, [N, …], against the labels of the rows."""
 
-    def rows(self, answers: Answers) -> list[dict[str, Any]]:
-        """Return the answers of a batch as one JSON-serializable dict per text.
-
-        Outputs of our own tasks get the form of `answer_rows`.
-        """
-        plain = {key: plain_values(value) for key, value in answers.items()}
-        return [
-            row_of(dict(zip(plain, values, strict=True)))
-            for values in zip(*plain.values(), strict=True)
-        ]
-
     # Text to batch.
 
     def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
@@ -343,11 +331,3 @@ def refuse_weights(task: Task, weights: Any) -> None:
     """Raise ConfigError if `examples` got weights of texts that it cannot use."""
     if weights is not None:
         raise ConfigError(f"`sample_weight` must be None for the task {task.name}")
-
-
-def plain_values(values: np.ndarray) -> list[Any]:
-    """Return an array as Python values; TensorFlow's strings as `str`."""
-    if values.dtype == object:
-        decode = np.vectorize(lambda text: text.decode("utf-8", "replace"), [object])
-        values = decode(values)
-    return values.tolist()

@@ -9,6 +9,7 @@ from bert_keras.tasks.classifier_settings import (
     NORMALIZE,
     PAIRS,
     POOLING,
+    ROW_OF_CLASS,
     ClassesSettings,
     ConfidenceSettings,
     EntailmentSettings,
@@ -52,4 +53,5 @@ HELP = TaskHelp(
     scores="accuracy, F1 of the positive class and of all classes, Matthews "
     "correlation, calibration error",
     answers="label, score, probabilities, classes; abstained",
+    row_forms=(ROW_OF_CLASS,),
 )

@@ -50,7 +50,6 @@ from bert_keras.scoring.calibration import (
 )
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.scoring.doubtful_labels import labels_to_check
-from bert_keras.tasks.answer_rows import row_of
 from bert_keras.tasks.base import Answers, Batch, Column, Task, check_parts
 from bert_keras.tasks.classifier_settings import (
     COLDEST,
@@ -301,13 +300,6 @@ class NamedClasses(ClassesSettings, PooledTask):
 
     def model_config(self) -> dict[str, Any]:
         return {**class_entries(self.classes), "problem_type": self.problem_type}
-
-    def rows(self, answers: Answers) -> list[dict[str, Any]]:
-        """Return the answers of each text, its `probabilities` by class."""
-        # Each text has the same classes; decoding them for each would take time.
-        shown = {key: value for key, value in answers.items() if key != "classes"}
-        rows = super().rows(shown)
-        return [row_of({**row, "classes": self.classes}) for row in rows]
 
 
 class Calibrated(CalibrationSettings):

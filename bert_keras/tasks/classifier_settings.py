@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from bert_keras.settings import POOLINGS, REQUIRED, Option, option
+from bert_keras.tasks.declaration import Row, RowForm
 
 CLASSES = Option(
     REQUIRED,
@@ -34,6 +35,16 @@ NORMALIZE = Option(
 )
 # Logits divided by these temperatures stay finite and distinct in float32.
 COLDEST, HOTTEST = 1e-3, 1000
+
+
+def row_of_class(row: Row) -> Row:
+    """Return `label`, `score` and `probabilities`, by class; padding is no class."""
+    shown = {key: value for key, value in row.items() if key != "classes"}
+    named = zip(row["classes"], row["probabilities"], strict=True)
+    return {**shown, "probabilities": {name: value for name, value in named if name}}
+
+
+ROW_OF_CLASS = RowForm(frozenset(("label", "probabilities", "classes")), row_of_class)
 
 
 @dataclasses.dataclass(frozen=True)

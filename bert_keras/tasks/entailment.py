@@ -19,7 +19,7 @@ from bert_keras.data.class_names import check_names, chosen_names, class_entries
 from bert_keras.errors import ConfigError, DataError, received, shown
 from bert_keras.model.encoder import BertEncoder, choice_inputs
 from bert_keras.model.heads import ChoiceRows, ChoiceScores, PooledHead
-from bert_keras.tasks.base import Answers, Batch, Task
+from bert_keras.tasks.base import Batch
 from bert_keras.tasks.classifier import NamedClasses
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -192,10 +192,6 @@ class EntailedClasses(NamedClasses):
         # Tiled: server-side batching needs a batch axis in every output.
         tiled = tf.tile(tf.constant([self.classes]), [tf.shape(outputs)[0], 1])
         return batch.get(GIVEN, tiled)
-
-    def rows(self, answers: Answers) -> list[dict[str, Any]]:
-        # Classes that are given with texts differ by text.
-        return Task.rows(self, answers) if self.entailment else super().rows(answers)
 
     def explained_rows(self, item: Item) -> Rows:
         """Return a row for each class; the words of `template` are not explained."""

@@ -11,7 +11,7 @@ from bert_keras.settings import (
     RANDOM_SHARE,
     option,
 )
-from bert_keras.tasks.declaration import TaskHelp
+from bert_keras.tasks.declaration import Row, RowForm, TaskHelp
 
 _MASKING = ("training", "scores")
 
@@ -50,6 +50,21 @@ class MaskedLMSettings:
     )
 
 
+def _row(row: Row) -> Row:
+    """Return `masks`, a list of `token` and `probability` for each mask of the text,
+    and `sequences`; both empty where the text has no mask.
+    """
+    masks = [
+        [
+            {"token": word, "probability": number}
+            for word, number in zip(words, numbers, strict=True)
+        ]
+        for words, numbers in zip(row["tokens"], row["probabilities"], strict=True)
+        if words[0]
+    ]
+    return {"masks": masks, "sequences": row["sequences"] if masks else []}
+
+
 HELP = TaskHelp(
     place="bert_keras.tasks.masked_lm:MaskedLM",
     settings=MaskedLMSettings,
@@ -59,4 +74,5 @@ HELP = TaskHelp(
     rows="The cat sat on the mat.\nIt rained all day.",
     scores="loss, perplexity, accuracy, pseudo-perplexity",
     answers="tokens, probabilities [B, E, k], sequences [B, k]",
+    row_forms=(RowForm(frozenset(("tokens", "probabilities", "sequences")), _row),),
 )

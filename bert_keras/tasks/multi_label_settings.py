@@ -12,8 +12,9 @@ from bert_keras.tasks.classifier_settings import (
     CalibrationSettings,
     ClassesSettings,
     EntailmentSettings,
+    row_of_class,
 )
-from bert_keras.tasks.declaration import TaskHelp
+from bert_keras.tasks.declaration import Row, RowForm, TaskHelp
 from bert_keras.tasks.long_text_settings import LongTextSettings
 
 
@@ -46,6 +47,11 @@ class MultiLabelSettings(
     normalize: bool = NORMALIZE.field()
 
 
+def _row(row: Row) -> Row:
+    """Return `labels`, a list, and `probabilities`, by class."""
+    return {**row_of_class(row), "labels": [name for name in row["labels"] if name]}
+
+
 HELP = TaskHelp(
     place="bert_keras.tasks.multi_label:MultiLabel",
     settings=MultiLabelSettings,
@@ -57,4 +63,5 @@ HELP = TaskHelp(
     scores="micro and macro F1, exact match, ranking and average precision (which "
     "selects the epoch), calibration error",
     answers="labels, probabilities, classes, [B, C] each",
+    row_forms=(RowForm(frozenset(("labels", "probabilities", "classes")), _row),),
 )

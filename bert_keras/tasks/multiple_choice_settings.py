@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from bert_keras.tasks.classifier_settings import ConfidenceSettings
-from bert_keras.tasks.declaration import TaskHelp
+from bert_keras.tasks.declaration import Row, RowForm, TaskHelp
+
+
+def _row(row: Row) -> Row:
+    """Return the answers with as many probabilities as there are choices."""
+    return {**row, "probabilities": [p for p in row["probabilities"] if p]}
+
 
 HELP = TaskHelp(
     place="bert_keras.tasks.multiple_choice:MultipleChoice",
@@ -15,4 +21,5 @@ HELP = TaskHelp(
     '"choices": ["I took an umbrella.", "I ate."], "label": 0}',
     scores="accuracy, loss, calibration error",
     answers="choice, index, score, probabilities [B, C]; abstained",
+    row_forms=(RowForm(frozenset(("choice", "index", "probabilities")), _row),),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from bert_keras.settings import option
-from bert_keras.tasks.declaration import TaskHelp
+from bert_keras.tasks.declaration import Row, RowForm, TaskHelp
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +35,12 @@ class RerankingSettings:
     )
 
 
+def _row_of_query(row: Row) -> Row:
+    """Return `scores` and `places` of a query's documents, without padding."""
+    count = sum(place >= 0 for place in row["places"])
+    return {key: values[:count] for key, values in row.items()}
+
+
 HELP = TaskHelp(
     place="bert_keras.tasks.reranking:Reranking",
     settings=RerankingSettings,
@@ -47,4 +53,5 @@ HELP = TaskHelp(
     "reset password,We deliver within three days.,0",
     scores="nDCG@10, MRR@10, MAP, recall@k, precision@1, with intervals over queries",
     answers="score",
+    row_forms=(RowForm(frozenset(("scores", "places")), _row_of_query),),
 )

@@ -24,7 +24,8 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.rouge import Rouge
 from bert_keras.settings import with_options_documented
-from bert_keras.tasks.base import Answers, Batch, Task, plain_values
+from bert_keras.tasks.answer_rows import plain_values
+from bert_keras.tasks.base import Answers, Batch, Task
 from bert_keras.tasks.summarization_settings import SummarizationSettings
 from bert_keras.text.packing import locate
 from bert_keras.text.preprocessor import Preprocessor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from bert_keras.settings import STEMMERS, Option, option
-from bert_keras.tasks.declaration import TaskHelp
+from bert_keras.tasks.declaration import Row, RowForm, TaskHelp, records
 
 STEMMER = Option(
     "porter",
@@ -35,6 +35,12 @@ class SummarizationSettings:
     stemmer: str = STEMMER.field()
 
 
+def _row(row: Row) -> Row:
+    """Return `summary` and `sentences`: `text`, `start`, `end` and `score` each."""
+    keys = {"text": "sentences", "start": "starts", "end": "ends", "score": "scores"}
+    return {"summary": row["summary"], "sentences": records(row, keys)}
+
+
 HELP = TaskHelp(
     place="bert_keras.tasks.summarization:Summarization",
     settings=SummarizationSettings,
@@ -46,4 +52,7 @@ HELP = TaskHelp(
     scores="ROUGE-1, ROUGE-2 and ROUGE-L, next to the scores of the leading sentences "
     "and of the best selection",
     answers="summary, sentences, starts, ends, scores",
+    row_forms=(
+        RowForm(frozenset(("summary", "sentences", "starts", "ends", "scores")), _row),
+    ),
 )

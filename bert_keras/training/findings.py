@@ -11,7 +11,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from bert_keras.errors import BertKerasError, ConfigError, one_line
 from bert_keras.runs.progress import say
 from bert_keras.scoring.curves import decision_curves
 from bert_keras.scoring.slices import length_slices, slice_scores, value_slices
+from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import (
     Answers,
@@ -251,8 +252,8 @@ def _answer(model: Any, parts: Sequence[Any]) -> dict[str, Any]:
     """Return the answer to the texts of a row, computed op by op."""
     padded = model.preprocessor.replace(layout="padded")
     found = model.answer(as_tensors([[part] for part in parts]), preprocessor=padded)
-    (answer,) = model.task.rows({key: value.numpy() for key, value in found.items()})
-    return cast(dict[str, Any], answer)
+    (answer,) = rows_of({key: value.numpy() for key, value in found.items()})
+    return answer
 
 
 def _different(mistakes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

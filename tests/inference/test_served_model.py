@@ -82,6 +82,10 @@ def copied(spam_export: Path, tmp_path: Path) -> Path:
         ({"settings": {"classes": [*"ab"], "temperature": 1e-300}}, "`temperature`"),
         ({"settings": {"classes": [*"ab"], "more": 1}}, "more"),
         ({"settings": {"classes": [*"ab"]}}, "does not answer as classification"),
+        (
+            {"settings": {"classes": ["spam", "ham", "promo"]}},
+            "its classes are ham, promo",
+        ),
         ({"task": "next-sentence", "settings": {}}, "must take text_a, text_b"),
         ({"preprocessing": {"max_length": -1}}, "`max_length`"),
     ],

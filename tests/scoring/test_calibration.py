@@ -20,6 +20,7 @@ from bert_keras.scoring.calibration import (
     uncalibrated_scores,
 )
 from bert_keras.tasks import parse_settings
+from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.classification import Classification
 
 
@@ -112,7 +113,7 @@ def test_a_task_abstains_below_its_threshold() -> None:
     answers = {key: value.numpy() for key, value in task.answer(unsure, {}).items()}
     assert answers["label"].tolist() == [b"ham", b""]
     assert answers["abstained"].tolist() == [False, True]
-    rows = task.rows(answers)
+    rows = rows_of(answers)
     assert rows[1]["label"] == "" and rows[1]["abstained"] is True
     assert set(rows[1]["probabilities"]) == {"ham", "spam"}
     assert "abstained" not in TASK.answer(unsure, {})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bert_keras.tasks.answer_rows import row_of
+from bert_keras.tasks.answer_rows import rows_of
 
 CLASSES = {"probabilities": [0.25, 0.75], "classes": ["ham", "spam"]}
 BY_CLASS = {"ham": 0.25, "spam": 0.75}
@@ -90,10 +90,11 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_row(name: str) -> None:
     given, wanted = ROWS[name]
     kept = dict(given)
-    assert row_of(given) == wanted
+    lists = {key: [value, value] for key, value in given.items()}
+    assert rows_of(lists) == [wanted, wanted]
     assert given == kept
 
 
 def test_classes_that_do_not_fit_are_rejected() -> None:
     with pytest.raises(ValueError, match="zip"):
-        row_of({"label": "a", "probabilities": [0.5, 0.5], "classes": ["a"]})
+        rows_of({"label": ["a"], "probabilities": [[0.5, 0.5]], "classes": [["a"]]})

@@ -12,6 +12,7 @@ import tensorflow as tf
 from conftest import refused
 
 from bert_keras.data.table import as_columns
+from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.multi_label import MultiLabel
 
 TASK = MultiLabel(("fun", "news", "sport"))
@@ -98,7 +99,7 @@ def test_answers_by_hand() -> None:
     sure = 1 / (1 + np.exp(-np.array([[1, 1, -1], [-1, 4, -4]])))
     np.testing.assert_allclose(answers["probabilities"], sure, rtol=1e-6)
     assert answers["labels"].tolist() == [[b"fun", b"", b"sport"], [b"", b"news", b""]]
-    rows = task.rows(answers)
+    rows = rows_of(answers)
     assert [row["labels"] for row in rows] == [["fun", "sport"], ["news"]]
     assert rows[0]["probabilities"]["news"] == pytest.approx(sure[0, 1])
 

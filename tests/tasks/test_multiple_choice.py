@@ -19,6 +19,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import Predictor
 from bert_keras.models.export import export_model
 from bert_keras.models.model_folder import save_model
+from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.multiple_choice import MultipleChoice
 
 ITEMS = [
@@ -167,7 +168,7 @@ def test_a_row_that_is_not_sure_is_not_answered(unsure: Any, served: Any) -> Non
     assert len(tuned.mistakes(ROWS, found)) == 1
     contexts, choices = as_served(ITEMS)
     answers = unsure.answer((contexts, choices))
-    rows = unsure.task.rows({key: value.numpy() for key, value in answers.items()})
+    rows = rows_of({key: value.numpy() for key, value in answers.items()})
     assert {row["abstained"] for row in rows} == {True, False}
     given = served["serving_default"](context=contexts, choices=choices)
     assert given["choice"].numpy().tolist() == [row["choice"].encode() for row in rows]

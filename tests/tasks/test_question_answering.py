@@ -23,6 +23,7 @@ from bert_keras.models.loading import new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.scoring.answers import normalize_answer
+from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.question_answering.answers import cut_out, normalized
 from bert_keras.tasks.question_answering.spans import text_spans
 from bert_keras.tasks.question_answering.task import QuestionAnswering
@@ -57,7 +58,7 @@ def with_task(model: TaskModel, **changes: Any) -> QuestionAnswering:
 def asked(model: TaskModel, contexts: list[str], question: str = QUESTION) -> Any:
     """Return the rows of answers in a batch."""
     answers = model.answer(as_tensors([[question] * len(contexts), contexts]))
-    return model.task.rows({key: value.numpy() for key, value in answers.items()})
+    return rows_of({key: value.numpy() for key, value in answers.items()})
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -173,7 +174,7 @@ def test_the_threshold_decides_between_answer_and_no_answer(model: TaskModel) ->
     def answers(**changes: Any) -> Any:
         task = with_task(model, **changes)
         found = task.answer(outputs, batch)
-        return task.rows({key: value.numpy() for key, value in found.items()})
+        return rows_of({key: value.numpy() for key, value in found.items()})
 
     null_score = answers()[0]["null_score"]
     given, empty = answers(no_answer=True, threshold=null_score + 0.01)
@@ -220,7 +221,7 @@ def test_listed_answers_are_distinct(model: TaskModel, n_best: int) -> None:
 
     def answers(task: QuestionAnswering) -> Any:
         found = {k: v.numpy() for k, v in task.answer(outputs, batch).items()}
-        return task.rows(found)
+        return rows_of(found)
 
     task = with_task(model, n_best=n_best, max_answer_tokens=5)
     spans = dataclasses.replace(task._finder(), n_best=1000)._spans(

@@ -16,6 +16,7 @@ from bert_keras.checkpoints import read_checkpoint
 from bert_keras.data.table import as_columns
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.model_folder import save_model
+from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.summarization import Summarization, sentence_windows
 
 LONG = " ".join(f"{word} at {word}." for word in ("win", "cash", "lunch", "sale") * 3)
@@ -64,9 +65,7 @@ def test_a_long_document_is_scored_window_by_window(model: Any) -> None:
     every = Summarization(max_sentences=20)
     features = every.features(model.preprocessor, [LONG])
     whole = every.answer(model(features), features)
-    assert (
-        len(every.rows({k: v.numpy() for k, v in whole.items()})[0]["sentences"]) == 12
-    )
+    assert len(rows_of({k: v.numpy() for k, v in whole.items()})[0]["sentences"]) == 12
     # Of 5 tokens each, four sentences make a window of at most 24.
     for start in (0, 4, 8):
         part = whole["sentences"][0, start : start + 4].numpy()
@@ -83,7 +82,7 @@ def test_answers_are_parts_of_the_document(model: Any) -> None:
         "summary": (4,),
         **dict.fromkeys(("sentences", "starts", "ends", "scores"), (4, 2)),
     }
-    rows = model.task.rows(answers)
+    rows = rows_of(answers)
     for document, row in zip(DOCUMENTS, rows, strict=True):
         texts = [part["text"] for part in row["sentences"]]
         assert row["summary"] == " ".join(texts)

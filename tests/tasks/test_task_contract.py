@@ -33,6 +33,7 @@ from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.models.warmup import WARMUP
 from bert_keras.tasks import TASKS, find_task
+from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.protocols import Reportable, answer
 from bert_keras.text.preprocessor import Preprocessor, as_tensors
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -271,7 +272,7 @@ def test_the_best_score_is_among_the_scores(trained: Trained) -> None:
 
 
 def test_answers_are_fit_for_json(trained: Trained) -> None:
-    rows = trained.case.task.rows(trained.answers())
+    rows = rows_of(trained.answers())
     assert len(rows) == len(trained.case.columns) + len(trained.case.others[0])
     json.dumps(rows, allow_nan=False)
 
@@ -372,7 +373,7 @@ def test_an_export_predicts_and_scores_like_the_model(
     if len(trained.case.others) == 1:
         items = [text for (text,) in items]
     kept = [number for number, tied in enumerate(trained.tied) if not tied][-7:]
-    wanted = [task.rows(trained.answers())[number] for number in kept]
+    wanted = [rows_of(trained.answers())[number] for number in kept]
     found = served.predict([items[number] for number in kept], batch_size=2)
     assert_near(found, wanted)
     if len(task.signatures()) > 1:  # the other form, too

@@ -16,6 +16,7 @@ from bert_keras.models.convert import convert
 from bert_keras.models.export import export_model
 from bert_keras.report.terminal import interval_line
 from bert_keras.runs.stop_signal import RunStopped
+from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.regression import Regression
@@ -113,7 +114,7 @@ def test_a_linear_run_writes_an_ordinary_folder(
     packed = predictor.model.answer(
         columns["text"], preprocessor=predictor.model.preprocessor
     )
-    shown = predictor.model.task.rows({k: v.numpy() for k, v in packed.items()})
+    shown = rows_of({k: v.numpy() for k, v in packed.items()})
     assert_near(shown, answers)
     card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
     assert "has not seen it; the model itself was fitted on all rows" in card

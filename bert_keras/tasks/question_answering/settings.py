@@ -6,7 +6,7 @@ import dataclasses
 
 from bert_keras.settings import option
 from bert_keras.tasks.classifier_settings import ConfidenceSettings
-from bert_keras.tasks.declaration import TaskHelp
+from bert_keras.tasks.declaration import Row, RowForm, TaskHelp, records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +52,14 @@ class QuestionAnsweringSettings(ConfidenceSettings):
     )
 
 
+def _row(row: Row) -> Row:
+    """Return `answer`, `start`, `end`, `score`, `null_score`, and a list `n_best`."""
+    keys = ("answer", "start", "end", "score")
+    lists = {key: f"n_best_{key}s" for key in keys}
+    shown = {key: value for key, value in row.items() if key not in lists.values()}
+    return {**shown, "n_best": records(row, lists)}
+
+
 HELP = TaskHelp(
     place="bert_keras.tasks.question_answering.task:QuestionAnswering",
     settings=QuestionAnsweringSettings,
@@ -66,4 +74,7 @@ HELP = TaskHelp(
     "threshold; calibration error",
     answers="answer, start, end (characters, -1 for no answer), score, null_score, "
     "n_best_answers …",
+    row_forms=(
+        RowForm(frozenset(("answer", "n_best_answers", "n_best_scores")), _row),
+    ),
 )

@@ -6,7 +6,7 @@ import dataclasses
 
 from bert_keras.settings import FEATURES, option
 from bert_keras.tasks.classifier_settings import CLASSES, ConfidenceSettings
-from bert_keras.tasks.declaration import TaskHelp
+from bert_keras.tasks.declaration import Row, RowForm, TaskHelp, records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +36,22 @@ class FeatureTaggingSettings(TaggingSettings):
     )
 
 
+def _row_of_text(row: Row) -> Row:
+    """Return `entities`: `text`, `type`, `start`, `end` and `score` each."""
+    keys = {"text": "entities", "type": "types", "start": "starts"}
+    return {"entities": records(row, {**keys, "end": "ends", "score": "scores"})}
+
+
+def _row_of_words(row: Row) -> Row:
+    """Return the lists of a sentence, such as `tags`, one value for each word."""
+    count = sum(map(bool, row["tags"]))
+    return {key: values[:count] for key, values in row.items()}
+
+
+_ROWS = (
+    RowForm(frozenset(("entities", "types", "starts", "ends", "scores")), _row_of_text),
+    RowForm(frozenset(("tags", "scores")), _row_of_words),
+)
 TOKEN_CLASSIFICATION = TaskHelp(
     place="bert_keras.tasks.tagging.task:TokenClassification",
     settings=TaggingSettings,
@@ -49,6 +65,7 @@ TOKEN_CLASSIFICATION = TaskHelp(
     scores="precision, recall and F1 of entities, per type and overall; calibration "
     "error",
     answers="for text: entities, types, starts, ends, scores; for words: tags, scores",
+    row_forms=_ROWS,
 )
 FEATURE_TAGGING = TaskHelp(
     place="bert_keras.tasks.tagging.task:FeatureTagging",
@@ -59,4 +76,5 @@ FEATURE_TAGGING = TaskHelp(
     rows="Anna B-person\nWeber I-person\nsleeps O",
     scores="as token-classification",
     answers="as token-classification",
+    row_forms=_ROWS,
 )

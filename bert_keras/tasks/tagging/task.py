@@ -55,7 +55,8 @@ from bert_keras.scoring.entities import (
     word_scores,
 )
 from bert_keras.settings import with_options_documented
-from bert_keras.tasks.base import Answers, Batch, Run, Task, plain_values
+from bert_keras.tasks.answer_rows import plain_values
+from bert_keras.tasks.base import Answers, Batch, Run, Task
 from bert_keras.tasks.classifier import Confidence, class_numbers
 from bert_keras.tasks.tagging import words
 from bert_keras.tasks.tagging.explanation import explained_entities

@@ -228,7 +228,7 @@ def engine_model(
     check_engine(engine, precision)
     check_installed(engine)
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as folder:
-        path = write_model_file(model, Path(folder), engine)
+        path, _ = write_model_file(model, Path(folder), engine)
         session = session_of(path, engine, precision)
     return EngineModel(model.task, model.preprocessor, session)
 

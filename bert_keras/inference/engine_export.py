@@ -103,7 +103,7 @@ def export_to_engine(
     with replaced_folder(
         output, files=_FILES, needed=ANSWERS, kind="a model for an engine"
     ) as new:
-        path = write_model_file(model, new, format)
+        path, graph = write_model_file(model, new, format)
         if int8:
             exact = EngineModel(
                 model.task, model.preprocessor, session_of(path, format)
@@ -122,7 +122,7 @@ def export_to_engine(
                     if seen is not None:
                         seen(name, scores[name])
                 _check_drop(model.task.best_score, scores, max_drop)
-        _describe(model, new, format, "int8" if int8 else "float32")
+        _describe(model, graph, new, format, "int8" if int8 else "float32")
     return Exported(Path(output), scores)
 
 
@@ -168,10 +168,12 @@ class _Recorded(Session):
         return self._session.run(inputs)
 
 
-def _describe(model: TaskModel, folder: Path, kind: str, precision: str) -> None:
+def _describe(
+    model: TaskModel, graph: EngineGraph, folder: Path, kind: str, precision: str
+) -> None:
     """Write the files of the tokenizer, and `answers.json`."""
     preprocessor = model.preprocessor
-    length, graph = preprocessor.max_length, EngineGraph(model)
+    length = preprocessor.max_length
     others = {
         "engine": kind,
         "model": (INT8_FILES if precision == "int8" else FILES)[kind],

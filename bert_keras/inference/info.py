@@ -20,6 +20,7 @@ from bert_keras.models.saved_model_folder import (
     saved_versions,
 )
 from bert_keras.runs.environment import load_tensorflow
+from bert_keras.tasks.catalog import VARIANTS
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -108,7 +109,7 @@ def _recorded_task(record: Mapping[str, Any]) -> dict[str, str]:
     """Return `task` and, if there are some, `classes` of an export's `answers.json`."""
     classes = record["settings"].get("classes")
     named = {} if classes is None else {"classes": ", ".join(classes)}
-    return {"task": record["task"], **named}
+    return {"task": VARIANTS.get(record["task"], record["task"]), **named}
 
 
 def _stored_spec(spec: Mapping[str, Any]) -> str:

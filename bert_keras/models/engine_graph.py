@@ -53,11 +53,7 @@ class EngineGraph(keras.Model):
         self.built = True
 
     def specs(self) -> dict[str, keras.InputSpec]:
-        """Return the inputs by sorted name.
-
-        Sorted: TensorFlow orders the inputs of a function by name, and Keras's
-        exporters name them in the order of this dict.
-        """
+        """Return the inputs other than weights, by sorted name."""
         model, _ = self._parts()
         found = {}
         for name, each in inputs_of(model).items():
@@ -67,11 +63,20 @@ class EngineGraph(keras.Model):
             named = NAMES.get(name, name)
             shape = (None, *each.shape[1:])
             found[named] = keras.InputSpec(shape=shape, dtype=dtype, name=named)
-        if self._with_weights:
-            for name, value in self._weights_by_name().items():
-                found[name] = keras.InputSpec(
-                    shape=value.shape, dtype=value.dtype, name=name
-                )
+        return dict(sorted(found.items()))
+
+    def signature(self) -> dict[str, keras.InputSpec]:
+        """Return all inputs by sorted name.
+
+        Sorted: TensorFlow orders the inputs of a function by name, and Keras's
+        exporters name them in the order of this dict.
+        """
+        found = self.specs()
+        weights = self._weights_by_name() if self._with_weights else {}
+        for name, value in weights.items():
+            found[name] = keras.InputSpec(
+                shape=value.shape, dtype=value.dtype, name=name
+            )
         return dict(sorted(found.items()))
 
     def outputs_by_name(self) -> dict[str, Any]:

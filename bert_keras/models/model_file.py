@@ -86,8 +86,10 @@ def check_convertible(task: Task) -> None:
         )
 
 
-def write_model_file(model: TaskModel, folder: Path, kind: str) -> Path:
-    """Write the Keras model of a task for an engine; return the file.
+def write_model_file(
+    model: TaskModel, folder: Path, kind: str
+) -> tuple[Path, EngineGraph]:
+    """Write the Keras model of a task for an engine; return the file and its graph.
 
     Args:
         model: a task model in float32.
@@ -111,7 +113,7 @@ def write_model_file(model: TaskModel, folder: Path, kind: str) -> Path:
                 graph,
                 os.fspath(path),
                 format=kind,
-                input_signature=[graph.specs()],
+                input_signature=[graph.signature()],
                 verbose=False,
                 **_OPSET.get(kind, {}),
             )
@@ -124,7 +126,7 @@ def write_model_file(model: TaskModel, folder: Path, kind: str) -> Path:
         _name_openvino(path, list(graph.outputs_by_name()))
     elif kind == "onnx":
         _complete_onnx(path, graph)
-    return path
+    return path, graph
 
 
 def _name_openvino(path: Path, names: Sequence[str]) -> None:

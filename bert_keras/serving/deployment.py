@@ -39,6 +39,7 @@ from bert_keras.models.saved_model_folder import (
     is_exported,
 )
 from bert_keras.settings import SERVER_IMAGE, SERVER_STORAGE
+from bert_keras.tasks.catalog import VARIANTS
 from bert_keras.version import __version__
 
 RECORD = "deployment.json"  # the files that `write_deployment` wrote to a folder
@@ -241,7 +242,7 @@ def _task_and_inputs(path: Path) -> tuple[str, list[str]]:
     try:
         task, names = record["task"], record["inputs"]
         if names and all(_WORD.fullmatch(word) for word in (task, *names)):
-            return task, list(names)
+            return VARIANTS.get(task, task), list(names)
     except (KeyError, TypeError):
         pass
     raise CheckpointError(f"{path}: must name the `task` and its `inputs`")

@@ -52,5 +52,5 @@ TASKS = _Tasks(
         "translation": "generation_settings:TRANSLATION",
     }
 )
-# Tasks that only exports have, whose names `name_of` gives.
-VARIANTS = ("bert_keras.tasks.searching:SearchingEmbedding",)
+# Tasks that only exports have: what `name_of` gives, and their names.
+VARIANTS = {"bert_keras.tasks.searching:SearchingEmbedding": "search"}

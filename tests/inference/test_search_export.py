@@ -12,6 +12,7 @@ from conftest import ROWS, refused
 
 from bert_keras.data.table import as_columns
 from bert_keras.inference.features import write_features
+from bert_keras.inference.info import describe
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.search import SearchIndex
 from bert_keras.inference.search_export import export_search
@@ -45,6 +46,7 @@ def test_the_nearest_texts(
     )
     folder = export_search(model, tmp_path / "out", index=index, top=3)
     assert model.task.name == "embedding"
+    assert describe(folder)["task"] == "search"
     rows = load_predictor(folder).predict(QUERIES)
     for row, wanted in zip(rows, found(QUERIES, top=3), strict=True):
         assert row["ids"] == [each["id"] for each in wanted]

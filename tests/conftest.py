@@ -66,13 +66,37 @@ def thorough(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.thorough)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Give a worker of a parallel run one core, not all of them."""
+    if hasattr(config, "workerinput"):
+        import tensorflow as tf
+
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start with the files that take longest; the rest keeps its order."""
     first = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: first.get(item.path.stem, len(first)))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Leave out what costs much and proves nothing here.
+
+    TensorFlow rewrites each new graph to make it faster, which took a sixth of the
+    processor time of tests that run a graph a few times. Graphs are rewritten in
+    `tests/peers`, whose models are compared with other libraries, and in all processes
+    that tests start, such as commands and examples.
+    """
+    import tensorflow as tf
+
+    if not any("peers" in item.path.parts for item in session.items):
+        options = {"disable_meta_optimizer": True}
+        tf.config.optimizer.set_experimental_options(options)
+    _freeze_imports()
+
+
+def _freeze_imports() -> None:
     """Leave all that is imported out of garbage collections.
 
     They walked through TensorFlow's million objects again and again, and took a fifth

@@ -17,7 +17,15 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT, ROWS, files_of, is_noise, refused, write_encoder
+from conftest import (
+    ROOT,
+    ROWS,
+    files_of,
+    is_noise,
+    refused,
+    thorough,
+    write_encoder,
+)
 
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
@@ -93,6 +101,7 @@ def signalled(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("again", [False, thorough(True)])
 def test_a_stopped_run_resumes_and_ends_with_the_same_result(
     run: Run,
     whole: TrainResult,
@@ -100,9 +109,11 @@ def test_a_stopped_run_resumes_and_ends_with_the_same_result(
     spam_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    again: bool,
 ) -> None:
+    """A second stop comes while dev is scored; the last checkpoint is then broken."""
     output = tmp_path / "model"
-    save_model(load_model(spam_folder), output)  # a model exists there
+    shutil.copytree(spam_folder, output)  # a model exists there
     stood = files_of(output)
     with monkeypatch.context() as patch:  # in the middle of the second epoch
         signalled(patch, 20)
@@ -113,32 +124,41 @@ def test_a_stopped_run_resumes_and_ends_with_the_same_result(
     assert names == ["step-000000020"]  # nothing is due in the first 300 seconds
     assert load_model(kept / "best").task == whole.model.task
     assert files_of(output) == stood
-    with monkeypatch.context() as patch:  # while the last epoch is scored
+    if again:
+        stop_at_the_end(run, output, kept, monkeypatch)
+        assert files_of(output) == stood
+    capsys.readouterr()
+    found = run(output)
+    step = 24 if again else 20
+    assert f"resuming after step {step} of 30" in capsys.readouterr().err
+    assert_same_model(found, whole)
+    assert os.listdir(tmp_path) == ["model"]
+    dev = [row for row in found.history if "dev_loss" in row]
+    assert dev == [row for row in whole.history if "dev_loss" in row]
+    assert found.report["data"] == whole.report["data"]
 
-        def scored(*_: Any, **__: Any) -> Any:
-            os.kill(os.getpid(), signal.SIGTERM)
-            raise KeyError("never comes here")
 
+def stop_at_the_end(
+    run: Run, output: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stop a run while its last epoch is scored; break and delete its checkpoint."""
+
+    def scored(*_: Any, **__: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise KeyError("never comes here")
+
+    with monkeypatch.context() as patch:
         patch.setattr(training_loop.Predictor, "answers", scored)
         with pytest.raises(RunStopped):
             run(output, checkpoint_every=12, keep=9)
     names = sorted(path.name for path in (kept / "checkpoints").iterdir())
     assert names == ["step-000000020", "step-000000024", "step-000000030"]
-    assert files_of(output) == stood
     last = kept / "checkpoints" / names[-1]
     state = last / checkpoint.FILE
     state.write_bytes(state.read_bytes()[:-9])
     remedy = f"delete {last} to resume from step 24"
     refused(lambda: run(output), "broken or truncated", remedy)
     shutil.rmtree(last)
-    capsys.readouterr()
-    found = run(output)
-    assert "resuming after step 24 of 30" in capsys.readouterr().err
-    assert_same_model(found, whole)
-    assert os.listdir(tmp_path) == ["model"]
-    dev = [row for row in found.history if "dev_loss" in row]
-    assert dev == [row for row in whole.history if "dev_loss" in row]
-    assert found.report["data"] == whole.report["data"]
 
 
 @pytest.mark.thorough

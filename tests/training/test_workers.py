@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import ROOT, ROWS, write_encoder, write_tsv
+from conftest import ROOT, ROWS, thorough, write_encoder, write_tsv
 from pretraining.test_data import TOKENIZER, write
 from pretraining.test_pretrain import assert_close
 
@@ -104,9 +104,8 @@ def two_workers(folder: Path) -> Iterator[list[subprocess.Popen]]:
         yield workers
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("lost", "how"), [(1, "killed"), (0, "killed"), (0, "error"), (1, "error")]
+    ("lost", "how"), [(1, "killed"), thorough(0, "killed"), thorough(0, "error")]
 )
 def test_a_worker_that_ends_ends_its_peer(tmp_path: Path, lost: int, how: str) -> None:
     with two_workers(tmp_path) as workers:

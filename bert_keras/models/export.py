@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from bert_keras.files.atomic import check_path, new_folder, replaced_folder
 from bert_keras.files.json_file import json_text
 from bert_keras.files.lfs import check_no_pointer
 from bert_keras.model.encoder import is_optional
+from bert_keras.models.backend import Backend
 from bert_keras.models.frozen_weights import FrozenWeights, gains_by_freezing
 from bert_keras.models.saved_model_folder import ANSWERS, EXTRA, GRAPH, versions
 from bert_keras.models.warmup import (
@@ -259,6 +260,30 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
     inputs = [tf.TensorSpec(i.shape, i.dtype, name=i.name) for i in model.inputs]
     ids = [spec for spec in inputs if spec.name in names]
 
+    @tf.function(input_signature=ids, autograph=False)
+    def from_ids(*batch: Any) -> dict[str, tf.Tensor]:
+        given = {spec.name: value for spec, value in zip(ids, batch, strict=True)}
+        given = _checked_ids(given, model.backbone.config)
+        with weights():
+            outputs = model(given, training=False)
+        if task.answers_ids:
+            return task.answer(outputs, given)
+        return outputs if isinstance(outputs, dict) else {"logits": outputs}
+
+    return {**text_functions(model, weights), "ids": from_ids}
+
+
+def text_functions(
+    model: Backend, weights: Callable[[], Any] = contextlib.nullcontext
+) -> dict[str, Any]:
+    """Return the tf.function of each of the task's signatures, which takes texts.
+
+    Args:
+        model: what computes them.
+        weights: the context in which each is traced.
+    """
+    task = model.task
+
     def from_texts(name: str, signature: tuple[tf.TensorSpec, ...]) -> Any:
         asked = of_signature(task, name)
 
@@ -272,18 +297,7 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
 
         return answer
 
-    @tf.function(input_signature=ids, autograph=False)
-    def from_ids(*batch: Any) -> dict[str, tf.Tensor]:
-        given = {spec.name: value for spec, value in zip(ids, batch, strict=True)}
-        given = _checked_ids(given, model.backbone.config)
-        with weights():
-            outputs = model(given, training=False)
-        if task.answers_ids:
-            return task.answer(outputs, given)
-        return outputs if isinstance(outputs, dict) else {"logits": outputs}
-
-    texts = {name: from_texts(name, each) for name, each in task.signatures().items()}
-    return {**texts, "ids": from_ids}
+    return {name: from_texts(name, each) for name, each in task.signatures().items()}
 
 
 _ASSERTION = re.compile(r"assertion failed: \[(.*?)\]")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_keras.settings import check_options, option, with_options_documented
+from bert_keras.settings import ENGINES, check_options, option, with_options_documented
 
 _LAST_PORT = 65_535
 
@@ -79,6 +79,12 @@ class ServeConfig:
         unit="seconds",
         above=0,
         most=86_400,
+    )
+    engine: str | None = option(
+        None,
+        "what computes model folders; an exported folder has its engine",
+        words=ENGINES,
+        unset="tensorflow, or the engine of an exported folder",
     )
     api_key_file: str | None = option(
         None,

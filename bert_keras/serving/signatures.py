@@ -20,7 +20,8 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 from bert_keras.inference.served_model import ServedModel
 from bert_keras.model.encoder import PACKED_INPUTS
-from bert_keras.models.export import signature_functions
+from bert_keras.models.backend import Backend
+from bert_keras.models.export import signature_functions, text_functions
 from bert_keras.models.task_model import TaskModel
 from bert_keras.serving.batch_choice import (
     group_by_length,
@@ -342,11 +343,11 @@ class _Function(NamedTuple):
     call: Callable[..., Mapping[str, Any]]
 
 
-def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
+def signatures_of(model: Backend) -> dict[str, Signature]:
     """Return the signatures of a model: `serving_default`, the task's others, `ids`.
 
     A model folder tokenizes each text once if its task needs only ids. A SavedModel is
-    queried only through its signatures.
+    queried only through its signatures. A model in an engine has no `ids`.
     """
     task = model.task
     padded = model.preprocessor.replace(layout="padded")
@@ -356,13 +357,14 @@ def signatures_of(model: TaskModel | ServedModel) -> dict[str, Signature]:
     packed = None
     if isinstance(model, ServedModel):
         functions = {k: _of_saved(each) for k, each in model.functions().items()}
-    else:
+    elif isinstance(model, TaskModel):
         model.preprocessor = padded  # attention costs least with one text per row
         found_here = signature_functions(model)
         functions = {k: _of_graph(each) for k, each in found_here.items()}
-        is_plain = task.is_plain
-        if is_plain and set(task.inputs()) == {*_IDS, *PACKED_INPUTS}:
+        if task.is_plain and set(task.inputs()) == {*_IDS, *PACKED_INPUTS}:
             packed = _packed(model)
+    else:
+        functions = {k: _of_graph(each) for k, each in text_functions(model).items()}
     found: dict[str, Signature] = {}
     for name, function in functions.items():
         specs = task.signatures().get(name)

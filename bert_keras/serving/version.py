@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from bert_keras.errors import CheckpointError, received
+from bert_keras.errors import received
 from bert_keras.inference.predictor import load_predictor
-from bert_keras.inference.served_model import ServedModel
-from bert_keras.models.task_model import TaskModel
 from bert_keras.serving.batcher import AnswersFuture, Batcher, Seen
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
@@ -29,7 +27,7 @@ class Version:
     """A model in memory, with the threads that compute it.
 
     Args:
-        path: a model folder or SavedModel.
+        path: a model folder, a SavedModel, or an export for an engine.
         number: the version number.
         config: the limits of a batch.
         seen: see `Batcher`.
@@ -41,12 +39,7 @@ class Version:
     def __init__(
         self, path: str, number: int, *, config: ServeConfig, seen: Seen
     ) -> None:
-        model = load_predictor(path).model
-        if not isinstance(model, TaskModel | ServedModel):
-            raise CheckpointError(
-                f"{path}: must be a model folder or a SavedModel to be served; it is "
-                "an export for another engine"
-            )
+        model = load_predictor(path, engine=config.engine).model
         self.number = number
         self.task = model.task.name
         self.classes: tuple[str, ...] = tuple(getattr(model.task, "classes", ()))

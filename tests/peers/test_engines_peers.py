@@ -26,6 +26,8 @@ from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.engine_graph import EngineGraph
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.saved_model_folder import ANSWERS
+from bert_keras.serving import Client, Server
+from bert_keras.serving.config import ServeConfig
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.protocols import NotForEngines
@@ -112,6 +114,18 @@ def test_a_model_folder_is_run_by_an_engine(
             assert_near(row, {"text": text, **answer})
         else:
             assert (row["label"], row["reason"]) == (None, "`text` is empty")
+
+
+@pytest.mark.parametrize("engine", [None, "openvino"])
+def test_a_server_answers_by_an_engine(
+    spam_folder: Path, onnx_folder: Path, engine: str | None
+) -> None:
+    path = onnx_folder if engine is None else spam_folder
+    wanted = Predictor(load_predictor(path, engine=engine).model).predict(TEXTS)
+    config = ServeConfig(port=0, no_grpc=True, engine=engine)
+    with Server([f"mail={path}"], config=config, is_quiet=True).running() as server:
+        with Client(server.url, model="mail") as client:
+            assert_near(client.predict(TEXTS), wanted)
 
 
 def test_bfloat16_is_openvinos_own(spam_model: Any) -> None:

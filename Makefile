@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 # If it is set, each process compiles the 4,000 modules of TensorFlow and Keras again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo pretrain-demo test test-thorough test-peers test-beam test-garden test-javascript environments docs bench lint clean
+.PHONY: demo pretrain-demo test test-thorough test-versions test-peers test-beam test-garden test-javascript environments docs bench lint clean
 
 # A stamp file; the environment is rebuilt when one of its prerequisites changes.
 $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
@@ -46,6 +46,10 @@ test: $(VENV)/.made
 
 test-thorough: $(VENV)/.made
 	$(VENV)/bin/python -m pytest $(PARALLEL) -m thorough --ignore=tests/peers --ignore=tests/garden
+
+# PYTHONS="python3.10 /opt/python3.13/bin/python --lowest" selects what is tried.
+test-versions:
+	$(PYTHON) tests/versions.py $(PYTHONS)
 
 test-peers: $(PEERS)/.made
 	$(PEERS)/bin/python -m pytest $(PARALLEL) tests/peers

@@ -358,12 +358,12 @@ def _documents(options: argparse.Namespace) -> Columns:
         options.file,
         {"text": options.text, "id": options.id or "id"},
         optional=[] if options.id else ["id"],
-        empty=["text", "id"] if options.skip_empty else ["id"],
+        empty=["text", "id"],
         nulls=["id"],
         unread=["text_pair"] if options.text == "text" else [],
         header=options.header,
     )
-    found = columns.without_empty("text") if options.skip_empty else columns
+    found = columns.filled("text", skip_empty=options.skip_empty)
     tell_empty(len(columns) - len(found), len(columns))
     return found
 

@@ -189,6 +189,30 @@ def class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
     return found
 
 
+def differing_numbers(config: Mapping[str, Any]) -> list[str]:
+    """Return a note if `label2id` of a `config.json` numbers classes otherwise.
+
+    Example:
+        >>> differing_numbers({"id2label": {"0": "a"}, "label2id": {"a": 1}})
+        ['`label2id` is not used, as `id2label` has other numbers: a is 0, not 1']
+    """
+    names, numbers = config.get("id2label"), config.get("label2id")
+    if not isinstance(names, Mapping) or not isinstance(numbers, Mapping):
+        return []
+    of_name = {str(name): str(number) for number, name in names.items()}
+    others = [
+        f"{name} is {number}, not {shown(numbers.get(name))}"
+        for name, number in of_name.items()
+        if str(numbers.get(name)) != number
+    ]
+    if not others:
+        return []
+    return [
+        "`label2id` is not used, as `id2label` has other numbers: "
+        f"{first_of(others, most=3, between='; ')}"
+    ]
+
+
 def renamed(classes: Any, count: int) -> tuple[str, ...]:
     """Return new names of outputs, from a list or from a word with commas.
 

@@ -66,10 +66,21 @@ class Columns:
         }
         return Columns(self.path, cells, [self.lines[row] for row in chosen])
 
-    def without_empty(self, role: str) -> Columns:
-        """Return the rows whose cell of a role is not blank."""
-        cells = enumerate(self[role])
-        return self.take(row for row, cell in cells if cell.strip())
+    def filled(self, role: str, *, skip_empty: bool) -> Columns:
+        """Return the rows whose cell of a role is not blank.
+
+        Raises:
+            DataError: a cell is blank, and such rows are not skipped.
+        """
+        blank = [row for row, cell in enumerate(self[role]) if not cell.strip()]
+        if blank and not skip_empty:
+            raise DataError(
+                f"`{role}` is empty in {len(blank):,} of {len(self):,} rows, "
+                f"{self.places(blank)}: --skip-empty leaves such rows out",
+                path=self.path,
+                line=self.lines[blank[0]],
+            )
+        return self.take(sorted(set(range(len(self))) - set(blank)))
 
     def select(self, roles: Mapping[str, str | int]) -> Columns:
         """Return some of the columns under new roles."""

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from bert_keras.data.columns import Columns
+from bert_keras.data.memory import MISSING_WORDS
 from bert_keras.errors import first_of
 
 Texts = Sequence[Sequence[Any]]  # of each role the N texts, or lists of words
@@ -60,9 +61,6 @@ def contradicting_labels(
     ]
 
 
-_NO_VALUE = ("nan", "NaN", "NULL", "null", "N/A", "NA", "<NA>", "#N/A", "None")
-
-
 def near_names(names: Iterable[str], path: str) -> list[str]:
     """Return notes about class names that are doubtful.
 
@@ -85,7 +83,7 @@ def near_names(names: Iterable[str], path: str) -> list[str]:
     if groups:
         shown = first_of(groups, between="; ")
         notes.append(f"{path}: classes differ only in case or spaces: {shown}")
-    blank = [f"{name} ({counts[name]:,})" for name in _NO_VALUE if name in counts]
+    blank = [f"{name} ({counts[name]:,})" for name in MISSING_WORDS if name in counts]
     if blank:
         notes.append(
             f"{path}: classes that are written for a missing value by other tools: "

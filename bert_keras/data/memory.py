@@ -111,6 +111,10 @@ def rows_in_memory(data: Any, *, name: str = "data") -> MemoryRows:
     )
 
 
+# What other tools write for a missing value.
+MISSING_WORDS = ("nan", "NaN", "NULL", "null", "N/A", "NA", "<NA>", "#N/A", "None")
+
+
 def is_missing(cell: Any) -> bool:
     """Return whether a cell is `None`, or what pandas and the like use in its place."""
     if cell is None or type(cell).__name__ in _MISSING:

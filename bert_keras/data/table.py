@@ -16,6 +16,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.conll import ENDINGS
 from bert_keras.data.json_rows import json_cell, json_rows, one_object
 from bert_keras.data.memory import (
+    MISSING_WORDS,
     MemoryRows,
     Row,
     is_column,
@@ -383,7 +384,27 @@ def _select_cells(
     lines = [line for line, _ in data]
     if kind == "tsv":
         _report_quotes(path, cells, lines)
-    return Columns(path, cells, lines)
+    return _with_missing_told(Columns(path, cells, lines))
+
+
+def _with_missing_told(columns: Columns) -> Columns:
+    """Report texts that other tools write for a missing value; return the columns.
+
+    Labels are excepted: a note on class names tells of them.
+    """
+    missing = set(MISSING_WORDS)
+    for role, cells in columns.cells.items():
+        if role in ("id", "label") or role.startswith(_SLICE):
+            continue
+        rows = [row for row, cell in enumerate(cells) if cell in missing]
+        if rows:
+            words = first_of(sorted({cells[row] for row in rows}))
+            say_once(
+                f"{columns.path}: cells of `{role}` with {words}, as other tools write "
+                f"a missing value, are read as text: {len(rows):,}: "
+                f"{columns.places(rows)}"
+            )
+    return columns
 
 
 def _report_quotes(path: str, cells: Mapping[str, list[str]], lines: list[int]) -> None:
@@ -470,6 +491,6 @@ def _select_keys(
         message += chosen.other_columns(list(rows[0][1]), missing)
         raise DataError(message, path=path)
     found = Columns(path, cells, [line for line, _ in rows])
-    if not problems:
-        return found
-    return found.take(good_rows(path, rows, problems, bad_rows=chosen.bad_rows))
+    if problems:
+        found = found.take(good_rows(path, rows, problems, bad_rows=chosen.bad_rows))
+    return _with_missing_told(found)

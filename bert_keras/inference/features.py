@@ -341,7 +341,7 @@ def write_features(
         file,
         {"text": column},
         header=header,
-        empty=["text"] if skip_empty else [],
+        empty=["text"],
         unread=["text_pair"] if column == "text" else [],
         rows_at_once=_BATCHES[level] * batch_size,
     )
@@ -360,7 +360,7 @@ def write_features(
     ):
         rows = 0
         for given in itertools.chain([first], parts):
-            part = given.without_empty("text") if skip_empty else given
+            part = given.filled("text", skip_empty=skip_empty)
             rows += len(given)
             _write_part(writer, predictor, part, batch_size, counts)
             shown.add(len(part))

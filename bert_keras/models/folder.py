@@ -34,7 +34,12 @@ from bert_keras.checkpoints.sentence_files import (
 )
 from bert_keras.checkpoints.unread_files import unread_beside
 from bert_keras.config import BertConfig
-from bert_keras.data.class_names import class_entries, class_names, renamed
+from bert_keras.data.class_names import (
+    class_entries,
+    class_names,
+    differing_numbers,
+    renamed,
+)
 from bert_keras.errors import (
     BertKerasError,
     CheckpointError,
@@ -279,6 +284,9 @@ class Folder:
                 f"the folder's similarity {measure} is not used: vectors are compared "
                 "by their cosine"
             )
+        raw = self.checkpoint.raw_config
+        if named_outputs(raw, self.checkpoint.shapes) is not None:
+            found += differing_numbers(raw)
         others = [name for name in self.unread if name not in crf]
         if others:
             found.append(f"weights that are not used: {listed(others)}")

@@ -160,6 +160,30 @@ def test_empty_cells_are_named(write):
     assert "line 3: `text` (key `t`) must be text or a number; received a" in message
 
 
+@pytest.mark.parametrize("content", ["t,l\nNaN,a\nwin,NaN\nnan,a\n", None])
+def test_words_for_a_missing_value_are_told(write, capsys, content):
+    rows = [{"t": "NaN", "l": "a"}, {"t": "win", "l": "NaN"}, {"t": "nan", "l": "a"}]
+    source = write(content) if content else rows
+    columns = read_columns(source, {"text": "t", "label": "l"})
+    assert columns["text"] == ["NaN", "win", "nan"]
+    err = capsys.readouterr().err.splitlines()
+    (told,) = (line for line in err if "missing value" in line)
+    place = "lines 2, 4" if content else "rows 1, 3"
+    assert told.endswith(
+        "cells of `text` with NaN, nan, as other tools write a missing value, are read "
+        f"as text: 2: {place}"
+    )
+
+
+def test_empty_cells_are_refused_or_skipped():
+    columns = as_columns(text=["win", " ", "see you", ""])
+    assert columns.filled("text", skip_empty=True)["text"] == ["win", "see you"]
+    refused(
+        lambda: columns.filled("text", skip_empty=False),
+        "rows in memory:2: `text` is empty in 2 of 4 rows, rows 2, 4: --skip-empty",
+    )
+
+
 def test_files_without_rows(write):
     check_error(write("text\tlabel\n"), {"text": "text"}, "holds a header but no rows")
     check_error(write(""), {"text": "text"}, "is empty")

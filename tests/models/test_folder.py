@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -371,6 +372,18 @@ def test_an_encoder_in_a_subfolder_is_read_by_each_verb(
         np.testing.assert_allclose(found, wanted, atol=1e-5)
     model = TaskModel.from_pretrained(folder, "classification", classes=("a", "b"))
     assert len(model.preprocessor.tokenizer) == model.backbone.config.vocab_size
+
+
+def test_numbers_of_classes_that_differ_are_told(noted: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(noted, tmp_path / "model"))
+    config = json.loads((folder / "config.json").read_text())
+    assert "label2id" not in "".join(Folder.open(folder).notes())
+    config["label2id"] |= {"B-name": 2, "I-name": 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    (note,) = (n for n in Folder.open(folder).notes() if "label2id" in n)
+    assert note.endswith(
+        "`id2label` has other numbers: B-name is 1, not 2; I-name is 2, not 1"
+    )
 
 
 def test_what_is_beside_the_weights_is_told(make_model: Any, tmp_path: Path) -> None:

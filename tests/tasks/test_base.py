@@ -12,7 +12,7 @@ import pytest
 from conftest import refused
 
 from bert_keras.data.class_names import class_names, sorted_names
-from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.pooling import TextPooling
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks import TASKS, check_settings, find_task, parse_settings
@@ -57,6 +57,9 @@ class Mean(Regression):
 
     name = "mean"
     pooler = False
+
+    def inputs(self) -> dict[str, Any]:
+        return batch_inputs(cls_positions=False)
 
     def outputs(self, encoder: BertEncoder, inputs: dict[str, Any], seed: Any) -> Any:
         sequence = encoder(inputs)["sequence_output"]

@@ -50,7 +50,9 @@ _ACTIVATIONS = {
 }
 _TORCH = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}
 _PAIR_ACTIVATIONS = ("linear", "sigmoid")
-_ENCODERS = ("Transformer", "BERT")  # the latter up to sentence-transformers 0.2
+_SPARSE_ENCODER, _SPLADE = "MLMTransformer", "SpladePooling"
+# `BERT` up to sentence-transformers 0.2.
+_ENCODERS = ("Transformer", "BERT", _SPARSE_ENCODER)
 _NO_LIMIT = 1 << 20  # tokenizers without one say 1e30
 _LENGTHS = ((SETTINGS, "max_seq_length"), ("tokenizer_config.json", "model_max_length"))
 
@@ -115,7 +117,8 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
     """Return how a text becomes a vector, according to a folder's files.
 
     Returns:
-        `pooling`, modes with `+` between; `normalize`; and if given `max_length`,
+        `kind` sparse for a `SparseEncoder`; `pooling`, modes with `+` between;
+        `normalize`; and if given `max_length`,
         `dense` (for each layer `units`, `activation` and `use_bias`), `prompts` by
         name, `default_prompt`, `truncate_dim`, and `include_prompt` if it is false: the
         tokens of prompts are not pooled. Empty if the folder holds only an encoder,
@@ -128,6 +131,8 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
         return {}
     steps = _steps(folder / MODULES)
     kinds = ["Transformer" if kind in _ENCODERS else kind for kind, _ in steps]
+    if kinds[1:] == [_SPLADE]:
+        return _sparse(folder, folder / steps[1][1] / CONFIG)
     if _settings(folder).get("model_type") == "CrossEncoder":
         return {}
     dense = kinds[2:-1] if kinds[-1:] == ["Normalize"] else kinds[2:]
@@ -158,13 +163,33 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
     return found if length is None else {**found, "max_length": length}
 
 
-def unused_similarity(folder: Path, *, normalize: bool) -> str | None:
-    """Return the measure by which a folder compares vectors, unless it is the cosine.
+def _sparse(folder: Path, path: Path) -> dict[str, Any]:
+    """Return the settings of a `SparseEncoder` with a masked-LM head."""
+    for key, used in (("pooling_strategy", "max"), ("activation_function", "relu")):
+        given = _entry(path, key)
+        if given not in (None, used):
+            raise CheckpointError(
+                f"{path}: `{key}` must be {used}; received {one_line(given)}"
+            )
+    _check_texts_are_unchanged(folder)
+    found = {"kind": "sparse", "pooling": "max", "normalize": False}
+    length = text_length(folder)
+    found |= {} if length is None else {"max_length": length}
+    return {**found, **_prompts(folder)}
 
-    The dot product of normalized vectors is.
+
+def unused_similarity(folder: Path, sentence: Mapping[str, Any]) -> str | None:
+    """Return the measure of a folder unless its vectors are compared by it.
+
+    Sparse ones are compared by dot product, others by cosine, which the dot product of
+    normalized vectors is. `sentence` is what `read_sentence_files` returned.
     """
     measure = _settings(folder).get("similarity_fn_name")
-    is_cosine = measure in (None, "cosine") or measure == "dot" and normalize
+    if sentence.get("kind") == "sparse":
+        return None if measure in (None, "dot") else one_line(measure)
+    is_cosine = (
+        measure in (None, "cosine") or measure == "dot" and sentence.get("normalize")
+    )
     return None if is_cosine else one_line(measure)
 
 
@@ -218,6 +243,7 @@ def write_sentence_files(
     default_prompt: str = "",
     include_prompt: bool = True,
     truncate_dim: int = 0,
+    kind: str = "dense",
 ) -> None:
     """Write the files next to an encoder, so that sentence-transformers can open it.
 
@@ -226,14 +252,19 @@ def write_sentence_files(
     count = len(dense)
     kinds = ["Transformer", "Pooling", *["Dense"] * count, "Normalize"]
     kinds = kinds if normalize else kinds[:-1]
+    is_sparse = kind == "sparse"
+    module = "sentence_transformers.models"
+    if is_sparse:
+        kinds = [_SPARSE_ENCODER, _SPLADE]
+        module = "sentence_transformers.sparse_encoder.models"
     modules = [
         {
             "idx": index,
             "name": str(index),
-            "path": f"{index}_{kind}" if index else "",
-            "type": f"sentence_transformers.models.{kind}",
+            "path": f"{index}_{name}" if index else "",
+            "type": f"{module}.{name}",
         }
-        for index, kind in enumerate(kinds)
+        for index, name in enumerate(kinds)
     ]
     modes = pooling.split("+")
     pooled: dict[str, Any] = {"word_embedding_dimension": hidden_size}
@@ -247,7 +278,13 @@ def write_sentence_files(
     prompting: dict[str, Any] = {"prompts": dict(prompts or {})}
     prompting |= {"default_prompt_name": default_prompt} if default_prompt else {}
     prompting |= {"truncate_dim": truncate_dim} if truncate_dim else {}
-    _write(folder / MODEL_SETTINGS, {**prompting, "similarity_fn_name": "cosine"})
+    prompting |= {"model_type": "SparseEncoder"} if is_sparse else {}
+    measure = "dot" if is_sparse else "cosine"
+    _write(folder / MODEL_SETTINGS, {**prompting, "similarity_fn_name": measure})
+    if is_sparse:
+        how = {"pooling_strategy": "max", "activation_function": "relu"}
+        _write(folder / f"1_{_SPLADE}" / CONFIG, how)
+        return
     _write(folder / POOLING / "config.json", pooled)
     width = hidden_size * len(modes)
     for number, layer in enumerate(dense):

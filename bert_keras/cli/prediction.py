@@ -269,6 +269,12 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="fuse the ranking by vectors with one by words (BM25)",
     )
+    add_path(
+        parser,
+        "fuse",
+        "MODEL",
+        "another model, such as one of sparse vectors, whose ranking is fused, too",
+    )
     add_word(
         parser,
         "engine",
@@ -280,7 +286,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
 def run_search(options: argparse.Namespace) -> None:
     from bert_keras.cli.answers import answers_to, check_answer_file
 
-    inputs = ("model", "file", "index", "rerank")
+    inputs = ("model", "file", "index", "rerank", "fuse")
     check_answer_file(options.output, {name: getattr(options, name) for name in inputs})
     load_tensorflow()
     from bert_keras.inference.search import SearchIndex, reranked
@@ -299,6 +305,7 @@ def run_search(options: argparse.Namespace) -> None:
         dtype=options.dtype,
         rescore=options.rescore,
         hybrid=options.hybrid,
+        fuse=options.fuse,
         **_embedder_settings(options),
     )
     piped, number = piped_lines(), 0

@@ -14,12 +14,13 @@ from bert_keras.data.items import as_strings
 from bert_keras.errors import ConfigError
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.served_model import ServedModel
+from bert_keras.inference.sparse_vectors import SparseVectors
 from bert_keras.models.backend import Backend
 from bert_keras.models.folder import Folder, check_max_length
 from bert_keras.models.loading import load_model
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
-from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.embedding import Embedding, check_dense
 from bert_keras.text.truncation import Truncation
 
 Source = str | os.PathLike[str] | Predictor
@@ -75,6 +76,8 @@ def load_embedder(
     check_choice("precision", precision, PRECISIONS)
     folder = Folder.open(source)
     held = folder.held(Embedding) or Embedding.from_model_config({})
+    if given:
+        check_dense(held, f"`{next(iter(given))}`")
     task = kind(**{**held.settings(), **given})
     task.check_effects(given)
     if prompt is not None:
@@ -192,6 +195,18 @@ def vectors_of(
         return np.zeros((0, width), np.float32)
     predictor.tell_truncated(counts)
     return np.concatenate(found)
+
+
+def sparse_vectors_of(
+    predictor: Predictor, texts: Sequence[str], batch_size: int
+) -> SparseVectors:
+    """Return the vectors of N texts by a predictor of sparse vectors."""
+    parts, counts = predictor.model.task.parts(texts), Truncation()
+    answers = predictor.stream(parts, batch_size=batch_size, truncation=counts)
+    width = int(predictor.outputs["embedding"].shape[-1])
+    found = SparseVectors.of((answer["embedding"] for answer in answers), width)
+    predictor.tell_truncated(counts)
+    return found
 
 
 def _check_learned(task: Embedding, checkpoint: Checkpoint, place: str) -> None:

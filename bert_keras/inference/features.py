@@ -40,7 +40,7 @@ from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.pooling import unit_vectors
 from bert_keras.runs.progress import Progress, report, say
 from bert_keras.settings import DTYPES, check_choice
-from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.embedding import Embedding, check_dense
 from bert_keras.text.packing import join, unpack
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.truncation import Truncation
@@ -351,6 +351,7 @@ def write_features(
         kind, normalize = TokenVectors, settings.get("normalize")
         settings["normalize"] = bool(normalize)  # a folder's setting is for whole texts
     predictor, counts = load_embedder(source, kind=kind, **settings), Truncation()
+    check_dense(predictor.model.task, "a file of features")
     task: Any = predictor.model.task
     if level == "token" and task.default_prompt:
         say(f"the prompt {task.default_prompt} is left out: it is of a text's vector")

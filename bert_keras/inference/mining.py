@@ -23,7 +23,7 @@ from bert_keras.inference.embedder import (
 from bert_keras.inference.packed_vectors import PackedVectors
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import check_whole_number
-from bert_keras.tasks.embedding import pairs_of
+from bert_keras.tasks.embedding import check_dense, pairs_of
 from bert_keras.tasks.negatives import NEGATIVE, negatives_of
 
 _AT_ONCE = 256  # texts whose candidates are ranked at once
@@ -102,6 +102,7 @@ def mine_negatives(
     if not texts:
         raise DataError("`corpus` must hold at least one text; received none")
     predictor = load_embedder(source, **settings)
+    check_dense(predictor.model.task, "mining of negatives")
 
     def vectors(prompt: str, some: Sequence[str]) -> np.ndarray:
         return unit_rows(vectors_of(with_prompt(predictor, prompt), some, batch_size))

@@ -17,9 +17,14 @@ from bert_keras.data.collection import (
 )
 from bert_keras.errors import ConfigError, received
 from bert_keras.files.atomic import check_output_place
-from bert_keras.inference.embedder import vectors_of, with_prompt
+from bert_keras.inference.embedder import (
+    sparse_vectors_of,
+    vectors_of,
+    with_prompt,
+)
 from bert_keras.inference.packed_vectors import PackedVectors
 from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.sparse_vectors import SparseVectors
 from bert_keras.runs.progress import say
 from bert_keras.scoring.bm25 import BM25, fused
 from bert_keras.scoring.embeddings import unit_rows
@@ -119,6 +124,34 @@ def search_runs(
     predictor: Predictor, collection: JudgedCollection, *, top: int, batch_size: int
 ) -> dict[str, Run]:
     """Return the runs of an embedding by type and width, of BM25, and of both fused."""
+    queries = [*collection.queries]
+    top = min(top, len(collection.documents))
+    task: Any = predictor.model.task
+    find = _sparse_runs if task.is_sparse else _dense_runs
+    runs = find(predictor, collection, top, batch_size)
+    words = _by_words(collection, top)
+    runs[BY_WORDS] = words
+    first = next(iter(runs.values()))
+    runs[HYBRID] = {name: _fused(first[name], words[name], top) for name in queries}
+    return runs | _given(collection)
+
+
+def _sparse_runs(
+    predictor: Predictor, collection: JudgedCollection, top: int, batch_size: int
+) -> dict[str, Run]:
+    """Return the run of sparse vectors, by an inverted index."""
+    reader, asking = (with_prompt(predictor, each) for each in ("document", "query"))
+    texts = [*collection.documents.values()]
+    vectors = sparse_vectors_of(reader, texts, batch_size)
+    asked = vectors_of(asking, [*collection.queries.values()], batch_size)
+    found = _nearest(vectors, asked, top)
+    return {"sparse": _run([*collection.queries], [*collection.documents], found)}
+
+
+def _dense_runs(
+    predictor: Predictor, collection: JudgedCollection, top: int, batch_size: int
+) -> dict[str, Run]:
+    """Return the runs of each type of vectors and width."""
     names, queries = [*collection.documents], [*collection.queries]
     documents, asked = (
         vectors_of(with_prompt(predictor, prompt), [*texts.values()], batch_size)
@@ -129,7 +162,6 @@ def search_runs(
     )
     task: Any = predictor.model.task
     width = documents.shape[1]
-    top = min(top, len(names))
     runs: dict[str, Run] = {}
     for size in (width, *sorted(task.dimensions, reverse=True)):
         if size > width or (size == width and runs):
@@ -140,15 +172,11 @@ def search_runs(
             packed = PackedVectors.of(vectors, dtype)
             found = _nearest(packed, near, top)
             runs[name] = _run(queries, names, found)
-    words = _by_words(collection, top)
-    runs[BY_WORDS] = words
-    first = next(iter(runs.values()))
-    runs[HYBRID] = {name: _fused(first[name], words[name], top) for name in queries}
-    return runs | _given(collection)
+    return runs
 
 
 def _nearest(
-    packed: PackedVectors, asked: np.ndarray, top: int
+    packed: PackedVectors | SparseVectors, asked: np.ndarray, top: int
 ) -> Iterator[tuple[Sequence[int], Sequence[float]]]:
     """Yield rows and cosines of the documents nearest to each query."""
     for start in range(0, len(asked), _AT_ONCE):

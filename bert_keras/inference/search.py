@@ -21,6 +21,7 @@ from bert_keras.files.parquet import is_parquet
 from bert_keras.inference.embedder import (
     Source,
     load_embedder,
+    sparse_vectors_of,
     vectors_of,
     with_prompt,
 )
@@ -32,6 +33,7 @@ from bert_keras.inference.features import (
 )
 from bert_keras.inference.packed_vectors import PackedVectors, as_bits
 from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.sparse_vectors import SparseVectors
 from bert_keras.inference.vector_file import (
     TextsHash,
     VectorFile,
@@ -44,6 +46,7 @@ from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import check_choice, check_whole_number
 
 ENGINES = ("exact", "faiss")
+Packed = PackedVectors | SparseVectors
 _LINKS = 32  # per text in faiss's graph
 _SAME = 1e-2  # vectors of the same text differ by less, whatever the precision
 _SAME_BITS = 0.9  # of a text's bits, likewise
@@ -70,6 +73,8 @@ class SearchIndex:
             again, with the int8 vectors of the index if it holds them; 0: none.
         hybrid: whether the ranking by vectors is fused with a ranking by words (BM25);
             `score` is then a sum of reciprocal ranks.
+        other: a search over the same texts by another model, whose ranking is fused,
+            too.
 
     Raises:
         ConfigError: the engine is unknown, or its package is missing.
@@ -94,6 +99,7 @@ class SearchIndex:
         prompt: str | None = None,
         rescore: int = RESCORE,
         hybrid: bool = False,
+        other: SearchIndex | None = None,
     ) -> None:
         _check_engine(engine)
         self.predictor = with_prompt(
@@ -118,6 +124,9 @@ class SearchIndex:
                     f"and {count} texts"
                 )
         self._words = BM25(self.texts) if hybrid else None
+        self._other = other
+        if other is not None and other.texts != self.texts:
+            raise DataError("`other` must be a search over the same texts")
         self.graph = graph
         if engine == "faiss" and self.packed.dtype != "float32":
             raise ConfigError(
@@ -147,6 +156,7 @@ class SearchIndex:
         dtype: str | None = None,
         rescore: int | None = None,
         hybrid: bool = False,
+        fuse: Source | None = None,
         **settings: Any,
     ) -> SearchIndex:
         """Return a search over texts, with vectors computed or read from a file.
@@ -162,6 +172,8 @@ class SearchIndex:
             dtype: `float32`, `int8` or `binary`, see `PackedVectors`; by default the
                 index's, or float32. An index of another one is rebuilt.
             rescore: as above; for `binary` alone, by default 4.
+            fuse: another model, such as one of sparse vectors, whose ranking is fused,
+                too; its vectors are computed each time.
             **settings: arguments of `load_embedder`.
 
         Raises:
@@ -181,9 +193,7 @@ class SearchIndex:
         if index is not None:
             stored = _read_index(Path(index), reader, texts, dtype)
         if stored is None:
-            found = vectors_of(reader, texts, batch_size)
-            found = unit_rows(found) if dtype not in (None, "float32") else found
-            packed = PackedVectors.of(found, dtype or "float32", rescored=rescore != 0)
+            packed = _packed(reader, texts, batch_size, dtype, rescored=rescore != 0)
         else:
             packed = stored.packed
         if rescore is not None and packed.dtype != "binary":
@@ -210,6 +220,7 @@ class SearchIndex:
             prompt=prompt,
             rescore=RESCORE if rescore is None else rescore,
             hybrid=hybrid,
+            other=None if fuse is None else cls.of(fuse, texts, batch_size=batch_size),
         )
         if index is None:
             return made
@@ -233,8 +244,9 @@ class SearchIndex:
             top: maximum texts per query.
 
         Returns:
-            Q lists of dicts: `rank` from 1, `score` (cosine, -1 to 1, unless the search
-            is hybrid), `text`, `line` and, if there are names, `id`.
+            Q lists of dicts: `rank` from 1, `score` (cosine, -1 to 1, or the dot
+            product of sparse vectors, unless the search is hybrid), `text`, `line` and,
+            if there are names, `id`.
         """
         check_whole_number("top", top, least=1)
         queries = as_strings(queries, name="queries")
@@ -243,12 +255,12 @@ class SearchIndex:
         blank = [place for place, query in enumerate(queries) if not query.strip()]
         if blank:
             raise DataError(f"`queries` must not be empty; received '' at {blank[0]}")
-        vectors = unit_rows(vectors_of(self.predictor, queries, 32))
+        vectors = self._scaled(vectors_of(self.predictor, queries, 32))
         top = min(top, len(self.texts))
         find = self._exact if self.graph is None else self._approximate
         found = (
             find(vectors, top)
-            if self._words is None
+            if self._words is None and self._other is None
             else self._fused(queries, vectors, top)
         )
         return [
@@ -269,17 +281,27 @@ class SearchIndex:
     def _fused(
         self, queries: Sequence[str], vectors: np.ndarray, top: int
     ) -> tuple[list[list[int]], list[list[float]]]:
-        """Return rows and fused scores of each query, by its words and its vector."""
-        words: Any = self._words
+        """Return rows and fused scores of each query, by its vectors and its words."""
         count = min(max(_FUSED, top), len(self.texts))
-        find = self._exact if self.graph is None else self._approximate
-        fusions = []
-        for query, near in zip(queries, find(vectors, count)[0], strict=True):
-            by_vector = [int(row) for row in near if row >= 0]
-            by_words = words.ranked(query, count)
-            fusions.append(fused([by_vector, by_words], top))
+        rankings = [self._ranked(vectors, count)]
+        if self._other is not None:
+            given = vectors_of(self._other.predictor, queries, 32)
+            rankings.append(self._other._ranked(self._other._scaled(given), count))
+        if self._words is not None:
+            rankings.append([self._words.ranked(query, count) for query in queries])
+        fusions = [fused(each, top) for each in zip(*rankings, strict=True)]
         rows = [[row for row, _ in each] for each in fusions]
         return rows, [[score for _, score in each] for each in fusions]
+
+    def _ranked(self, vectors: np.ndarray, count: int) -> list[list[int]]:
+        """Return the rows nearest to each vector, as far as they are found."""
+        find = self._exact if self.graph is None else self._approximate
+        near = find(vectors, count)[0]
+        return [[int(row) for row in rows if row >= 0] for rows in near]
+
+    def _scaled(self, vectors: np.ndarray) -> np.ndarray:
+        """Return vectors of queries as they are compared."""
+        return vectors if self.packed.dtype == "sparse" else unit_rows(vectors)
 
     def _exact(self, queries: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
         """Return rows and cosines [Q, top]; ties go to the earlier row."""
@@ -367,7 +389,29 @@ def _new_graph(vectors: np.ndarray) -> Any:
     return graph
 
 
-def _of_length_1(vectors: Any) -> PackedVectors:
+def _packed(
+    reader: Predictor,
+    texts: Sequence[str],
+    batch_size: int,
+    dtype: str | None,
+    *,
+    rescored: bool,
+) -> Packed:
+    """Return the vectors of texts in the type of an index."""
+    if reader.model.task.is_sparse:  # type: ignore[attr-defined]
+        if dtype not in (None, "float32"):
+            raise ConfigError(
+                f"`dtype` must be float32 for sparse vectors; received {dtype}"
+            )
+        return sparse_vectors_of(reader, texts, batch_size)
+    found = vectors_of(reader, texts, batch_size)
+    found = unit_rows(found) if dtype not in (None, "float32") else found
+    return PackedVectors.of(found, dtype or "float32", rescored=rescored)
+
+
+def _of_length_1(vectors: Any) -> Packed:
+    if isinstance(vectors, SparseVectors):
+        return vectors
     if not isinstance(vectors, PackedVectors):
         return PackedVectors.of(unit_rows(vectors))
     if vectors.dtype != "float32":
@@ -375,8 +419,12 @@ def _of_length_1(vectors: Any) -> PackedVectors:
     return PackedVectors.of(unit_rows(vectors.values))
 
 
-def _write_index(path: Path, packed: PackedVectors, made: SearchIndex) -> None:
+def _write_index(path: Path, packed: Packed, made: SearchIndex) -> None:
     if is_parquet(str(path)):
+        if isinstance(packed, SparseVectors):
+            raise ConfigError(
+                f"`index` must be npz for sparse vectors; received {path}"
+            )
         with feature_writer(path) as writer:
             writer.add(Part(made.lines, made.texts, packed.values))
         return

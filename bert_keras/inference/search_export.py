@@ -10,13 +10,14 @@ from bert_keras.errors import ConfigError, DataError
 from bert_keras.inference.embedder import with_prompt
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.search import is_of_model
+from bert_keras.inference.sparse_vectors import SparseVectors
 from bert_keras.inference.vector_file import read_vectors
 from bert_keras.models.export import export_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import say
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import check_whole_number
-from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.embedding import Embedding, check_dense
 from bert_keras.tasks.searching import Documents, SearchingEmbedding
 
 
@@ -50,6 +51,7 @@ def export_search(
         raise ConfigError(
             f"`index` needs a model of the task embedding; received {task.name}"
         )
+    check_dense(task, "an export that searches")
     documents = _documents(model, index, top)
     asked = task.with_prompt("query")
     try:
@@ -62,6 +64,8 @@ def export_search(
 def _documents(model: TaskModel, index: str | os.PathLike[str], top: int) -> Documents:
     stored = read_vectors(index)
     packed, texts = stored.packed, stored.content
+    if isinstance(packed, SparseVectors):
+        raise DataError("holds sparse vectors, which no export holds", path=index)
     if texts is None:
         raise DataError(
             "holds no texts, which an export returns: write it with `search --index`, "

@@ -23,6 +23,7 @@ from bert_keras.scoring.calibration import yes_or_no
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import SELECTIONS, check_choice, check_whole_number
 from bert_keras.tasks.classifier import NamedClasses
+from bert_keras.tasks.embedding import check_dense
 from bert_keras.tasks.multi_label import MultiLabel
 
 _SHORTLIST = 20  # uncertain texts that `mixture` considers for each that it selects
@@ -102,6 +103,7 @@ def select_rows(
             return [rows[place] for place in order[:count].tolist()]
         rows = [rows[place] for place in order[: _SHORTLIST * count].tolist()]
     embedder = load_embedder(model, **settings)
+    check_dense(embedder.model.task, "a selection of rows")
     given = [pool[row] for row in rows] + known
     vectors = unit_rows(vectors_of(embedder, given, batch_size))
     size = len(rows)

@@ -3,11 +3,13 @@
 An npz holds `embeddings` float32 [N, D] and `lines` int64 [N], the `format`, a hash of
 the `texts`, and for `search` perhaps faiss's `graph`, and the texts and their names in
 UTF-8: `content` and `ids` uint8, with the end of each, `content_ends` and `ids_ends`.
-Format 3 has `embeddings` int8, or bits in uint8, with `width`, `ranges` and perhaps
-int8 `rescoring`, see `PackedVectors`. A file of the vectors of tokens
-has `tokens` and `row_splits`, too, and is no index. Files of earlier versions are read:
-the index with `vectors` in place of `embeddings`, and features without format and hash.
-For Parquet see `features`: the file contains the texts, and no graph.
+Format 4 has sparse vectors: `embeddings` float32 [M], their `places` int32 [M], `ends`
+int64 [N] and `width`, see `SparseVectors`. Format 3 has `embeddings` int8, or bits in
+uint8, with `width`, `ranges` and perhaps int8 `rescoring`, see `PackedVectors`. A file
+of the vectors of tokens has `tokens` and `row_splits`, too, and is no index. Files of
+earlier versions are read: the index with `vectors` in place of `embeddings`, and
+features without format and hash. For Parquet see `features`: the file contains the
+texts, and no graph.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ import numpy as np
 from bert_keras.errors import DataError
 from bert_keras.files.parquet import is_parquet, stream_tables
 from bert_keras.inference.packed_vectors import PackedVectors
+from bert_keras.inference.sparse_vectors import SparseVectors
 
 FORMAT = 2
 _PACKED_FORMAT = 3  # of vectors in int8 or bits
+_SPARSE_FORMAT = 4
 _AT_ONCE = 8192  # rows of Parquet
 _OF_TOKENS = "holds the vectors of tokens: an index has one for each text"
 _NOT_OURS = "must be an index that `search` or `features` wrote"
@@ -58,7 +62,7 @@ class VectorFile(NamedTuple):
         lines: int64 [N], the lines of the texts.
     """
 
-    packed: PackedVectors
+    packed: PackedVectors | SparseVectors
     graph: np.ndarray | None
     texts: str
     format: int
@@ -84,7 +88,7 @@ class VectorFile(NamedTuple):
 
 
 def entries_of(
-    packed: PackedVectors,
+    packed: PackedVectors | SparseVectors,
     texts_hash: str,
     *,
     lines: Any,
@@ -97,6 +101,9 @@ def entries_of(
     found["format"] = FORMAT
     if packed.dtype != "float32":
         found |= {"format": _PACKED_FORMAT, "width": packed.width}
+    if isinstance(packed, SparseVectors):
+        found |= {"places": packed.places, "ends": packed.ends}
+        found["format"] = _SPARSE_FORMAT
     held = {"ranges": packed.ranges, "rescoring": packed.rescoring}
     found |= {name: value for name, value in held.items() if value is not None}
     for name, strings in (("content", content), ("ids", ids)):
@@ -115,6 +122,23 @@ def _strings(stored: Any, name: str) -> list[str] | None:
     return [
         data[start:end].decode("utf-8") for start, end in zip(starts, ends, strict=True)
     ]
+
+
+def _sparse(stored: Any, values: np.ndarray) -> SparseVectors:
+    """Return the sparse vectors of an npz.
+
+    Raises:
+        ValueError: shapes or places do not match.
+    """
+    width, places, ends = int(stored["width"]), stored["places"], stored["ends"]
+    counts = np.diff(ends, prepend=0)
+    if (
+        not places.shape == values.shape == (ends[-1],)
+        or (counts < 0).any()
+        or ((places < 0) | (places >= width)).any()
+    ):
+        raise ValueError
+    return SparseVectors(values, places, ends, width)
 
 
 def _packed(stored: Any, values: np.ndarray) -> PackedVectors:
@@ -171,10 +195,11 @@ def read_vectors(path: str | os.PathLike[str]) -> VectorFile:
             name = "embeddings" if "embeddings" in stored else "vectors"
             version = int(stored["format"]) if "format" in stored else 1
             values = stored[name]
-            if not 1 <= version <= _PACKED_FORMAT or values.ndim != 2:
+            is_sparse = version == _SPARSE_FORMAT
+            if not 1 <= version <= _SPARSE_FORMAT or values.ndim != 2 - is_sparse:
                 raise KeyError
             return VectorFile(
-                _packed(stored, values),
+                (_sparse if is_sparse else _packed)(stored, values),
                 stored["graph"] if "graph" in stored else None,
                 str(stored["texts"]) if "texts" in stored else "",
                 version,

@@ -124,6 +124,48 @@ def _no_negatives(numbers: Any) -> Any:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+class SparseRankingLoss(RankingLoss):
+    """`RankingLoss` of dot products, and what makes the vectors sparse.
+
+    That is, for queries and for documents, the sum over the places of a vector of the
+    squared mean over the batch (FLOPS). Source: Formal et al. 2021 (arXiv:2109.10086),
+    section 3; Paria et al. 2020 (arXiv:2004.05665).
+
+    Args:
+        scale: factor of the dot products.
+        query_flops, document_flops: factors of these sums.
+    """
+
+    default_name = "sparse_ranking"
+
+    def __init__(
+        self,
+        scale: float = 1.0,
+        *,
+        query_flops: float = 5e-5,
+        document_flops: float = 3e-5,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(scale, **kwargs)
+        self.query_flops = query_flops
+        self.document_flops = document_flops
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        vectors = ops.cast(y_pred, "float32")
+        loss = self.compare(y_true, vectors)
+        width = vectors.shape[-1]
+        rows = ops.reshape(vectors, (-1, ops.shape(y_true)[1], width))
+        real = ops.cast(y_true[:, 1:] >= 0, "float32")[..., None]
+        documents = ops.sum(rows[:, 1:] * real, axis=(0, 1)) / ops.sum(real)
+        queries = ops.mean(rows[:, 0], axis=0)
+        return (
+            loss
+            + self.query_flops * ops.sum(ops.square(queries))
+            + self.document_flops * ops.sum(ops.square(documents))
+        )
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
 class SimilarityOrderLoss(_PairLoss):
     """CoSENT: pairs of higher gold similarity must have the higher cosine.
 

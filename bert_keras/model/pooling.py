@@ -200,6 +200,20 @@ class UnitVectors(keras.layers.Layer):
         return unit_vectors(x)
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
+class TermWeights(keras.layers.Layer):
+    """log(1 + relu(x)) of the largest logits of a text's tokens, float32 [B, V].
+
+    Source: Formal et al. 2021 (arXiv:2109.10086), equation 6.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"name": "term_weights", "dtype": "float32", **kwargs})
+
+    def call(self, x: Any) -> Any:
+        return ops.log1p(ops.relu(x))
+
+
 def unit_vectors(x: Any) -> Any:
     """Return float [..., D] divided by its L2 norm, which is at least 1e-12."""
     squares = ops.sum(ops.square(x), axis=-1, keepdims=True)

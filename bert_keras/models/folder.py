@@ -277,12 +277,12 @@ class Folder:
                 for key, value in unused.items()
             ]
         found += unread_beside(self.home, self.checkpoint.raw_config)
-        normalize = bool(self.sentence.get("normalize"))
-        measure = unused_similarity(self.home, normalize=normalize)
+        measure = unused_similarity(self.home, self.sentence)
         if measure is not None:
+            ours = "dot product" if self.sentence.get("kind") else "cosine"
             found.append(
                 f"the folder's similarity {measure} is not used: vectors are compared "
-                "by their cosine"
+                f"by their {ours}"
             )
         raw = self.checkpoint.raw_config
         if named_outputs(raw, self.checkpoint.shapes) is not None:

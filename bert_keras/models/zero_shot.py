@@ -23,7 +23,7 @@ from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import POOLINGS
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.classification import Classification
-from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.embedding import Embedding, check_dense
 from bert_keras.tasks.embedding_settings import LAST
 from bert_keras.tasks.entailment import PLACE, check_template
 from bert_keras.tasks.multi_label import MultiLabel
@@ -63,6 +63,7 @@ def zero_shot_model(
         )
     kind = MultiLabel if multi_label else Classification
     if isinstance(model.task, Embedding):
+        check_dense(model.task, "`classes`")
         vectors = _name_vectors(model, names, templates or [PLACE])
         settings: dict[str, Any] = {
             "pooling": model.task.pooling,

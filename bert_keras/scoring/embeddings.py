@@ -72,6 +72,7 @@ def pair_places(
     *,
     texts: Sequence[str],
     pairs: Sequence[str],
+    cosine: bool = True,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the rank of each text's pair among all candidates, by cosine.
 
@@ -84,12 +85,13 @@ def pair_places(
         first, second: embeddings of the two texts of each row, float [N, D]; `second`
             may have those of negatives after them.
         texts, pairs: those texts.
+        cosine: `False` compares by dot product.
 
     Returns:
         int64 [N], the places from 1, and int64 [N], the row whose pair is nearest
         among the wrong ones, or the row itself if there is none.
     """
-    a, b = unit_rows(first), unit_rows(second)
+    a, b = map(unit_rows if cosine else np.asarray, (first, second))
     candidate = {text: row for row, text in reversed(list(enumerate(pairs)))}
     rows = np.array(list(candidate.values()))
     column = {text: index for index, text in enumerate(candidate)}
@@ -101,10 +103,10 @@ def pair_places(
     nearest = np.empty(len(texts), np.int64)
     for start in range(0, len(texts), _ROWS):
         scores = a[start : start + _ROWS] @ b[rows].T
-        for row, cosine in enumerate(scores, start):
-            own = cosine[column[pairs[row]]]
-            cosine[list(right[texts[row]])] = -np.inf
-            places[row] = 1 + np.count_nonzero(cosine >= own)
-            best = int(cosine.argmax())
-            nearest[row] = rows[best] if np.isfinite(cosine[best]) else row
+        for row, found in enumerate(scores, start):
+            own = found[column[pairs[row]]]
+            found[list(right[texts[row]])] = -np.inf
+            places[row] = 1 + np.count_nonzero(found >= own)
+            best = int(found.argmax())
+            nearest[row] = rows[best] if np.isfinite(found[best]) else row
     return places, nearest

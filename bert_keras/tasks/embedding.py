@@ -24,13 +24,25 @@ from bert_keras.checkpoints.sentence_files import (
     sentence_settings,
     write_sentence_files,
 )
+from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata, quantiles
 from bert_keras.data.rows import ColumnNames
 from bert_keras.errors import CheckpointError, ConfigError, DataError, received, shown
-from bert_keras.model.contrastive import RankingLoss, SimilarityOrderLoss
+from bert_keras.model.contrastive import (
+    RankingLoss,
+    SimilarityOrderLoss,
+    SparseRankingLoss,
+)
 from bert_keras.model.encoder import BertEncoder, batch_inputs
-from bert_keras.model.pooling import LayerMix, TextPooling, UnitVectors, unit_vectors
+from bert_keras.model.heads import MaskedLMHead
+from bert_keras.model.pooling import (
+    LayerMix,
+    TermWeights,
+    TextPooling,
+    UnitVectors,
+    unit_vectors,
+)
 from bert_keras.scoring.correlation import ranks
 from bert_keras.scoring.embeddings import (
     cosines,
@@ -82,17 +94,28 @@ def similarities(columns: Columns) -> np.ndarray:
     return label_numbers(columns)
 
 
-def places_of(columns: Columns, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def places_of(
+    columns: Columns, vectors: np.ndarray, *, cosine: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the rank of each text's pair and the nearest wrong one: `pair_places`."""
     first, second = np.split(vectors, [len(columns)])
     candidates = candidates_of(columns)
-    return pair_places(first, second, texts=columns["text"], pairs=candidates)
+    return pair_places(
+        first, second, texts=columns["text"], pairs=candidates, cosine=cosine
+    )
+
+
+def check_dense(task: Any, what: str) -> None:
+    """Raise ConfigError if a task gives sparse vectors, which `what` does not read."""
+    if getattr(task, "kind", "dense") == "sparse":
+        raise ConfigError(f"{what} needs vectors of `kind` dense; received sparse")
 
 
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in `encode_document`'s order
 PROMPT_LENGTHS = "prompt_lengths"  # tokens that are not pooled, `[CLS]` included
 _DENSE_ACTIVATIONS = ("linear", "sigmoid", "tanh", "relu", "gelu", "silu")
 _MOST_DENSE = 4
+_FLOPS = (5e-5, 3e-5)  # the defaults of `query_flops` and `document_flops`
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -126,6 +149,38 @@ class Embedding(EmbeddingSettings, Task):
             check_choice("pooling", mode, POOLINGS)
         _check_prompts(self.prompts, self.default_prompt)
         super().__post_init__()
+        if self.kind == "sparse":
+            self._set_sparse()
+        elif (found := (self.query_flops, self.document_flops)) != _FLOPS:
+            raise ConfigError(
+                "`query_flops` and `document_flops` have an effect only with `kind` "
+                f"sparse; received {found[0]} and {found[1]}"
+            )
+
+    def _set_sparse(self) -> None:
+        """Set what is fixed for sparse vectors; raise if a setting differs."""
+        fixed = {
+            **{"pooling": ("mean", "max"), "layers": (LAST,), "dense": ((),)},
+            **{"dimensions": ((),), "truncate_dim": (0,), "include_prompt": (True,)},
+            "objective": ("ranking",),
+        }
+        for name, allowed in fixed.items():
+            if (value := getattr(self, name)) not in allowed:
+                raise ConfigError(
+                    f"`{name}` must be left out with `kind` sparse; received "
+                    f"{shown(value)}"
+                )
+        object.__setattr__(self, "pooling", "max")
+        object.__setattr__(self, "normalize", False)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether vectors have a weight for each token of the vocabulary."""
+        return self.kind == "sparse"
+
+    @property
+    def pretrained_scopes(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("cls/predictions/",) if self.is_sparse else ()
 
     @property
     def best_score(self) -> str:  # type: ignore[override]
@@ -178,7 +233,10 @@ class Embedding(EmbeddingSettings, Task):
     def from_columns(cls, columns: Columns, **settings: Any) -> Embedding:
         """Return the task; the objective is `similarity` if rows have a label."""
         objective = "similarity" if "label" in columns else "ranking"
-        return cls(**{"objective": objective, **settings})
+        found: dict[str, Any] = {"objective": objective}
+        if settings.get("kind") == "sparse":
+            found["scale"] = 1.0
+        return cls(**{**found, **settings})
 
     def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
         """Return the texts; to train, both of each pair, and then its negatives.
@@ -352,6 +410,8 @@ class Embedding(EmbeddingSettings, Task):
         return found
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
+        if self.is_sparse:
+            return self._term_weights(encoder, inputs, seed)
         normalize = self.normalize and not self.dense
         pool = TextPooling(self.pooling, normalize=normalize, dtype="float32")
         x = pool(
@@ -370,6 +430,15 @@ class Embedding(EmbeddingSettings, Task):
         self._check_widths(int(x.shape[-1]))
         return UnitVectors()(x) if self.dense and self.normalize else x
 
+    def _term_weights(self, encoder: BertEncoder, inputs: Batch, seed: Any) -> Any:
+        """Return the weight of each token of the vocabulary, float32 [B, V]."""
+        head = MaskedLMHead.on(encoder, seed=seed)
+        states = self.token_vectors(encoder, inputs)
+        logits = head(states, encoder.token_table(inputs))
+        pool = TextPooling("max", normalize=False, dtype="float32")
+        places = (inputs[name] for name in ("position_ids", "cls_positions"))
+        return TermWeights()(pool(logits, inputs["padding_mask"], *places))
+
     def _check_widths(self, width: int) -> None:
         """Raise a ConfigError unless vectors of this width can be shortened."""
         for name, most in (
@@ -384,7 +453,7 @@ class Embedding(EmbeddingSettings, Task):
 
     def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
         found = {"sentence_embedding": outputs}
-        if self.layers == LAST:
+        if self.layers == LAST and not self.is_sparse:
             pooling = next(x for x in model.layers if isinstance(x, TextPooling))
             found["last_hidden_state"] = pooling.input[0]
         return found
@@ -424,6 +493,12 @@ class Embedding(EmbeddingSettings, Task):
         return encoder.blocks[max(chosen) :]
 
     def loss(self) -> keras.losses.Loss:
+        if self.is_sparse:
+            return SparseRankingLoss(
+                self.scale,
+                query_flops=self.query_flops,
+                document_flops=self.document_flops,
+            )
         if self.objective == "ranking":
             return RankingLoss(self.scale, self.dimensions)
         return SimilarityOrderLoss(self.scale, self.dimensions)
@@ -442,7 +517,26 @@ class Embedding(EmbeddingSettings, Task):
         short = outputs[:, : self.truncate_dim]
         return {"embedding": unit_vectors(short) if self.normalize else short}
 
+    def rows(self, answers: Answers) -> list[dict[str, Any]]:
+        """Return the answers of texts; of sparse vectors the numbers above 0.
+
+        `indices` are the ids of their tokens, the highest of `values` first.
+        """
+        if not self.is_sparse:
+            return super().rows(answers)
+        found = []
+        for vector in answers["embedding"]:
+            order = np.argsort(-vector, kind="stable")[: int((vector > 0).sum())]
+            found.append({"indices": order.tolist(), "values": vector[order].tolist()})
+        return found
+
     def recipe(self) -> dict[str, Any]:
+        if self.is_sparse:
+            return {
+                "meaning": "sentence_embedding is the weight of each token of the "
+                "vocabulary for the text; texts are compared by dot product",
+                "activation": "log(1 + relu(x)), maximum over the tokens",
+            }
         return {
             "meaning": "sentence_embedding is the vector of the text, pooled from its "
             "tokens",
@@ -474,7 +568,8 @@ class Embedding(EmbeddingSettings, Task):
             first, second = _of_pairs(columns, vectors)
             scores |= similarity_scores(first, second, similarities(columns))
         if self.objective == "ranking" or not scores:
-            scores |= retrieval_scores(places_of(columns, vectors)[0])
+            places = places_of(columns, vectors, cosine=not self.is_sparse)[0]
+            scores |= retrieval_scores(places)
         return scores
 
     def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
@@ -506,7 +601,7 @@ class Embedding(EmbeddingSettings, Task):
     ) -> list[dict[str, Any]]:
         """Return the texts whose pair is not the nearest, farthest first."""
         texts, pairs = columns["text"], candidates_of(columns)
-        places, nearest = places_of(columns, vectors)
+        places, nearest = places_of(columns, vectors, cosine=not self.is_sparse)
         rows = np.flatnonzero(places > 1)
         return [
             {
@@ -528,6 +623,7 @@ class Embedding(EmbeddingSettings, Task):
             ConfigError: there is a prompt, whose words are no part of the texts, or
                 vectors are shortened.
         """
+        check_dense(self, "an explanation of similarity")
         if self.truncate_dim:
             raise ConfigError(
                 "`truncate_dim` must be 0 to explain the similarity of whole vectors; "
@@ -576,8 +672,17 @@ class Embedding(EmbeddingSettings, Task):
     def inherited(cls, held: Task | None) -> dict[str, Any]:
         if not isinstance(held, Embedding):
             return {}
-        own = ("objective", "scale", "dimensions")  # of a training
+        own = {"objective", "scale", "dimensions"}  # of a training
+        own |= {"query_flops", "document_flops"}
         return {k: v for k, v in held.settings().items() if k not in own}
+
+    def folder_config(
+        self, config: BertConfig, preprocessor: Preprocessor
+    ) -> dict[str, Any]:
+        found = super().folder_config(config, preprocessor)
+        return (
+            {**found, "architectures": ["BertForMaskedLM"]} if self.is_sparse else found
+        )
 
     def write_files(
         self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
@@ -595,6 +700,7 @@ class Embedding(EmbeddingSettings, Task):
                 default_prompt=self.default_prompt,
                 include_prompt=self.include_prompt,
                 truncate_dim=self.truncate_dim,
+                kind=self.kind,
             )
 
 

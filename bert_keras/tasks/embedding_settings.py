@@ -52,10 +52,28 @@ class EmbeddingSettings:
     )
     scale: float = option(
         20.0,
-        "the factor on the cosine similarities in the loss",
+        "the factor on the cosine similarities, or dot products, in the loss",
         least=1e-6,
         most=1_000_000,
+        unset="20; 1 for sparse",
     )
+    kind: str = option(
+        "dense",
+        "dense: a vector pooled from the tokens; sparse: a weight for each token of "
+        "the vocabulary by the masked-LM head, the maximum over the text of "
+        "log(1 + relu), compared by dot product (SPLADE)",
+        words=("dense", "sparse"),
+        unset="the encoder's, or dense",
+        later=True,
+    )
+    query_flops: float = option(
+        5e-5,
+        "for sparse: the factor of the loss that makes vectors of queries sparse, the "
+        "sum of the squared mean weights of a batch (FLOPS)",
+        least=0,
+        later=True,
+    )
+    document_flops: float = option(3e-5, "the same for documents", least=0, later=True)
     dimensions: tuple[int, ...] = option(
         (),
         "smaller widths at which the first numbers of the vectors are trained, too, so "

@@ -49,7 +49,13 @@ def _with_negatives() -> Case:
     return dataclasses.replace(case, columns=columns)
 
 
+def _sparse() -> Case:
+    task = Embedding(kind="sparse", scale=1.0, query_flops=1e-4, document_flops=1e-4)
+    return dataclasses.replace(_ranking(task, 16), outputs=(12, None))
+
+
 CASES = {
+    "sparse": _sparse(),
     "ranking": _ranking(Embedding(), 16),
     "negatives": _with_negatives(),
     "similarity": _similarity(),

@@ -1,0 +1,96 @@
+"""Sparse vectors, one number for each token of a vocabulary, and an inverted index.
+
+Source: Formal et al. 2021 (arXiv:2109.10086); Manning et al. 2008, "Introduction to
+Information Retrieval", section 6.3.3 for scores by the lists of a query's terms.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SparseVectors:
+    """N vectors of D numbers, of which the numbers above 0 are stored, row by row.
+
+    Args:
+        values: the numbers, float32 [M].
+        places: the place of each in its vector, int32 [M].
+        ends: the end of each vector in `values`, int64 [N].
+        width: D.
+    """
+
+    values: np.ndarray
+    places: np.ndarray
+    ends: np.ndarray
+    width: int
+
+    dtype = "sparse"
+    ranges = None
+    rescoring = None
+
+    @classmethod
+    def of(cls, parts: Iterable[np.ndarray], width: int) -> SparseVectors:
+        """Return vectors given in parts, float [B, D] each; numbers below 0 are 0."""
+        values, places, counts = [], [], [np.zeros(0, np.int64)]
+        for part in parts:
+            rows, columns = np.nonzero(part > 0)
+            values.append(part[rows, columns].astype(np.float32))
+            places.append(columns.astype(np.int32))
+            counts.append(np.bincount(rows, minlength=len(part)))
+        return cls(
+            np.concatenate([np.zeros(0, np.float32), *values]),
+            np.concatenate([np.zeros(0, np.int32), *places]),
+            np.cumsum(np.concatenate(counts)).astype(np.int64),
+            width,
+        )
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @property
+    def _rows(self) -> np.ndarray:
+        """The vector of each number, int32 [M]."""
+        counts = np.diff(self.ends, prepend=0)
+        return np.repeat(np.arange(len(self), dtype=np.int32), counts)
+
+    def numbers(self, rows: Any) -> np.ndarray:
+        """Return some vectors with all their numbers, float32 [..., D]."""
+        chosen = np.arange(len(self))[rows]
+        found = np.zeros((len(chosen), self.width), np.float32)
+        starts = np.concatenate([[0], self.ends])
+        for row, each in enumerate(chosen):
+            part = slice(starts[each], starts[each + 1])
+            found[row, self.places[part]] = self.values[part]
+        return found
+
+    @functools.cached_property
+    def _lists(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The inverted index: start of each term's list, its vectors and numbers."""
+        order = np.argsort(self.places, kind="stable")
+        starts = np.searchsorted(self.places[order], np.arange(self.width + 1))
+        return starts, self._rows[order], self.values[order]
+
+    def nearest(
+        self, queries: np.ndarray, top: int, *, rescore: int = 0
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows and dot products [Q, top]; ties go to the earlier row.
+
+        Args:
+            queries: float32 [Q, D].
+            top: at most N.
+            rescore: without effect: the products are exact.
+        """
+        starts, rows, values = self._lists
+        found = np.zeros((len(queries), len(self)), np.float32)
+        for scores, query in zip(found, queries, strict=True):
+            for term in np.flatnonzero(query > 0):
+                part = slice(starts[term], starts[term + 1])
+                scores[rows[part]] += query[term] * values[part]
+        order = np.argsort(-found, axis=1, kind="stable")[:, :top]
+        return order, np.take_along_axis(found, order, axis=1)

@@ -1,0 +1,127 @@
+"""Sparse vectors: their index, and search, scores and refusals with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROWS, refused, write_collection
+
+from bert_keras.inference.embedder import embed, load_embedder
+from bert_keras.inference.features import write_features
+from bert_keras.inference.info import describe
+from bert_keras.inference.mining import mine_negatives
+from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.retrieval import evaluate_collection
+from bert_keras.inference.search import SearchIndex
+from bert_keras.inference.sparse_vectors import SparseVectors
+from bert_keras.model.contrastive import RankingLoss, SparseRankingLoss
+from bert_keras.models.model_folder import save_model
+from bert_keras.scoring.bm25 import BM25, fused
+from bert_keras.tasks.embedding import Embedding
+
+TEXTS = [text for text, _ in ROWS]
+
+
+@pytest.fixture(scope="module")
+def folder(
+    make_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    place = tmp_path_factory.mktemp("sparse") / "model"
+    save_model(make_model(Embedding(kind="sparse", scale=1.0)), place)
+    return place
+
+
+def test_the_inverted_index_is_exact() -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(9, 20)).astype(np.float32)
+    queries = np.maximum(rng.normal(size=(3, 20)), 0).astype(np.float32)
+    packed = SparseVectors.of([vectors[:4], vectors[4:]], 20)
+    np.testing.assert_array_equal(packed.numbers(slice(None)), np.maximum(vectors, 0))
+    rows, scores = packed.nearest(queries, 5)
+    wanted = queries @ np.maximum(vectors, 0).T
+    np.testing.assert_allclose(
+        scores, np.take_along_axis(wanted, rows, axis=1), atol=1e-5
+    )
+    np.testing.assert_allclose(scores, -np.sort(-wanted, axis=1)[:, :5], atol=1e-5)
+
+
+def test_the_loss_by_hand() -> None:
+    rng = np.random.default_rng(0)
+    numbers = np.array([[0, 1, 4], [2, 3, -1]])  # the second row has no negative
+    vectors = np.abs(rng.normal(size=(6, 5))).astype(np.float32)
+    rows = vectors.reshape(2, 3, 5)
+    plain = RankingLoss(1.0).compare(numbers, vectors)
+    queries = np.square(rows[:, 0].mean(axis=0)).sum()
+    documents = [rows[0, 1], rows[0, 2], rows[1, 1]]
+    penalty = 0.5 * queries + 0.25 * np.square(np.mean(documents, axis=0)).sum()
+    found = SparseRankingLoss(1.0, query_flops=0.5, document_flops=0.25)
+    assert float(found(numbers, vectors)) == pytest.approx(
+        float(np.mean(plain)) + penalty, rel=1e-5
+    )
+
+
+def test_search_by_dot_product(
+    folder: Path,
+    encoder_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    predictor, index = load_embedder(folder), tmp_path / "index.npz"
+    queries = ["free cash", "lunch"]
+    wanted = embed(predictor, queries) @ embed(predictor, TEXTS).T
+    made = SearchIndex.of(predictor, TEXTS, index=index)
+    again = SearchIndex.of(predictor, TEXTS, index=index)
+    assert "rebuilt" not in capsys.readouterr().err
+    for search in (made, again):
+        for row, found in enumerate(search(queries, top=3)):
+            scores = [each["score"] for each in found]
+            np.testing.assert_allclose(scores, -np.sort(-wanted[row])[:3], rtol=1e-5)
+    assert describe(index)["dtype"] == "sparse"
+    dense = load_embedder(encoder_folder)
+    given: dict[str, Any] = {"hybrid": True, "fuse": predictor}
+    (hybrid,) = SearchIndex.of(dense, TEXTS, **given)(["cash"], top=12)
+    by_words = BM25(TEXTS).ranked("cash", 12)
+    rankings = [
+        [TEXTS.index(each["text"]) for each in search(["cash"], top=12)[0]]
+        for search in (SearchIndex.of(dense, TEXTS), made)
+    ]
+    wanted_rows = [TEXTS[row] for row, _ in fused([*rankings, by_words], 12)]
+    assert [each["text"] for each in hybrid] == wanted_rows
+    (answer,) = predictor.predict(["free cash"])
+    vector = embed(predictor, ["free cash"])[0]
+    assert set(answer) == {"indices", "values"}
+    assert answer["values"] == pytest.approx(-np.sort(-vector[vector > 0]), rel=1e-5)
+    assert answer["indices"][0] == int(vector.argmax())
+
+
+def test_scores_on_a_collection(folder: Path, tmp_path: Path) -> None:
+    collection = write_collection(tmp_path / "beir")
+    scores = evaluate_collection(load_embedder(folder), collection)
+    assert [*scores["rankings"]] == ["sparse", "BM25", "hybrid"]
+
+
+def test_what_sparse_vectors_cannot_do(
+    folder: Path, make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    refused(lambda: Embedding(kind="sparse", dimensions=(8,)), "`dimensions` must be")
+    refused(lambda: Embedding(kind="sparse", objective="similarity"), "`objective`")
+    refused(lambda: Embedding(query_flops=1.0), "only with `kind` sparse")
+    refused(lambda: load_embedder(folder, pooling="cls"), "`pooling` needs vectors")
+    refused(lambda: load_embedder(folder, dimensions=8), "`truncate_dim` must be")
+    source = load_embedder(folder)
+    index = {"index": tmp_path / "a.parquet"}
+    refused(lambda: SearchIndex.of(source, TEXTS, **index), "`index` must be npz")
+    refused(lambda: SearchIndex.of(source, TEXTS, dtype="int8"), "`dtype` must be")
+    refused(lambda: SearchIndex.of(source, TEXTS, engine="faiss"), "faiss")
+    texts = tmp_path / "texts.csv"
+    texts.write_text("text\nwin cash\n")
+    output = tmp_path / "out.npz"
+    refused(lambda: write_features(folder, texts, output), "features needs vectors")
+    pairs = Embedding.read({"text": TEXTS[:3], "text_pair": TEXTS[3:6]})
+    refused(lambda: mine_negatives(source, pairs), "negatives needs vectors")
+    predictor = Predictor(make_model(Embedding(kind="sparse")))
+    refused(lambda: predictor.with_classes("a, b"), "`classes` needs vectors")

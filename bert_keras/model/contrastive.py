@@ -1,13 +1,13 @@
 """Losses of pairs of texts, each compared with the others of its batch.
 
-The rows of `y_pred`, float32 [2B, D], are embeddings, the two of a pair next to each
-other, and negatives after them. A loss depends on the batch: the more rows, the more
-comparisons.
+Except for `SharedClassLoss`, the rows of `y_pred`, float32 [2B, D], are embeddings, the
+two of a pair next to each other, and negatives after them. A loss depends on the batch:
+the more rows, the more comparisons.
 
 Sources: Henderson et al. 2017 (arXiv:1705.00652), section 4.4 (in-batch negatives);
 Reimers and Gurevych 2019 (arXiv:1908.10084); Su 2022, "CoSENT"
 (https://kexue.fm/archives/8847); Kusupati et al. 2022 (arXiv:2205.13147) for several
-widths.
+widths; Tunstall et al. 2022 (arXiv:2209.11055), section 3.1, for pairs by class.
 """
 
 from __future__ import annotations
@@ -196,3 +196,34 @@ class SimilarityOrderLoss(_PairLoss):
         )
         zero = ops.zeros((1,), dtype=wrong.dtype)
         return ops.logsumexp(ops.concatenate([zero, ops.reshape(wrong, (-1,))]))
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class SharedClassLoss(Configured, keras.losses.Loss):
+    """Cosines of texts with a class in common become 1, and all others 0.
+
+    Half of the mean squared distance over the pairs of different rows with a class in
+    common, and half of it over all other pairs, so that both count the same.
+
+    Call: `y_true` [B, C], 0 or 1 for each class; `y_pred` [B, D]. Returns float32 [].
+
+    Example:
+        >>> texts = np.array([[1.0, 0.0], [0.0, 2.0], [0.0, 3.0]])
+        >>> classes = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> round(float(SharedClassLoss()(classes, texts)), 4)
+        0.75
+    """
+
+    def __init__(self, *, name: str | None = "shared_class", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        vectors = unit_vectors(ops.cast(y_pred, "float32"))
+        classes = ops.cast(y_true, "float32")
+        cosines = ops.matmul(vectors, ops.transpose(vectors))
+        shared = ops.minimum(ops.matmul(classes, ops.transpose(classes)), 1.0)
+        others = 1.0 - ops.eye(ops.shape(shared)[0])  # a text is no pair of itself
+        alike, unlike = shared * others, (1.0 - shared) * others
+        near = ops.sum(alike * (cosines - 1.0) ** 2) / ops.maximum(ops.sum(alike), 1.0)
+        far = ops.sum(unlike * cosines**2) / ops.maximum(ops.sum(unlike), 1.0)
+        return (near + far) / 2

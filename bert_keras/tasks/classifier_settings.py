@@ -24,13 +24,14 @@ POOLING = Option(
     "the vector that the head reads: pooler, of BERT, which other tools read, too; or "
     "pooled from the tokens' vectors, as in sentence-transformers",
     words=(POOLER, *POOLINGS),
-    unset="pooler; for the method linear as the encoder's folder says, else mean",
+    unset="pooler; for the methods linear and contrastive as the encoder's folder says, "
+    "else mean",
     later=True,
 )
 NORMALIZE = Option(
     False,
     "whether the head reads this vector divided by its length",
-    unset="no; for the method linear as the encoder's folder says",
+    unset="no; for the methods linear and contrastive as the encoder's folder says",
     later=True,
 )
 # Logits divided by these temperatures stay finite and distinct in float32.

@@ -37,7 +37,9 @@ class TrainConfig:
         "finetune",
         "finetune trains all weights; linear fits the head on vectors that the "
         "encoder computes once: in seconds, for classification, multi-label and "
-        "regression with few rows",
+        "regression with few rows; contrastive trains the encoder on pairs of rows "
+        "within and across classes before: in a minute, for classification and "
+        "multi-label with few rows",
         words=settings.METHODS,
     )
     epochs: int | None = option(
@@ -113,7 +115,8 @@ class TrainConfig:
         unit="share",
         least=0,
         below=1,
-        unset="0.1; 0 with the method linear, which is scored by cross-validation",
+        unset="0.1; 0 with the methods linear and contrastive, which are scored by "
+        "cross-validation",
     )
     seed: int = settings.SEED.field(most=settings.INT32)
     precision: str = settings.PRECISION.field()

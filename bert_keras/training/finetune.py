@@ -63,6 +63,7 @@ from bert_keras.tasks.protocols import (
 from bert_keras.text.tokenizer_files import vocabulary_hash
 from bert_keras.training import config as training_config
 from bert_keras.training.config import TrainConfig
+from bert_keras.training.contrastive_fit import ContrastiveFit
 from bert_keras.training.data import (
     digest_of_rows,
     task_and_data,
@@ -79,6 +80,7 @@ from bert_keras.training.findings import (
 from bert_keras.training.head_fit import HeadFit
 from bert_keras.training.lengths import TextLengths, measure_lengths
 from bert_keras.training.loop import FineTuningLoop, RunContext
+from bert_keras.training.methods import UNUSED
 from bert_keras.training.results import (
     facts_of,
     shown_settings,
@@ -101,6 +103,11 @@ _FREE = (
     "card",
     "explain_mistakes",
 )
+_METHODS: dict[str, type[FineTuningLoop] | type[HeadFit]] = {
+    "finetune": FineTuningLoop,
+    "linear": HeadFit,
+    "contrastive": ContrastiveFit,
+}
 RESTART = 1000  # a restart adds this to the seed; `seeds` adds 1
 
 
@@ -327,8 +334,8 @@ class _Training:
         width = model.backbone.config.hidden_size
         examples = training_examples(self.task, data["train"])
         config = config.finalized(self.task, examples, width)
-        makes_updates = config.method != "linear"
-        if attempt == 0 and self.config.learning_rate is None and makes_updates:
+        is_told = "learning_rate" not in UNUSED[config.method]
+        if attempt == 0 and self.config.learning_rate is None and is_told:
             devices.say(
                 f"learning rate: {config.learning_rate:.2g}, for a hidden size of "
                 f"{width} (--learning-rate sets another)"
@@ -342,8 +349,9 @@ class _Training:
             StopSignal(devices.vote) as stop,
             tracked(config, self.output, is_chief=devices.is_chief) as trackers,
         ):
-            method = FineTuningLoop if makes_updates else HeadFit
-            loop = method(model, data, RunContext(run, config, devices, stop, trackers))
+            loop = _METHODS[config.method](
+                model, data, RunContext(run, config, devices, stop, trackers)
+            )
             if attempt == 0:
                 say(devices.line())
             devices.say(
@@ -352,7 +360,7 @@ class _Training:
             )
             loop.train()
             failed = None
-            if makes_updates:
+            if config.method == "finetune":
                 failed = divergence(model, data["train"], loop.history)
             if failed:
                 devices.say(str(failed))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import keras
@@ -27,6 +27,7 @@ from bert_keras.runs.progress import Progress, say
 from bert_keras.tasks.protocols import Linear, groups_of, strata_of, weights_of
 from bert_keras.training.best_epoch import BestEpoch
 from bert_keras.training.linear_head import (
+    Head,
     Validation,
     cross_validate,
     fit_head,
@@ -85,6 +86,7 @@ class HeadFit:
         validation: what cross-validation found.
     """
 
+    keeps_vectors = True  # of the training rows, in the run folder
     steps = 1
     update_seconds = math.nan, math.nan
     skipped: tuple[str, ...] = ()
@@ -128,21 +130,42 @@ class HeadFit:
         )
         _tell_alone(strata, folds)
         with self.stop.at_once():
-            x = self._vectors(columns)
-            found = cross_validate(x, targets, folds, loss=loss, weights=weights)
-            (head,) = fit_head(x, targets, loss=loss, l2=found.l2, weights=weights)
+            head, found, self.ending = self.fitted(
+                targets, folds, loss=loss, weights=weights
+            )
+        factor = found.factor if found else 1.0
         layer = self.model.get_layer(HEAD)
-        layer.kernel.assign(head.kernel * found.factor)
-        layer.bias.assign(head.bias * found.factor)
+        layer.kernel.assign(head.kernel * factor)
+        layer.bias.assign(head.bias * factor)
         self.validation = found
-        self.ending = (
-            f"a linear head on vectors of the frozen encoder; L2 {found.l2:.2g} by "
-            f"cross-validation, {found.folds} folds"
-        )
         say(self.ending)
         if self.dev is not None:
             self.best.answers = self.answers(Predictor(self.model), "dev", self.dev)
             self.best.scores = task.score(self.dev, self.best.answers)
+
+    def fitted(
+        self,
+        targets: np.ndarray,
+        folds: Sequence[Sequence[int]],
+        *,
+        loss: str,
+        weights: np.ndarray | None,
+    ) -> tuple[Head, Validation | None, str]:
+        """Return the head of all rows, the cross-validation, and a line about both.
+
+        Args:
+            targets, loss: as in `fit_head`, of the training rows.
+            folds: the rows of each fold.
+            weights: of each row, float32 [N].
+        """
+        x = self.vectors(self.train_rows)
+        found = cross_validate(x, targets, folds, loss=loss, weights=weights)
+        (head,) = fit_head(x, targets, loss=loss, l2=found.l2, weights=weights)
+        line = (
+            f"a linear head on vectors of the frozen encoder; L2 {found.l2:.2g} by "
+            f"cross-validation, {found.folds} folds"
+        )
+        return head, found, line
 
     def cross_validated(self) -> CrossValidated:
         """Return the training rows with the answers of heads that have not seen them.
@@ -176,19 +199,20 @@ class HeadFit:
         with Progress(f"scoring {name}", unit="examples", total=len(rows)) as bar:
             return predictor.answers(rows, seen=bar.add)
 
-    def _vectors(self, columns: Columns) -> np.ndarray:
-        """Return the vectors of the rows, float32 [N, H]; keep them in the run."""
+    def vectors(self, columns: Columns) -> np.ndarray:
+        """Return the vectors of rows, float32 [N, H]; may keep them in the run."""
+        run = self.run if self.keeps_vectors else None
         predictor = Predictor(HeadInputs(self.model), freeze=False)
         parts = []
         with Progress("vectors", unit="examples", total=len(columns)) as bar:
             for start in range(0, len(columns), _AT_ONCE):
                 rows = columns.take(range(len(columns))[start : start + _AT_ONCE])
                 name = f"vectors-{start:09d}.npy"
-                found = self.run.array(name) if self.run else None
+                found = run.array(name) if run else None
                 if found is None:
                     found = predictor.answers(rows, seen=bar.add)["vector"]
-                    if self.run is not None:
-                        self.run.add_array(name, found)
+                    if run is not None:
+                        run.add_array(name, found)
                 else:
                     bar.skip(len(rows))
                 parts.append(found)

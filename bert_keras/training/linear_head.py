@@ -206,7 +206,7 @@ def cross_validate(
             logits[place, fold] = head(x[fold])
     rows = sorted(row for fold in folds for row in fold)
     found = [
-        (*_best_factor(each[rows], targets[rows], loss, weights[rows]), strength, each)
+        (*best_factor(each[rows], targets[rows], loss, weights[rows]), strength, each)
         for strength, each in zip(strengths, logits, strict=True)
     ]
     _, factor, l2, best = min(found, key=lambda each: each[0])
@@ -219,7 +219,7 @@ def strengths_of(targets: np.ndarray, loss: str) -> tuple[float, ...]:
     return tuple(strength / classes for strength in L2)
 
 
-def _best_factor(
+def best_factor(
     logits: np.ndarray, targets: np.ndarray, loss: str, weights: np.ndarray
 ) -> tuple[float, float]:
     """Return the lowest mean loss of logits times a factor, and the factor."""

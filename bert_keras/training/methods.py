@@ -1,7 +1,8 @@
 """How `train` adapts an encoder to a task: the option `method`.
 
 `finetune` trains all weights. `linear` fits a linear head on vectors that the encoder
-computes once, and leaves the encoder as it is.
+computes once, and leaves the encoder as it is. `contrastive` first trains the encoder
+on pairs of rows within and across classes.
 """
 
 from __future__ import annotations
@@ -19,25 +20,33 @@ from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.protocols import Linear
 from bert_keras.training.config import TrainConfig
 
-# Options of updates, which a method does not make.
+# Options without an effect.
+_OF_EPOCHS = (
+    "epochs",
+    "patience",
+    "batch_size",
+    "accumulation",
+    "new_learning_rate",
+    "restarts",
+)
 UNUSED = {
     "finetune": (),
+    "contrastive": _OF_EPOCHS,
     "linear": (
-        "epochs",
-        "patience",
-        "batch_size",
-        "accumulation",
+        *_OF_EPOCHS,
         "optimizer",
         "learning_rate",
-        "new_learning_rate",
         "warmup_ratio",
         "weight_decay",
         "global_clipnorm",
         "rematerialize",
         "freeze_layers",
         "lora_rank",
-        "restarts",
     ),
+}
+_WHY = {
+    "linear": "which makes no updates",
+    "contrastive": "which trains on batches of pairs and then fits the head",
 }
 
 
@@ -49,18 +58,25 @@ def check_method(task: type[Task] | Task, config: TrainConfig) -> None:
             f"`method` must be finetune for {task.name}, whose head is not linear on "
             f"one vector of a text; received {method}"
         )
-    if method == "linear" and getattr(task, "combine", "") == "attention":
+    if method == "contrastive" and not getattr(task, "problem_type", "").endswith(
+        "label_classification"
+    ):
         raise ConfigError(
-            "`combine` must be mean, max or first with `method` linear, which trains "
-            "no weights below the head; received attention"
+            f"`method` must be finetune or linear for {task.name}, which has no "
+            "classes to pair rows by; received contrastive"
+        )
+    if method != "finetune" and getattr(task, "combine", "") == "attention":
+        raise ConfigError(
+            f"`combine` must be mean, max or first with `method` {method}, which "
+            "trains no weights between encoder and head; received attention"
         )
     declared = options_of(TrainConfig)
     for name in UNUSED[method]:
         value = getattr(config, name)
         if value != declared[name].default:
             raise ConfigError(
-                f"`{name}` has no effect with `method` {method}, which makes no "
-                f"updates; received {shown(value)}"
+                f"`{name}` has no effect with `method` {method}, {_WHY[method]}; "
+                f"received {shown(value)}"
             )
 
 

@@ -1,0 +1,225 @@
+"""A run that trains the encoder on pairs of rows before the head: `ContrastiveFit`.
+
+Source: Tunstall et al. 2022 (arXiv:2209.11055). There, each pair of texts is an
+example; here, the loss compares all texts of a batch, so that each is computed once for
+all of its pairs, and no list of pairs is made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from bert_keras.data.columns import Columns
+from bert_keras.errors import ConfigError
+from bert_keras.model.contrastive import SharedClassLoss
+from bert_keras.models.task_model import TaskModel
+from bert_keras.runs.progress import Progress
+from bert_keras.tasks.classifier import PooledTask
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.head_fit import HeadFit
+from bert_keras.training.linear_head import (
+    Head,
+    Validation,
+    best_factor,
+    fit_head,
+)
+from bert_keras.training.loop import RunContext
+from bert_keras.training.updates import fit
+
+ROWS, FOLDS = 32, 3
+_LEAST, _MOST, _PASSES = 8, 64, 4  # updates, and how often a row is read at most
+
+
+class ContrastiveFit(HeadFit):
+    """Trains the encoder on pairs within and across classes, and then a linear head.
+
+    Without dev rows, the scores are from cross-validation of both steps: each fold's
+    encoder starts anew, and sees only the rows outside of the fold. Interrupted runs
+    keep the answers to the folds.
+
+    Raises:
+        ConfigError: there are several replicas.
+    """
+
+    keeps_vectors = False
+
+    def __init__(
+        self, model: TaskModel, data: Mapping[str, Columns], context: RunContext
+    ) -> None:
+        super().__init__(model, data, context)
+        if context.devices.replicas > 1:
+            raise ConfigError(
+                "`strategy` must use one replica with `method` contrastive; received "
+                f"{context.devices.replicas} replicas"
+            )
+
+    def fitted(
+        self,
+        targets: np.ndarray,
+        folds: Sequence[Sequence[int]],
+        *,
+        loss: str,
+        weights: np.ndarray | None,
+    ) -> tuple[Head, Validation | None, str]:
+        start = [weight.numpy() for weight in self.model.backbone.weights]
+        weights = np.ones(len(targets)) if weights is None else weights
+
+        def head_of(rows: list[int], name: str) -> Head:
+            for weight, value in zip(self.model.backbone.weights, start, strict=True):
+                weight.assign(value)
+            some, wanted = self.train_rows.take(rows), targets[rows]
+            train_on_pairs(self.model, some, wanted, self.config, name=name)
+            x, l2 = self.vectors(some), 1 / wanted.size  # weaker for many classes
+            return fit_head(x, wanted, loss=loss, l2=l2, weights=weights[rows])[0]
+
+        found = None
+        if self.dev is None:
+            folds = _joined(folds, FOLDS)
+            logits = self._held_out(folds, targets.shape, head_of)
+            rows = sorted(itertools.chain.from_iterable(folds))
+            of_rows = logits[rows]
+            _, factor = best_factor(of_rows, targets[rows], loss, weights[rows])
+            found = Validation(
+                1 / targets.size, factor, len(folds), rows, factor * of_rows
+            )
+        line = (
+            f"the encoder, trained on pairs within and across classes "
+            f"({updates_for(len(targets))} updates of up to {ROWS} texts), and a "
+            "linear head on its vectors"
+        )
+        return head_of(list(range(len(targets))), "all rows"), found, line
+
+    def _held_out(
+        self,
+        folds: Sequence[Sequence[int]],
+        shape: tuple[int, ...],
+        head_of: Callable[[list[int], str], Head],
+    ) -> np.ndarray:
+        """Return the logits of the rows of the folds, float64 [N, C]; 0 for others."""
+        logits = np.zeros(shape)
+        for number, fold in enumerate(folds, 1):
+            name = f"fold-{number}.npy"
+            found = self.run.array(name) if self.run else None
+            if found is None:
+                kept = sorted(set(range(len(logits))) - set(fold))
+                head = head_of(kept, f"fold {number} of {len(folds)}")
+                found = head(self.vectors(self.train_rows.take(fold)))
+                if self.run is not None:
+                    self.run.add_array(name, found)
+            logits[fold] = found
+        return logits
+
+
+def train_on_pairs(
+    model: TaskModel,
+    rows: Columns,
+    targets: np.ndarray,
+    config: TrainConfig,
+    *,
+    name: str = "pairs",
+) -> None:
+    """Train the encoder of a classifier so that texts with a class in common are alike.
+
+    Args:
+        model: its encoder is trained; its head is not used.
+        rows: N training rows.
+        targets: their classes, 0 or 1, float [N, C].
+        config: its learning rate, optimizer and seed are used.
+        name: what the progress is named after.
+    """
+    steps = updates_for(len(rows))
+    batches = balanced_batches(targets, steps, seed=config.seed)
+    task = _pairs_task(model.task, targets, batches)
+    pairs = TaskModel(model.backbone, task, model.preprocessor, seed=config.seed)
+    config = dataclasses.replace(config, epochs=1, batch_size=1, patience=0)
+    with Progress(name, unit="updates", total=steps) as bar:
+        fit(pairs, rows, config, after_update=lambda _: bar.add(1))
+
+
+def updates_for(rows: int) -> int:
+    """Return the number of updates for a number of training rows."""
+    return int(min(max(-(-_PASSES * rows // ROWS), _LEAST), _MOST))
+
+
+def _joined(folds: Sequence[Sequence[int]], most: int) -> list[list[int]]:
+    """Return at most this many folds, of the same rows."""
+    return [
+        sorted(itertools.chain.from_iterable(folds[number::most]))
+        for number in range(min(most, len(folds)))
+    ]
+
+
+def balanced_batches(
+    targets: np.ndarray, count: int, *, seed: int, size: int = ROWS
+) -> list[list[int]]:
+    """Return the rows of batches in which the classes are equally frequent.
+
+    Each class in turn gives two rows, which it gives again only after all of its
+    others. Rows without a class, of `multi-label`, count as one more class.
+
+    Args:
+        targets: 0 or 1, [N, C].
+        count: number of batches.
+        seed: of the order.
+        size: rows of a batch, all different; there may be fewer rows.
+    """
+    random = np.random.default_rng(seed)
+    members = [np.flatnonzero(column) for column in targets.T > 0]
+    members.append(np.flatnonzero(~(targets > 0).any(axis=1)))
+    members = [rows for rows in members if len(rows)]
+    size = min(size, len(targets))
+    waiting: list[list[int]] = [[] for _ in members]
+    order: list[int] = []
+    batches = []
+    for _ in range(count):
+        batch: dict[int, None] = {}
+        while len(batch) < size:
+            order = order or random.permutation(len(members)).tolist()
+            number = order.pop()
+            for _ in range(2):
+                if not waiting[number]:
+                    waiting[number] = random.permutation(members[number]).tolist()
+                batch[waiting[number].pop()] = None
+        batches.append(list(batch)[:size])
+    return batches
+
+
+def _pairs_task(task: Any, classes: np.ndarray, batches: list[list[int]]) -> Any:
+    """Return a task whose outputs are the vectors below the head of a classifier.
+
+    It reads texts as the classifier does, and learns from the batches.
+    """
+
+    class PairsTask(type(task)):  # type: ignore[misc]
+        compares = True
+
+        def targets(self, columns: Columns) -> np.ndarray:
+            return classes.astype("float32")
+
+        def encode_targets(self, targets: Any) -> Any:
+            return targets
+
+        def example_weights(self, columns: Columns) -> None:
+            return None
+
+        def gathered(self, columns: Columns) -> list[list[int]]:
+            return batches
+
+        def outputs(self, encoder: Any, inputs: Any, seed: int | None) -> Any:
+            return PooledTask.pooled(self, encoder, inputs)
+
+        def loss(self) -> keras.losses.Loss:
+            return SharedClassLoss()
+
+        def metrics(self) -> list[Any]:
+            return []
+
+    return PairsTask(
+        **{f.name: getattr(task, f.name) for f in dataclasses.fields(task)}
+    )

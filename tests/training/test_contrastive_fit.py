@@ -1,0 +1,135 @@
+"""`method` contrastive: pairs within and across classes, and then a linear head."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROWS, assert_near, refused
+
+from bert_keras.data.table import as_columns
+from bert_keras.inference.predictor import Predictor, load_predictor
+from bert_keras.models.loading import new_model
+from bert_keras.runs.stop_signal import RunStopped
+from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.regression import Regression
+from bert_keras.training import contrastive_fit
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.contrastive_fit import balanced_batches, train_on_pairs
+from bert_keras.training.data import task_and_data
+from bert_keras.training.finetune import train
+from bert_keras.training.head_fit import HeadInputs
+
+TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
+CONFIG = TrainConfig(method="contrastive", max_length=24, learning_rate=1e-3)
+DATA = {
+    "classification": as_columns(text=TEXTS, label=LABELS),
+    "multi-label": as_columns(text=TEXTS, label=[[], *([n] for n in LABELS[1:])]),
+}
+
+
+def test_batches_hold_each_class_equally_often_and_no_row_twice() -> None:
+    sizes = [10] * 70 + [3, 1, 400]  # and three rows without a class
+    classes = np.repeat(np.arange(len(sizes)), sizes)
+    targets = np.vstack([np.eye(len(sizes))[classes], np.zeros((3, len(sizes)))])
+    batches = balanced_batches(targets, 150, seed=1)
+    assert all(len(set(batch)) == len(batch) == 32 for batch in batches)
+    rows = np.concatenate(batches)
+    counts = np.bincount(classes[rows[rows < len(classes)]], minlength=len(sizes))
+    assert set(rows[classes.size <= rows]) == {classes.size + n for n in range(3)}
+    assert np.ptp(np.delete(counts, 71)) < 6  # a row twice in a batch counts once
+    assert set(range(700)) <= set(rows)
+    assert balanced_batches(targets, 150, seed=1) == batches
+    few = balanced_batches(np.eye(2)[[0, 0, 1]], 2, seed=1)
+    assert [sorted(batch) for batch in few] == [[0, 1, 2]] * 2
+
+
+@pytest.mark.parametrize("long", ["truncate", "windows"])
+def test_pairs_bring_vectors_of_a_class_together(
+    long: str, encoder_folder: Path
+) -> None:
+    columns = as_columns(text=[4 * f"{text} " for text in TEXTS], label=LABELS)
+    classes = tuple(sorted(set(LABELS)))
+    task = Classification(classes=classes, pooling="mean", long=long)
+    model = new_model(task, encoder_folder, CONFIG, tell=str)
+    _, targets = task.linear_targets(columns)
+    head = model.get_layer("classifier").kernel.numpy()
+
+    def gap() -> float:
+        x = Predictor(HeadInputs(model), freeze=False).answers(columns)["vector"]
+        cosines = (x / np.linalg.norm(x, axis=1, keepdims=True)) @ x.T
+        cosines /= np.linalg.norm(x, axis=1)
+        same = targets @ targets.T > 0
+        return float(cosines[same].mean() - cosines[~same].mean())
+
+    before = gap()
+    train_on_pairs(model, columns, targets, CONFIG)
+    assert gap() > before + 0.05
+    np.testing.assert_array_equal(model.get_layer("classifier").kernel.numpy(), head)
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_a_contrastive_run_is_scored_by_whole_folds_and_resumes(
+    name: str, encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted: list[str] = []
+    plain = contrastive_fit.train_on_pairs
+
+    def counted(*args: Any, **options: Any) -> None:
+        fitted.append(options["name"])
+        if len(fitted) == 2:
+            raise RunStopped("stopped")
+        plain(*args, **options)
+
+    monkeypatch.setattr(contrastive_fit, "train_on_pairs", counted)
+    given: dict[str, Any] = {"encoder": encoder_folder, "train": DATA[name]}
+    given |= {"output": tmp_path / "m", "config": CONFIG}
+    with pytest.raises(RunStopped):
+        train(name, **given)
+    found = train(name, **given)
+    assert fitted[1:] == ["fold 2 of 3", "fold 2 of 3", "fold 3 of 3", "all rows"]
+    assert found.scores["cross-validation, 3 folds"]["num_examples"] == 12
+    assert "pairs within and across classes" in found.report["settings"]["training"]
+    answers = load_predictor(tmp_path / "m").predict(TEXTS)
+    assert_near(answers, Predictor(found.model).predict(TEXTS))
+    start = new_model(found.model.task, encoder_folder, CONFIG, tell=str).backbone
+    assert any(
+        np.abs(a.numpy() - b.numpy()).max() > 1e-4
+        for a, b in zip(start.weights, found.model.backbone.weights, strict=True)
+    )
+
+
+def test_with_dev_rows_there_are_no_folds(
+    encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = DATA["classification"]
+    found = train(
+        "classification",
+        encoder=encoder_folder,
+        train=data,
+        dev=data,
+        output=tmp_path / "m",
+        config=CONFIG,
+    )
+    assert list(found.scores) == ["dev"]
+    assert "fold" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("task", "changes", "parts"),
+    [
+        (Classification, {"epochs": 3}, ("`epochs`", "contrastive", "received 3")),
+        (Regression, {}, ("`method` must be finetune or linear for regression",)),
+        ("masked-lm", {}, ("`method` must be finetune for masked-lm",)),
+    ],
+)
+def test_what_does_not_go_with_pairs_is_refused(
+    task: Any, changes: dict[str, Any], parts: tuple[str, ...]
+) -> None:
+    def read() -> None:
+        config = TrainConfig(**{"method": "contrastive", **changes})
+        task_and_data(task, train=DATA["classification"], config=config)
+
+    refused(read, *parts)

@@ -24,8 +24,8 @@ POOLING = Option(
     "the vector that the head reads: pooler, of BERT, which other tools read, too; or "
     "pooled from the tokens' vectors, as in sentence-transformers",
     words=(POOLER, *POOLINGS),
-    unset="pooler; for the methods linear and contrastive as the encoder's folder says, "
-    "else mean",
+    unset="pooler; for the methods linear and contrastive as the encoder's folder "
+    "says, else mean",
     later=True,
 )
 NORMALIZE = Option(

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, ROWS, SHARED, files_of, refused, write_tsv
+from conftest import ROOT, ROWS, SHARED, files_of, refused, thorough, write_tsv
 
 from bert_keras.cli import tasks as tasks_verb
 from bert_keras.cli.given_texts import Lines, batches
@@ -925,7 +925,7 @@ def test_search_reads_queries_from_standard_input(
     assert [(line[0], line[-1]) for line in lines[1:]] == [("1", "A"), ("2", "C")]
 
 
-@pytest.mark.parametrize("ending", ["npz", "parquet"])
+@pytest.mark.parametrize("ending", [thorough("npz"), "parquet"])
 def test_features_are_an_index(
     encoder_folder: Path,
     tmp_path: Path,

@@ -201,11 +201,9 @@ def test_a_head_without_names_gets_some(
     probabilities = Predictor(model).predict(TEXTS[:1])[0]["probabilities"]
     np.testing.assert_allclose(list(probabilities.values()), wanted, atol=1e-5)
     given = ["--set", "classes=x,y,z"]
-    rows = write_tsv(tmp_path / "r.tsv", [("text", "label"), ("a", "x"), ("b", "z")])
     assert main(["predict", str(folder), TEXTS[0], *given]) == 0
     found = json.loads(capsys.readouterr().out)["probabilities"]
     assert list(found) == ["x", "y", "z"]
-    assert main(["evaluate", str(folder), str(rows), *given]) == 0
     assert main(["export", str(folder), str(tmp_path / "out"), *given]) == 0
     assert load_predictor(tmp_path / "out").model.task.classes == ("x", "y", "z")
 
@@ -248,7 +246,7 @@ def noted(make_model: Any, tmp_path: Path) -> Path:
     [
         "predict",
         "info",
-        "train",
+        thorough("train"),
         thorough("evaluate"),
         thorough("export"),
         thorough("features"),
@@ -353,6 +351,7 @@ def test_a_new_head_needs_the_encoder_alone(make_model: Any, tmp_path: Path) -> 
     assert "error" in Folder.open(folder).sentence
 
 
+@pytest.mark.thorough
 def test_an_encoder_in_a_subfolder_is_read_by_each_verb(
     make_model: Any, tmp_path: Path, capsys: Any
 ) -> None:

@@ -47,6 +47,12 @@ def model(make_model: Callable[..., Any]) -> Any:
     return windows_model(make_model, combine="attention", stride=15)
 
 
+@pytest.fixture(scope="module")
+def predictor(model: Any) -> Predictor:
+    """Return the model's predictor, whose graphs are traced once."""
+    return Predictor(model)
+
+
 def logits_by_hand(model: Any, text: str) -> tuple[np.ndarray, list[tuple[int, int]]]:
     """Return the logits of a text and the places of its windows, computed one by one.
 
@@ -72,8 +78,8 @@ def logits_by_hand(model: Any, text: str) -> tuple[np.ndarray, list[tuple[int, i
     return weights @ np.array(vectors) @ kernel + bias, places
 
 
-def test_all_windows_of_a_text_are_read(model: Any) -> None:
-    answers = Predictor(model).predict(TEXTS)
+def test_all_windows_of_a_text_are_read(model: Any, predictor: Predictor) -> None:
+    answers = predictor.predict(TEXTS)
     for text, answer in zip(TEXTS, answers, strict=True):
         logits, places = logits_by_hand(model, text)
         p = np.exp(logits) / np.exp(logits).sum()
@@ -103,19 +109,21 @@ def test_the_window_that_decides_gives_most_to_the_answer(
     assert (answer["start"], answer["end"]) == max(margins, key=margins.__getitem__)
 
 
-def test_folder_and_export_give_the_same_answers(model: Any, tmp_path: Path) -> None:
-    wanted = Predictor(model).predict(TEXTS)
+def test_folder_and_export_give_the_same_answers(
+    model: Any, predictor: Predictor, tmp_path: Path
+) -> None:
+    wanted = predictor.predict(TEXTS)
     folder = save_model(model, tmp_path / "folder")
-    served = export_model(model, tmp_path / "served")
+    served = load_predictor(export_model(model, tmp_path / "served"))
     loaded = load_model(folder)
     assert loaded.task == model.task
-    for predictor in (Predictor(loaded), load_predictor(served)):
-        found = predictor.predict(TEXTS)
+    for other in (Predictor(loaded), served):
+        found = other.predict(TEXTS)
         for each, other in zip(found, wanted, strict=True):
             assert each["probabilities"] == pytest.approx(other["probabilities"], 1e-4)
             assert (each["start"], each["end"]) == (other["start"], other["end"])
     rows = as_columns(text=TEXTS, label=[row["label"] for row in wanted])
-    assert evaluate(load_predictor(served), rows)["accuracy"] == 1
+    assert evaluate(served, rows)["accuracy"] == 1
     assert "longer texts in windows" in (folder / "README.md").read_text()
     refused(lambda: check_convertible(model.task), "`long` windows", "SavedModel")
 
@@ -153,7 +161,7 @@ def test_windows_over_the_limit_are_counted(
 @pytest.mark.parametrize(
     ("task", "labels"),
     [
-        (Classification(CLASSES, long="head-tail"), None),
+        thorough(Classification(CLASSES, long="head-tail"), None),
         thorough(MultiLabel(CLASSES, long="windows", combine="max"), None),
         (Regression(long="windows", train_windows=2), np.arange(12.0)),
     ],
@@ -164,7 +172,7 @@ def test_fit_and_answers_of_each_task(
 ) -> None:
     texts = [f"{text} {LONG if i % 3 else ''}" for i, (text, _) in enumerate(ROWS)]
     model = make_model(task)
-    model.compile()
+    model.compile(run_eagerly=True)
     y = [label for _, label in ROWS] if labels is None else labels
     history = model.fit(texts, y, epochs=2, batch_size=6, verbose=0).history["loss"]
     assert np.isfinite(history).all()
@@ -197,12 +205,12 @@ def test_training_draws_other_windows_in_each_epoch(
         np.testing.assert_array_equal(one["token_ids"], other["token_ids"])
 
 
-def test_an_explanation_covers_the_windows(model: Any) -> None:
+def test_an_explanation_covers_the_windows(model: Any, predictor: Predictor) -> None:
     text = LONG[:200]
     found = explain(model, [text], method="gradient-input")[0]
     assert [word.text for word in found.words] == text.split()
     assert (found.attributions[0] != 0).all() and not found.read_to
-    (answer,) = Predictor(model).predict([text])
+    (answer,) = predictor.predict([text])
     p = answer["score"]
     assert found.values[0] == pytest.approx(np.log(p / (1 - p)), abs=1e-3)
 

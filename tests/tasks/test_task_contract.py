@@ -104,9 +104,10 @@ class Trained:
         return np.array([len(each) - len(set(each)) > 15 for each in words])
 
 
-# Tasks whose graphs are those of others: writing, and one head on the pooled output.
-ALIKE = {"abstractive-summarization"}
-SERVED_ALIKE = {"feature-tagging", "multi-label", "next-sentence", "regression", *ALIKE}
+# Tasks whose graphs are those of others: writing, one head on the pooled output (of
+# pairs), and one on each token.
+ALIKE = {"abstractive-summarization", "feature-tagging", "multi-label", "next-sentence"}
+SERVED_ALIKE = {"regression", "reranking", *ALIKE}
 FORMS = [(name, form) for name in TASKS for form in CASES[name]]
 
 

@@ -124,7 +124,7 @@ def run_transformers(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def held_out_scores(model: Any, work: Path) -> dict[str, float]:
-    """Return the scores of `HeldOut`, on the same examples with the same masks."""
+    """Return the scores of `pretrain`, on the same examples with the same masks."""
     import torch
 
     totals = {"loss": 0.0, "correct": 0, "count": 0, "pairs": 0, "right": 0}

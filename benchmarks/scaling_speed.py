@@ -50,10 +50,10 @@ def measure(folder: Path, strategy: str, steps: int, batch_size: int) -> dict[st
     from bert_keras.model.optimizers import BertAdamW
     from bert_keras.pretraining.config import PretrainConfig
     from bert_keras.pretraining.input import pretraining_dataset
-    from bert_keras.pretraining.operations import token_counts
-    from bert_keras.pretraining.pretrainer import PretrainingObjective, new_pretrainer
+    from bert_keras.pretraining.pretrainer import new_pretrainer
     from bert_keras.text.tokenizer import WordPieceTokenizer
-    from bert_keras.training.train_step import TrainStep
+    from bert_keras.training.objective import TaskObjective
+    from bert_keras.training.train_step import TrainStep, token_counts
 
     tokenizer = WordPieceTokenizer.from_folder(folder / "vocab")
     sizes = BertConfig.from_preset("4/256/4", vocab_size=tokenizer.vocab_size).replace(
@@ -75,7 +75,7 @@ def measure(folder: Path, strategy: str, steps: int, batch_size: int) -> dict[st
         ),
     )
     spec = dataset.element_spec
-    update = TrainStep(model, optimizer, PretrainingObjective(), spec)
+    update = TrainStep(model, optimizer, TaskObjective(model), spec)
     count = summed_function(devices.strategy, token_counts, [spec[0]])
     batches, tokens, waited, start = iter(dataset), 0.0, 0.0, 0.0
     for step in range(SKIPPED + steps):

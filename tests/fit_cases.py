@@ -79,11 +79,8 @@ def pretrainer(folder: Path) -> tuple[Any, Any]:
     from bert_keras.model.encoder import BertEncoder
     from bert_keras.model.optimizers import BertAdamW
     from bert_keras.pretraining.input import pretraining_dataset
-    from bert_keras.pretraining.pretrainer import (
-        BertPretrainer,
-        pretraining_loss,
-        pretraining_metrics,
-    )
+    from bert_keras.pretraining.pretrainer import BertPretrainer
+    from bert_keras.pretraining.task import pretraining_loss, pretraining_metrics
     from bert_keras.text.tokenizer import WordPieceTokenizer
 
     tokenizer = WordPieceTokenizer.from_folder(folder / "encoder")

@@ -56,8 +56,9 @@ def train(folder: Path, devices: Any, case: Case) -> tuple[Any, dict[str, np.nda
     from bert_keras.model.optimizers import BertAdamW, Lamb, WarmupLinearDecay
     from bert_keras.pretraining.config import PretrainConfig
     from bert_keras.pretraining.input import pretraining_dataset
-    from bert_keras.pretraining.pretrainer import PretrainingObjective, new_pretrainer
+    from bert_keras.pretraining.pretrainer import new_pretrainer
     from bert_keras.text.tokenizer import WordPieceTokenizer
+    from bert_keras.training.objective import TaskObjective
     from bert_keras.training.train_step import TrainStep
 
     tokenizer = WordPieceTokenizer.from_folder(folder / "vocab")
@@ -104,7 +105,7 @@ def train(folder: Path, devices: Any, case: Case) -> tuple[Any, dict[str, np.nda
             share=share,
         ),
     )
-    step = TrainStep(model, optimizer, PretrainingObjective(), dataset.element_spec)
+    step = TrainStep(model, optimizer, TaskObjective(model), dataset.element_spec)
     batches = iter(dataset)
     found: dict[str, list[Any]] = {}
     for number in itertools.count():

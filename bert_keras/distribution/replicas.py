@@ -326,10 +326,11 @@ _Model: Any = keras.Model if TYPE_CHECKING else object
 class ReplicatedFit(_Model):
     """Lets `fit` train on several replicas as on one device; must be the first base.
 
-    For models created and compiled in the scope of a `MirroredStrategy`; with one
-    replica, or a backend other than TensorFlow, Keras is unchanged. Losses must be
-    means. Keras splits each batch by its rows, so packed rows, whose tensors refer to
-    one another's positions, are not supported.
+    For models with a `task`, whose loss and metrics `compile` takes, that are created
+    and compiled in the scope of a `MirroredStrategy`; with one replica, or a backend
+    other than TensorFlow, Keras is unchanged. Losses must be means. Keras splits each
+    batch by its rows, so packed rows, whose tensors refer to one another's positions,
+    are not supported.
 
     Example:
         >>> with tf.distribute.MirroredStrategy().scope():
@@ -354,9 +355,9 @@ class ReplicatedFit(_Model):
         if isinstance(optimizer, str) and optimizer == "auto":
             optimizer = self._own_optimizer()
         if isinstance(loss, str) and loss == "auto":
-            loss = self._own_loss()
+            loss = self.task.loss()
         if isinstance(metrics, str) and metrics == "auto":
-            metrics = self._own_metrics()
+            metrics = self.task.metrics()
         replicas = replica_count(self)
         if replicas > 1:
             loss = keras.tree.map_structure(lambda each: divided(each, replicas), loss)
@@ -368,12 +369,6 @@ class ReplicatedFit(_Model):
             self.optimizer.build(self.trainable_variables)
 
     def _own_optimizer(self) -> Any:
-        raise NotImplementedError
-
-    def _own_loss(self) -> Any:
-        raise NotImplementedError
-
-    def _own_metrics(self) -> Any:
         raise NotImplementedError
 
     def _compile_if_not(self) -> None:

@@ -275,12 +275,6 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
             default_learning_rate(self.task, self.backbone.config.hidden_size)
         )
 
-    def _own_loss(self) -> keras.losses.Loss:
-        return self.task.loss()
-
-    def _own_metrics(self) -> list[Any]:
-        return self.task.metrics()
-
     # A task freezes layers only in its own model: setting `trainable` of a layer would
     # freeze it in every model on the same encoder.
 

@@ -3,8 +3,8 @@
 Documents become shards, shards batches, batches weights.
 
 Read `data`, `blocks`, `shards`, `pairs`, `manifest` for the data; `pretrain`, `plan`,
-`input`, `loop` and `pretrainer` for the training; `beam` for corpora that do not fit
-on one machine.
+`source`, `input`, `task`, `loop` and `pretrainer` for the training; `beam` for corpora
+that do not fit on one machine.
 """
 
 from lazy_loader import attach_stub

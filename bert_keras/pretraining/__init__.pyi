@@ -5,5 +5,5 @@ from .data import write_pretraining_data as write_pretraining_data
 from .input import pretraining_dataset as pretraining_dataset
 from .pretrain import pretrain as pretrain
 from .pretrainer import BertPretrainer as BertPretrainer
-from .pretrainer import pretraining_loss as pretraining_loss
-from .pretrainer import pretraining_metrics as pretraining_metrics
+from .task import pretraining_loss as pretraining_loss
+from .task import pretraining_metrics as pretraining_metrics

@@ -18,7 +18,7 @@ from bert_keras.distribution.strategy import find_strategy
 from bert_keras.files.atomic import check_output_place, replaced_folder
 from bert_keras.models.model_card import write_readme
 from bert_keras.pretraining.config import PretrainConfig
-from bert_keras.pretraining.loop import HeldOut, PretrainingLoop
+from bert_keras.pretraining.loop import PretrainingLoop
 from bert_keras.pretraining.plan import PretrainingPlan, plan_pretraining
 from bert_keras.pretraining.pretrainer import (
     BertPretrainer,
@@ -26,7 +26,8 @@ from bert_keras.pretraining.pretrainer import (
     new_pretrainer,
     write_pretrainer,
 )
-from bert_keras.report.comparison import write_run
+from bert_keras.pretraining.source import PretrainingBatches
+from bert_keras.report.comparison import HELD_OUT, write_run
 from bert_keras.report.report import write_report
 from bert_keras.runs.environment import environment
 from bert_keras.runs.progress import say
@@ -105,7 +106,8 @@ def pretrain(
     devices = find_strategy(config.strategy)  # before TensorFlow computes anything
     with devices.together():
         plan = plan_pretraining(encoder, data, vocab=vocab, config=config)
-        held = None if held_out is None else HeldOut(held_out, plan, devices)
+        source = PretrainingBatches(plan, devices)
+        losses = None if held_out is None else source.held_out(held_out)
         say(devices.line())
         for note in plan.notes:
             devices.say(note)
@@ -120,7 +122,7 @@ def pretrain(
         with opened as run:
             with StopSignal(devices.vote) as stop:
                 context = RunContext(run, config, devices, stop)
-                loop = PretrainingLoop(model, plan, held, context)
+                loop = PretrainingLoop(model, source, losses, context)
                 if loop.step < config.steps:
                     devices.say(
                         f"pretraining {model.count_params():,} parameters, "
@@ -153,7 +155,7 @@ def _write(
         },
         "data": {str(phase.data): phase.facts() for phase in plan.phases},
         "history": loop.history,
-        "scores": {"held_out": scores} if scores else {},
+        "scores": {HELD_OUT: scores} if scores else {},
         "mistakes": [],
         "best_score": "perplexity",
         "environment": {**environment(), "devices": loop.devices.line()},

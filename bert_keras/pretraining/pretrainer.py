@@ -13,7 +13,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.checkpoints import (
@@ -31,29 +30,21 @@ from bert_keras.files.atomic import replaced_folder
 from bert_keras.model.encoder import (
     BatchModel,
     BertEncoder,
-    batch_inputs,
     frozen_paths,
     seed_behind,
     with_frozen,
 )
-from bert_keras.model.heads import (
-    NO_LABEL,
-    MaskedAccuracy,
-    MaskedLMHead,
-    MaskedPerplexity,
-    PooledHead,
-    new_heads,
-)
+from bert_keras.model.heads import new_heads
 from bert_keras.model.layers import undrawn
 from bert_keras.model.lora import plain_weights
 from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.model_card import write_readme
 from bert_keras.models.pretrained_model import assign_scope
 from bert_keras.pretraining.config import PretrainConfig
+from bert_keras.pretraining.task import Pretraining
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_type
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.training.objective import LossSum
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -88,34 +79,13 @@ class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
         seed: int | None = None,
         name: str = "pretrainer",
     ) -> None:
-        if next_sentence != (encoder.pooler is not None):
-            raise ConfigError(
-                "`encoder` must have the pooler if and only if `next_sentence` is "
-                f"True; received pooler={encoder.pooler is not None} and "
-                f"next_sentence={next_sentence}"
-            )
-        inputs = batch_inputs(cls_positions=next_sentence)
-        positions = keras.Input((None,), dtype="int32", name="masked_positions")
-        head = MaskedLMHead.on(encoder, seed=seed)
-        encoded = encoder.read_at(inputs, positions)
-        table = encoder.token_table(inputs)
-        outputs = {"masked_lm": head(encoded["sequence_output"], table)}
-        if next_sentence:
-            with keras.name_scope("cls"):
-                pair_head = PooledHead.on(
-                    encoder,
-                    2,
-                    # The initializers of the two heads draw separately.
-                    seed=None if seed is None else seed + 1,
-                    dropout_rate=0.0,
-                    name="seq_relationship",
-                )
-                outputs["next_sentence"] = pair_head(encoded["pooled_output"])
-        super().__init__({**inputs, "masked_positions": positions}, outputs, name=name)
-        self.encoder = encoder
+        task = Pretraining(next_sentence)
+        inputs = task.inputs()
+        super().__init__(inputs, task.outputs(encoder, inputs, seed), name=name)
+        self.encoder, self.task = encoder, task
         for line in new_heads(self, encoder):
             say(line)
-        self._settings = {"next_sentence": next_sentence, "seed": seed}
+        self.seed = seed
 
     @classmethod
     def from_pretrained(
@@ -187,16 +157,10 @@ class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
     def _own_optimizer(self) -> keras.optimizers.Optimizer:
         return BertAdamW(1e-4)  # from the paper, appendix A.2
 
-    def _own_loss(self) -> dict[str, keras.losses.Loss]:
-        return pretraining_loss(next_sentence=self.has_next_sentence)
-
-    def _own_metrics(self) -> dict[str, list[Any]]:
-        return pretraining_metrics(next_sentence=self.has_next_sentence)
-
     @property
     def has_next_sentence(self) -> bool:
         """Whether the model has the next-sentence head."""
-        return bool(self._settings["next_sentence"])
+        return self.task.next_sentence
 
     @property
     def architecture(self) -> str:
@@ -209,7 +173,8 @@ class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
             "encoder": encoder,
             "name": self.name,
             "frozen": frozen_paths(self),
-            **self._settings,
+            "next_sentence": self.has_next_sentence,
+            "seed": self.seed,
         }
 
     @classmethod
@@ -219,76 +184,6 @@ class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
             settings["encoder"], custom_objects=custom_objects
         )
         return with_frozen(cls, settings)
-
-
-def pretraining_loss(*, next_sentence: bool = True) -> dict[str, keras.losses.Loss]:
-    """Return the losses whose sum is the paper's, for `compile`.
-
-    Each is a mean: over the masked tokens of the batch, and over its examples.
-    """
-    losses: dict[str, keras.losses.Loss] = {
-        "masked_lm": keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, ignore_class=NO_LABEL
-        )
-    }
-    if next_sentence:
-        losses["next_sentence"] = keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True
-        )
-    return losses
-
-
-def pretraining_metrics(*, next_sentence: bool = True) -> dict[str, list[Any]]:
-    """Return accuracy and perplexity of the masked LM and the accuracy of the pairs.
-
-    For `compile`; Keras shows them as `masked_lm_accuracy`, `masked_lm_perplexity` and
-    `next_sentence_accuracy`.
-    """
-    found = [MaskedAccuracy(name="accuracy"), MaskedPerplexity(name="perplexity")]
-    metrics: dict[str, list[Any]] = {"masked_lm": found}
-    if next_sentence:
-        accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-        metrics["next_sentence"] = [accuracy]
-    return metrics
-
-
-class PretrainingObjective:
-    """Sums of `pretraining_loss` (nats) and correct answers, for `TrainStep`."""
-
-    compares = False
-
-    def __init__(self, next_sentence: bool = True) -> None:
-        losses = pretraining_loss(next_sentence=next_sentence)
-        ranks = {"masked_lm": 2, "next_sentence": 1}  # of the labels
-        self._losses = {
-            name: LossSum(loss, rank=ranks[name]) for name, loss in losses.items()
-        }
-
-    def counts(self, labels: dict[str, Any]) -> dict[str, Any]:
-        """Return the numbers of masked tokens and of pairs, float32 [] each.
-
-        The labels are `masked_lm` int32 [R, P], -1 at padding, and `next_sentence`
-        int32 [S].
-        """
-        return {name: loss.count(labels[name]) for name, loss in self._losses.items()}
-
-    def sums(
-        self, outputs: dict[str, Any], labels: dict[str, Any]
-    ) -> dict[str, tuple[Any, Any]]:
-        """Return loss and correct answers of each head, float32 [], from its logits."""
-        return {
-            name: (
-                loss.sum(labels[name], outputs[name]),
-                _correct(labels[name], outputs[name]),
-            )
-            for name, loss in self._losses.items()
-        }
-
-
-def _correct(labels: Any, logits: Any) -> Any:
-    """Return how many labels, apart from `NO_LABEL`, are the best class, float32 []."""
-    best = tf.argmax(logits, axis=-1, output_type=labels.dtype)
-    return tf.reduce_sum(tf.cast(best == labels, tf.float32))
 
 
 _POOLER = "bert/pooler/"

@@ -25,6 +25,7 @@ RUN = "comparison.json"
 _UNKNOWN = "–"
 _NOT_COMPARED = ("best_epoch_dev_loss", "training_seconds")  # differ by chance
 _MOST_CLASSES = 15  # whose scores differ most; all follow, folded
+HELD_OUT = "held-out data"  # as pages name it; earlier versions wrote `held_out`
 # Not in notes of earlier versions.
 _OPTIONAL = {"best_score": "", "command": ""}
 _OPTIONAL_OBJECTS = ("digests", "per_class", "mistakes")
@@ -151,6 +152,8 @@ def _read(folder: Path) -> dict[str, Any]:
     for key in (*required, *_OPTIONAL_OBJECTS):
         if not isinstance(found.get(key), dict):
             raise DataError(f"`{key}` must be an object", path=os.fspath(path))
+        if "held_out" in found[key]:
+            found[key][HELD_OUT] = found[key].pop("held_out")
     if not isinstance(found.get("history"), list):
         raise DataError("`history` must be a list", path=os.fspath(path))
     return found

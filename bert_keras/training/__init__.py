@@ -4,8 +4,8 @@ What happens in a run stands in `finetune`, from its first line to the model fol
 in `loop`, from update to update. Below them are `config`, `data` and `results`;
 `progress`, `checkpoint` and `best_epoch`; `rows`, `updates`, `objective`, `train_step`.
 Then read `evaluation`, `several_runs`, `findings`, `divergence` and `tracking`.
-Pretraining also uses `loop`, `checkpoint`, `progress`, `objective`, `train_step` and
-the schedule of `updates`.
+Pretraining is another task with another source of batches: it uses `loop`, `updates`,
+`objective`, `train_step`, `checkpoint` and `progress`.
 """
 
 from lazy_loader import attach_stub

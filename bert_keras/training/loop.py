@@ -15,7 +15,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
@@ -44,10 +44,11 @@ from bert_keras.training.checkpoint import (
 )
 from bert_keras.training.data import tests_of
 from bert_keras.training.progress import Row, TrainingProgress, UpdateProgress
-from bert_keras.training.rows import RowsPlace
 from bert_keras.training.tracking import Trackers
+from bert_keras.training.train_step import BatchSource
 from bert_keras.training.updates import (
-    HeldOutLoss,
+    MeanLosses,
+    dev_losses,
     new_optimizer,
     new_schedule,
     own_metrics,
@@ -75,30 +76,22 @@ class RunContext:
     trackers: Trackers = dataclasses.field(default_factory=Trackers)
 
 
-class UpdatePlace(Protocol):
-    """The position of an update in the data; `str` describes it in one line."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return the facts that need no file access, as JSON values."""
-
-    def rows(self) -> dict[str, Any]:
-        """Return the names of the rows or records, which may require reading files."""
-
-
 class TrainingLoop(abc.ABC):
     """Makes the updates of a run, starting at its last checkpoint; saves and scores.
 
-    A subclass defines the objective and the source of batches: it creates its model,
-    optimizer and progress, and calls `restore` before it trains. With several workers,
-    only the chief reads and writes.
+    The losses are the model's, see `TaskObjective`. A subclass scores the model and
+    says what a checkpoint holds: it creates its progress, and calls `restore` before it
+    trains. With several workers, only the chief reads and writes.
 
     Args:
         model: created in the scope of the strategy.
-        optimizer: built.
+        source: of the batches.
         context: the run that it belongs to.
-        steps: number of updates of the whole run.
 
     Attributes:
+        optimizer: of the config, built.
+        schedule: the learning rate of each update, by its number from 0.
+        metrics: of the task, updated with each batch.
         step: number of updates made.
         history: rows of the curves.
         skipped: the positions of skipped updates, one line each.
@@ -109,17 +102,21 @@ class TrainingLoop(abc.ABC):
     def __init__(
         self,
         model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
+        source: BatchSource,
         context: RunContext,
-        *,
-        steps: int,
     ) -> None:
         self.model: Any = model
-        self.optimizer = optimizer
+        self.source, self.steps = source, source.steps
         self.run, self.config = context.folder, context.config
         self.devices, self.stop = context.devices, context.stop
         self.trackers = context.trackers
-        self.steps = steps
+        self.schedule = new_schedule(self.config, steps=self.steps)
+        with self.devices.strategy.scope():
+            self.optimizer = new_optimizer(self.config, steps=self.steps, model=model)
+            # Otherwise TensorFlow creates its variables while it traces the step, and
+            # has to trace the step a second time.
+            self.optimizer.build(model.trainable_variables)
+            self.metrics = own_metrics(model)
         every = self.config.save_every or self.config.checkpoint_every
         self._clock = CheckpointClock(every)
         saved = self.run.steps if self.run else []
@@ -128,14 +125,6 @@ class TrainingLoop(abc.ABC):
         self.skipped: list[str] = []
 
     # Methods that differ between fine-tuning and pretraining.
-
-    @abc.abstractmethod
-    def updates(self) -> Iterator[Row | None]:
-        """Make the remaining updates; after each, yield a row of the curves if due."""
-
-    @abc.abstractmethod
-    def place_of(self, step: int) -> UpdatePlace:
-        """Return the position of an update, by its number from 1."""
 
     @abc.abstractmethod
     def scores_at(self, step: int) -> bool:
@@ -176,7 +165,14 @@ class TrainingLoop(abc.ABC):
             if not is_over and self.step < self.steps:
                 self.progress.resume()
                 try:
-                    for row in self.updates():
+                    for update in updates(
+                        self.model,
+                        self.source,
+                        self.optimizer,
+                        first_step=self.step,
+                        metrics=self.metrics,
+                    ):
+                        row = self.progress.add(update)
                         self.step += 1
                         self.add_row(row)
                         if is_over := self._save_and_score():
@@ -243,7 +239,7 @@ class TrainingLoop(abc.ABC):
         Raises:
             TrainingError: names the position; a file in the run folder lists the rows.
         """
-        place = self.place_of(step)
+        place = self.source.place(step)
         is_finite = math.isfinite(loss)
         what = "a gradient is not finite" if is_finite else f"the loss is {loss}"
         where = f"{what} in {place}"
@@ -339,27 +335,21 @@ class FineTuningLoop(TrainingLoop):
         config, devices = context.config, context.devices
         fixed = devices.has_static_shapes
         self.rows = training_rows(model, data["train"], config, fixed=fixed)
-        schedule = new_schedule(config, steps=self.rows.steps)
-        with devices.strategy.scope():
-            optimizer = new_optimizer(config, steps=self.rows.steps, model=model)
-            # Otherwise TensorFlow creates its variables while it traces the step, and
-            # has to trace the step a second time.
-            optimizer.build(model.trainable_variables)
-            self._metrics = own_metrics(model)
-        super().__init__(model, optimizer, context, steps=self.rows.steps)
+        super().__init__(model, self.rows, context)
         self.dev = data.get("dev")
-        self._state = TrainingState(model, optimizer, weights=model.weights)
+        self._state = TrainingState(model, self.optimizer, weights=model.weights)
         # Text ops do not run on a TPU: there, a copy on the host is scored.
         self._scored = _plain_copy(model) if fixed else model
         self._predictor = Predictor(self._scored, freeze=False)
-        self._held_out_loss: HeldOutLoss | None = None
+        self._dev_losses: MeanLosses | None = None
         self._is_best_written = False
         self.ending = ""
         self.progress: TrainingProgress = TrainingProgress(
             self.rows,
             start=self.step,
-            metrics=self._metrics,
-            learning_rate=lambda step: float(schedule(step)),
+            metrics=self.metrics,
+            learning_rate=self.schedule,
+            skip=self.skip_or_stop,
             draw=self.trackers.curves,
             is_shown=devices.is_chief,
             dev_rows=len(self.dev or ()),
@@ -399,22 +389,10 @@ class FineTuningLoop(TrainingLoop):
         self._end(is_early)
         return is_early
 
-    def updates(self) -> Iterator[Row | None]:
-        for update in updates(
-            self.model,
-            self.rows,
-            self.optimizer,
-            first_step=self.step,
-            metrics=self._metrics,
-        ):
-            if not update.is_made:
-                if self.config.on_nonfinite == "stop":
-                    self.save()  # the values are from before the update
-                self.skip_or_stop(self.step + 1, update.loss)
-            yield self.progress.add(update)
-
-    def place_of(self, step: int) -> RowsPlace:
-        return RowsPlace(self.rows, step)
+    def skip_or_stop(self, step: int, loss: float) -> None:
+        if self.config.on_nonfinite == "stop":
+            self.save()  # the values are from before the update
+        super().skip_or_stop(step, loss)
 
     def scores_at(self, step: int) -> bool:
         return step % self.rows.steps_per_epoch == 0
@@ -577,9 +555,9 @@ class FineTuningLoop(TrainingLoop):
         """Return the mean loss on dev: among the scores, or computed for it."""
         if "loss" in scores:
             return float(scores["loss"])
-        if self._held_out_loss is None:
-            self._held_out_loss = HeldOutLoss(self._scored, dev)
-        return self._held_out_loss()
+        if self._dev_losses is None:
+            self._dev_losses = dev_losses(self._scored, dev)
+        return self._dev_losses()["loss"][0]
 
     def _end(self, is_early: bool) -> None:
         """Set `ending` if the end of training is worth a message."""

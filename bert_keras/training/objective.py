@@ -8,7 +8,7 @@ fine-tuning, pretraining, held-out data and `fit` compute the same ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -21,26 +21,6 @@ from bert_keras.distribution.replicas import (
     undivided,
 )
 from bert_keras.tasks.protocols import compares_rows
-
-
-class Objective(Protocol):
-    """The training objective: losses by name, each with its count.
-
-    Attributes:
-        compares: whether it compares the rows of a batch, so that the losses of its
-            parts do not add up to its own.
-    """
-
-    compares: bool
-
-    def counts(self, labels: dict[str, Any]) -> dict[str, Any]:
-        """Return the number of items that each loss of a batch counts, float32 []."""
-
-    def sums(
-        self, outputs: dict[str, Any], labels: dict[str, Any]
-    ) -> dict[str, tuple[Any, Any]]:
-        """Return sums of each loss and its correct answers over a batch, float32 []."""
-
 
 _SCALE = 2.0**20  # the sum of weights may be below 1; such counts become 1
 
@@ -122,48 +102,80 @@ class LossSum:
 
 
 class TaskObjective:
-    """The loss of a task, or the compiled loss of its model, and training metrics.
+    """The losses of a model's task, or of its `compile`, and training metrics.
 
-    A batch's labels are a dict: `targets`, as the loss takes them, and optionally
-    `weights`.
+    A task has one loss, named `loss`, or several by the name of their output. A batch's
+    labels are a dict: for one loss `targets`, as the loss takes them, and optionally
+    `weights`; for several, the targets of each by its name.
 
-    The losses that the model's layers add are included. `metrics`, created in the scope
-    of the model's strategy, are updated with each batch; the caller reads and resets
-    them.
+    The losses that the model's layers add are included in the only one. `metrics`,
+    created in the scope of the model's strategy, are updated with each batch; the
+    caller reads and resets them.
+
+    Attributes:
+        losses: each as a sum, by name.
+        compares: whether they compare the rows of a batch, so that the losses of its
+            parts do not add up to their own.
     """
 
     def __init__(
         self, model: keras.Model, *, metrics: Sequence[keras.metrics.Metric] = ()
     ) -> None:
         self.model = model
-        self.loss = _loss_of(model)
         self.metrics = metrics
-        outputs = model.output
-        # Losses remove the last axis of the outputs; the other axes are the targets'.
-        rank = len(outputs.shape) - 1 if keras.utils.is_keras_tensor(outputs) else 1
         self.compares = compares_rows(model.task)
-        self._sum = LossSum(self.loss, rank=rank, compares=self.compares)
+        self._correct = getattr(model.task, "correct", lambda *_: tf.zeros([]))
+        found = model.loss if getattr(model, "compiled", False) else model.task.loss()
+        self._has_names = isinstance(found, dict)
+        self.losses: dict[str, LossSum] = {}
+        for name, loss in (found if self._has_names else {"loss": found}).items():
+            output = self._of(name, model.output)
+            # Losses remove the last axis of an output; the others are the targets'.
+            is_one = keras.utils.is_keras_tensor(output)
+            rank = len(output.shape) - 1 if is_one else 1
+            self.losses[name] = LossSum(
+                _plain_loss(loss), rank=rank, compares=self.compares
+            )
 
     def counts(self, labels: dict[str, Any]) -> dict[str, Any]:
-        """Return the number of items in the mean of a batch's loss, float32 []."""
-        return {"loss": self._sum.count(labels["targets"], labels.get("weights"))}
+        """Return the number of items in the mean of each loss, float32 []."""
+        targets, weights = self._split(labels)
+        return {
+            name: loss.count(self._of(name, targets), weights)
+            for name, loss in self.losses.items()
+        }
 
     def sums(self, outputs: Any, labels: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """Return the sum of the loss, and 0 (metrics count correct answers)."""
-        targets, weights = labels["targets"], labels.get("weights")
+        """Return sums of each loss and its correct answers over a batch, float32 [].
+
+        The latter are 0 for a task without `correct`, whose metrics count them.
+        """
+        targets, weights = self._split(labels)
         for metric in self.metrics:
-            metric.update_state(
-                targets, tf.nest.map_structure(tf.stop_gradient, outputs)
-            )
-        total = self._sum.sum(targets, outputs, weights, added=self.model.losses)
-        return {"loss": (total, tf.zeros([]))}
+            plain = tf.nest.map_structure(tf.stop_gradient, outputs)
+            metric.update_state(targets, plain)
+        added = () if self._has_names else self.model.losses
+        found = {}
+        for name, loss in self.losses.items():
+            wanted, output = self._of(name, targets), self._of(name, outputs)
+            total = loss.sum(wanted, output, weights, added=added)
+            found[name] = total, self._correct(wanted, output)
+        return found
+
+    def _split(self, labels: dict[str, Any]) -> tuple[Any, Any]:
+        """Return the targets and the weights of labels."""
+        if self._has_names:
+            return labels, None
+        return labels["targets"], labels.get("weights")
+
+    def _of(self, name: str, values: Any) -> Any:
+        """Return the part of a loss in the targets or outputs of all."""
+        return values[name] if self._has_names else values
 
 
-def _loss_of(model: keras.Model) -> keras.losses.Loss:
-    """Return the compiled loss of a model, or its task's loss."""
-    if not getattr(model, "compiled", False):
-        return model.task.loss()
-    loss = keras.losses.get(undivided(model.loss))
+def _plain_loss(loss: Any) -> keras.losses.Loss:
+    """Return a loss of `compile` or of a task as an object."""
+    loss = keras.losses.get(undivided(loss))
     return loss if isinstance(loss, keras.losses.Loss) else _Mean(loss)
 
 

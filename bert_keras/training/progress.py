@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,8 +19,7 @@ import numpy as np
 
 from bert_keras.runs.progress import Progress, report
 from bert_keras.training.rows import TrainingRows
-from bert_keras.training.train_step import Made
-from bert_keras.training.updates import Update
+from bert_keras.training.train_step import Update
 
 Row = dict[str, Any]
 
@@ -28,6 +28,10 @@ class UpdateProgress(abc.ABC):
     """Counts and displays the updates, and creates the rows of the curves."""
 
     _bar: Progress
+
+    @abc.abstractmethod
+    def add(self, update: Update) -> Row | None:
+        """Count an update; return a row of the curves if one is due."""
 
     def pause(self) -> Row | None:
         """Stop the clock; return the row that must end before values are saved."""
@@ -59,6 +63,8 @@ class TrainingProgress(UpdateProgress):
         start: number of updates made before.
         metrics: each row of the curves has their means; then they are reset.
         learning_rate: returns the rate of an update, by its number from 0.
+        skip: called with the number and the loss of an update that was skipped; may
+            raise.
         draw: gets each row of the curves, for a tracker.
         is_shown: whether progress is reported.
         dev_rows, final_rows: number of rows that are scored after each epoch, and after
@@ -72,7 +78,8 @@ class TrainingProgress(UpdateProgress):
         *,
         start: int = 0,
         metrics: Sequence[keras.metrics.Metric] = (),
-        learning_rate: Callable[[int], float] | None = None,
+        learning_rate: Callable[[int], Any] | None = None,
+        skip: Callable[[int, float], object] = lambda step, loss: None,
         draw: Callable[[Mapping[str, float]], object] = lambda row: None,
         is_shown: bool = True,
         dev_rows: int = 0,
@@ -107,6 +114,7 @@ class TrainingProgress(UpdateProgress):
         )
         self._draw = draw
         self._learning_rate = learning_rate
+        self._skip = skip
         self._begin_epoch()
 
     def state(self) -> dict[str, Any]:
@@ -145,20 +153,23 @@ class TrainingProgress(UpdateProgress):
         """Share of real tokens in the rows of the last epoch, 0 to 1."""
         return self.real_tokens / max(self.places, 1)
 
-    def add(self, update: Update) -> dict[str, Any] | None:
-        """Count an update; return a row of the curves if one is due."""
+    def add(self, update: Update) -> Row | None:
+        loss, is_made = update.loss, bool(update.is_made)
+        if not is_made:
+            self._skip(self.step + 1, loss)
         if self.step % self.rows.steps_per_epoch == 0:
             self.real_tokens = self.places = 0
         if math.isnan(self.tracing_seconds):
             self.tracing_seconds = self._bar.seconds - self._epoch_start
         self._seen += self.rows.size(self.step)
         self.step += 1
-        self.real_tokens += update.real_tokens
-        self._tokens += update.real_tokens
-        self.places += update.places
-        if update.is_made:
-            self._losses.append(update.loss)
-            self._epoch_losses.append(update.loss)
+        real_tokens, places, _ = map(int, update.tokens.numpy())
+        self.real_tokens += real_tokens
+        self._tokens += real_tokens
+        self.places += places
+        if is_made:
+            self._losses.append(loss)
+            self._epoch_losses.append(loss)
         steps = self.rows.steps_per_epoch
         batch = (self.step - 1) % steps + 1
         self._bar.add(1, self._fields, ends=batch == steps)
@@ -178,7 +189,7 @@ class TrainingProgress(UpdateProgress):
             **found,
         }
         if self._learning_rate is not None:
-            row["learning_rate"] = self._learning_rate(self.step - 1)
+            row["learning_rate"] = float(self._learning_rate(self.step - 1))
         self._losses = []
         self._draw(row)
         return row
@@ -275,6 +286,7 @@ class PretrainingProgress(UpdateProgress):
         steps: updates of all phases.
         start: updates of an earlier run.
         row_every: updates per row.
+        learning_rate: as in `TrainingProgress`.
         skip: called with the number and the loss of an update whose loss or
             gradients are not finite; may raise. Later updates may have followed.
         scored_every: updates between two scorings; 0: nothing is scored.
@@ -288,6 +300,7 @@ class PretrainingProgress(UpdateProgress):
         steps: int,
         start: int,
         row_every: int,
+        learning_rate: Callable[[int], Any],
         skip: Callable[[int, float], object],
         scored_every: int = 0,
         is_shown: bool = True,
@@ -296,10 +309,11 @@ class PretrainingProgress(UpdateProgress):
         self.steps = steps
         self.row_every = row_every
         self._skip = skip
+        self._learning_rate = learning_rate
         self._scored_every = scored_every
         self._scoring_seconds = 0.0  # of the last scoring
         self.step = start
-        self._updates: list[Any] = []  # since the last row
+        self._updates: list[Update] = []  # since the last row
         self._looked_at = self._skipped = 0  # of these updates
         self._waited = 0.0  # for batches, since the last row
         self._bar = Progress(
@@ -321,11 +335,10 @@ class PretrainingProgress(UpdateProgress):
         yield
         self._scoring_seconds = time.perf_counter() - start
 
-    def add(self, made: Made) -> dict[str, float] | None:
-        """Count an update with `token_counts`; returns a row when one is due."""
+    def add(self, update: Update) -> Row | None:
         self.step += 1
-        self._updates.append((made.sums, made.totals, made.is_made, made.tokens))
-        self._waited += made.waited
+        self._updates.append(dataclasses.replace(update, batches=[]))
+        self._waited += update.waited
         row = self._end_row() if self.step % self.row_every == 0 else None
         self._bar.add(
             1, lambda: _fields(row or self._row()), ends=self.step == self.steps
@@ -357,28 +370,27 @@ class PretrainingProgress(UpdateProgress):
 
     def _row(self) -> dict[str, float]:
         """Return the means since the last row, over the applied updates."""
-        for value in self._updates[-1][0].values():
-            value.numpy()  # waits for the device, so that its pending work is counted
+        self._updates[-1].wait()  # so that the device's pending work is counted
         seconds = max(self._bar.seconds - self._row_start, 1e-9)
         self._look()
-        made = [each for each in self._updates if each[2]]
+        made = [each for each in self._updates if each.is_made]
         extra = {"skipped_updates": self._skipped} if self._skipped else {}
         if not made:
             return {"step": self.step, **extra}
         losses: dict[str, float] = {}
         found: dict[str, float] = {}
         totals = {
-            head: sum(float(totals[head]) for _, totals, *_ in made)
-            for head in made[0][0]
+            head: sum(float(each.totals[head]) for each in made)
+            for head in made[0].sums
         }
         for head, total in totals.items():
-            pairs = np.sum([sums[head].numpy() for sums, *_ in made], axis=0)
+            pairs = np.sum([each.sums[head].numpy() for each in made], axis=0)
             count = max(total, 1.0)
             losses[head] = float(pairs[0]) / count
             found[f"{head}_accuracy"] = float(pairs[1]) / count
         loss = sum(losses.values())
         tokens, slots, pairs_of_tokens = np.sum(
-            [tokens.numpy() for *_, tokens in made], axis=0, dtype="float64"
+            [each.tokens.numpy() for each in made], axis=0, dtype="float64"
         )
         operations = TRAINING * self._operations(
             tokens=tokens,
@@ -398,19 +410,16 @@ class PretrainingProgress(UpdateProgress):
             "operations_per_second": operations / seconds,
             "input_wait_share": min(self._waited / seconds, 1.0),
             **extra,
+            "learning_rate": float(self._learning_rate(self.step - 1)),
         }
 
     def _look(self) -> None:
         """Report skipped updates."""
         first = self.step - len(self._updates) + 1
         for place in range(self._looked_at, len(self._updates)):
-            sums, totals, is_made, _ = self._updates[place]
-            if not is_made:
-                losses = [
-                    float(pair[0]) / max(float(totals[head]), 1.0)
-                    for head, pair in sums.items()
-                ]
-                self._skip(first + place, sum(losses))
+            update = self._updates[place]
+            if not update.is_made:
+                self._skip(first + place, update.loss)
                 self._skipped += 1
         self._looked_at = len(self._updates)
 

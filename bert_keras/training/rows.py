@@ -27,6 +27,7 @@ from bert_keras.tasks.protocols import (
     weights_of,
 )
 from bert_keras.text.preprocessor import as_tensors
+from bert_keras.training.train_step import Batches
 
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
@@ -145,6 +146,15 @@ class TrainingRows:
     def parts(self, step: int) -> int:
         """Return the number of batches of an update."""
         return math.ceil(self.size(step) / self.part_size)
+
+    def place(self, step: int) -> RowsPlace:
+        """Return the position of an update, by its number from 1."""
+        return RowsPlace(self, step)
+
+    def batches(self, first_step: int) -> list[Batches]:
+        """Return the batches of the updates from a step on."""
+        parts = map(self.parts, range(first_step, self.steps))
+        return [Batches(lambda share: self.dataset(first_step, share), parts)]
 
     def rows_of(self, step: int) -> list[int]:
         """Return the rows of an update, by index from 0."""

@@ -20,10 +20,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
@@ -34,7 +32,6 @@ from bert_keras.distribution.replicas import (
     all_reduced,
     apply_summed,
     check_optimizer,
-    distributed,
     gradients_of,
     of_first,
     seed_states,
@@ -43,7 +40,7 @@ from bert_keras.distribution.replicas import (
     summed_function,
 )
 from bert_keras.errors import ConfigError
-from bert_keras.training.objective import Objective
+from bert_keras.training.objective import TaskObjective
 
 Batch = tuple[dict[str, Any], dict[str, Any]]
 _NO_OPTIMIZER = "disable_meta_optimizer"
@@ -75,7 +72,7 @@ class TrainStep:
         self,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
-        objective: Objective,
+        objective: TaskObjective,
         element_spec: Any,
     ) -> None:
         if keras.config.backend() != "tensorflow":
@@ -297,48 +294,82 @@ def _norm(gradients: Any) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class Made:
-    """An update as tensors, without waiting for the device."""
+class Update:
+    """An update as tensors; reading one waits for the device."""
 
     sums: dict[str, Any]  # with `totals` and `is_made` the results of `TrainStep`
     totals: dict[str, Any]
-    is_made: Any
-    tokens: Any  # counts, summed over its batches
+    is_made: Any  # whether loss and gradients are finite; otherwise it was skipped
+    tokens: Any  # `token_counts` of its batches
     waited: float  # seconds, for the batches
     batches: list[Batch]  # on several replicas, the batches of all
 
+    @property
+    def loss(self) -> float:
+        """The sum of the mean losses."""
+        return sum(
+            float(pair[0]) / max(float(self.totals[name]), 1.0)
+            for name, pair in self.sums.items()
+        )
 
-def make_updates(
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    objective: Objective,
-    make: Callable[[Share], tf.data.Dataset],
-    *,
-    parts: Iterable[int],
-    tokens: Callable[[dict[str, Any]], Any],
-    read: Callable[[Any], Iterable[Batch]] = iter,
-) -> Iterator[Made]:
-    """Update a model's weights from batches, and yield each update.
+    @property
+    def real_tokens(self) -> int:
+        """Tokens of its batches."""
+        return int(self.tokens.numpy()[0])
 
-    Each batch is shared by the replicas of the strategy in whose scope the model was
-    created; the sums and counts are over all of them.
+    def wait(self) -> None:
+        """Return when the device has made it."""
+        for value in self.sums.values():
+            value.numpy()
+
+
+@dataclasses.dataclass(frozen=True)
+class Batches:
+    """The batches of consecutive updates, all of the same form.
 
     Args:
-        model, optimizer, objective: as in `TrainStep`.
         make: returns the dataset of a share of the replicas.
         parts: the number of batches of each update.
-        tokens: counts tokens of a batch's inputs, in graph.
         read: iterates over the dataset.
     """
-    strategy = model.distribute_strategy
-    dataset = distributed(strategy, make)
-    count = summed_function(strategy, tokens, [dataset.element_spec[0]])
-    step = TrainStep(model, optimizer, objective, dataset.element_spec)
-    batches = iter(read(dataset))
-    for number in parts:
-        start = time.perf_counter()
-        some = list(itertools.islice(batches, number))
-        waited = time.perf_counter() - start
-        found = step(some)
-        counted = tf.add_n([count(inputs) for inputs, _ in some])
-        yield Made(*found, counted, waited, some)
+
+    make: Callable[[Share], tf.data.Dataset]
+    parts: Iterable[int]
+    read: Callable[[Any], Iterable[Batch]] = iter
+
+
+class BatchSource(Protocol):
+    """Where the batches of a run come from.
+
+    Attributes:
+        steps: number of updates of the whole run.
+    """
+
+    steps: int
+
+    def batches(self, first_step: int) -> Iterable[Batches]:
+        """Return the batches of the updates from a step on."""
+
+    def place(self, step: int) -> Any:
+        """Return the position of an update, by its number from 1.
+
+        `str` describes it in one line. Its `facts()` are JSON values that need no file
+        access, its `rows()` names the rows or records.
+        """
+
+
+def token_counts(inputs: dict[str, Any]) -> Any:
+    """Return a batch's real tokens, positions and squared text lengths, float32 [3]."""
+    found = []
+    for name in inputs:
+        if not name.endswith("padding_mask"):  # one each for encoder and decoder
+            continue
+        mask = tf.cast(inputs[name], tf.float32)
+        places = inputs.get(name.replace("padding_mask", "position_ids"))
+        if places is None:
+            places = tf.cumsum(tf.ones_like(mask), axis=1) - 1
+        # The sum of 2 i + 1 over the positions i of a text is its squared length.
+        squared = mask * (2 * tf.cast(places, tf.float32) + 1)
+        size = tf.cast(tf.size(mask), tf.float32)
+        found.append(tf.stack([tf.reduce_sum(mask), size, tf.reduce_sum(squared)]))
+    return tf.add_n(found)

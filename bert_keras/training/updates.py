@@ -1,18 +1,21 @@
-"""The updates of fine-tuning: `updates` yields each, `fit` makes all of them.
+"""The updates of a task: `updates` yields each, `fit` makes all of them.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.columns import Columns
+from bert_keras.distribution.replicas import distributed, summed_function
 from bert_keras.errors import ConfigError
 from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.models.task_model import TaskModel
@@ -20,26 +23,20 @@ from bert_keras.tasks.protocols import is_new_weight, training_examples
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.objective import TaskObjective
 from bert_keras.training.rows import TrainingRows
-from bert_keras.training.train_step import make_updates
+from bert_keras.training.train_step import (
+    Batch,
+    BatchSource,
+    TrainStep,
+    Update,
+    token_counts,
+)
 
 _MOST_LOSS_ROWS = 1000
-Batches = list[tuple[dict[str, Any], dict[str, Any]]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Update:
-    """The loss and the token counts of an update."""
-
-    loss: float  # the mean
-    is_made: bool  # whether loss and gradients are finite; otherwise it was skipped
-    real_tokens: int  # of its batches
-    places: int  # token positions of its batches
-    batches: Batches  # on several replicas, the batches of all
 
 
 def updates(
-    model: TaskModel,
-    rows: TrainingRows,
+    model: keras.Model,
+    source: BatchSource,
     optimizer: keras.optimizers.Optimizer,
     *,
     first_step: int = 0,
@@ -51,26 +48,20 @@ def updates(
     created; loss and counts are over all of them. `first_step` updates were made
     before; `metrics`, of the same scope, are updated with each batch.
     """
-    made = make_updates(
-        model,
-        optimizer,
-        TaskObjective(model, metrics=metrics),
-        lambda share: rows.dataset(first_step, share),
-        parts=(rows.parts(step) for step in range(first_step, rows.steps)),
-        tokens=_token_counts,
-    )
-    for each in made:
-        loss = float(each.sums["loss"][0]) / max(float(each.totals["loss"]), 1.0)
-        real_tokens, places = (int(count) for count in each.tokens.numpy())
-        yield Update(loss, bool(each.is_made), real_tokens, places, each.batches)
-
-
-def _token_counts(inputs: dict[str, Any]) -> Any:
-    """Return the real tokens and the token positions of a batch, float32 [2]."""
-    names = [name for name in inputs if name.endswith("padding_mask")]
-    masks = [tf.cast(inputs[name], tf.float32) for name in names]
-    real = tf.add_n([tf.reduce_sum(mask) for mask in masks])
-    return tf.stack([real, tf.cast(tf.add_n([tf.size(m) for m in masks]), tf.float32)])
+    strategy = model.distribute_strategy
+    objective = TaskObjective(model, metrics=metrics)
+    for some in source.batches(first_step):
+        dataset = distributed(strategy, some.make)
+        count = summed_function(strategy, token_counts, [dataset.element_spec[0]])
+        step = TrainStep(model, optimizer, objective, dataset.element_spec)
+        batches = iter(some.read(dataset))
+        for number in some.parts:
+            start = time.perf_counter()
+            parts = list(itertools.islice(batches, number))
+            waited = time.perf_counter() - start
+            found = step(parts)
+            counted = tf.add_n([count(inputs) for inputs, _ in parts])
+            yield Update(*found, counted, waited, parts)
 
 
 def fit(
@@ -78,7 +69,7 @@ def fit(
     train: Columns,
     config: TrainConfig,
     *,
-    after_update: Callable[[Batches], object] | None = None,
+    after_update: Callable[[list[Batch]], object] | None = None,
 ) -> None:
     """Train a model in place on all rows with the settings of a config.
 
@@ -93,37 +84,65 @@ def fit(
     optimizer.build(model.trainable_variables)
     for update in updates(model, rows, optimizer):
         if after_update:
+            update.wait()
             after_update(update.batches)
 
 
-class HeldOutLoss:
-    """The mean of a task's loss on held-out rows, without dropout.
+class MeanLosses:
+    """The means of a model's losses over a data set, without dropout.
+
+    Args:
+        model: its losses are computed, see `TaskObjective`.
+        batches: dataset of inputs and labels; for a strategy from `distributed`.
+        strategy: whose replicas compute; by default TensorFlow's own.
+        read: iterates over the dataset.
+
+    Call: returns loss and accuracy by the name of the loss.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        batches: Any,
+        *,
+        strategy: tf.distribute.Strategy | None = None,
+        read: Callable[[Any], Iterable[Batch]] = iter,
+    ) -> None:
+        self._batches, self._read = batches, read
+        objective = TaskObjective(model)
+
+        def sums(inputs: Any, labels: Any) -> dict[str, Any]:
+            found = objective.sums(model(inputs, training=False), labels)
+            counts = objective.counts(labels)
+            return {name: tf.stack([*found[name], counts[name]]) for name in found}
+
+        strategy = strategy or tf.distribute.get_strategy()
+        self._sums = summed_function(strategy, sums, batches.element_spec)
+
+    def __call__(self) -> dict[str, tuple[float, float]]:
+        parts: dict[str, list[Any]] = {}
+        for batch in self._read(self._batches):
+            for name, sums in self._sums(*batch).items():
+                parts.setdefault(name, []).append(sums)
+        means = {}
+        for name, found in parts.items():
+            loss, correct, count = np.stack(found).sum(0, np.float64)
+            means[name] = float(loss / max(count, 1)), float(correct / max(count, 1))
+        return means
+
+
+def dev_losses(
+    model: TaskModel, columns: Columns, *, batch_size: int = 32
+) -> MeanLosses:
+    """Return the mean of a task's loss on rows, `loss`; of many, of some.
 
     Of more than 1,000 rows, 1,000 evenly spread ones are used. A loss that compares
     rows depends on `batch_size`, the rows computed at once.
     """
-
-    def __init__(
-        self, model: TaskModel, columns: Columns, *, batch_size: int = 32
-    ) -> None:
-        every = max(1, -(-len(columns) // _MOST_LOSS_ROWS))
-        some = columns.take(range(0, len(columns), every))
-        rows = TrainingRows(model, some, batch_size=batch_size, epochs=1, seed=0)
-        self._batches = rows.dataset()
-        objective = TaskObjective(model)
-
-        def sums(inputs: Any, labels: Any) -> tuple[Any, Any]:
-            loss, _ = objective.sums(model(inputs, training=False), labels)["loss"]
-            return loss, objective.counts(labels)["loss"]
-
-        spec = self._batches.element_spec
-        self._sums = tf.function(sums, input_signature=spec, autograph=False)
-
-    def __call__(self) -> float:
-        """Return the loss with the current weights of the model."""
-        found = [tuple(map(float, self._sums(*batch))) for batch in self._batches]
-        total, count = (sum(each) for each in zip(*found, strict=True))
-        return total / max(count, 1.0)
+    every = max(1, -(-len(columns) // _MOST_LOSS_ROWS))
+    some = columns.take(range(0, len(columns), every))
+    rows = TrainingRows(model, some, batch_size=batch_size, epochs=1, seed=0)
+    return MeanLosses(model, rows.dataset())
 
 
 def training_rows(
@@ -158,23 +177,28 @@ def new_schedule(config: Any, *, steps: int) -> WarmupLinearDecay:
 
 
 def new_optimizer(
-    config: TrainConfig, *, steps: int, model: TaskModel | None = None
+    config: Any, *, steps: int, model: keras.Model | None = None
 ) -> keras.optimizers.Optimizer:
-    """Return the optimizer of a run with its schedule.
+    """Return the optimizer of a run with its schedule; arguments as in `new_schedule`.
 
-    The model's task says which weights are new, for `new_learning_rate`. Errors are
-    as in `new_schedule`.
+    The model's task says which weights are new, for `new_learning_rate`.
     """
     schedule = new_schedule(config, steps=steps)
+    rate = getattr(config, "new_learning_rate", None)
     new: list[str] = []
-    if config.new_learning_rate is not None and model is not None:
+    if rate is not None and model is not None:
         paths = [weight.path for weight in model.trainable_variables]
         new = [path for path in paths if is_new_weight(model.task, path)]
-    factor = (config.new_learning_rate or 0.0) / schedule.peak_learning_rate
+    factor = (rate or 0.0) / schedule.peak_learning_rate
     return optimizer_of(config, schedule, factors=dict.fromkeys(new, factor))
 
 
-def own_metrics(model: TaskModel) -> list[keras.metrics.Metric]:
-    """Return the metrics of a task that `updates` can keep."""
+def own_metrics(model: keras.Model) -> list[keras.metrics.Metric]:
+    """Return the metrics of a task that `updates` can keep.
+
+    A task with several losses has metrics for each, and counts its `correct` answers.
+    """
     found = model.task.metrics()
+    if isinstance(found, dict):
+        return []
     return [metric for metric in found if isinstance(metric, keras.metrics.Metric)]

@@ -30,11 +30,13 @@ from bert_keras.pretraining.input import pretraining_dataset
 from bert_keras.pretraining.loop import PretrainingLoop
 from bert_keras.pretraining.plan import plan_pretraining
 from bert_keras.pretraining.pretrain import PretrainResult, pretrain
-from bert_keras.pretraining.pretrainer import PretrainingObjective, new_pretrainer
+from bert_keras.pretraining.pretrainer import new_pretrainer
+from bert_keras.pretraining.source import PretrainingBatches
 from bert_keras.runs.run_folder import RunFolder
 from bert_keras.runs.stop_signal import RunStopped, StopSignal
 from bert_keras.training.checkpoint import FILE
 from bert_keras.training.loop import RunContext
+from bert_keras.training.objective import TaskObjective
 from bert_keras.training.progress import PretrainingProgress
 from bert_keras.training.train_step import TrainStep
 from pretraining.test_data import TOKENIZER, write
@@ -129,7 +131,9 @@ def test_a_run_leaves_models_curves_and_a_report(
     # A new model knows nothing: each token is about as likely as any other.
     assert row["masked_lm_loss"] == pytest.approx(np.log(SIZES.vocab_size), abs=0.3)
     assert 0.5 < row["real_token_share"] <= 1
-    assert "masked lm perplexity" in (folder / "report.html").read_text().lower()
+    page = (folder / "report.html").read_text()
+    assert "masked lm perplexity" in page.lower()
+    assert "<h2>held-out data" in page and "held_out<" not in page
 
 
 def test_a_pretrained_model_opens_as_its_tasks(whole: PretrainResult) -> None:
@@ -362,7 +366,7 @@ def test_a_batch_that_is_not_finite(
     value: float,
     accumulation: int,
 ) -> None:
-    sums = PretrainingObjective.sums
+    sums = TaskObjective.sums
 
     def is_bad(labels: Any) -> Any:
         tokens = labels["masked_lm"]
@@ -375,7 +379,7 @@ def test_a_batch_that_is_not_finite(
         factor = tf.where(is_bad(labels), tf.constant(value, tf.float32), 1.0)
         return {**found, "masked_lm": (loss * factor, correct)}
 
-    monkeypatch.setattr(PretrainingObjective, "sums", with_bad)
+    monkeypatch.setattr(TaskObjective, "sums", with_bad)
 
     def go(**changes: Any) -> PretrainResult:
         return run(place, tmp_path / "run", accumulation=accumulation, **changes)
@@ -500,11 +504,12 @@ def test_the_loss_scale_is_part_of_a_checkpoint(place: Path, tmp_path: Path) -> 
         path.write_bytes(save({**state, name: np.array(64.0, "float32")}))
         devices = find_strategy("single")
         context = RunContext(folder, config, devices, StopSignal())
-        loop = PretrainingLoop(model, plan, None, context)
+        source = PretrainingBatches(plan, devices)
+        loop = PretrainingLoop(model, source, None, context)
         assert float(loop.optimizer.dynamic_scale) == 64.0
         dataset = pretraining_dataset(place / "dynamic", TOKENIZER, batch_size=4)
         step = TrainStep(
-            model, loop.optimizer, PretrainingObjective(), dataset.element_spec
+            model, loop.optimizer, TaskObjective(model), dataset.element_spec
         )
         step([next(iter(dataset))])
         assert float(loop.optimizer.dynamic_scale) == 64.0

@@ -19,14 +19,13 @@ from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.input import pretraining_dataset
-from bert_keras.pretraining.operations import forward_operations
+from bert_keras.pretraining.loop import forward_operations
 from bert_keras.pretraining.pretrainer import (
     BertPretrainer,
-    PretrainingObjective,
     new_pretrainer,
-    pretraining_loss,
-    pretraining_metrics,
 )
+from bert_keras.pretraining.task import pretraining_loss, pretraining_metrics
+from bert_keras.training.objective import TaskObjective
 from pretraining.test_data import TOKENIZER, write
 from pretraining.test_pretrain import STILL
 
@@ -47,7 +46,7 @@ def test_fit_shows_the_losses_and_metrics_of_the_objective(data: Path) -> None:
     dataset = dataset.take(1).cache()
     logs = model.fit(dataset, verbose=0).history
     batch, labels = next(iter(dataset))
-    objective = PretrainingObjective()
+    objective = TaskObjective(model)
     sums = objective.sums(model(batch, training=False), labels)
     counts = objective.counts(labels)
     means = {

@@ -137,9 +137,14 @@ def test_runs_of_earlier_versions_are_compared(tmp_path: Path) -> None:
     page = compare_runs(folders, output=tmp_path / "page.html").read_text("utf-8")
     assert "It is not known whether the rows of test are the same" in page
     assert "The answers cannot be compared: " in page
-    pretrained = [run(tmp_path / name) for name in ("one", "other")]
+    names = {"one": "held_out", "other": "held-out data"}  # of 0.1, and of today
+    pretrained = [
+        run(tmp_path / name, note={"scores": {split: {"perplexity": 9.0}}})
+        for name, split in names.items()
+    ]
     page = compare_runs(pretrained, output=tmp_path / "page.html").read_text("utf-8")
     assert "Answers that changed" not in page
+    assert page.count("held-out data</h") == 1 and "held_out" not in page
 
 
 def test_mistakes_that_are_not_wrong_answers_are_not_noted() -> None:

@@ -78,7 +78,7 @@ def write_pretraining(path: Path) -> Path:
         settings={"steps": 200, "phase_shares": None},
         data={"data/128": {"files": 1, "bytes": 15_676, "masks": "dynamic"}},
         history=history,
-        scores={"held_out": {"perplexity": 5166.7352, "masked_lm_accuracy": 0.05}},
+        scores={"held-out data": {"perplexity": 5166.7352, "masked_lm_accuracy": 0.05}},
         mistakes=[],
         best_score="perplexity",
         command="bert-keras pretrain --data data/128 " * 9,

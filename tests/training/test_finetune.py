@@ -34,7 +34,7 @@ from bert_keras.training.config import TrainConfig
 from bert_keras.training.data import task_and_data
 from bert_keras.training.evaluation import evaluate
 from bert_keras.training.finetune import TrainResult, train
-from bert_keras.training.updates import HeldOutLoss
+from bert_keras.training.updates import dev_losses
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
 TARGETS = np.array([("ham", "promo", "spam").index(label) for label in LABELS])
@@ -311,12 +311,12 @@ def test_a_run_that_was_stopped_ends_as_early(
 def test_a_loss_that_is_not_a_score_is_computed(make_model: Any) -> None:
     model = make_model(Regression(scaling="none"))
     rows = as_columns(text=TEXTS, label=[str(n % 5) for n in range(12)])
-    found = HeldOutLoss(model, rows, batch_size=5)()
+    found, _ = dev_losses(model, rows, batch_size=5)()["loss"]
     scores = evaluate(Predictor(model), rows)
     assert found == pytest.approx(scores["root_mean_squared_error"] ** 2, rel=1e-5)
     many = rows.take([0, 1] * 1500)
-    some = HeldOutLoss(model, many)
-    assert some() == pytest.approx(HeldOutLoss(model, rows.take([0, 1]))(), rel=0.02)
+    some, two = (dev_losses(model, each)() for each in (many, rows.take([0, 1])))
+    assert some["loss"] == pytest.approx(two["loss"], rel=0.02)
 
 
 def test_without_dev_rows_some_are_held_out(

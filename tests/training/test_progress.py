@@ -7,10 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tensorflow as tf
 from conftest import Clock
 
 from bert_keras.training.progress import TrainingProgress
-from bert_keras.training.updates import Update
+from bert_keras.training.train_step import Update
 
 
 def progress(**changes: Any) -> TrainingProgress:
@@ -19,6 +20,12 @@ def progress(**changes: Any) -> TrainingProgress:
         steps_per_epoch=4, steps=8, epochs=2, batch_size=10, size=lambda step: 10
     )
     return TrainingProgress(rows, **{"dev_rows": 30, "final_rows": 60, **changes})
+
+
+def update() -> Update:
+    """Return an update with a loss of 0.5 on 10 real tokens."""
+    loss, items = {"loss": tf.constant([0.5, 0.0])}, {"loss": tf.constant(1.0)}
+    return Update(loss, items, tf.constant(True), tf.constant([10, 10, 0]), 0.0, [])
 
 
 def seconds_left(line: str) -> str:
@@ -33,7 +40,7 @@ def test_time_left_counts_scoring(
     shown = progress()
     for _ in range(4):
         clock.now += 6.0
-        shown.add(Update(0.5, True, 10, 10, []))
+        shown.add(update())
     lines = capsys.readouterr().err.splitlines()
     # The first update traces graphs, so that no time is known yet.
     assert "left" not in lines[0]
@@ -76,7 +83,7 @@ def test_a_run_that_may_end_early_reports_the_maximum(
     shown = progress(may_end_early=True, dev_rows=0, final_rows=0)
     for _ in range(2):
         clock.now += 6.0
-        shown.add(Update(0.5, True, 10, 10, []))
+        shown.add(update())
     assert seconds_left(capsys.readouterr().err.splitlines()[-1]) == "at most 36 s"
 
 

@@ -1,0 +1,115 @@
+"""Pretraining as a task: the heads, their losses and metrics, see `Pretraining`.
+
+Its batches come from `source`, and its steps and losses from `training`, as for any
+other task. It has no answers: these belong to the tasks of `tasks`, which open a
+pretrained model.
+
+Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_keras.errors import ConfigError
+from bert_keras.model.encoder import BertEncoder, batch_inputs
+from bert_keras.model.heads import (
+    NO_LABEL,
+    MaskedAccuracy,
+    MaskedLMHead,
+    MaskedPerplexity,
+    PooledHead,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pretraining:
+    """Masked tokens and, with `next_sentence`, pairs of texts."""
+
+    next_sentence: bool = True
+
+    def inputs(self) -> dict[str, Any]:
+        """Return the Keras inputs, see `BertPretrainer`."""
+        positions = keras.Input((None,), dtype="int32", name="masked_positions")
+        inputs = batch_inputs(cls_positions=self.next_sentence)
+        return {**inputs, "masked_positions": positions}
+
+    def outputs(
+        self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
+    ) -> dict[str, Any]:
+        """Return the logits of each head, see `BertPretrainer`.
+
+        Raises:
+            ConfigError: the encoder's pooler is missing, or unused.
+        """
+        if self.next_sentence != (encoder.pooler is not None):
+            raise ConfigError(
+                "`encoder` must have the pooler if and only if `next_sentence` is "
+                f"True; received pooler={encoder.pooler is not None} and "
+                f"next_sentence={self.next_sentence}"
+            )
+        batch = {k: v for k, v in inputs.items() if k != "masked_positions"}
+        head = MaskedLMHead.on(encoder, seed=seed)
+        encoded = encoder.read_at(batch, inputs["masked_positions"])
+        table = encoder.token_table(batch)
+        outputs = {"masked_lm": head(encoded["sequence_output"], table)}
+        if self.next_sentence:
+            with keras.name_scope("cls"):
+                pair_head = PooledHead.on(
+                    encoder,
+                    2,
+                    # The initializers of the two heads draw separately.
+                    seed=None if seed is None else seed + 1,
+                    dropout_rate=0.0,
+                    name="seq_relationship",
+                )
+                outputs["next_sentence"] = pair_head(encoded["pooled_output"])
+        return outputs
+
+    def loss(self) -> dict[str, keras.losses.Loss]:
+        """Return `pretraining_loss`."""
+        return pretraining_loss(next_sentence=self.next_sentence)
+
+    def metrics(self) -> dict[str, list[Any]]:
+        """Return `pretraining_metrics`."""
+        return pretraining_metrics(next_sentence=self.next_sentence)
+
+    def correct(self, labels: Any, logits: Any) -> Any:
+        """Return how many labels of a head are the best class, float32 [], in graph."""
+        best = tf.argmax(logits, axis=-1, output_type=labels.dtype)  # never `NO_LABEL`
+        return tf.reduce_sum(tf.cast(best == labels, tf.float32))
+
+
+def pretraining_loss(*, next_sentence: bool = True) -> dict[str, keras.losses.Loss]:
+    """Return the losses whose sum is the paper's, for `compile`.
+
+    Each is a mean: over the masked tokens of the batch, and over its examples.
+    """
+    losses: dict[str, keras.losses.Loss] = {
+        "masked_lm": keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, ignore_class=NO_LABEL
+        )
+    }
+    if next_sentence:
+        losses["next_sentence"] = keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True
+        )
+    return losses
+
+
+def pretraining_metrics(*, next_sentence: bool = True) -> dict[str, list[Any]]:
+    """Return accuracy and perplexity of the masked LM and the accuracy of the pairs.
+
+    For `compile`; Keras shows them as `masked_lm_accuracy`, `masked_lm_perplexity` and
+    `next_sentence_accuracy`.
+    """
+    found = [MaskedAccuracy(name="accuracy"), MaskedPerplexity(name="perplexity")]
+    metrics: dict[str, list[Any]] = {"masked_lm": found}
+    if next_sentence:
+        accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+        metrics["next_sentence"] = [accuracy]
+    return metrics

@@ -16,18 +16,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import ROWS, files_of, refused, thorough
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.models.export import export_model
 from bert_keras.models.loading import new_model
 from bert_keras.tasks import find_task
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.tagging.task import FeatureTagging
+from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training import finetune as training
 from bert_keras.training import loop, results
 from bert_keras.training.config import TrainConfig
@@ -75,6 +78,25 @@ def test_the_same_seed_gives_the_same_weights(run: Any, spam_run: TrainResult) -
     again = run().model.get_weights()
     for one, other in zip(spam_run.model.get_weights(), again, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_run_traces_the_tokenizer_once(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traced, tokenize = [], WordPieceTokenizer._tokenize
+
+    def counted(self: WordPieceTokenizer, *given: Any) -> Any:
+        if not tf.executing_eagerly():
+            traced.append(self)
+        return tokenize(self, *given)
+
+    monkeypatch.setattr(WordPieceTokenizer, "_tokenize", counted)
+    model = run(test={"test": FEW}, **NO_LEARNING).model
+    answers = Predictor(model).predict(TEXTS * 3)
+    exported = export_model(model, tmp_path / "exported")
+    assert len(traced) == 1
+    served = load_predictor(exported).predict(TEXTS * 3)
+    assert [row["label"] for row in served] == [row["label"] for row in answers]
 
 
 def test_another_seed_gives_another_head(encoder_folder: Path) -> None:

@@ -189,12 +189,20 @@ def vectors_of(
     """
     parts, counts = predictor.model.task.parts(texts), Truncation()
     answers = predictor.stream(parts, batch_size=batch_size, truncation=counts)
-    found = [answer["embedding"] for answer in answers]
+    name = _output_of(predictor)
+    found = [answer[name] for answer in answers]
     if not found:
-        width = predictor.outputs["embedding"].shape[-1]
+        width = predictor.outputs[name].shape[-1]
         return np.zeros((0, width), np.float32)
     predictor.tell_truncated(counts)
     return np.concatenate(found)
+
+
+def _output_of(predictor: Predictor) -> str:
+    """Return the name of the vectors among the answers."""
+    task: Any = predictor.model.task
+    name: str = task.vector_output
+    return name
 
 
 def sparse_vectors_of(
@@ -203,8 +211,9 @@ def sparse_vectors_of(
     """Return the vectors of N texts by a predictor of sparse vectors."""
     parts, counts = predictor.model.task.parts(texts), Truncation()
     answers = predictor.stream(parts, batch_size=batch_size, truncation=counts)
-    width = int(predictor.outputs["embedding"].shape[-1])
-    found = SparseVectors.of((answer["embedding"] for answer in answers), width)
+    name = _output_of(predictor)
+    width = int(predictor.outputs[name].shape[-1])
+    found = SparseVectors.of((answer[name] for answer in answers), width)
     predictor.tell_truncated(counts)
     return found
 

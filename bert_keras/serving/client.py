@@ -23,7 +23,7 @@ import urllib.parse
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.data.items import as_items
+from bert_keras.data.items import as_items, as_strings
 from bert_keras.errors import (
     ConfigError,
     DataError,
@@ -39,6 +39,7 @@ from bert_keras.tasks.answer_rows import rows_of
 
 if TYPE_CHECKING:
     import httpx
+    import numpy as np
     from typing_extensions import Self  # of Python 3.11
 
 _URL = re.compile("https?://")
@@ -184,13 +185,24 @@ class _Client:
         texts.sort(key=lambda each: each.name != "serving_default")
         self._signatures = texts
 
-    def _batches(self, texts: Any) -> tuple[_Signature, list[list[Any]]]:
+    def _batches(
+        self, texts: Any, name: str | None = None
+    ) -> tuple[_Signature, list[list[Any]]]:
         """Return the signature that takes these texts, and its batches of rows.
 
+        `name` is the signature's, if it is a certain one.
+
         Raises:
+            ConfigError: the server has no signature of this name.
             DataError: no signature takes a text of this form.
         """
-        signatures = self._signatures
+        signatures = [s for s in self._signatures if name in (None, s.name)]
+        if not signatures:
+            known = ", ".join(each.name for each in self._signatures)
+            raise ConfigError(
+                f"`prompt` must be a signature of {self._place}, {known}; received "
+                f"{shown(name)}"
+            )
         forms = [list(each.inputs) for each in signatures]
         items = as_items(texts, forms, is_ordered=signatures[0].is_ordered)
         chosen = next((s for s in signatures if items and s.fits(items[0])), None)
@@ -231,6 +243,52 @@ class _Client:
                 f"{self._place}: the answer does not match `{signature.name}`: "
                 f"{type(error).__name__}: {one_line(error)}"
             ) from None
+
+    def _vectors(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
+        """Return the vectors of answers to texts, float32 [N, D]."""
+        import numpy as np
+
+        if not all("embedding" in row for row in rows):
+            raise ServerError(f"{self._place}: does not answer with `embedding`")
+        return np.array([row["embedding"] for row in rows], "float32")
+
+    def _pairs(self, query: Any, documents: Any) -> tuple[list[str], list[Any]]:
+        """Return documents, and the rows that ask for their scores."""
+        (query,) = as_strings([query], name="query")
+        texts = as_strings(documents, name="documents")
+        names = list(self._signatures[0].inputs)
+        if len(names) != 2:
+            raise ServerError(
+                f"{self._place}: must take a query and a document to rank; it takes "
+                f"{', '.join(names)}"
+            )
+        return texts, [dict(zip(names, (query, text), strict=True)) for text in texts]
+
+    def _ranked(
+        self, texts: Sequence[str], rows: Sequence[Any], top: int | None
+    ) -> list[dict[str, Any]]:
+        """Return documents in the order of their scores, see `Predictor.rank`."""
+        if not all("score" in row for row in rows):
+            raise ServerError(f"{self._place}: does not answer with `score`")
+        order = sorted(range(len(texts)), key=lambda at: -rows[at]["score"])
+        return [
+            {"rank": n, "score": rows[at]["score"], "index": at, "text": texts[at]}
+            for n, at in enumerate(order[:top], 1)
+        ]
+
+    def _found(self, row: Mapping[str, Any], top: int | None) -> list[dict[str, Any]]:
+        """Return what an export with an index has found for a query."""
+        columns = [row.get(name) for name in ("scores", "texts", "ids")]
+        if not all(isinstance(each, list) for each in columns):
+            raise ServerError(
+                f"{self._place}: must be an export with an index to search: "
+                "`bert-keras export --index` writes it"
+            )
+        found = list(zip(*columns, strict=True))[:top]
+        return [
+            {"rank": rank, "score": score, "text": text, "id": name}
+            for rank, (score, text, name) in enumerate(found, 1)
+        ]
 
     def _reply(self, method: str, place: str, body: bytes | None = None) -> _Steps:
         """Send a request until it succeeds; return the JSON of the response."""
@@ -332,8 +390,56 @@ class Client(_Client):
             ServerError: the server is unreachable, rejects a request, or its answer has
                 an unexpected form.
         """
+        return self._predict(texts, None)
+
+    def embed(self, texts: Any, *, prompt: str | None = None) -> np.ndarray:
+        """Return the vectors of texts by an embedding model, float32 [N, D].
+
+        Args:
+            texts: strings.
+            prompt: `query` or `document`, if the model has such prompts.
+
+        Raises:
+            ConfigError: the model has no such prompt.
+            ServerError: as in `predict`; or the model gives no vectors.
+        """
+        return self._vectors(self._predict(texts, prompt))
+
+    def rank(
+        self, query: str, documents: Any, *, top: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Return documents by their scores for a query, as `Predictor.rank` does.
+
+        Raises:
+            ServerError: as in `predict`; or the model does not score pairs.
+        """
+        _check_top(top)
         self._run(self._read_signatures())
-        signature, batches = self._batches(texts)
+        texts, pairs = self._pairs(query, documents)
+        return self._ranked(texts, self.predict(pairs) if pairs else [], top)
+
+    def search(
+        self, queries: Any, *, top: int | None = None
+    ) -> list[list[dict[str, Any]]]:
+        """Return the texts that an export with an index finds for each query.
+
+        Args:
+            queries: strings.
+            top: maximum texts; as many as the export returns by default.
+
+        Returns:
+            For each query its texts, nearest first: `rank`, `score`, `text` and `id`.
+
+        Raises:
+            ServerError: as in `predict`; or the model has no index.
+        """
+        _check_top(top)
+        return [self._found(row, top) for row in self.predict(_queries(queries))]
+
+    def _predict(self, texts: Any, name: str | None) -> list[dict[str, Any]]:
+        """Return the answers of a signature; `None`: the one that takes such texts."""
+        self._run(self._read_signatures())
+        signature, batches = self._batches(texts, name)
         parts = [self._run(self._rows(signature, batch)) for batch in batches]
         return [row for part in parts for row in part]
 
@@ -392,8 +498,32 @@ class AsyncClient(_Client):
 
     async def predict(self, texts: Any) -> list[dict[str, Any]]:
         """Return one dict per text, see `Client.predict`."""
+        return await self._predict(texts, None)
+
+    async def embed(self, texts: Any, *, prompt: str | None = None) -> np.ndarray:
+        """Return the vectors of texts, see `Client.embed`."""
+        return self._vectors(await self._predict(texts, prompt))
+
+    async def rank(
+        self, query: str, documents: Any, *, top: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Return documents by their scores for a query, see `Client.rank`."""
+        _check_top(top)
         await self._run(self._read_signatures())
-        signature, batches = self._batches(texts)
+        texts, pairs = self._pairs(query, documents)
+        return self._ranked(texts, await self.predict(pairs) if pairs else [], top)
+
+    async def search(
+        self, queries: Any, *, top: int | None = None
+    ) -> list[list[dict[str, Any]]]:
+        """Return the texts found for each query, see `Client.search`."""
+        _check_top(top)
+        return [self._found(row, top) for row in await self.predict(_queries(queries))]
+
+    async def _predict(self, texts: Any, name: str | None) -> list[dict[str, Any]]:
+        """Return the answers of a signature, see `Client._predict`."""
+        await self._run(self._read_signatures())
+        signature, batches = self._batches(texts, name)
         free = asyncio.Semaphore(self.concurrency)
 
         async def answer(batch: list[Any]) -> list[dict[str, Any]]:
@@ -436,6 +566,15 @@ class AsyncClient(_Client):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _queries(queries: Any) -> list[str]:
+    return as_strings(queries, name="queries")
+
+
+def _check_top(top: int | None) -> None:
+    if top is not None:
+        check_whole_number("top", top, least=1)
 
 
 def _httpx() -> Any:

@@ -1,7 +1,8 @@
 """Embedding and ranking in the forms of other servers: `EmbeddingApis`.
 
-OpenAI's `/v1/embeddings`; `/embed`, `/rerank`, `/predict` and `/similarity` of Hugging
-Face's Text Embeddings Inference (TEI); `/v1/rerank` of Jina and `/v2/rerank` of Cohere.
+OpenAI's `/v1/embeddings`; `/embed`, `/embed_sparse`, `/rerank`, `/predict`,
+`/similarity`, `/tokenize` and `/info` of Hugging Face's Text Embeddings Inference
+(TEI); `/v1/rerank` of Jina and `/v2/rerank` of Cohere.
 Requests are answered as those of REST, within the same limits.
 
 Sources: the API references of OpenAI, TEI, Jina and Cohere.
@@ -23,9 +24,13 @@ from bert_keras.serving.errors import RequestError
 from bert_keras.serving.rest import json_response, read_body
 from bert_keras.serving.service import Answered, Service
 from bert_keras.serving.tensors import parse_json
+from bert_keras.serving.version import Version
 from bert_keras.tasks.answer_rows import plain_values
+from bert_keras.tasks.embedding_settings import TERM_WEIGHTS
+from bert_keras.version import __version__
 
 _EMBEDS = ("embedding",)
+_VECTORS = "embedding"  # an output
 _RANKS = ("reranking", "regression")
 _CLASSIFIES = ("classification", "multi-label")
 _TRUNCATED = "x-truncated-tokens"  # a header; these answers have no place for it
@@ -33,12 +38,15 @@ _UNIT = 1e-3  # of the norm of a vector of length 1
 PATHS = {
     "/v1/embeddings": "Vectors of texts, as by OpenAI",
     "/embed": "Vectors of texts, as by TEI",
+    "/embed_sparse": "Weights of tokens for texts, as by TEI",
     "/similarity": "Similarities of a sentence to others, as by TEI",
     "/predict": "Classes of texts, as by TEI",
     "/rerank": "Places and scores of texts for a query, as by TEI",
     "/v1/rerank": "Places and scores of documents for a query, as by Jina",
     "/v2/rerank": "Places and scores of documents for a query, as by Cohere",
+    "/tokenize": "Tokens of texts, as by TEI",
 }
+INFO = "/info"
 
 
 class EmbeddingApis:
@@ -54,13 +62,15 @@ class EmbeddingApis:
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
         calls = (
-            *(self.embeddings, self.embed, self.similarity, self.predict, self.rerank),
-            *(self.rerank_documents, self.rerank_documents),
+            *(self.embeddings, self.embed, self.embed_sparse, self.similarity),
+            *(self.predict, self.rerank, self.rerank_documents, self.rerank_documents),
+            self.tokenize,
         )
-        return [
+        posts = [
             Route(path, call, methods=["POST"])
             for path, call in zip(PATHS, calls, strict=True)
         ]
+        return [*posts, Route(INFO, self.info)]
 
     async def embeddings(self, request: Request) -> Response:
         """Answer `input` as OpenAI does, with `encoding_format` float or base64."""
@@ -74,7 +84,7 @@ class EmbeddingApis:
             raise RequestError(
                 f"`encoding_format` must be float or base64; received {shown(form)}"
             )
-        name = self._model(given, _EMBEDS)
+        name = self._model(given, _EMBEDS, _VECTORS)
         answered = await self._embed(request, name, _texts("input", given["input"]))
         vectors = _shortened(answered.answers["embedding"], given.get("dimensions"))
         data = [
@@ -94,7 +104,7 @@ class EmbeddingApis:
         """Answer `inputs` with a list of vectors, as TEI does."""
         may = ("model", "normalize", "truncate", "dimensions")
         given = await self._read(request, "inputs", may=may)
-        name = self._model(given, _EMBEDS)
+        name = self._model(given, _EMBEDS, _VECTORS)
         answered = await self._embed(request, name, _texts("inputs", given["inputs"]))
         _check_truncated(given, answered)
         vectors = _shortened(answered.answers["embedding"], given.get("dimensions"))
@@ -106,6 +116,67 @@ class EmbeddingApis:
                 "`normalize` must be true: the vectors of this model have length 1"
             )
         return _response(vectors.tolist(), answered)
+
+    async def embed_sparse(self, request: Request) -> Response:
+        """Answer `inputs` with the weights above 0 of tokens, as TEI does."""
+        given = await self._read(request, "inputs", may=("model", "truncate"))
+        name = self._model(given, _EMBEDS, TERM_WEIGHTS)
+        answered = await self._embed(request, name, _texts("inputs", given["inputs"]))
+        _check_truncated(given, answered)
+        rows = [
+            [
+                {"index": int(place), "value": float(weights[place])}
+                for place in np.flatnonzero(weights > 0)
+            ]
+            for weights in answered.answers[TERM_WEIGHTS]
+        ]
+        return _response(rows, answered)
+
+    async def tokenize(self, request: Request) -> Response:
+        """Answer `inputs` with their tokens, none of them left out, as TEI does."""
+        may = ("model", "add_special_tokens")
+        given = await self._read(request, "inputs", may=may)
+        texts = _texts("inputs", given["inputs"])
+        strings = self._service.decoder.texts("inputs", texts)
+        special = given.get("add_special_tokens", True)
+        if not isinstance(special, bool):
+            raise RequestError(
+                f"`add_special_tokens` must be true or false; received {shown(special)}"
+            )
+        name = self._model(given, None)
+        with self._service.models.lease(name) as leased:
+            record = request.state.record
+            record.model, record.version = name, leased.number
+            record.texts = len(texts)
+            tokenizer = leased.preprocessor.tokenizer
+            rows = await self._service.work(
+                request.state.size, lambda: _tokens(tokenizer, strings, special)
+            )
+        return json_response(rows)
+
+    async def info(self, request: Request) -> Response:
+        """Answer with the facts of a model, in TEI's form; `?model=` names it."""
+        name = self._model(dict(request.query_params), None)
+        config = self._service.config
+        with self._service.models.lease(name) as leased:
+            found = {
+                "model_id": name,
+                "model_sha": None,
+                "model_dtype": leased.signature("").outputs[0].dtype,
+                "model_type": _model_type(leased),
+                "max_input_length": leased.preprocessor.max_length,
+            }
+        return json_response(
+            {
+                **found,
+                "max_concurrent_requests": config.max_requests,
+                "max_batch_tokens": config.max_batch_tokens,
+                "max_batch_requests": None,
+                "max_client_batch_size": config.max_texts,
+                "auto_truncate": True,
+                "version": __version__,
+            }
+        )
 
     async def similarity(self, request: Request) -> Response:
         """Answer a sentence and others with their cosine similarities."""
@@ -121,7 +192,7 @@ class EmbeddingApis:
             )
         first = _texts("source_sentence", inputs["source_sentence"], many=False)
         texts = first + _texts("sentences", inputs["sentences"])
-        name = self._model(given, _EMBEDS)
+        name = self._model(given, _EMBEDS, _VECTORS)
         answered = await self._embed(request, name, texts)
         vectors = answered.answers["embedding"].astype(np.float64)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
@@ -218,8 +289,13 @@ class EmbeddingApis:
             )
         return given
 
-    def _model(self, given: Mapping[str, Any], tasks: Sequence[str]) -> str:
-        """Return the model that is named, or else the only one of some tasks."""
+    def _model(
+        self, given: Mapping[str, Any], tasks: Sequence[str] | None, output: str = ""
+    ) -> str:
+        """Return the model that is named, or else the only one of some tasks.
+
+        `output` is an answer that it must have; without `tasks` any model fits.
+        """
         models = self._service.models
         names = models.names
         if "model" in given:
@@ -234,12 +310,16 @@ class EmbeddingApis:
         fits = []
         for name in names:
             with models.lease(name) as leased:
-                if leased.task in tasks:
+                answers = [each.name for each in leased.signature("").outputs]
+                is_fit = tasks is None or leased.task in tasks
+                if is_fit and (not output or output in answers):
                     fits.append(name)
         if len(fits) != 1:
             found = ", ".join(fits) or f"none among {', '.join(names)}"
+            kind = f" of the task {' or '.join(tasks)}" if tasks else ""
+            kind += f" that answers `{output}`" if output else ""
             raise RequestError(
-                f"`model` must name a model of the task {' or '.join(tasks)}; there "
+                f"`model` must name a model{kind}; there "
                 f"{'are' if fits else 'is'} {found}"
             )
         return fits[0]
@@ -286,6 +366,43 @@ class EmbeddingApis:
             decode=decode,
             size=request.state.size,
         )
+
+
+def _tokens(tokenizer: Any, texts: list[bytes], special: bool) -> list[Any]:
+    """Return the tokens of each text, with their places in characters."""
+    parts = tokenizer.tokenize_with_offsets(texts, unit="characters")
+    cls, sep = (
+        _token(number, tokenizer.id_to_token(number), None, None)
+        for number in (tokenizer.cls_id, tokenizer.sep_id)
+    )
+    rows = []
+    for text, *found in zip(texts, *(part.to_list() for part in parts), strict=True):
+        written = text.decode("utf-8", "replace")
+        row = [
+            _token(number, written[start:stop], start, stop)
+            for number, start, stop in zip(*found, strict=True)
+        ]
+        rows.append([cls, *row, sep] if special else row)
+    return rows
+
+
+def _token(number: int, text: str, start: int | None, stop: int | None) -> Any:
+    """Return a token in TEI's form; a special one has no place."""
+    places = {"special": start is None, "start": start, "stop": stop}
+    return {"id": number, "text": text, **places}
+
+
+def _model_type(leased: Version) -> dict[str, Any]:
+    """Return what a model does, as TEI names it; another task by its own name."""
+    if leased.task in _EMBEDS:
+        is_sparse = leased.signature("").outputs[0].name == TERM_WEIGHTS
+        return {"embedding": {"pooling": "splade" if is_sparse else leased.pooling}}
+    names = leased.classes or ("LABEL_0",) * (leased.task in _RANKS)
+    kind = "reranker" if leased.task in _RANKS else "classifier"
+    labels = {str(number): name for number, name in enumerate(names)}
+    numbers = {name: number for number, name in enumerate(names)}
+    named = {"id2label": labels, "label2id": numbers}
+    return {kind: named} if names else {leased.task: {}}
 
 
 def _texts(name: str, value: Any, *, many: bool = True) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bert_keras.serving.embedding_apis import PATHS
+from bert_keras.serving.embedding_apis import INFO, PATHS
 from bert_keras.serving.rest import model_list
 from bert_keras.serving.service import Service
 from bert_keras.serving.signatures import TRUNCATED
@@ -29,6 +29,7 @@ def openapi(service: Service) -> dict[str, Any]:
         "/v2/health/live": _get("Whether the server runs"),
         "/v2/health/ready": _get("Whether all models are loaded"),
         "/monitoring/prometheus/metrics": _get("Metrics", kind="text/plain"),
+        INFO: _get("Facts about a model, as by TEI"),
         **{path: _call(summary) for path, summary in PATHS.items()},
     }
     for model in model_list(service):

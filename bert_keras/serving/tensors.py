@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,11 @@ class Decoder:
             self._values(each, given[each.name], signature.longest_row)
             for each in signature.inputs
         ]
+
+    def texts(self, name: str, values: Sequence[str]) -> list[bytes]:
+        """Return texts as bytes, within the limits."""
+        self._check_count(name, len(values))
+        return [self._text(name, value) for value in values]
 
     def _check_count(self, word: str, count: int) -> None:
         if not 1 <= count <= self._max_texts:

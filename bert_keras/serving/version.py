@@ -41,6 +41,8 @@ class Version:
     ) -> None:
         model = load_predictor(path, engine=config.engine).model
         self.number = number
+        self.preprocessor = model.preprocessor
+        self.pooling = str(getattr(model.task, "pooling", ""))
         self.task = model.task.name
         self.classes: tuple[str, ...] = tuple(getattr(model.task, "classes", ()))
         self.example = card_example(path)

@@ -60,7 +60,13 @@ from bert_keras.settings import (
 )
 from bert_keras.tasks.base import Answers, Batch, Column, Run, Task
 from bert_keras.tasks.classifier import label_numbers, numbers
-from bert_keras.tasks.embedding_settings import ALL, LAST, EmbeddingSettings, Layers
+from bert_keras.tasks.embedding_settings import (
+    ALL,
+    LAST,
+    TERM_WEIGHTS,
+    EmbeddingSettings,
+    Layers,
+)
 from bert_keras.tasks.negatives import (
     NEGATIVE,
     negatives_of,
@@ -177,6 +183,11 @@ class Embedding(EmbeddingSettings, Task):
     def is_sparse(self) -> bool:
         """Whether vectors have a weight for each token of the vocabulary."""
         return self.kind == "sparse"
+
+    @property
+    def vector_output(self) -> str:
+        """The name of the vectors among the answers."""
+        return TERM_WEIGHTS if self.is_sparse else "embedding"
 
     @property
     def pretrained_scopes(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -508,27 +519,16 @@ class Embedding(EmbeddingSettings, Task):
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `embedding`, float32 [B, D], or less wide by `truncate_dim`.
 
+        Sparse vectors are `term_weights`, float32 [B, V].
+
         A shortened vector has length 1 again if `normalize` says so; those of
         sentence-transformers are then shorter.
         """
         if not self.truncate_dim:
-            return {"embedding": outputs}
+            return {self.vector_output: outputs}
         self._check_widths(outputs.shape[-1])
         short = outputs[:, : self.truncate_dim]
         return {"embedding": unit_vectors(short) if self.normalize else short}
-
-    def rows(self, answers: Answers) -> list[dict[str, Any]]:
-        """Return the answers of texts; of sparse vectors the numbers above 0.
-
-        `indices` are the ids of their tokens, the highest of `values` first.
-        """
-        if not self.is_sparse:
-            return super().rows(answers)
-        found = []
-        for vector in answers["embedding"]:
-            order = np.argsort(-vector, kind="stable")[: int((vector > 0).sum())]
-            found.append({"indices": order.tolist(), "values": vector[order].tolist()})
-        return found
 
     def recipe(self) -> dict[str, Any]:
         if self.is_sparse:
@@ -553,7 +553,7 @@ class Embedding(EmbeddingSettings, Task):
         not match, unless there is no label. With `dimensions`, the main score is also
         given for vectors of each width.
         """
-        vectors = answers["embedding"]
+        vectors = answers[self.vector_output]
         scores = self._scores(columns, vectors)
         main = self.best_score if self.best_score in scores else "mrr"
         for width in sorted(self.dimensions, reverse=True):
@@ -574,7 +574,7 @@ class Embedding(EmbeddingSettings, Task):
 
     def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         """Return texts whose pair is not the nearest, or pairs that are far off."""
-        vectors = answers["embedding"]
+        vectors = answers[self.vector_output]
         if self.objective == "similarity":
             return self._far_pairs(columns, vectors)
         return self._lost_pairs(columns, vectors)

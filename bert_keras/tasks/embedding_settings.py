@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_keras.settings import COMBINATIONS, POOLINGS, option
-from bert_keras.tasks.declaration import TaskHelp
+from bert_keras.tasks.declaration import Row, RowForm, TaskHelp
 
 LAST = (-1,)
+TERM_WEIGHTS = "term_weights"
 ALL = "all"  # blocks 1 to L, for any L
 Layers = tuple[int, ...] | str
 
@@ -122,6 +123,14 @@ class EmbeddingSettings:
     )
 
 
+def _row_of_weights(row: Row) -> Row:
+    """Return the weights above 0, the highest first, and the ids of their tokens."""
+    weights = row[TERM_WEIGHTS]
+    ids = [place for place, weight in enumerate(weights) if weight > 0]
+    ids.sort(key=lambda place: -weights[place])
+    return {"indices": ids, "values": [weights[place] for place in ids]}
+
+
 HELP = TaskHelp(
     place="bert_keras.tasks.embedding:Embedding",
     settings=EmbeddingSettings,
@@ -133,5 +142,6 @@ HELP = TaskHelp(
     "How do I reset my password?,“Forgot password” is on the sign-in page.",
     scores="Spearman and Pearson correlation of cosine similarities; accuracy@1, "
     "recall@k, mean reciprocal rank",
-    answers="embedding",
+    answers="embedding; for sparse the weights of tokens, indices and values",
+    row_forms=(RowForm(frozenset((TERM_WEIGHTS,)), _row_of_weights),),
 )

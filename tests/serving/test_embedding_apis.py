@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import refused
 
 pytest.importorskip("starlette")
 
+import bert_keras
 from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.search import SearchIndex
+from bert_keras.inference.search_export import export_search
 from bert_keras.models.model_folder import save_model
 from bert_keras.serving import Server
 from bert_keras.serving.config import ServeConfig
@@ -26,7 +31,9 @@ TASKS = {
     "vectors": Embedding(),
     "ranker": Reranking(),
     "letters": Classification(classes=("a", "b", "c")),
+    "sparse": Embedding(kind="sparse"),
 }
+DOCUMENTS = ["win free cash", "lunch at six, you", "see you at home"]
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +45,11 @@ def served(
     models = {name: make_model(task) for name, task in TASKS.items()}
     for name, model in models.items():
         save_model(model, place / name)
+    index = place / "index.npz"
+    SearchIndex.of(Predictor(models["vectors"]), DOCUMENTS, index=index)
+    export_search(models["vectors"], place / "found", index=index, top=2)
     config = ServeConfig(port=0, no_grpc=True, max_texts=20)
-    paths = [str(place / name) for name in TASKS]
+    paths = [str(place / name) for name in (*TASKS, "found")]
     with Server(paths, config=config, is_quiet=True).running() as server:
         yield server, {name: Predictor(model) for name, model in models.items()}
 
@@ -86,6 +96,66 @@ def test_tei_vectors_and_similarities(ask: Any, vectors: np.ndarray) -> None:
     inputs = {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}
     found = ask("/similarity", inputs=inputs)
     np.testing.assert_allclose(found, vectors[1:] @ vectors[0], atol=1e-5)
+
+
+def test_tei_weights_of_tokens(ask: Any, served: Any) -> None:
+    found = ask("/embed_sparse", inputs=TEXTS[:2])
+    for row, wanted in zip(found, served[1]["sparse"].predict(TEXTS[:2]), strict=True):
+        row.sort(key=lambda each: -each["value"])
+        assert [each["index"] for each in row] == wanted["indices"]
+        values = [each["value"] for each in row]
+        assert values == pytest.approx(wanted["values"], abs=1e-5)
+
+
+def test_tei_tokens_and_facts(ask: Any, served: Any) -> None:
+    text = "Free cash, 💰 lunch"
+    (row,) = ask("/tokenize", inputs=text, model="vectors")
+    tokenizer = served[1]["vectors"].model.preprocessor.tokenizer
+    assert [each["id"] for each in row[1:-1]] == tokenizer(text).numpy().tolist()
+    assert [each["text"] for each in (row[0], row[-1])] == ["[CLS]", "[SEP]"]
+    assert all(each["text"] == text[each["start"] : each["stop"]] for each in row[1:-1])
+    plain = ask("/tokenize", inputs=[text], model="ranker", add_special_tokens=False)
+    assert plain == [row[1:-1]]
+    client = Client(served[0].url)
+    wanted = {
+        "vectors": {"embedding": {"pooling": "mean"}},
+        "sparse": {"embedding": {"pooling": "splade"}},
+        "ranker": {
+            "reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+        },
+    }
+    for name, kind in wanted.items():
+        code, found = client.get(f"/info?model={name}")
+        assert code == 200 and found["model_type"] == kind
+        assert found["max_input_length"] == 24 and found["max_client_batch_size"] == 20
+    assert client.get("/info")[0] == 400 and client.get("/info?model=x")[0] == 404
+    ask("/tokenize", status=413, inputs=["a"] * 21, model="vectors")
+
+
+def test_clients_embed_rank_and_search(served: Any, vectors: np.ndarray) -> None:
+    server, predictors = served
+    url = server.url
+    with bert_keras.Client(url, model="vectors") as client:
+        np.testing.assert_allclose(client.embed(TEXTS), vectors, atol=1e-5)
+        refused(lambda: client.embed(TEXTS, prompt="query"), "`prompt` must be")
+        refused(lambda: client.rank(QUERY, DOCUMENTS), "must take a query and")
+        refused(lambda: client.search([QUERY]), "an export with an index")
+    wanted = predictors["ranker"].rank(QUERY, DOCUMENTS, top=2)
+    near = SearchIndex.of(predictors["vectors"], DOCUMENTS)([QUERY], top=2)[0]
+    with bert_keras.Client(url, model="ranker") as client:
+        ranked = client.rank(QUERY, DOCUMENTS, top=2)
+
+    async def ask() -> tuple[Any, Any]:
+        async with bert_keras.AsyncClient(url, model="ranker") as client:
+            again = await client.rank(QUERY, DOCUMENTS, top=2)
+        async with bert_keras.AsyncClient(url, model="found") as client:
+            return again, await client.search([QUERY])
+
+    again, (found,) = asyncio.run(ask())
+    assert again == ranked
+    for one, other in zip([*ranked, *found], [*wanted, *near], strict=True):
+        assert one["score"] == pytest.approx(other["score"], abs=1e-5)
+        assert (one["rank"], one["text"]) == (other["rank"], other["text"])
 
 
 def test_tei_classes(ask: Any, served: Any) -> None:
@@ -146,4 +216,4 @@ def test_limits_hold(ask: Any) -> None:
 def test_the_listing_has_openais_form(served: Any) -> None:
     found = Client(served[0].url).get("/v1/models")[1]
     assert found["object"] == "list"
-    assert {each["id"] for each in found["data"]} == set(TASKS)
+    assert {each["id"] for each in found["data"]} == {*TASKS, "found"}

@@ -50,8 +50,8 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         parser,
         "encoder",
         "PATH_OR_NAME",
-        "pretrained model: folder, Google checkpoint or hf://owner/name",
-        required=True,
+        "pretrained model: folder, Google checkpoint or hf://owner/name; needed unless "
+        "a student starts from its --teacher",
     )
     add_path(parser, "train", "FILE", f"{ROWS} of training rows", required=True)
     add_path(parser, "dev", "FILE", "rows on which the best epoch is chosen")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -21,12 +21,15 @@ from bert_keras.checkpoints import (
 )
 from bert_keras.checkpoints.checkpoint import as_checkpoint_error
 from bert_keras.checkpoints.sentence_files import DENSE_SCOPE, pair_scores
+from bert_keras.config import BertConfig
+from bert_keras.data.class_names import comparable
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import head_names
 from bert_keras.model.layers import undrawn
 from bert_keras.models.folder import Folder, check_max_length
+from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.new_tokens import with_tokens
 from bert_keras.models.pretrained_model import check_tied, max_length_of, on_encoder
 from bert_keras.models.task_model import TaskModel
@@ -34,7 +37,7 @@ from bert_keras.runs.progress import say
 from bert_keras.settings import LAYOUT
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import Inheriting, start
+from bert_keras.tasks.protocols import Inheriting, Settling, start
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -145,6 +148,7 @@ def new_model(
     keras.utils.set_random_seed(config.seed)
     folder = Folder.open(encoder)
     folder.tell(tell, facts=True)
+    folder = with_layers(folder, config.keep_layers)
     folder = with_tokens(folder, config.add_tokens, tell=tell)
     checkpoint = folder.weights_for(task)
     applied = pair_scores(folder.config)
@@ -159,20 +163,23 @@ def new_model(
         truncation=config.truncation,
         layout=config.layout,
     )
+    own: dict[str, Any] = {
+        "rematerialize": config.rematerialize,
+        "seed": config.seed,
+        "dtype": config.precision,
+    }
     with devices.strategy.scope() if devices else contextlib.nullcontext():
-        model = on_encoder(
-            TaskModel,
-            checkpoint,
-            task,
-            preprocessor,
-            tell,
-            rematerialize=config.rematerialize,
-            seed=config.seed,
-            dtype=config.precision,
-        )
+        if config.student is not None:
+            tell(f"the student {config.student} has random weights")
+            return _random_student(config.student, checkpoint, task, preprocessor, own)
+        model = on_encoder(TaskModel, checkpoint, task, preprocessor, tell, **own)
         notes = start(task, model, checkpoint)
         for line in notes or ():
             tell(line)
+        if notes is None and config.teacher == os.fspath(encoder):
+            _take_head(model, folder)
+            notes = []
+            tell("the student starts with the layers and the head of its teacher")
     loaded = {
         scope
         for scope in task.pretrained_scopes
@@ -183,6 +190,41 @@ def new_model(
     is_loaded = heads <= loaded if notes is None else not notes
     model.has_pretrained_head = is_loaded and not lacks_pooler
     return model
+
+
+def _random_student(
+    sizes: str,
+    checkpoint: Checkpoint,
+    task: Task,
+    preprocessor: Preprocessor,
+    settings: Mapping[str, Any],
+) -> TaskModel:
+    """Return a model of other sizes than a checkpoint's, with random weights."""
+    preset = BertConfig.from_preset(sizes)
+    keys = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    keys += ("intermediate_size",)
+    config = checkpoint.config.replace(**{key: getattr(preset, key) for key in keys})
+    encoder = BertEncoder(
+        config, pooler=task.pooler, outputs=task.encoder_outputs, **settings
+    )
+    return TaskModel(encoder, task, preprocessor, seed=settings["seed"])
+
+
+def _take_head(model: TaskModel, teacher: Folder) -> None:
+    """Set a model's heads from its teacher's, whose classes may have another order."""
+    theirs = getattr(teacher.task(type(model.task)), "classes", ())
+    ours = getattr(model.task, "classes", ())
+    numbers = {comparable(name): number for number, name in enumerate(theirs)}
+    order = [numbers[comparable(name)] for name in ours]
+    arrays = teacher.weights_for(model.task).arrays
+    for weight in model.weights:
+        if weight.path.startswith("bert/"):
+            continue
+        value = arrays[weight.path]
+        is_of_classes = order and weight.path.startswith("classifier/")
+        weight.assign(value[..., order] if is_of_classes else value)
+    if isinstance(model.task, Settling):
+        model.task.unsettle(model)
 
 
 def inherited_settings(

@@ -84,6 +84,10 @@ _SETTINGS = (
     "weight_decay",
     "warmup_ratio",
     "seed",
+    "keep_layers",
+    "student",
+    "temperature",
+    "distill_weight",
     "precision",
     "freeze_layers",
     "lora_rank",
@@ -356,8 +360,24 @@ def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
         "splits": _splits(report),
         "best_score": report.get("best_score"),
         "runs": len(_runs(report).get("per_run", ())),
+        "students": _student_rows(report),
+        "teacher": os.path.basename(os.path.normpath(settings.get("teacher") or "")),
         "training": training if len(training) > 1 else [],
     }
+
+
+def _student_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the table of teacher and student."""
+    rows: Sequence[Mapping[str, Any]] = report.get("students", ())
+    if not rows:
+        return []
+    names = {"milliseconds": "milliseconds for 1,000 rows"}
+    cells = [tuple(map(_short, row.values())) for row in rows]
+    return [tuple(names.get(key, key) for key in rows[0]), *cells]
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _encoder(report: Mapping[str, Any], source: Source | None) -> tuple[str, bool]:

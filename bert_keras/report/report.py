@@ -60,6 +60,7 @@ def write_report(
     doubtful_labels: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     explanations: Sequence[Mapping[str, Any]] = (),
     learning_curve: Sequence[Mapping[str, Any]] = (),
+    students: Sequence[Mapping[str, Any]] = (),
     usage: Mapping[str, str] | None = None,
     runs: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> Path:
@@ -93,6 +94,8 @@ def write_report(
             there are none, no entry if they were not sought.
         explanations: values for the template `words.html`.
         learning_curve: `rows`, and the best score of each split by its name.
+        students: a row for the teacher and for the student: `model`, the best score,
+            `milliseconds` for 1,000 rows, `megabytes`.
         usage: heading to code that uses the model.
         runs: name of each of several runs to its history.
 
@@ -121,6 +124,7 @@ def write_report(
         charts=training_curves(history),
         runs=compared_curves(runs or {}, keys=("loss", f"dev_{best_score}")),
         learning_curve=_learning_curve(learning_curve, best_score),
+        students=_students(students),
         splits=splits,
         is_alone=not any(
             parts for split, parts in splits.items() if importance(split) == 1
@@ -254,6 +258,16 @@ def _learning_curve(
     cells = [(f"{row['rows']:,}", [row.get(key) for key in columns]) for row in rows]
     table = Table("Training rows", [words(key) for key in columns], cells)
     return {"table": table, "chart": learning_curve_chart(rows, best_score)}
+
+
+def _students(rows: Sequence[Mapping[str, Any]]) -> Table | None:
+    """Return the table of teacher and student."""
+    if not rows:
+        return None
+    columns = [key for key in union(rows) if key != "model"]
+    names = {"milliseconds": "Milliseconds for 1,000 rows"}
+    cells = [(str(row["model"]), [row[key] for key in columns]) for row in rows]
+    return Table("Model", [names.get(key, words(key)) for key in columns], cells)
 
 
 def _doubtful(

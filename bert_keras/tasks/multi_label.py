@@ -44,6 +44,7 @@ from bert_keras.tasks.classifier import (
     Calibrated,
     PooledTask,
     checked,
+    logit_of,
     named_alike,
 )
 from bert_keras.tasks.entailment import GIVEN, EntailedClasses
@@ -198,6 +199,9 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
 
     def linear_targets(self, columns: Columns) -> tuple[str, np.ndarray]:
         return "sigmoid", self.targets(columns)
+
+    def soft_targets(self, answers: Answers, teacher: MultiLabel) -> np.ndarray:
+        return teacher.temperature * logit_of(answers["probabilities"])
 
     @property
     def limits(self) -> tuple[float, ...]:

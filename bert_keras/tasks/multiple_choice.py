@@ -23,7 +23,7 @@ from bert_keras.data.rows import ColumnNames, format_of, read_text, refuse_lines
 from bert_keras.data.table import column_names, read_columns
 from bert_keras.errors import DataError, received, shown
 from bert_keras.model.encoder import BertEncoder, choice_inputs
-from bert_keras.model.heads import ChoiceRows, ChoiceScores, PooledHead
+from bert_keras.model.heads import NO_CHOICE, ChoiceRows, ChoiceScores, PooledHead
 from bert_keras.scoring.calibration import (
     abstention_scores,
     confidence_scores,
@@ -32,7 +32,7 @@ from bert_keras.scoring.calibration import (
 from bert_keras.scoring.classification import accuracy
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Column, Task
-from bert_keras.tasks.classifier import Confidence, numbers, wrong_rows
+from bert_keras.tasks.classifier import Confidence, log_of, numbers, wrong_rows
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -270,6 +270,10 @@ class MultipleChoice(Confidence, Task):
             answers["index"] = tf.where(abstained, -1, best)
             answers["abstained"] = abstained
         return answers
+
+    def soft_targets(self, answers: Answers, teacher: MultipleChoice) -> np.ndarray:
+        p = answers["probabilities"]
+        return np.where(p > 0, teacher.temperature * log_of(p), NO_CHOICE)
 
     def recipe(self) -> dict[str, Any]:
         return {

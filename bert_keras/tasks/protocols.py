@@ -326,6 +326,19 @@ class Linear(Protocol):
 
 
 @runtime_checkable
+class Distillable(Protocol):
+    """A student learns from answers to whole texts, whatever the teacher's tokens."""
+
+    def soft_targets(self, answers: Answers, teacher: Self) -> np.ndarray:
+        """Return the outputs that the model should have, float32 [N, C].
+
+        `answers` are those of the task `teacher`, whose classes, in their order, are
+        the last axis.
+        """
+        ...
+
+
+@runtime_checkable
 class Comparing(Protocol):
     """The loss may compare the rows of a batch, so that it cannot be split."""
 
@@ -347,6 +360,10 @@ class Settling(Protocol):
         It may fold a setting into the weights, so that other tools give the same
         answers.
         """
+        ...
+
+    def unsettle(self, model: keras.Model) -> None:
+        """Set weights that `settle` has changed to what this task's settings need."""
         ...
 
 

@@ -27,6 +27,7 @@ from bert_keras.tasks.base import Answers, Batch
 from bert_keras.tasks.classifier import (
     PooledTask,
     label_numbers,
+    logit_of,
     numbers,
 )
 from bert_keras.tasks.regression_settings import RegressionSettings
@@ -103,6 +104,12 @@ class NumberTask(PooledTask):
         if self.activation == "sigmoid":
             return {"score": tf.sigmoid(found)}
         return {"score": found * self.std + self.mean}
+
+    def soft_targets(self, answers: Answers, teacher: Any) -> np.ndarray:
+        scores = np.asarray(answers["score"], np.float64)[:, None]
+        if self.activation == "sigmoid":
+            return logit_of(np.clip(scores, 0, 1))
+        return (scores - self.mean) / self.std
 
     def recipe(self) -> dict[str, Any]:
         return {
@@ -211,6 +218,12 @@ class Regression(RegressionSettings, NumberTask):
         head.kernel.assign(head.kernel * self.std)
         head.bias.assign(head.bias * self.std + self.mean)
         return dataclasses.replace(self, mean=0.0, std=1.0)
+
+    def unsettle(self, model: keras.Model) -> None:
+        """Divide a head whose outputs are answers by mean and std."""
+        head = model.get_layer("classifier")
+        head.kernel.assign(head.kernel / self.std)
+        head.bias.assign((head.bias - self.mean) / self.std)
 
     def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         """Return the rows whose error exceeds the targets' standard deviation."""

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from typing import TYPE_CHECKING
 
 from bert_keras import settings
+from bert_keras.errors import ConfigError, received
 from bert_keras.settings import check_options, option, with_options_documented
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 # Of a report's explanations, at most: seconds, and the share of the run so far.
 EXPLAIN_SECONDS, EXPLAIN_SHARE = 10.0, 1 / 6
+# Options without effect where there is no teacher.
+DISTILLATION = ("teacher", "student", "temperature", "distill_weight")
 _FEW_ROWS, _SMALL_BATCH, _BATCH = 1000, 16, 32
 _VALIDATION_SPLIT = 0.1
 _LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _LEAST_PATIENCE = 500, 4, 20, 3
@@ -102,6 +106,38 @@ class TrainConfig:
         "question-answering 384, for summaries 512",
     )
     add_tokens: tuple[str, ...] | None = settings.ADD_TOKENS.field()
+    keep_layers: str | None = settings.KEEP_LAYERS.field()
+    teacher: str | None = option(
+        None,
+        "a trained model of the same task whose answers are learned beside the labels: "
+        "a model folder, with any vocabulary, or an export. Without --encoder, the "
+        "student starts with its teacher's layers of --keep-layers, and its head",
+        unit="path_or_name",
+        unset="none",
+    )
+    student: str | None = option(
+        None,
+        "with a teacher and without an encoder: a new encoder of layers/hidden/heads "
+        "such as 3/192/3, with random weights and the teacher's vocabulary",
+        unit="sizes",
+        pattern=r"[0-9]+/[0-9]+/[0-9]+",
+        form="layers/hidden/heads such as 3/192/3",
+        unset="none",
+    )
+    temperature: float = option(
+        2.0,
+        "divides the logits of teacher and student before they are compared",
+        unit="t",
+        above=0,
+        most=1000,
+    )
+    distill_weight: float = option(
+        0.5,
+        "share of the teacher's answers in the loss; the labels have the rest",
+        unit="share",
+        above=0,
+        most=1,
+    )
     truncation: str = option(
         "longest_first",
         "how pairs that are too long are truncated",
@@ -169,10 +205,35 @@ class TrainConfig:
     )
 
     def __post_init__(self) -> None:
+        if isinstance(self.teacher, os.PathLike):
+            object.__setattr__(self, "teacher", os.fspath(self.teacher))
         check_options(self)
+        if self.keep_layers is not None:
+            kept = ",".join(map(str, settings.layer_numbers(self.keep_layers)))
+            object.__setattr__(self, "keep_layers", kept)
+        self._check_distillation()
         if self.batch_size is not None:
             settings.check_accumulation(self.batch_size, self.accumulation)
         settings.check_checkpoint_interval(self.checkpoint_every, self.save_every)
+
+    def _check_distillation(self) -> None:
+        """Raise ConfigError for options of a student that have no effect."""
+        declared = settings.options_of(TrainConfig)
+        for name in DISTILLATION:
+            value = getattr(self, name)
+            if self.teacher is None and value != declared[name].default:
+                raise ConfigError(f"`{name}` needs `teacher`; {received(value)}")
+        if self.student is not None and self.keep_layers is not None:
+            raise ConfigError(
+                "`student` is a new encoder, which keeps no layers; received "
+                f"{self.student} and `keep_layers` {self.keep_layers}"
+            )
+        if self.teacher is not None and self.restarts:
+            raise ConfigError(
+                "`restarts` must be 0 with `teacher`, whose answers are part of the "
+                "loss by which a diverged run is known; received "
+                f"{self.restarts}"
+            )
 
     def with_split(self) -> TrainConfig:
         """Return the config with a number for `validation_split`."""
@@ -210,6 +271,12 @@ class TrainConfig:
             learning_rate=learning_rate,
             patience=patience,
         )
+
+
+def unused_options(config: TrainConfig) -> tuple[str, ...]:
+    """Return the options of students that a run leaves at their defaults."""
+    unused = () if config.teacher is not None else DISTILLATION
+    return unused if config.keep_layers is not None else (*unused, "keep_layers")
 
 
 def chosen_epochs(rows: int, batch_size: int) -> int:

@@ -62,7 +62,7 @@ from bert_keras.tasks.protocols import (
 )
 from bert_keras.text.tokenizer_files import vocabulary_hash
 from bert_keras.training import config as training_config
-from bert_keras.training.config import TrainConfig
+from bert_keras.training.config import TrainConfig, unused_options
 from bert_keras.training.contrastive_fit import ContrastiveFit
 from bert_keras.training.data import (
     digest_of_rows,
@@ -71,6 +71,7 @@ from bert_keras.training.data import (
     tests_of,
     without_dev,
 )
+from bert_keras.training.distillation import Distillation, student_encoder
 from bert_keras.training.divergence import Divergence, divergence
 from bert_keras.training.findings import (
     ExplanationCosts,
@@ -84,6 +85,7 @@ from bert_keras.training.methods import UNUSED
 from bert_keras.training.results import (
     facts_of,
     shown_settings,
+    shown_students,
     usage,
     write_results,
 )
@@ -133,7 +135,7 @@ class TrainResult:
 def train(
     task: str | type[Task] | Task,
     *,
-    encoder: str | os.PathLike[str],
+    encoder: str | os.PathLike[str] | None = None,
     train: Any,
     output: str | os.PathLike[str],
     dev: Any = None,
@@ -164,7 +166,8 @@ def train(
     Args:
         task: the name or the class of a task, whose settings then follow from the rows,
             or a task.
-        encoder: folder, checkpoint or hub name of the pretrained encoder.
+        encoder: folder, checkpoint or hub name of the pretrained encoder; may be left
+            out for a student that starts from its teacher, see `TrainConfig`.
         train: the training rows, of any form that `as_columns` takes.
         output: the model folder; an existing model is replaced.
         dev: rows that select the best epoch; by default, some training rows are held
@@ -198,8 +201,11 @@ def train(
     _check_process()
     # Before TensorFlow computes anything.
     devices = devices or find_strategy(config.strategy)
+    encoder = student_encoder(encoder, config)
     check_path("encoder", encoder)
-    check_output_place("output", output, {"encoder": encoder})
+    places = {"encoder": encoder, "teacher": config.teacher}
+    places = {name: place for name, place in places.items() if place is not None}
+    check_output_place("output", output, places)
     check_replaceable(output)
     check_tracking(config, Path(output))
     test, collections = tests_and_collections(test)
@@ -230,6 +236,9 @@ def train(
     devices.check_batch_size(cast(int, config.batch_size), config.accumulation)
     if devices.replicas > 1:
         _check_accumulation(task, config)
+    distillation = None
+    with devices.strategy.scope():
+        distillation = Distillation.of(task, config, data["train"], tell=devices.say)
     training = _Training(
         task=task,
         encoder=encoder,
@@ -242,6 +251,7 @@ def train(
         devices=devices,
         slices=tuple(slices),
         is_earlier=is_earlier,
+        distillation=distillation,
     )
     if given.epochs is None and config.method == "finetune":
         devices.say(_chosen(config, rows))
@@ -307,6 +317,7 @@ class _Training:
     devices: Devices
     slices: tuple[str, ...]
     is_earlier: bool  # whether an earlier version began the run
+    distillation: Distillation | None = None
 
     def recorded(self, config: TrainConfig) -> dict[str, Any]:
         return recorded_settings(
@@ -331,6 +342,9 @@ class _Training:
             tell=devices.say if attempt == 0 else str,
         )
         recorded = self.recorded(config) | model_settings(model)
+        if self.distillation is not None:
+            self.distillation.check_student(model)
+            recorded["weights of the teacher"] = self.distillation.digest()
         width = model.backbone.config.hidden_size
         examples = training_examples(self.task, data["train"])
         config = config.finalized(self.task, examples, width)
@@ -350,7 +364,9 @@ class _Training:
             tracked(config, self.output, is_chief=devices.is_chief) as trackers,
         ):
             loop = _METHODS[config.method](
-                model, data, RunContext(run, config, devices, stop, trackers)
+                model,
+                data,
+                RunContext(run, config, devices, stop, trackers, self.distillation),
             )
             if attempt == 0:
                 say(devices.line())
@@ -360,7 +376,7 @@ class _Training:
             )
             loop.train()
             failed = None
-            if config.method == "finetune":
+            if config.method == "finetune" and self.distillation is None:
                 failed = divergence(model, data["train"], loop.history)
             if failed:
                 devices.say(str(failed))
@@ -382,6 +398,7 @@ class _Training:
                     lengths=lengths,
                     slices=self.slices,
                     collections=self.collections,
+                    distillation=self.distillation,
                 )
             if run is not None:
                 remove_run(run)
@@ -437,7 +454,8 @@ def recorded_settings(
 
     `is_earlier` is whether the run was begun by a version without `DEFAULTS`.
     """
-    recorded = {k: v for k, v in dataclasses.asdict(config).items() if k not in _FREE}
+    free = {*_FREE, *unused_options(config)}  # earlier versions do not know the latter
+    recorded = {k: v for k, v in dataclasses.asdict(config).items() if k not in free}
     if config.method == "finetune":  # earlier versions do not know the entry
         del recorded["method"]
     return {
@@ -473,13 +491,15 @@ def finish_run(
     lengths: Mapping[str, TextLengths],
     slices: Sequence[str] = (),
     collections: Mapping[str, JudgedCollection] | None = None,
+    distillation: Distillation | None = None,
 ) -> TrainResult:
     """Score the best epoch of a run, and write its model folder and report.
 
     All workers score, so that all return the same; the chief writes. `data` are the
     rows by name: `train`, `dev` and the tests; `lengths` are the lengths of their
     texts; `failed` is the divergence of the run, certain or possible, if any;
-    `collections` are tests of search.
+    `collections` are tests of search; with `distillation`, the report shows the student
+    beside its teacher.
 
     Raises:
         CheckpointError: the folder of the best epoch is broken, or writing fails.
@@ -543,6 +563,10 @@ def finish_run(
         **findings_of(task, scored, slices),
         "usage": usage(task, output),
     }
+    if distillation is not None and last in data:
+        report["students"] = distillation.beside(predictor, data[last])
+        for line in shown_students(report["students"], last):
+            loop.devices.say(line)
     if loop.devices.is_chief:
         report["explanations"] = explained_mistakes(
             predictor,

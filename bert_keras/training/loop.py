@@ -43,6 +43,7 @@ from bert_keras.training.checkpoint import (
     own,
 )
 from bert_keras.training.data import tests_of
+from bert_keras.training.distillation import Distillation
 from bert_keras.training.progress import Row, TrainingProgress, UpdateProgress
 from bert_keras.training.tracking import Trackers
 from bert_keras.training.train_step import BatchSource
@@ -67,6 +68,7 @@ class RunContext:
         devices: where to compute.
         stop: signals that the run must end.
         trackers: get the curves.
+        distillation: what a teacher teaches, if there is one.
     """
 
     folder: RunFolder | None
@@ -74,6 +76,7 @@ class RunContext:
     devices: Devices
     stop: StopSignal
     trackers: Trackers = dataclasses.field(default_factory=Trackers)
+    distillation: Distillation | None = None
 
 
 class TrainingLoop(abc.ABC):
@@ -334,7 +337,13 @@ class FineTuningLoop(TrainingLoop):
     ) -> None:
         config, devices = context.config, context.devices
         fixed = devices.has_static_shapes
-        self.rows = training_rows(model, data["train"], config, fixed=fixed)
+        self.rows = training_rows(
+            model,
+            data["train"],
+            config,
+            fixed=fixed,
+            distillation=context.distillation,
+        )
         super().__init__(model, self.rows, context)
         self.dev = data.get("dev")
         self._state = TrainingState(model, self.optimizer, weights=model.weights)

@@ -18,7 +18,7 @@ from bert_keras.tasks.base import Task
 from bert_keras.tasks.classifier_settings import POOLING
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.protocols import Linear
-from bert_keras.training.config import TrainConfig
+from bert_keras.training.config import DISTILLATION, TrainConfig
 
 # Options without an effect.
 _OF_EPOCHS = (
@@ -28,6 +28,7 @@ _OF_EPOCHS = (
     "accumulation",
     "new_learning_rate",
     "restarts",
+    *DISTILLATION,
 )
 UNUSED = {
     "finetune": (),

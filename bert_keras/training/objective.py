@@ -8,7 +8,7 @@ fine-tuning, pretraining, held-out data and `fit` compute the same ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -21,6 +21,9 @@ from bert_keras.distribution.replicas import (
     undivided,
 )
 from bert_keras.tasks.protocols import compares_rows
+
+if TYPE_CHECKING:
+    from bert_keras.training.distillation import Distillation
 
 _SCALE = 2.0**20  # the sum of weights may be below 1; such counts become 1
 
@@ -106,7 +109,9 @@ class TaskObjective:
 
     A task has one loss, named `loss`, or several by the name of their output. A batch's
     labels are a dict: for one loss `targets`, as the loss takes them, and optionally
-    `weights`; for several, the targets of each by its name.
+    `weights`; for several, the targets of each by its name. A student's losses are
+    weighted, with the loss on the outputs of its teacher as a further one; its labels
+    also hold what `Distillation.labels` returns.
 
     The losses that the model's layers add are included in the only one. `metrics`,
     created in the scope of the model's strategy, are updated with each batch; the
@@ -119,9 +124,14 @@ class TaskObjective:
     """
 
     def __init__(
-        self, model: keras.Model, *, metrics: Sequence[keras.metrics.Metric] = ()
+        self,
+        model: keras.Model,
+        *,
+        metrics: Sequence[keras.metrics.Metric] = (),
+        distillation: Distillation | None = None,
     ) -> None:
         self.model = model
+        self.distillation = distillation
         self.metrics = metrics
         self.compares = compares_rows(model.task)
         self._correct = getattr(model.task, "correct", lambda *_: tf.zeros([]))
@@ -140,10 +150,13 @@ class TaskObjective:
     def counts(self, labels: dict[str, Any]) -> dict[str, Any]:
         """Return the number of items in the mean of each loss, float32 []."""
         targets, weights = self._split(labels)
-        return {
+        found = {
             name: loss.count(self._of(name, targets), weights)
             for name, loss in self.losses.items()
         }
+        if self.distillation is not None:
+            found["distillation"] = self.distillation.count(labels)
+        return found
 
     def sums(self, outputs: Any, labels: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
         """Return sums of each loss and its correct answers over a batch, float32 [].
@@ -160,6 +173,11 @@ class TaskObjective:
             wanted, output = self._of(name, targets), self._of(name, outputs)
             total = loss.sum(wanted, output, weights, added=added)
             found[name] = total, self._correct(wanted, output)
+        if self.distillation is not None:
+            weight = self.distillation.weight
+            found = {k: ((1 - weight) * total, n) for k, (total, n) in found.items()}
+            soft = weight * self.distillation.sum(outputs, labels)
+            found["distillation"] = soft, tf.zeros([])
         return found
 
     def _split(self, labels: dict[str, Any]) -> tuple[Any, Any]:

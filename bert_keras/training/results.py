@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from bert_keras.report.report import DOUBTFUL, csv_text, rows_with_set, write_re
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import describe
 from bert_keras.text.new_tokens import described
+from bert_keras.training.config import unused_options
 from bert_keras.training.data import digest_of_rows
 from bert_keras.training.divergence import Divergence
 from bert_keras.training.head_fit import HeadFit
@@ -61,7 +63,7 @@ def shown_settings(
     failed: Divergence | None,
 ) -> dict[str, Any]:
     """Return the settings that the report shows, and notes on the run."""
-    unused = UNUSED[loop.config.method]
+    unused = {*UNUSED[loop.config.method], *unused_options(loop.config)}
     shown = {
         "task": model.task.name,
         "encoder": os.fspath(encoder),
@@ -85,6 +87,19 @@ def shown_settings(
     if failed:
         shown["diverged" if failed.is_certain else "too_few_updates"] = str(failed)
     return shown
+
+
+def shown_students(rows: Sequence[Mapping[str, Any]], split: str) -> list[str]:
+    """Return the rows of `Distillation.beside` as lines of text."""
+    found = []
+    for row in rows:
+        name, score = list(row)[1], list(row.values())[1]
+        value = "unknown" if score is None else f"{score:.4f}"
+        found.append(
+            f"{row['model']} on {split}: {name} {value}, {row['milliseconds']:,.0f} ms "
+            f"for 1,000 rows, {row['megabytes']:,.1f} MB"
+        )
+    return found
 
 
 def facts_of(

@@ -31,6 +31,7 @@ from bert_keras.training.train_step import Batches
 
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
+    from bert_keras.training.distillation import Distillation
 
 
 _LONG = ("token_ids", "segment_ids", "padding_mask")  # their last axis is tokens
@@ -97,6 +98,7 @@ class TrainingRows:
         accumulation: parts of an update; divides `batch_size`.
         fixed: whether batches have the shapes of `fixed_shapes`. Remaining rows that do
             not fill a batch are then left out of an epoch, different ones in each.
+        distillation: what a teacher teaches of the rows.
 
     Raises:
         ConfigError: `fixed` batches have more rows than there are.
@@ -112,7 +114,9 @@ class TrainingRows:
         seed: int,
         accumulation: int = 1,
         fixed: bool = False,
+        distillation: Distillation | None = None,
     ) -> None:
+        self.distillation = distillation
         self.groups = gathered(model.task, columns)
         self.count = len(columns if self.groups is None else self.groups)
         if fixed and self.groups is not None:
@@ -197,7 +201,10 @@ class TrainingRows:
                 some = tf.gather(groups, rows)
                 rows, draws = some.values, tf.repeat(draws, some.row_lengths())
             taken = tf.nest.map_structure(lambda part: tf.gather(part, rows), parts)
-            return self._batch(texts, *redrawn(task, tuple(taken), draws))
+            inputs, labels = self._batch(texts, *redrawn(task, tuple(taken), draws))
+            if self.distillation is not None:
+                labels |= self.distillation.labels(rows, inputs)
+            return inputs, labels
 
         found = tf.data.Dataset.range(first_epoch, self.epochs).flat_map(places)
         if share != ALONE:

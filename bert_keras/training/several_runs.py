@@ -48,6 +48,7 @@ from bert_keras.tasks.protocols import strata_of
 from bert_keras.training.best_epoch import rank_of
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.data import task_and_data, tests_of
+from bert_keras.training.distillation import student_encoder
 from bert_keras.training.finetune import TrainResult, recorded_settings, train
 from bert_keras.training.results import usage, write_results
 from bert_keras.training.tracking import check_tracking, curves_folder
@@ -200,7 +201,9 @@ class _Runs:
         *,
         free: tuple[str, ...],
     ) -> None:
-        check_output_place("output", output, {"encoder": given.get("encoder")})
+        encoder = student_encoder(given.get("encoder"), config)
+        given = {**given, "encoder": encoder}
+        check_output_place("output", output, {"encoder": encoder})
         check_replaceable(output)
         check_tracking(config, Path(output))
         self.output = Path(output)
@@ -214,9 +217,7 @@ class _Runs:
         # All runs are scored on the same rows.
         self.given = {key: given[key] for key in given if key not in _OF_DATA}
         of_data = {key: given[key] for key in given if key in _OF_DATA}
-        task, data = task_and_data(
-            task, config=config, encoder=given.get("encoder"), **of_data
-        )
+        task, data = task_and_data(task, config=config, encoder=encoder, **of_data)
         self.task: Task = task
         tests = {name: data[name] for name in tests_of(data)}
         if "dev" not in data and (free or not tests):
@@ -228,7 +229,7 @@ class _Runs:
         self.given |= {"train": data["train"], "dev": data.get("dev"), "test": tests}
         self.given |= {"devices": devices, "slices": given.get("slices", ())}
         self._found: dict[str, dict[str, Any]] = {}
-        recorded = recorded_settings(task, given["encoder"], config, data)
+        recorded = recorded_settings(task, encoder, config, data)
         recorded = {name: value for name, value in recorded.items() if name not in free}
         path = run_path(output, "runs")
         resume = given.get("resume", "auto")

@@ -21,6 +21,7 @@ from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.protocols import is_new_weight, training_examples
 from bert_keras.training.config import TrainConfig
+from bert_keras.training.distillation import Distillation
 from bert_keras.training.objective import TaskObjective
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import (
@@ -41,15 +42,17 @@ def updates(
     *,
     first_step: int = 0,
     metrics: Sequence[keras.metrics.Metric] = (),
+    distillation: Distillation | None = None,
 ) -> Iterator[Update]:
     """Update a model's weights, and yield each update.
 
     Each batch is shared by the replicas of the strategy in whose scope the model was
     created; loss and counts are over all of them. `first_step` updates were made
-    before; `metrics`, of the same scope, are updated with each batch.
+    before; `metrics`, of the same scope, are updated with each batch; `distillation` is
+    what a teacher teaches.
     """
     strategy = model.distribute_strategy
-    objective = TaskObjective(model, metrics=metrics)
+    objective = TaskObjective(model, metrics=metrics, distillation=distillation)
     for some in source.batches(first_step):
         dataset = distributed(strategy, some.make)
         count = summed_function(strategy, token_counts, [dataset.element_spec[0]])
@@ -146,9 +149,14 @@ def dev_losses(
 
 
 def training_rows(
-    model: TaskModel, columns: Columns, config: TrainConfig, *, fixed: bool = False
+    model: TaskModel,
+    columns: Columns,
+    config: TrainConfig,
+    *,
+    fixed: bool = False,
+    distillation: Distillation | None = None,
 ) -> TrainingRows:
-    """Return the rows of a run in training order; `fixed` as in `TrainingRows`."""
+    """Return the rows of a run in training order; the others as in `TrainingRows`."""
     config = config.finalized(model.task, training_examples(model.task, columns))
     return TrainingRows(
         model,
@@ -158,6 +166,7 @@ def training_rows(
         seed=config.seed,
         accumulation=config.accumulation,
         fixed=fixed,
+        distillation=distillation,
     )
 
 

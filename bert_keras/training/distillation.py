@@ -1,0 +1,351 @@
+"""What a student learns from its teacher, beside the labels: `Distillation`.
+
+A teacher answers the training texts once, before training: it may have another
+vocabulary, or be an export. Where outputs belong to tokens, and not to whole texts, a
+teacher with the student's vocabulary reads each batch of the student instead.
+
+Sources: Hinton et al. 2015 (arXiv:1503.02531); Sanh et al. 2019 (arXiv:1910.01108);
+Hofstätter et al. 2020 (arXiv:2010.02666) for the margins of a reranker.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.data.class_names import comparable, listed
+from bert_keras.data.columns import Columns
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.inference.predictor import Predictor, joined, load_predictor
+from bert_keras.model.distillation import SoftTargetLoss
+from bert_keras.model.ranking import ListwiseLoss, MarginLoss
+from bert_keras.models.saved_model_folder import find_saved_model
+from bert_keras.models.task_model import TaskModel
+from bert_keras.runs.run_folder import digest_of
+from bert_keras.tasks import TASKS, name_of
+from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import Distillable, Refusing
+from bert_keras.tasks.regression import ScaledSquaredError
+from bert_keras.text.truncation import Truncation
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.objective import LossSum
+
+_SOFTMAX = (
+    keras.losses.SparseCategoricalCrossentropy,
+    keras.losses.CategoricalCrossentropy,
+)
+_MOST_TIMED = 1000  # rows
+_LINEAR = (ScaledSquaredError, keras.losses.MeanSquaredError)
+
+
+def student_encoder(
+    encoder: str | os.PathLike[str] | None, config: TrainConfig
+) -> str | os.PathLike[str]:
+    """Return the encoder of a run: the given one, or else the teacher's.
+
+    Raises:
+        ConfigError: there is neither, or the teacher has no weights to start from.
+    """
+    if encoder is not None:
+        if config.student is not None and os.fspath(encoder) != config.teacher:
+            raise ConfigError(
+                "`student` is a new encoder with the teacher's vocabulary: leave out "
+                f"`encoder`; received {config.student} and {os.fspath(encoder)}"
+            )
+        return encoder
+    if config.teacher is None:
+        raise ConfigError("`encoder` must be given; received none")
+    if config.keep_layers is None and config.student is None:
+        raise ConfigError(
+            "`encoder` must be given; or `keep_layers`, for layers of the teacher, or "
+            "`student`, for a new encoder"
+        )
+    exported = find_saved_model(config.teacher)
+    if exported is not None:
+        raise ConfigError(
+            "`teacher` must be a model folder, whose encoder the student gets, without "
+            f"`encoder`; received the SavedModel {exported}"
+        )
+    return config.teacher
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Distillation:
+    """What a student learns from its teacher.
+
+    Args:
+        task: the student's task.
+        predictor: the teacher.
+        folder: where it is.
+        loss: of the student's outputs, with the teacher's as targets.
+        weight: share of this loss; the labels' loss has the rest.
+        order: for each class of the student, its number among the teacher's; `None`:
+            they are in the same order.
+        outputs: the teacher's outputs for each training row, float32 [N, C]; `None`:
+            the teacher reads the batches.
+    """
+
+    task: Task
+    predictor: Predictor
+    folder: Path
+    loss: keras.losses.Loss
+    weight: float
+    order: Sequence[int] | None = None
+    outputs: np.ndarray | None = None
+
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        config: TrainConfig,
+        train: Columns,
+        *,
+        tell: Callable[[str], object],
+    ) -> Distillation | None:
+        """Return what a run's teacher teaches; `None` without a teacher.
+
+        Args:
+            task: the student's.
+            config: names the teacher.
+            train: the training rows, which it answers.
+            tell: gets lines on what was matched or truncated.
+
+        Raises:
+            ConfigError: the teacher has another task, other classes or other inputs, or
+                the task has no outputs that can be taught.
+        """
+        if config.teacher is None:
+            return None
+        loss = soft_target_loss(task, config)
+        own = None if task.name in TASKS else type(task)
+        predictor = load_predictor(config.teacher, task=own)
+        _check_same_task(predictor.model.task, task)
+        order = _class_order(predictor.model.task, task, tell=tell)
+        found = cls(
+            task, predictor, Path(config.teacher), loss, config.distill_weight, order
+        )
+        if not isinstance(task, Distillable):
+            found._check_reads_batches()
+            tell("the teacher reads each batch of the student")
+            return found
+        answered = found._answered(train, tell=tell)
+        return dataclasses.replace(found, outputs=answered)
+
+    def _answered(
+        self, columns: Columns, *, tell: Callable[[str], object]
+    ) -> np.ndarray:
+        """Return the teacher's outputs for rows, float32 [N, C]."""
+        teacher = self.predictor.model.task
+        try:
+            if isinstance(teacher, Refusing):
+                teacher.refuse_unread(columns)
+            texts = teacher.texts(columns)
+        except DataError as error:
+            raise ConfigError(
+                f"`teacher` cannot read the training rows: {error}"
+            ) from None
+        counts = Truncation()
+        tell(f"the teacher answers {len(columns):,} training rows")
+        answers = joined(list(self.predictor.stream(texts, truncation=counts)))
+        for line in self.predictor.truncated(counts):
+            tell(f"teacher: {line}")
+        found = self.task.soft_targets(answers, teacher)  # type: ignore[attr-defined]
+        return np.asarray(self._ordered(found), "float32")
+
+    def _ordered(self, outputs: Any) -> Any:
+        """Return outputs with the classes in the student's order."""
+        if self.order is None:
+            return outputs
+        if isinstance(outputs, np.ndarray):
+            return outputs[..., list(self.order)]
+        return tf.gather(outputs, self.order, axis=-1)
+
+    def _check_reads_batches(self) -> None:
+        """Raise unless the teacher is a Keras model that can read any ids."""
+        if not isinstance(self.predictor.model, TaskModel):
+            raise ConfigError(
+                f"`teacher` must be a model folder for {self.task.name}, whose outputs "
+                "belong to tokens; received an export"
+            )
+
+    def check_student(self, student: TaskModel) -> None:
+        """Raise ConfigError if the teacher cannot read the student's batches."""
+        if self.outputs is not None:
+            return
+        teacher = self.predictor.model
+        tokenizers = [each.preprocessor.tokenizer for each in (teacher, student)]
+        one, other = (tokenizer.get_config() for tokenizer in tokenizers)
+        if one != other:
+            raise ConfigError(
+                f"`teacher` must have the vocabulary of the student for "
+                f"{self.task.name}, whose outputs belong to tokens; received another"
+            )
+        longest = teacher.backbone.config.max_position_embeddings  # type: ignore[attr-defined]
+        if student.preprocessor.max_length > longest:
+            raise ConfigError(
+                f"`max_length` must be at most the teacher's {longest}; received "
+                f"{student.preprocessor.max_length}"
+            )
+
+    def digest(self) -> str:
+        """Return a digest of the teacher, by which a run is resumed."""
+        model = self.predictor.model
+        if isinstance(model, TaskModel):
+            weights = ((w.path, keras.ops.convert_to_numpy(w)) for w in model.weights)
+            return digest_of(weights)
+        files = (each for each in sorted(self.folder.rglob("*")) if each.is_file())
+        return digest_of((each.name, np.fromfile(each, np.uint8)) for each in files)
+
+    def beside(self, student: Predictor, rows: Columns) -> list[dict[str, Any]]:
+        """Return score, time and size of teacher and student, in this order.
+
+        Args:
+            student: after training.
+            rows: labelled; both answer them in the same way, up to 1,000 for the time.
+
+        Returns:
+            For each `model`, the task's `best_score`, `milliseconds` for 1,000 rows and
+            `megabytes`, of the weights in float32 or of an export's files.
+        """
+        some = rows.take(range(min(len(rows), _MOST_TIMED)))
+        found = []
+        for name, each in (("teacher", self.predictor), ("student", student)):
+            answers = each.answers(rows)  # traces the graphs, which is not timed
+            start = time.perf_counter()
+            each.answers(some)
+            seconds = time.perf_counter() - start
+            scores = each.model.task.score(rows, answers)
+            found.append(
+                {
+                    "model": name,
+                    self.task.best_score: scores.get(self.task.best_score),
+                    "milliseconds": round(1e6 * seconds / len(some), 1),
+                    "megabytes": round(_megabytes(each.model, self.folder), 3),
+                }
+            )
+        return found
+
+    # The loss, in graph.
+
+    def labels(self, rows: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return what a batch's labels hold for `targets`.
+
+        Args:
+            rows: the batch's training rows, int64 [B].
+            inputs: the student's inputs.
+        """
+        if self.outputs is None:
+            return {"inputs": inputs}
+        return {"teacher": tf.gather(tf.constant(self.outputs), rows)}
+
+    @functools.cached_property
+    def _sum(self) -> LossSum:
+        rank = 1
+        if self.outputs is None:
+            rank = len(self.predictor.model.output.shape) - 1  # type: ignore[attr-defined]
+        compares = isinstance(self.loss, MarginLoss)
+        return LossSum(self.loss, rank=rank, compares=compares)
+
+    def sum(self, outputs: Any, labels: dict[str, Any]) -> Any:
+        """Return the mean of a batch's loss times `count`, float32 []."""
+        targets = self._targets(outputs, labels)
+        return self._sum.sum(targets, outputs, self._weights(labels))
+
+    def count(self, labels: dict[str, Any]) -> Any:
+        """Return the number of items in the mean of a batch's loss, float32 []."""
+        return self._sum.count(labels["targets"], self._weights(labels))
+
+    def _targets(self, outputs: Any, labels: dict[str, Any]) -> Any:
+        """Return the targets of the loss, from the teacher's outputs."""
+        if "inputs" in labels:
+            model: Any = self.predictor.model
+            found = tf.stop_gradient(model(labels["inputs"], training=False))
+            return self._ordered(found)
+        if isinstance(self.loss, MarginLoss):  # with the number of the query
+            return tf.concat([labels["teacher"], labels["targets"][:, 1:]], axis=1)
+        # Rows have as many choices as the longest of their batch.
+        return labels["teacher"][:, : tf.shape(outputs)[-1]]
+
+    def _weights(self, labels: dict[str, Any]) -> Any:
+        """Return the weights of the items: 0 where the task's loss ignores them."""
+        ignored = getattr(self.task.loss(), "ignore_class", None)
+        if ignored is None:
+            return labels.get("weights")
+        return tf.cast(labels["targets"] != ignored, tf.float32)
+
+
+def _megabytes(model: Any, folder: Path) -> float:
+    """Return the size of weights in float32, or of the files of an export's folder."""
+    if isinstance(model, TaskModel):
+        return 4 * model.count_params() / 1e6
+    files = (each for each in folder.rglob("*") if each.is_file())
+    return sum(each.stat().st_size for each in files) / 1e6
+
+
+def soft_target_loss(task: Task, config: TrainConfig) -> keras.losses.Loss:
+    """Return the loss of a task on a teacher's outputs.
+
+    Raises:
+        ConfigError: the task's own loss is none of logits or numbers.
+    """
+    own = task.loss()
+    if isinstance(own, ListwiseLoss | MarginLoss):
+        activation = "margins"
+    elif isinstance(own, _LINEAR):
+        activation = "linear"
+    elif isinstance(own, _SOFTMAX) and own.from_logits:
+        activation = "softmax"
+    elif isinstance(own, keras.losses.BinaryCrossentropy) and own.from_logits:
+        activation = "sigmoid"
+    else:
+        raise ConfigError(
+            f"`teacher` cannot teach {task.name}, whose outputs are no logits or "
+            f"numbers; received {config.teacher}"
+        )
+    if activation in ("linear", "margins"):
+        if config.temperature != TrainConfig().temperature:
+            raise ConfigError(
+                f"`temperature` has no effect for {task.name}, whose outputs are "
+                f"compared as numbers; received {config.temperature:g}"
+            )
+        return MarginLoss() if activation == "margins" else SoftTargetLoss("linear")
+    is_masked = getattr(own, "ignore_class", None) is not None
+    reduction = "mean_with_sample_weight" if is_masked else own.reduction
+    return SoftTargetLoss(activation, config.temperature, reduction=reduction)
+
+
+def _check_same_task(teacher: Task, student: Task) -> None:
+    """Raise unless a teacher's answers are those of the student's task."""
+    one, other = name_of(type(teacher)), name_of(type(student))
+    if one != other:
+        raise ConfigError(
+            f"`teacher` must be a model of the task {other}; received one of {one}"
+        )
+
+
+def _class_order(
+    teacher: Task, student: Task, *, tell: Callable[[str], object]
+) -> list[int] | None:
+    """Return the teacher's number of each class of the student; `None` if the same."""
+    theirs, ours = (getattr(each, "classes", ()) for each in (teacher, student))
+    numbers = {comparable(name): number for number, name in enumerate(theirs)}
+    own = [comparable(name) for name in ours]
+    if set(own) != set(numbers):
+        raise ConfigError(
+            f"`teacher` must have the classes of the training rows, {listed(ours)}; "
+            f"received one with {listed(theirs)}"
+        )
+    order = [numbers[name] for name in own]
+    if order == list(range(len(order))):
+        return None
+    tell("the teacher has the classes in another order: they are matched by name")
+    return order

@@ -1,0 +1,51 @@
+"""The loss on a teacher's outputs, against numbers worked out with NumPy."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from bert_keras.model.distillation import SoftTargetLoss
+
+TEACHER = np.array([[2.0, -1.0, 0.5], [0.0, 0.0, 3.0]])
+STUDENT = np.array([[0.5, 0.5, -2.0], [1.0, -1.0, 2.0]])
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    return np.exp(x) / np.exp(x).sum(axis=-1, keepdims=True)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 4.0])
+def test_softmax_and_sigmoid(temperature: float) -> None:
+    p, q = softmax(TEACHER / temperature), softmax(STUDENT / temperature)
+    wanted = temperature**2 * (p * np.log(p / q)).sum(axis=1).mean()
+    found = SoftTargetLoss("softmax", temperature)(TEACHER, STUDENT)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    p, q = sigmoid(TEACHER / temperature), sigmoid(STUDENT / temperature)
+    each = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
+    found = SoftTargetLoss("sigmoid", temperature)(TEACHER, STUDENT)
+    np.testing.assert_allclose(found, temperature**2 * each.mean(), rtol=1e-5)
+
+
+def test_numbers_and_equal_outputs() -> None:
+    found = SoftTargetLoss("linear")(TEACHER, STUDENT)
+    np.testing.assert_allclose(found, ((TEACHER - STUDENT) ** 2).mean(), rtol=1e-6)
+    for activation in ("linear", "softmax", "sigmoid"):
+        assert abs(float(SoftTargetLoss(activation)(TEACHER, TEACHER))) < 1e-6
+
+
+def test_extreme_outputs_are_finite() -> None:
+    far = np.array([[1e9, -1e9]])
+    for activation in ("softmax", "sigmoid"):
+        assert np.isfinite(float(SoftTargetLoss(activation)(far, far)))
+
+
+def test_its_config_restores_it() -> None:
+    loss = SoftTargetLoss("sigmoid", 3.0)
+    again = keras.losses.deserialize(keras.losses.serialize(loss))
+    np.testing.assert_allclose(again(TEACHER, STUDENT), loss(TEACHER, STUDENT))

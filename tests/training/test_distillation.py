@@ -1,0 +1,230 @@
+"""Students: what they learn of a teacher, from which teachers, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROWS, refused, thorough
+
+from bert_keras.cli.main import main
+from bert_keras.data.table import as_columns
+from bert_keras.inference.predictor import load_predictor
+from bert_keras.models.loading import new_model
+from bert_keras.models.model_folder import save_model
+from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.multiple_choice import MultipleChoice
+from bert_keras.tasks.next_sentence import NextSentence
+from bert_keras.tasks.regression import Regression
+from bert_keras.tasks.reranking import Reranking
+from bert_keras.tasks.tagging.task import TokenClassification
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.distillation import Distillation
+from bert_keras.training.finetune import train
+from bert_keras.training.objective import TaskObjective
+from bert_keras.training.rows import TrainingRows
+
+TEXTS = [text for text, _ in ROWS]
+LABELS = [label for _, label in ROWS]
+FEW = as_columns(text=TEXTS, label=LABELS)
+NUMBERS = [str(len(text)) for text in TEXTS]
+PAIRS = {"text": TEXTS, "text_pair": TEXTS[::-1]}
+CHOICES = [TEXTS[:2], TEXTS[1:4]] * 6
+TASKS = {
+    "classification": (Classification(("ham", "promo", "spam")), FEW),
+    "multi-label": (MultiLabel(("ham", "promo", "spam")), FEW),
+    "regression": (Regression(), as_columns(text=TEXTS, label=NUMBERS)),
+    "next-sentence": (NextSentence(), as_columns(**PAIRS, label=["next"] * 12)),
+    "multiple-choice": (
+        MultipleChoice(),
+        as_columns(context=TEXTS, choices=CHOICES, label=["1"] * 12),
+    ),
+    "reranking": (
+        Reranking(objective="listwise"),
+        as_columns(text=TEXTS[:3] * 4, text_pair=TEXTS, label=["1", "0", "0", "0"] * 3),
+    ),
+    "token-classification": (
+        TokenClassification(("O", "X")),
+        as_columns(
+            text=TEXTS, label=[" ".join("O" * len(text.split())) for text in TEXTS]
+        ),
+    ),
+}
+NO_DEV = {"validation_split": 0.0, "epochs": 1}
+
+
+def distilled(task: Any, rows: Any, teacher: Any, told: list[str], **given: Any) -> Any:
+    config = TrainConfig(teacher=teacher, **given)
+    return Distillation.of(task, config, rows, tell=told.append)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("classification", "multi-label", "token-classification", "reranking"),
+        *map(thorough, ("regression", "next-sentence", "multiple-choice")),
+    ],
+)
+def test_outputs_of_the_teacher_itself_are_learned_already(
+    name: str, make_model: Any, tmp_path: Path
+) -> None:
+    """Its own outputs, from its answers, leave no loss and no gradient."""
+    task, rows = TASKS[name]
+    model = make_model(task)
+    folder = save_model(model, tmp_path / "teacher")
+    found = distilled(task, rows, folder, [])
+    batches = TrainingRows(
+        model, rows, batch_size=8, epochs=1, seed=1, distillation=found
+    )
+    objective = TaskObjective(model, distillation=found)
+    for inputs, labels in batches.dataset():
+        outputs = model(inputs, training=False)
+        sums, counts = objective.sums(outputs, labels), objective.counts(labels)
+        assert abs(float(sums["distillation"][0] / counts["distillation"])) < 1e-4
+        other = objective.sums(-outputs, labels)["distillation"][0]
+        assert float(other / counts["distillation"]) > 1e-3
+
+
+def test_a_student_of_kept_layers(
+    spam_folder: Path, train_spam: Any, tmp_path: Path
+) -> None:
+    """It starts as its teacher without the other layers, and the report shows both."""
+    result = train_spam(
+        tmp_path / "small", encoder=None, teacher=str(spam_folder), keep_layers=(1,)
+    )
+    assert result.model.backbone.config.num_hidden_layers == 1
+    rows = result.report["students"]
+    assert [row["model"] for row in rows] == ["teacher", "student"]
+    wanted = load_predictor(spam_folder).answers(FEW)
+    share = np.mean(
+        wanted["probabilities"].argmax(axis=1) == result.model.task.targets(FEW)
+    )
+    assert rows[0]["accuracy"] == pytest.approx(share)
+    assert rows[1]["megabytes"] < rows[0]["megabytes"]
+    assert result.report["settings"]["keep_layers"] == "1"
+    assert "Student and teacher" in (tmp_path / "small" / "report.html").read_text()
+    card = (tmp_path / "small" / "README.md").read_text()
+    assert "learned from `spam`" in card
+    assert "milliseconds for 1,000 rows" in card
+
+
+def test_the_head_is_the_teachers_whatever_the_order_of_its_classes(
+    make_model: Any, tmp_path: Path
+) -> None:
+    folder = save_model(make_model(TASKS["classification"][0]), tmp_path / "teacher")
+    task = Classification(("spam", "ham", "promo"))
+    config = TrainConfig(teacher=folder, keep_layers="0,1")
+    model, told = new_model(task, str(folder), config, tell=lambda line: None), []
+    found = distilled(task, FEW, folder, told)
+    assert any("matched by name" in line for line in told)
+    given = load_predictor(folder).predict(TEXTS)
+    logits = model.predict(TEXTS)
+    names = [task.classes[number] for number in logits.argmax(axis=1)]
+    assert names == [row["label"] for row in given]
+    p = np.exp(found.outputs)
+    wanted = [[row["probabilities"][name] for name in task.classes] for row in given]
+    np.testing.assert_allclose(p / p.sum(axis=1, keepdims=True), wanted, atol=1e-5)
+
+
+def test_a_regression_starts_with_the_answers_of_its_teacher(
+    make_model: Any, tmp_path: Path
+) -> None:
+    folder = save_model(make_model(Regression()), tmp_path / "teacher")
+    task = Regression(mean=9.0, std=4.0)
+    config = TrainConfig(teacher=folder, keep_layers="0,1")
+    model = new_model(task, str(folder), config, tell=lambda line: None)
+    wanted = [row["score"] for row in load_predictor(folder).predict(TEXTS)]
+    found = [float(row) for row in model.answer(TEXTS)["score"]]
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_an_export_teaches_a_new_student_with_another_vocabulary(
+    spam_export: Path, encoder_folder: Path, train_spam: Any, tmp_path: Path
+) -> None:
+    result = train_spam(
+        tmp_path / "small", teacher=str(spam_export), distill_weight=1.0, epochs=1
+    )
+    assert result.report["students"][0]["megabytes"] > 0
+    found = distilled(result.model.task, FEW, str(spam_export), [])
+    assert found.outputs.shape == (12, 3)
+
+
+def test_the_command(
+    spam_folder: Path, spam_file: Path, tmp_path: Path, capsys: Any
+) -> None:
+    command = ["train", "classification", "--train", str(spam_file), "--dev"]
+    command += [str(spam_file), "--output", str(tmp_path / "small"), "--epochs", "1"]
+    student = ["--teacher", str(spam_folder), "--student", "1/8/2"]
+    assert main([*command, *student]) == 0
+    told = capsys.readouterr().err
+    assert "the student 1/8/2 has random weights" in told
+    assert "the teacher answers 12 training rows" in told
+    assert "student on dev: accuracy" in told
+    assert main(command) == 2
+    assert "`encoder` must be given" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"temperature": 3.0}, ("`temperature` needs `teacher`", "3.0")),
+        ({"student": "1/8/2"}, ("`student` needs `teacher`",)),
+        (
+            {"teacher": "t", "student": "1/8"},
+            ("`student` must be layers/hidden/heads",),
+        ),
+        ({"teacher": "t", "distill_weight": 0.0}, ("`distill_weight` must be",)),
+        ({"teacher": "t", "restarts": 1}, ("`restarts` must be 0",)),
+        (
+            {"teacher": "t", "student": "1/8/2", "keep_layers": "0"},
+            ("`student` is a new encoder, which keeps no layers",),
+        ),
+    ],
+)
+def test_options_that_do_not_go_together(changes: Any, parts: tuple[str, ...]) -> None:
+    refused(lambda: TrainConfig(**changes), *parts)
+
+
+def test_teachers_that_cannot_teach(
+    spam_folder: Path,
+    spam_export: Path,
+    pair_folder: Path,
+    make_model: Any,
+    tmp_path: Path,
+) -> None:
+    def refuse(task: Any, rows: Any, teacher: Path, *parts: str, **given: Any) -> None:
+        refused(lambda: distilled(task, rows, str(teacher), [], **given), *parts)
+
+    task, rows = TASKS["classification"]
+    refuse(
+        *TASKS["regression"], spam_folder, "of the task regression", "classification"
+    )
+    two = Classification(("ham", "spam"))
+    refuse(two, FEW, spam_folder, "must have the classes", "ham, spam", "promo")
+    tags, words = TASKS["token-classification"]
+    refuse(tags, words, spam_folder, "of the task token-classification")
+    pairs = Classification(("different", "same"), pairs=False)
+    refuse(pairs, FEW, pair_folder, "`teacher` cannot read the training rows", "pairs")
+    encoder = save_model(make_model(Embedding()), tmp_path / "embedding")
+    refuse(Embedding(), FEW, encoder, "cannot teach embedding")
+    numbers = save_model(make_model(Regression()), tmp_path / "numbers")
+    given = {"temperature": 3.0}
+    refuse(*TASKS["regression"], numbers, "`temperature` has no effect", **given)
+    both = {"train": FEW, "output": tmp_path / "out"}
+    for changes, part in (
+        ({"teacher": str(spam_folder)}, "`encoder` must be given; or `keep_layers`"),
+        ({"teacher": str(spam_export), "keep_layers": "0"}, "must be a model folder"),
+    ):
+        config = TrainConfig(**NO_DEV, **changes)
+        refused(lambda config=config: train(task, config=config, **both), part)
+    teacher = make_model(tags)
+    folder = save_model(teacher, tmp_path / "tags")
+    found = distilled(tags, words, str(folder), [])
+    longer = dataclasses.replace(found)
+    teacher.preprocessor = teacher.preprocessor.replace(max_length=30)
+    longer.check_student(teacher)

@@ -43,6 +43,13 @@ from bert_keras.text.preprocessor import Preprocessor
 if TYPE_CHECKING:
     from bert_keras.training.config import TrainConfig
 
+_SIZES = (
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+)
+
 
 def load_model(
     folder: str | os.PathLike[str] | Checkpoint | Folder,
@@ -201,9 +208,8 @@ def _random_student(
 ) -> TaskModel:
     """Return a model of other sizes than a checkpoint's, with random weights."""
     preset = BertConfig.from_preset(sizes)
-    keys = ("num_hidden_layers", "hidden_size", "num_attention_heads")
-    keys += ("intermediate_size",)
-    config = checkpoint.config.replace(**{key: getattr(preset, key) for key in keys})
+    sizes_of = {key: getattr(preset, key) for key in _SIZES}
+    config = checkpoint.config.replace(**sizes_of)
     encoder = BertEncoder(
         config, pooler=task.pooler, outputs=task.encoder_outputs, **settings
     )

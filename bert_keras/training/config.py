@@ -106,38 +106,6 @@ class TrainConfig:
         "question-answering 384, for summaries 512",
     )
     add_tokens: tuple[str, ...] | None = settings.ADD_TOKENS.field()
-    keep_layers: str | None = settings.KEEP_LAYERS.field()
-    teacher: str | None = option(
-        None,
-        "a trained model of the same task whose answers are learned beside the labels: "
-        "a model folder, with any vocabulary, or an export. Without --encoder, the "
-        "student starts with its teacher's layers of --keep-layers, and its head",
-        unit="path_or_name",
-        unset="none",
-    )
-    student: str | None = option(
-        None,
-        "with a teacher and without an encoder: a new encoder of layers/hidden/heads "
-        "such as 3/192/3, with random weights and the teacher's vocabulary",
-        unit="sizes",
-        pattern=r"[0-9]+/[0-9]+/[0-9]+",
-        form="layers/hidden/heads such as 3/192/3",
-        unset="none",
-    )
-    temperature: float = option(
-        2.0,
-        "divides the logits of teacher and student before they are compared",
-        unit="t",
-        above=0,
-        most=1000,
-    )
-    distill_weight: float = option(
-        0.5,
-        "share of the teacher's answers in the loss; the labels have the rest",
-        unit="share",
-        above=0,
-        most=1,
-    )
     truncation: str = option(
         "longest_first",
         "how pairs that are too long are truncated",
@@ -181,6 +149,38 @@ class TrainConfig:
         "maximum number of times that a diverged run is restarted with another seed",
         unit="times",
         least=0,
+    )
+    keep_layers: str | None = settings.KEEP_LAYERS.field()
+    teacher: str | None = option(
+        None,
+        "a trained model of the same task whose answers are learned beside the labels: "
+        "a model folder, with any vocabulary, or an export. Without --encoder, the "
+        "student starts with its teacher's layers of --keep-layers, and its head",
+        unit="path_or_name",
+        unset="none",
+    )
+    student: str | None = option(
+        None,
+        "with a teacher and without an encoder: a new encoder of layers/hidden/heads "
+        "such as 3/192/3, with random weights and the teacher's vocabulary",
+        unit="sizes",
+        pattern=r"[0-9]+/[0-9]+/[0-9]+",
+        form="layers/hidden/heads such as 3/192/3",
+        unset="none",
+    )
+    temperature: float = option(
+        2.0,
+        "divides the logits of teacher and student before they are compared",
+        unit="t",
+        above=0,
+        most=1000,
+    )
+    distill_weight: float = option(
+        0.5,
+        "share of the teacher's answers in the loss; the labels have the rest",
+        unit="share",
+        above=0,
+        most=1,
     )
     explain_mistakes: int = option(
         5,

@@ -112,7 +112,7 @@ class TrainingLoop(abc.ABC):
         self.source, self.steps = source, source.steps
         self.run, self.config = context.folder, context.config
         self.devices, self.stop = context.devices, context.stop
-        self.trackers = context.trackers
+        self.trackers, self.distillation = context.trackers, context.distillation
         self.schedule = new_schedule(self.config, steps=self.steps)
         with self.devices.strategy.scope():
             self.optimizer = new_optimizer(self.config, steps=self.steps, model=model)
@@ -174,6 +174,7 @@ class TrainingLoop(abc.ABC):
                         self.optimizer,
                         first_step=self.step,
                         metrics=self.metrics,
+                        distillation=self.distillation,
                     ):
                         row = self.progress.add(update)
                         self.step += 1

@@ -39,20 +39,25 @@ VERBS = {
         UNUSED | {"bert_keras.explanations", "bert_keras.serving"},
     ),
 }
-# Prints the modules that a command imports, and those of ours whose functions it calls.
+# `export` may import less than `train`, so one process runs both, in this order.
+TOGETHER = ("export", "train")
+# Prints the modules that commands import, and those of ours whose functions they call.
 SCRIPT = """
 import json, sys, threading
 from bert_keras.cli.main import main
-called = set()
+called, told = set(), []
 def note(frame, event, argument):
     if frame.f_code.co_flags & 1:  # a function: no module's or class's own code
         called.add(frame.f_globals.get("__name__", ""))
 threading.settrace(note)
-sys.settrace(note)
-code = main(sys.argv[1:])
-sys.settrace(None)
-called = sorted(name for name in called if name.startswith("bert_keras."))
-print(json.dumps([code, sorted(sys.modules), called]))
+for words in json.loads(sys.argv[1]):
+    called.clear()
+    sys.settrace(note)
+    code = main(words)
+    sys.settrace(None)
+    ours = sorted(name for name in called if name.startswith("bert_keras."))
+    told.append([code, sorted(sys.modules), ours])
+print(json.dumps(told))
 """
 
 
@@ -60,7 +65,7 @@ print(json.dumps([code, sorted(sys.modules), called]))
 def ran(
     spam_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], tuple[set[str], set[str]]]:
-    """Return a function that runs a verb in a process of its own, once.
+    """Return a function that runs a verb in a separate process, once.
 
     It returns the imported modules, and those of ours whose functions were called.
     """
@@ -70,18 +75,26 @@ def ran(
 
     def ran(verb: str) -> tuple[set[str], set[str]]:
         if verb not in found:
-            places = {"MODEL": spam_folder, "ROWS": rows, "OUTPUT": place / verb}
-            words = [str(places.get(word, word)) for word in VERBS[verb][0].split()]
+            verbs = TOGETHER if verb in TOGETHER else (verb,)
+            places = {"MODEL": spam_folder, "ROWS": rows}
+            commands = [
+                [
+                    str({**places, "OUTPUT": place / name}.get(word, word))
+                    for word in VERBS[name][0].split()
+                ]
+                for name in verbs
+            ]
             done = subprocess.run(
-                [sys.executable, "-c", SCRIPT, *words],
+                [sys.executable, "-c", SCRIPT, json.dumps(commands)],
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 capture_output=True,
                 text=True,
                 check=True,
             )
-            given: Any = json.loads(done.stdout.splitlines()[-1])
-            assert given[0] == 0, done.stderr
-            found[verb] = set(given[1]), set(given[2])
+            told = json.loads(done.stdout.splitlines()[-1])
+            for name, (code, modules, called) in zip(verbs, told, strict=True):
+                assert code == 0, done.stderr
+                found[name] = set(modules), set(called)
         return found[verb]
 
     return ran

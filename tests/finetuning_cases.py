@@ -38,10 +38,7 @@ def results(folder: Path, output: Path, devices: Any, name: str) -> dict[str, An
 
 
 def classes(folder: Path, output: Path, devices: Any) -> dict[str, Any]:
-    """Train on parts of batches, the last of one row, and on one that is no number.
-
-    On several replicas it is stopped in the second epoch, and resumes.
-    """
+    """Train on parts of batches, the last of one row, and on one that is no number."""
     from conftest import ROWS
 
     from bert_keras.data.table import as_columns
@@ -57,20 +54,15 @@ def classes(folder: Path, output: Path, devices: Any) -> dict[str, Any]:
     texts, labels = zip(*ROWS[:11], strict=True)
     rows = as_columns(text=texts, label=labels)
 
-    def run() -> dict[str, Any]:
-        return trained(
-            folder / "encoder",
-            output,
-            devices,
-            Weighed(("ham", "promo", "spam")),
-            rows,
-            accumulation=2,
-            on_nonfinite="skip",
-        )
-
-    if devices.replicas > 1:
-        stopped(run)
-    return run()
+    return trained(
+        folder / "encoder",
+        output,
+        devices,
+        Weighed(("ham", "promo", "spam")),
+        rows,
+        accumulation=2,
+        on_nonfinite="skip",
+    )
 
 
 def stopped(run: Callable[[], object]) -> None:

@@ -54,7 +54,7 @@ def assert_equal(one: dict, two: dict, case: str) -> None:
 @pytest.mark.slow
 def test_two_replicas_are_one_device(folder: Path, tmp_path: Path) -> None:
     # Clipped, with weight decay, batches in parts, a last batch that one replica has
-    # no row of, a loss that is NaN in each epoch, interrupted.
+    # no row of, a loss that is NaN in each epoch.
     two = on_two(folder, tmp_path, "classes")
     one = results(folder, tmp_path, find_strategy("single"), "classes")
     assert_equal(one, two["classes"], "classes")

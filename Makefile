@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 # If it is set, each process compiles the 4,000 modules of TensorFlow and Keras again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo pretrain-demo test test-thorough test-versions test-peers test-beam test-garden test-javascript environments docs bench lint clean
+.PHONY: demo pretrain-demo test test-thorough test-ci test-versions test-peers test-beam test-garden test-javascript environments docs bench lint clean
 
 # A stamp file; the environment is rebuilt when one of its prerequisites changes.
 $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
@@ -50,6 +50,15 @@ test-thorough: $(VENV)/.made
 # PYTHONS="python3.10 /opt/python3.13/bin/python --lowest" selects what is tried.
 test-versions:
 	$(PYTHON) tests/versions.py $(PYTHONS)
+
+# The thorough tests for which `.ci/run` has time: kills and resuming, replicas and
+# workers, changed files and texts, examples.
+CHOSEN := training/test_loop.py training/test_workers.py training/test_finetuning_replicas.py
+CHOSEN += distribution pretraining/test_pretrain.py pretraining/test_data.py
+CHOSEN += checkpoints/test_hostile_folders.py text/test_tokenizer.py test_examples.py
+
+test-ci: $(VENV)/.made
+	$(VENV)/bin/python -m pytest $(PARALLEL) -m thorough -k "not 25_times" $(CHOSEN:%=tests/%)
 
 test-peers: $(PEERS)/.made
 	$(PEERS)/bin/python -m pytest $(PARALLEL) tests/peers

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import VOCABULARY, refused
+from conftest import VOCABULARY, refused, thorough
 
 from bert_keras.files.records import serialize, write_records
 from bert_keras.pretraining.input import pretraining_dataset
@@ -276,7 +276,9 @@ def test_wrong_arguments(settings: dict[str, Any], parts: tuple[str, ...]) -> No
     refused(lambda: batches("data", **settings), *parts)
 
 
-@pytest.mark.parametrize("settings", [{"epochs": None}, {"redraw": False}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"epochs": None}, thorough({"redraw": False})], ids=str
+)
 def test_a_global_seed_changes_nothing(
     folders: dict[str, Path], settings: dict[str, Any]
 ) -> None:

@@ -81,7 +81,7 @@ def test_a_fitted_pretrainer_is_written_as_a_model_folder(
     data: Path, tmp_path: Path
 ) -> None:
     model = BertPretrainer(BertEncoder(STILL, seed=1), seed=2)
-    model.compile()
+    model.compile(run_eagerly=True)
     model.fit(
         pretraining_dataset(data, TOKENIZER, batch_size=8), verbose=0, steps_per_epoch=1
     )

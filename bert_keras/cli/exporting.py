@@ -81,6 +81,20 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         "ids, texts and scores of the nearest texts",
     )
     add_count(parser, "top", None, "with --index: texts of an answer", unset="5")
+    add_path(
+        parser,
+        "rerank",
+        "MODEL",
+        "with --index: a model of the task reranking inside the SavedModel, that sorts "
+        "the texts found by its scores",
+    )
+    add_count(
+        parser,
+        "candidates",
+        None,
+        "with --rerank: texts of a query that it sorts",
+        unset="100",
+    )
     add_own_task(parser)
 
 
@@ -93,7 +107,8 @@ def run_export(options: argparse.Namespace) -> None:
 
     is_served = options.format == "saved_model"
     places = {
-        name: getattr(options, name) for name in ("model", "calibrate", "dev", "index")
+        name: getattr(options, name)
+        for name in ("model", "calibrate", "dev", "index", "rerank")
     }
     places = {name: place for name, place in places.items() if place is not None}
     check_output_place("output", options.output, places, around=is_served)
@@ -109,10 +124,7 @@ def run_export(options: argparse.Namespace) -> None:
 
         model.task = shortened_task(model.task, options.dimensions)
     if options.index is not None:
-        from bert_keras.inference.search_export import export_search
-
-        top = options.top or 5
-        print(export_search(model, options.output, index=options.index, top=top))
+        _export_search(model, options)
         return
     if not is_served:
         _export_to_engine(model, options)
@@ -123,12 +135,36 @@ def run_export(options: argparse.Namespace) -> None:
     print(folder)
 
 
+def _export_search(model: TaskModel, options: argparse.Namespace) -> None:
+    from bert_keras.inference.search_export import CANDIDATES, export_search
+    from bert_keras.models.loading import load_model
+
+    ranker = None
+    if options.rerank is not None:
+        ranker = load_model(options.rerank, dtype=options.precision)
+    folder = export_search(
+        model,
+        options.output,
+        index=options.index,
+        top=options.top or 5,
+        rerank=ranker,
+        candidates=options.candidates or max(CANDIDATES, options.top or 5),
+    )
+    print(folder)
+
+
 def _check_export(options: argparse.Namespace) -> None:
     """Raise a ConfigError for options that do not fit the format."""
     if options.index is not None and (options.format != "saved_model" or options.dev):
         raise ConfigError("`--index` is for --format saved_model, without --dev")
-    if options.top is not None and options.index is None:
-        raise ConfigError(f"`--top` needs `--index`; received {options.top}")
+    for name, needed in (
+        ("top", "index"),
+        ("rerank", "index"),
+        ("candidates", "rerank"),
+    ):
+        given = getattr(options, name)
+        if given is not None and getattr(options, needed) is None:
+            raise ConfigError(f"`--{name}` needs `--{needed}`; received {given}")
     if options.format != "saved_model" and options.precision != "float32":
         raise ConfigError(
             f"`--precision` must be float32 for --format {options.format}: an engine "

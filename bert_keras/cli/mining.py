@@ -50,14 +50,21 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
     add_option(parser, ranks)
     margin = Option(
         0.05,
-        "how much lower the cosine of a negative must be than the pair's",
-        unit="cosine",
+        "how much lower the cosine of a negative, or its score by --rerank, must be "
+        "than the pair's",
+        unit="score",
         name="margin",
         kind=float,
         least=0,
         most=2,
     )
     add_option(parser, margin)
+    add_path(
+        parser,
+        "rerank",
+        "MODEL",
+        "a model of the task reranking, by whose scores the margin is measured",
+    )
     add_header(parser)
     add_max_length(parser)
     add_batches(parser)
@@ -66,7 +73,9 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
 def run_mine(options: argparse.Namespace) -> None:
     from bert_keras.cli.answers import answers_to, check_answer_file
 
-    inputs = {name: getattr(options, name) for name in ("model", "pairs", "corpus")}
+    inputs = {
+        name: getattr(options, name) for name in ("model", "pairs", "corpus", "rerank")
+    }
     held = {name: place for name, place in inputs.items() if place is not None}
     check_answer_file(options.output, held)
     first, end = map(int, options.range.split(":"))
@@ -77,8 +86,12 @@ def run_mine(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.data.table import read_columns
     from bert_keras.inference.mining import mine_negatives
+    from bert_keras.inference.predictor import load_predictor
     from bert_keras.tasks.embedding import Embedding
 
+    ranker = None
+    if options.rerank is not None:
+        ranker = load_predictor(options.rerank, precision=options.precision)
     corpus = None
     if options.corpus is not None:
         text = {"text": "text"}
@@ -91,6 +104,7 @@ def run_mine(options: argparse.Namespace) -> None:
         ranks=(first, end),
         margin=options.margin,
         batch_size=options.batch_size,
+        rerank=ranker,
         max_length=options.max_length,
         precision=options.precision,
     )

@@ -21,10 +21,12 @@ from bert_keras.inference.embedder import (
     with_prompt,
 )
 from bert_keras.inference.packed_vectors import PackedVectors
+from bert_keras.inference.predictor import Predictor
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import check_whole_number
 from bert_keras.tasks.embedding import check_dense, pairs_of
 from bert_keras.tasks.negatives import NEGATIVE, negatives_of
+from bert_keras.tasks.protocols import check_scores_pairs
 
 _AT_ONCE = 256  # texts whose candidates are ranked at once
 
@@ -34,7 +36,8 @@ class MinedNegatives(NamedTuple):
 
     Attributes:
         columns: the pairs, with lists of texts as `negative`.
-        positive_score, negative_score: the mean cosines to the text; NaN without any.
+        positive_score, negative_score: the mean scores beside the text: cosines, or a
+            reranking model's; NaN without any.
         mined: the number of negatives found.
         without: the number of rows for which none was found.
     """
@@ -44,13 +47,14 @@ class MinedNegatives(NamedTuple):
     negative_score: float
     mined: int
     without: int
+    measure: str = "cosine"
 
     def __str__(self) -> str:
         """Return the facts in one line."""
         rows = len(self.columns)
         line = (
-            f"{self.mined:,} negatives for {rows:,} pairs; mean cosine of pairs "
-            f"{self.positive_score:.3f}"
+            f"{self.mined:,} negatives for {rows:,} pairs; mean {self.measure} of "
+            f"pairs {self.positive_score:.3f}"
         )
         if self.mined:
             line += f", of negatives {self.negative_score:.3f}"
@@ -66,6 +70,7 @@ def mine_negatives(
     ranks: tuple[int, int] = (10, 50),
     margin: float = 0.05,
     batch_size: int = 32,
+    rerank: Predictor | None = None,
     **settings: Any,
 ) -> MinedNegatives:
     """Return pairs with hard negatives, to train `embedding` on.
@@ -81,12 +86,14 @@ def mine_negatives(
         corpus: texts; by default the second texts of the pairs.
         negatives: maximum number for each row.
         ranks: the first ranks are often unknown positives.
-        margin: least difference of the cosines.
+        margin: least difference of the cosines, or of the other model's scores.
         batch_size: texts computed at once.
+        rerank: a model that scores pairs of texts, by whose scores the margin is
+            measured; texts are still ranked by their cosine.
         **settings: arguments of `load_embedder`.
 
     Raises:
-        ConfigError: an argument is out of range.
+        ConfigError: an argument is out of range, or `rerank` does not score pairs.
         DataError: the pairs have labels, so that not all of them match.
     """
     check_whole_number("negatives", negatives, least=1)
@@ -97,6 +104,8 @@ def mine_negatives(
             "pairs that do not match, and the column",
             path=pairs.path,
         )
+    if rerank is not None:
+        check_scores_pairs(rerank.model.task)
     first, second = pairs_of(pairs)
     texts = list(dict.fromkeys(second if corpus is None else as_strings(corpus)))
     if not texts:
@@ -114,10 +123,10 @@ def mine_negatives(
         asked, PackedVectors.of(documents[: len(texts)]), texts, pairs, ranks
     )
     scores = np.sum(asked * documents[[index[text] for text in second]], axis=1)
+    if rerank is not None:
+        found, scores = _by_other(rerank, first, second, found, batch_size)
     chosen = [
-        [(text, cosine) for text, cosine in near if cosine <= score - margin][
-            :negatives
-        ]
+        [(text, value) for text, value in near if value <= score - margin][:negatives]
         for near, score in zip(found, scores, strict=True)
     ]
     cosines = [cosine for row in chosen for _, cosine in row]
@@ -131,7 +140,26 @@ def mine_negatives(
         float(np.mean(cosines)) if cosines else float("nan"),
         len(cosines),
         sum(not row for row in chosen),
+        "cosine" if rerank is None else "score",
     )
+
+
+def _by_other(
+    rerank: Predictor,
+    first: Sequence[str],
+    second: Sequence[str],
+    found: Sequence[Sequence[tuple[str, float]]],
+    batch_size: int,
+) -> tuple[list[list[tuple[str, float]]], np.ndarray]:
+    """Return texts with another model's scores, and the scores of the pairs."""
+    pairs = [*zip(first, second, strict=True)]
+    for text, near in zip(first, found, strict=True):
+        pairs += [(text, each) for each, _ in near]
+    rows = rerank.predict(pairs, batch_size=batch_size)
+    scores = [float(row["score"]) for row in rows]
+    rest = iter(scores[len(first) :])
+    scored = [[(each, next(rest)) for each, _ in near] for near in found]
+    return scored, np.array(scores[: len(first)])
 
 
 def _ranked(

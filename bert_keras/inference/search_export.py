@@ -18,7 +18,10 @@ from bert_keras.runs.progress import say
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import check_whole_number
 from bert_keras.tasks.embedding import Embedding, check_dense
-from bert_keras.tasks.searching import Documents, SearchingEmbedding
+from bert_keras.tasks.protocols import check_scores_pairs
+from bert_keras.tasks.searching import Documents, RerankedSearch, SearchingEmbedding
+
+CANDIDATES = 100  # texts of a query that a reranking model sorts
 
 
 def export_search(
@@ -27,6 +30,8 @@ def export_search(
     *,
     index: str | os.PathLike[str],
     top: int = 5,
+    rerank: TaskModel | None = None,
+    candidates: int = CANDIDATES,
 ) -> Path:
     """Write the next version of a SavedModel that searches; return its folder.
 
@@ -40,9 +45,12 @@ def export_search(
         output: folder of the versions, see `export_model`.
         index: a file that `search` wrote, or a Parquet file of `features`.
         top: K; at most the number of texts, with a message.
+        rerank: a model that scores pairs of texts and sorts the nearest texts; `scores`
+            are then its scores, and `search_scores` the cosines.
+        candidates: number of texts that it sorts for a query; at least `top`.
 
     Raises:
-        ConfigError: the model has another task.
+        ConfigError: a model has another task, or there are too few candidates.
         DataError: the index has no texts, or is of another model.
     """
     check_whole_number("top", top, least=1)
@@ -52,16 +60,26 @@ def export_search(
             f"`index` needs a model of the task embedding; received {task.name}"
         )
     check_dense(task, "an export that searches")
-    documents = _documents(model, index, top)
-    asked = task.with_prompt("query")
+    if rerank is not None:
+        check_scores_pairs(rerank.task)
+        check_whole_number("candidates", candidates, least=top)
+    found = top if rerank is None else candidates
+    documents = _documents(model, index, top, found)
+    settings = task.with_prompt("query").settings()
     try:
-        model.task = SearchingEmbedding(**asked.settings()).with_documents(documents)
+        model.task = SearchingEmbedding(**settings).with_documents(documents)
+        if rerank is not None:
+            plain: Any = RerankedSearch(**settings).with_documents(documents)
+            model.task = plain.with_ranker(rerank, top=top)
         return export_model(model, output)
     finally:
         model.task = task
 
 
-def _documents(model: TaskModel, index: str | os.PathLike[str], top: int) -> Documents:
+def _documents(
+    model: TaskModel, index: str | os.PathLike[str], top: int, found: int
+) -> Documents:
+    """Return the index, of which `found` texts are nearest to a query."""
     stored = read_vectors(index)
     packed, texts = stored.packed, stored.content
     if isinstance(packed, SparseVectors):
@@ -96,5 +114,5 @@ def _documents(model: TaskModel, index: str | os.PathLike[str], top: int) -> Doc
         **given,
         rescoring=packed.rescoring,
         width=packed.width,
-        top=min(top, len(texts)),
+        top=min(found, len(texts)),
     )

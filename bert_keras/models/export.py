@@ -242,7 +242,8 @@ def _save_graphs(model: TaskModel, functions: Mapping[str, Any], folder: Path) -
     saved.held = list(held.values())
     saved.tables = [
         part
-        for part in tf.train.TrackableView(model).descendants()
+        for each in (model, *getattr(model.task, "holds", ()))
+        for part in tf.train.TrackableView(each).descendants()
         if isinstance(part, tf.saved_model.experimental.TrackableResource)
     ]
     tf.saved_model.save(saved, os.fspath(folder), signatures=graphs)

@@ -53,4 +53,7 @@ TASKS = _Tasks(
     }
 )
 # Tasks that only exports have: what `name_of` gives, and their names.
-VARIANTS = {"bert_keras.tasks.searching:SearchingEmbedding": "search"}
+VARIANTS = {
+    "bert_keras.tasks.searching:SearchingEmbedding": "search",
+    "bert_keras.tasks.searching:RerankedSearch": "search",
+}

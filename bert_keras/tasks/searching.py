@@ -12,8 +12,9 @@ import tensorflow as tf
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.model.pooling import unit_vectors
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Batch, Task
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.text.preprocessor import Preprocessor
 
 _AT_ONCE = 8192  # documents compared at once, in addition to the best ones
 _LOWEST = -2.0  # below any cosine
@@ -55,6 +56,50 @@ class SearchingEmbedding(Embedding):
                 "evaluate the model folder"
             )
         return super().texts(columns, use=use)
+
+
+@dataclasses.dataclass(frozen=True)
+class RerankedSearch(SearchingEmbedding):
+    """Answers a query with the nearest documents in the order of a reranking model.
+
+    `with_ranker` gives it the model, which only the graph of an export holds.
+    """
+
+    def with_ranker(self, ranker: Any, *, top: int) -> RerankedSearch:
+        """Return the task, with documents, and with a model that scores pairs.
+
+        Args:
+            ranker: a `TaskModel`; it sorts all documents that the index returns.
+            top: number of documents of an answer.
+        """
+        found = self.with_documents(vars(self)["documents"])
+        object.__setattr__(found, "ranker", ranker)  # no setting
+        object.__setattr__(found, "top", top)
+        return found  # type: ignore[return-value]
+
+    @property
+    def holds(self) -> tuple[Any, ...]:
+        """Other models whose tables the graph needs."""
+        return (vars(self)["ranker"],)
+
+    def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
+        return {**super().features(preprocessor, texts), "queries": texts}
+
+    @property
+    def answers_ids(self) -> bool:
+        return False
+
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return `ids`, `texts`, `scores` and `search_scores`, the cosines, [B, K]."""
+        near = super().answer(outputs, batch)
+        ranker: Any = vars(self)["ranker"]
+        count = near["texts"].shape[1]
+        queries = tf.repeat(batch["queries"], count)
+        pairs = (queries, tf.reshape(near["texts"], [-1]))
+        scores = tf.reshape(ranker.answer(pairs)["score"], [-1, count])
+        best, places = tf.math.top_k(scores, min(vars(self)["top"], count))
+        found = {k: tf.gather(v, places, batch_dims=1) for k, v in near.items()}
+        return {**found, "scores": best, "search_scores": found["scores"]}
 
 
 class Documents(tf.Module):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from bert_keras.inference.mining import mine_negatives
 from bert_keras.inference.predictor import Predictor
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.reranking import Reranking
 
 CORPUS = [text for text, _ in ROWS]
 PAIRS = {
@@ -49,6 +52,27 @@ def test_the_nearest_texts_below_the_margin(predictor: Predictor) -> None:
         kept += [cosines[each] for each in wanted]
     assert found.mined == len(kept) > 0
     assert found.negative_score == pytest.approx(np.mean(kept), abs=1e-5)
+
+
+def test_the_margin_by_a_reranker(
+    predictor: Predictor, make_model: Callable[..., Any]
+) -> None:
+    ranker = Predictor(make_model(Reranking()))
+    pairs, ranks = as_columns(**PAIRS), (0, 8)
+    given: dict[str, Any] = {"ranks": ranks, "negatives": 8, "margin": 0.0}
+    near = mine_negatives(predictor, pairs, CORPUS, ranks=ranks, margin=0.0)
+    found = mine_negatives(predictor, pairs, CORPUS, rerank=ranker, **given)
+    for row, (text, pair) in enumerate(zip(*PAIRS.values(), strict=True)):
+        scores = {each["text"]: each["score"] for each in ranker.rank(text, [pair])}
+        negatives = found.columns["negative"][row]
+        others = {e["text"]: e["score"] for e in ranker.rank(text, negatives)}
+        assert all(others[each] <= scores[pair] + 1e-6 for each in negatives)
+    assert found.mined and "mean score of pairs" in str(found)
+    assert found.columns["negative"] != near.columns["negative"]
+    refused(
+        lambda: mine_negatives(predictor, pairs, CORPUS, rerank=predictor, **given),
+        "must score pairs",
+    )
 
 
 def test_mined_negatives_train_an_embedding(

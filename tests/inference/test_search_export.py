@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROWS, refused
+from models.test_export import run_in_c
 
 from bert_keras.data.table import as_columns
 from bert_keras.inference.features import write_features
 from bert_keras.inference.info import describe
 from bert_keras.inference.predictor import Predictor, load_predictor
-from bert_keras.inference.search import SearchIndex
+from bert_keras.inference.search import SearchIndex, reranked
 from bert_keras.inference.search_export import export_search
 from bert_keras.serving.signatures import signatures_of
 from bert_keras.tasks import searching
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.reranking import Reranking
 from bert_keras.training.evaluation import evaluate
 
 TEXTS = [text for text, _ in ROWS]
@@ -57,6 +59,44 @@ def test_the_nearest_texts(
     given = served.rows_of([[query.encode() for query in QUERIES]])
     ids = served.compute(given)[0]["ids"]  # as `serve` does
     assert [[name.decode() for name in row] for row in ids] == [r["ids"] for r in rows]
+
+
+def test_a_reranker_in_the_graph(
+    model: Any, make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    index, output = tmp_path / "index.npz", tmp_path / "out"
+    search = SearchIndex.of(Predictor(model), TEXTS, index=index)
+    ranker = make_model(Reranking())
+    given: dict[str, Any] = {"index": index, "top": 3, "rerank": ranker}
+    folder = export_search(model, output, candidates=6, **given)
+    loaded = load_predictor(folder)
+    rows = loaded.predict(QUERIES)
+    for query, row in zip(QUERIES, rows, strict=True):
+        near = search([query], top=6)[0]
+        wanted = reranked(Predictor(ranker), query, near, top=3)
+        assert row["texts"] == [each["text"] for each in wanted]
+        for key, name in (("scores", "score"), ("search_scores", "search_score")):
+            scores = [each[name] for each in wanted]
+            np.testing.assert_allclose(row[key], scores, atol=1e-5)
+    refused(lambda: export_search(model, output, candidates=2, **given), "candidates")
+    refused(
+        lambda: export_search(model, output, **given | {"rerank": model}),
+        "must score pairs",
+    )
+
+
+@pytest.mark.thorough
+def test_a_c_program_searches(
+    model: Any, make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    index, output = tmp_path / "index.npz", tmp_path / "out"
+    SearchIndex.of(Predictor(model), TEXTS, index=index, dtype="binary")
+    given: dict[str, Any] = {"top": 3, "rerank": make_model(Reranking())}
+    folder = export_search(model, output, index=index, candidates=6, **given)
+    rows = load_predictor(folder).predict(QUERIES)
+    found = run_in_c(folder, [f"text={query}" for query in QUERIES], tmp_path)
+    assert found["texts"] == [row["texts"] for row in rows]
+    np.testing.assert_allclose(found["scores"], [r["scores"] for r in rows], atol=1e-5)
 
 
 def test_an_index_that_cannot_be_exported(

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -376,32 +376,35 @@ def test_another_backend_raises_a_helpful_error(
     refused(lambda: export_model(None, tmp_path), "KERAS_BACKEND=tensorflow", "jax")
 
 
+def run_in_c(folder: Path, feeds: Sequence[str], place: Path) -> dict[str, Any]:
+    """Return the answers of a SavedModel to `NAME=VALUE` by a C program, as lists."""
+    tools = SHARED / "tools"
+    if not (tools / "build_run.sh").exists() or not shutil.which("gcc"):
+        pytest.skip("needs gcc and the C program of ../shared/tools")
+    program = place / "run_savedmodel"
+    if not program.exists():
+        packages = Path(tf.__file__).parents[1]
+        build = ["sh", tools / "build_run.sh", packages, program]
+        subprocess.run(build, check=True, capture_output=True)
+    libraries = [part for library in op_libraries() for part in ("-l", library)]
+    done = subprocess.run(
+        [program, folder, *libraries, *feeds],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {
+        key: np.reshape(value["data"], value["shape"]).tolist()
+        for key, value in json.loads(done.stdout).items()
+    }
+
+
 @pytest.mark.thorough
 def test_a_c_program_answers_as_predict(
     spam_export: Path, bfloat16_export: Path, spam_model: Any, tmp_path: Path
 ) -> None:
-    tools = SHARED / "tools"
-    if not (tools / "build_run.sh").exists() or not shutil.which("gcc"):
-        pytest.skip("needs gcc and the C program of ../shared/tools")
-    program = tmp_path / "run_savedmodel"
-    packages = Path(tf.__file__).parents[1]
-    subprocess.run(
-        ["sh", tools / "build_run.sh", packages, program],
-        check=True,
-        capture_output=True,
-    )
-    libraries = [part for library in op_libraries() for part in ("-l", library)]
     feeds = [f"text={text}" for text in TEXTS]
     for folder, tolerance in ((spam_export, 1e-5), (bfloat16_export, 0.02)):
-        done = subprocess.run(
-            [program, folder, *libraries, *feeds],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found = {
-            key: np.reshape(value["data"], value["shape"]).tolist()
-            for key, value in json.loads(done.stdout).items()
-        }
+        found = run_in_c(folder, feeds, tmp_path)
         assert_answers(found, spam_model, TEXTS, tolerance)

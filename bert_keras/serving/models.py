@@ -198,7 +198,7 @@ class _Model:
             if self._failed.get(number) == fingerprint:
                 continue  # the previous one
             try:
-                new = self._load(number)
+                new = self._load(number, waits=True)
             except Exception as error:  # a broken export must not end the service
                 self._failed[number] = fingerprint
                 self._set(number, None)
@@ -225,7 +225,8 @@ class _Model:
             return file.st_ino, file.st_mtime_ns, file.st_size
         return None
 
-    def _load(self, number: int | None) -> Version:
+    def _load(self, number: int | None, *, waits: bool = False) -> Version:
+        """Load a version; `waits` until it is warmed up, if another one answers."""
         path = self._given if number is None else str(self._path / str(number))
         if number is None:  # a model folder, or one SavedModel
             is_saved = (self._path / GRAPH).is_file()
@@ -233,6 +234,8 @@ class _Model:
             number = int(self._path.name) if is_saved and is_number else 1
         self._set(number, "LOADING")
         version = Version(path, number, config=self._config, seen=self._seen)
+        if waits:
+            version.wait_for_warm_up()
         self._set(number, "AVAILABLE")
         log("model loaded", model=self.name, version=number, task=version.task)
         return version

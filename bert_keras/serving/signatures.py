@@ -160,6 +160,13 @@ class Signature:
         """
         return answers
 
+    def warm_up(self, parts: Parts) -> None:
+        """Compute N texts, so that the graphs are traced and optimized.
+
+        Other threads may compute meanwhile.
+        """
+        self.compute(self.rows_of(parts))
+
     def definition(self) -> meta_graph_pb2.SignatureDef:
         """Return the signature as TF Serving describes it."""
         found = meta_graph_pb2.SignatureDef(method_name="tensorflow/serving/predict")
@@ -244,7 +251,7 @@ class TokenSignature(Signature):
     def __init__(
         self,
         *given: Any,
-        tokenize: Callable[..., Any],
+        tokenize: _OpByOp,
         packed: Callable[[dict[str, Any]], Mapping[str, Any]],
         pad_id: int,
         multiple: int,
@@ -254,6 +261,10 @@ class TokenSignature(Signature):
         self._packed = packed
         self._pad_id = pad_id
         self._multiple = multiple
+
+    def warm_up(self, parts: Parts) -> None:
+        self._tokenize.trace(*_tensors(parts))
+        super().warm_up(parts)
 
     def rows_of(self, parts: Parts) -> list[Row]:
         found = (tensor.numpy() for tensor in self._tokenize(*_tensors(parts)))
@@ -382,7 +393,7 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
             found[name] = TokenSignature(
                 *given,
                 functions["ids"].call,
-                tokenize=_graph(functools.partial(_tokenized, padded), specs),
+                tokenize=_OpByOp(functools.partial(_tokenized, padded), specs),
                 packed=packed,
                 pad_id=padded.tokenizer.pad_id,
                 multiple=multiple,
@@ -450,6 +461,23 @@ def _graph(function: Callable[..., Any], specs: Sequence[Any]) -> Callable[..., 
     graph = tf.function(function, input_signature=specs, autograph=False)
     traced = functools.cache(graph.get_concrete_function)
     return lambda *tensors: traced()(*tensors)
+
+
+class _OpByOp:
+    """A function that is computed op by op until its graph is traced."""
+
+    def __init__(self, function: Callable[..., Any], specs: Sequence[Any]) -> None:
+        self._call = function
+        self._function = tf.function(function, input_signature=specs, autograph=False)
+
+    def trace(self, *tensors: Any) -> None:
+        """Trace the graph, and optimize it by computing these tensors."""
+        traced = self._function.get_concrete_function()
+        traced(*tensors)
+        self._call = traced
+
+    def __call__(self, *tensors: Any) -> Any:
+        return self._call(*tensors)
 
 
 def _tensors(parts: Parts) -> list[tf.Tensor]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import threading
+from collections.abc import Sequence
 
 from bert_keras.errors import received
 from bert_keras.inference.predictor import load_predictor
@@ -10,6 +12,7 @@ from bert_keras.serving.batcher import AnswersFuture, Batcher, Seen
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.example import card_example
+from bert_keras.serving.logs import log_error
 from bert_keras.serving.signatures import (
     Parts,
     Signature,
@@ -17,14 +20,17 @@ from bert_keras.serving.signatures import (
     signatures_of,
 )
 
-# Texts with these numbers of words are computed before the first request, since a
-# graph is optimized at its first call.
-_WARM_UP_WORDS = (1, 60)
+# Words of the texts of each warm-up: a graph is optimized at its first call, and one
+# text has another graph than several.
+_WARM_UPS: tuple[tuple[int, ...], ...] = ((1,), (60,), (1, 60))
 DEFAULT = "serving_default"
 
 
 class Version:
     """A model in memory, with the threads that compute it.
+
+    It answers at once. Its graphs are traced and optimized in the background, for one
+    to two seconds, in which requests take longer.
 
     Args:
         path: a model folder, a SavedModel, or an export for an engine.
@@ -45,7 +51,7 @@ class Version:
         self.pooling = str(getattr(model.task, "pooling", ""))
         self.task = model.task.name
         self.classes: tuple[str, ...] = tuple(getattr(model.task, "classes", ()))
-        self.example = card_example(path)
+        self._path = path
         self.signatures: dict[str, Signature] = signatures_of(model)
         self._in_use = 0
         self._changed = threading.Condition()
@@ -55,11 +61,20 @@ class Version:
             timeout_ms=config.batch_timeout_ms,
             seen=seen,
         )
-        try:
-            self._warm_up()
-        except BaseException:
-            self._batcher.close()
-            raise
+        self._failure: Exception | None = None
+        self._warming = threading.Thread(target=self._warm_up, name="warm-up")
+        self._warming.start()
+
+    @functools.cached_property
+    def example(self) -> dict[str, str]:
+        """The example of the model's card, see `card_example`."""
+        return card_example(self._path)
+
+    def wait_for_warm_up(self) -> None:
+        """Return when all graphs are optimized; raise the error of one that fails."""
+        self._warming.join()
+        if self._failure is not None:
+            raise self._failure
 
     def signature(self, name: str) -> Signature:
         """Return a signature; an empty name means the default one.
@@ -101,20 +116,21 @@ class Version:
         with self._changed:
             self._is_draining = True
             self._changed.wait_for(lambda: not self._in_use)
+        self._warming.join()
         self._batcher.close()
 
     def _warm_up(self) -> None:
-        futures = [
-            self.submit(signature, [_example(each, words) for each in signature.inputs])
-            for signature in self.signatures.values()
-            if signature.longest_row is None
-            for words in _WARM_UP_WORDS
-        ]
-        for future in futures:
-            future.result()
+        try:
+            for words in _WARM_UPS:
+                for each in self.signatures.values():
+                    if each.longest_row is None and not self._is_draining:
+                        each.warm_up([_examples(info, words) for info in each.inputs])
+        except Exception as error:  # requests fail then, each with its own error
+            self._failure = error
+            log_error("the warm-up failed", error)
 
 
-def _example(info: TensorInfo, words: int) -> list[bytes | list[bytes]]:
-    """Return one value of an input: a text, or a list of two."""
-    text = b" ".join([b"a"] * words)
-    return [text if len(info.shape) == 1 else [text, text]]
+def _examples(info: TensorInfo, words: Sequence[int]) -> list[bytes | list[bytes]]:
+    """Return values of an input: texts of some words, or lists of two."""
+    texts = [b" ".join([b"a"] * count) for count in words]
+    return [text if len(info.shape) == 1 else [text, text] for text in texts]

@@ -109,6 +109,7 @@ def test_too_many_requests_and_slow_ones(
     with Server(paths, config=config, is_quiet=True).running() as server:
         client = Client(server.url)
         with server._models.lease("spam") as version:
+            version.wait_for_warm_up()
             signature = version.signatures["serving_default"]
         go_on = threading.Event()
         compute = signature.compute

@@ -17,7 +17,8 @@ needed; training makes the same updates. `export` is compared with loading the f
     features   `features` of 1,400 abstracts
     search     `search` of one query among them, with an index
     export     `export` of a SavedModel
-    serve      `serve`, until it answers
+    serve      `serve`, until it answers a question about the model
+    answer     `serve`, until it answers a text
 
 Bytes are what a process and its children write, including to pipes (`wchar` of
 `/proc`); memory is the largest resident set.
@@ -60,6 +61,7 @@ GOALS = {
     "search": 1.0,
     "export": 0.6,
     "serve": 1.0,
+    "answer": 1.0,
 }
 _PATIENCE = 600.0  # seconds
 
@@ -82,8 +84,8 @@ class Cost:
     memory: int
 
 
-def cost_of(command: list[str], *, url: str = "") -> Cost:
-    """Run a process to its end, or until it answers requests at `url`.
+def cost_of(command: list[str], *, url: str = "", body: bytes | None = None) -> Cost:
+    """Run a process to its end, or until it answers `body`, or GET, at `url`.
 
     Raises:
         RuntimeError: the process fails, or does not answer.
@@ -96,7 +98,7 @@ def cost_of(command: list[str], *, url: str = "") -> Cost:
             command, stdout=subprocess.DEVNULL, stderr=errors, env=environment
         )
         if url:
-            wait_for(url, process)
+            wait_for(url, process, body)
             seconds = time.perf_counter() - started
             written = written_by(process.pid)
             process.terminate()
@@ -123,12 +125,12 @@ def written_by(process: int) -> int:
     return 0
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+def wait_for(url: str, process: subprocess.Popen[bytes], body: bytes | None) -> None:
     """Return when a server answers; raise RuntimeError if it does not."""
     end = time.monotonic() + _PATIENCE
     while time.monotonic() < end and process.poll() is None:
         with contextlib.suppress(OSError):  # refused, or slow at first
-            urllib.request.urlopen(url, timeout=5).close()  # noqa: S310
+            urllib.request.urlopen(url, body, timeout=60).close()  # noqa: S310
             return
         time.sleep(0.02)
     raise RuntimeError(f"{url} does not answer")
@@ -222,6 +224,7 @@ def commands(work: str, folder: Path, output: Path, port: int) -> dict[str, list
             peer("serve", model, "--port", port),
         ),
     }
+    found["answer"] = found["serve"]
     return dict(zip(("bert_keras", "peer"), found[work], strict=True))
 
 
@@ -234,10 +237,15 @@ def rounds_of(work: str, folder: Path, rounds: int) -> dict[str, list[Cost]]:
     for number in range(rounds + 1):
         for side in costs:
             port, output = free_port(), folder / f"{work}-{side}"
-            url = f"http://127.0.0.1:{port}/"
-            url += "v1/models/model" if side == "bert_keras" else "health"
             command = commands(work, folder, output, port)[side]
-            cost = cost_of(command, url=url if work == "serve" else "")
+            if work in ("serve", "answer"):
+                url = f"http://127.0.0.1:{port}/v1/models/model"  # any for the peer
+                body = json.dumps({"instances": [TEXT]}).encode()
+                is_text = work == "answer"
+                url += ":predict" if is_text else ""
+                cost = cost_of(command, url=url, body=body if is_text else None)
+            else:
+                cost = cost_of(command)
             if number:
                 costs[side].append(cost)
             for path in folder.glob(f"*{work}-{side}*"):  # and the folder of a run

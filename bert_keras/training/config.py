@@ -43,7 +43,8 @@ class TrainConfig:
         "encoder computes once: in seconds, for classification, multi-label and "
         "regression with few rows; contrastive trains the encoder on pairs of rows "
         "within and across classes before: in a minute, for classification and "
-        "multi-label with few rows",
+        "multi-label with few rows; auto chooses contrastive for few rows of a class "
+        "on an encoder of sentence vectors, else finetune",
         words=settings.METHODS,
     )
     epochs: int | None = option(

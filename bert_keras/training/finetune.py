@@ -50,6 +50,7 @@ from bert_keras.runs.run_folder import (
     run_path,
 )
 from bert_keras.runs.stop_signal import StopSignal
+from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import (
     Noting,
@@ -66,6 +67,7 @@ from bert_keras.training.config import TrainConfig, unused_options
 from bert_keras.training.contrastive_fit import ContrastiveFit
 from bert_keras.training.data import (
     digest_of_rows,
+    labelled_rows,
     task_and_data,
     tests_and_collections,
     tests_of,
@@ -81,7 +83,7 @@ from bert_keras.training.findings import (
 from bert_keras.training.head_fit import HeadFit
 from bert_keras.training.lengths import TextLengths, measure_lengths
 from bert_keras.training.loop import FineTuningLoop, RunContext
-from bert_keras.training.methods import UNUSED
+from bert_keras.training.methods import AUTO, UNUSED, with_method
 from bert_keras.training.results import (
     facts_of,
     shown_settings,
@@ -211,6 +213,26 @@ def train(
     test, collections = tests_and_collections(test)
     is_earlier = resume == "auto" and has_earlier_run(run_path(output))
     is_earlier = bool(devices.agree(int(is_earlier)))
+    if config.method == AUTO:
+        reader = named_or_given(task)
+        train = labelled_rows(
+            reader,
+            train,
+            name="train",
+            columns=columns,
+            header=header,
+            bad_rows=bad_rows,
+            slices=slices if dev is None else (),
+        )
+        config = with_method(
+            reader,
+            train,
+            config,
+            encoder=encoder,
+            settings=task_settings or {},
+            replicas=devices.replicas,
+            tell=devices.say,
+        )
     task, data = task_and_data(
         task,
         train=train,

@@ -18,7 +18,7 @@ import tensorflow as tf
 from bert_keras.data.class_names import listed
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata, classes_of
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, DataError
 from bert_keras.inference.predictor import Predictor
 from bert_keras.model.encoder import BatchModel
 from bert_keras.models.backend import Backend
@@ -32,6 +32,7 @@ from bert_keras.training.linear_head import (
     cross_validate,
     fit_head,
     stratified_folds,
+    strengths_of,
 )
 from bert_keras.training.loop import RunContext
 
@@ -73,9 +74,10 @@ class CrossValidated(NamedTuple):
 class HeadFit:
     """Computes the vectors of the rows once, and fits the head of a model on them.
 
-    L2 is chosen by cross-validation; the head is fitted on all training rows. The
-    interface is what a finished `FineTuningLoop` offers. Vectors are kept in the run
-    folder, so that an interrupted run does not compute them again.
+    L2 is chosen by cross-validation, or for few rows by their number, see
+    `strengths_of`; the head is fitted on all training rows. The interface is what a
+    finished `FineTuningLoop` offers. Vectors are kept in the run folder, so that an
+    interrupted run does not compute them again.
 
     Args:
         model: its head is set; the encoder stays as it is.
@@ -117,6 +119,7 @@ class HeadFit:
         """Fit the head; a signal ends this at once, without losing vectors.
 
         Raises:
+            DataError: no class has two rows.
             RunStopped: a stop was requested.
         """
         task, columns = self.model.task, self.train_rows
@@ -128,6 +131,12 @@ class HeadFit:
             seed=self.config.seed,
             groups=groups_of(task, columns),
         )
+        if not folds:
+            raise DataError(
+                "must have a class with two rows or more, which cross-validation "
+                f"needs; all {len(columns):,} rows are the only ones of their class",
+                path=columns.path,
+            )
         _tell_alone(strata, folds)
         with self.stop.at_once():
             head, found, self.ending = self.fitted(
@@ -161,9 +170,11 @@ class HeadFit:
         x = self.vectors(self.train_rows)
         found = cross_validate(x, targets, folds, loss=loss, weights=weights)
         (head,) = fit_head(x, targets, loss=loss, l2=found.l2, weights=weights)
+        several = len(strengths_of(targets, loss)) > 1
         line = (
-            f"a linear head on vectors of the frozen encoder; L2 {found.l2:.2g} by "
-            f"cross-validation, {found.folds} folds"
+            f"a linear head on vectors of the frozen encoder; L2 {found.l2:.2g} "
+            f"{'by' if several else 'by rows and classes;'} cross-validation, "
+            f"{found.folds} folds"
         )
         return head, found, line
 

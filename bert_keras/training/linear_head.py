@@ -22,6 +22,9 @@ from bert_keras.data.holdout import Strata, stratified_holdout
 LOSSES = ("softmax", "sigmoid", "squared")
 # Strengths of L2, for vectors whose mean squared length is 1 and the mean loss.
 L2 = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+# With fewer rows the loss of held-out rows is too noisy to choose by: L2 is then this
+# number divided by rows and classes, see `benchmarks/few_labels.py`.
+FEW, _OF_FEW = 1000, 3.0
 _FACTORS = tuple(np.exp(np.linspace(-2, 5, 36)).tolist())
 _BOUNDS = {"softmax": 0.5, "sigmoid": 0.25, "squared": 1.0}  # of the second derivative
 _MOST_STEPS, _TOLERANCE = 100, 1e-4
@@ -214,7 +217,12 @@ def cross_validate(
 
 
 def strengths_of(targets: np.ndarray, loss: str) -> tuple[float, ...]:
-    """Return the strengths of L2 to try, weaker ones for many classes."""
+    """Return the strengths of L2 to try, weaker ones for many classes.
+
+    There is one for `softmax` and fewer than `FEW` rows.
+    """
+    if loss == "softmax" and len(targets) < FEW:
+        return (_OF_FEW / targets.size,)
     classes = targets.shape[1] if loss == "softmax" else 1
     return tuple(strength / classes for strength in L2)
 

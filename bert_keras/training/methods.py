@@ -2,22 +2,26 @@
 
 `finetune` trains all weights. `linear` fits a linear head on vectors that the encoder
 computes once, and leaves the encoder as it is. `contrastive` first trains the encoder
-on pairs of rows within and across classes.
+on pairs of rows within and across classes. `auto` chooses, see `with_method`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from bert_keras.data.columns import Columns
+from bert_keras.data.holdout import classes_of
 from bert_keras.errors import ConfigError, shown
 from bert_keras.models.folder import Folder
 from bert_keras.settings import options_of
+from bert_keras.tasks import check_settings
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.classifier_settings import POOLING
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.tasks.protocols import Linear
+from bert_keras.tasks.protocols import Linear, strata_of
 from bert_keras.training.config import DISTILLATION, TrainConfig
 
 # Options without an effect.
@@ -51,17 +55,83 @@ _WHY = {
 }
 
 
+AUTO = "auto"
+# A class has at most this many rows on average where `auto` chooses contrastive.
+ROWS_OF_A_CLASS = 32
+
+
+def with_method(
+    task: type[Task] | Task,
+    rows: Columns,
+    config: TrainConfig,
+    *,
+    encoder: str | os.PathLike[str],
+    settings: Mapping[str, Any],
+    replicas: int = 1,
+    tell: Callable[[str], object],
+) -> TrainConfig:
+    """Return the config with the method that `auto` chooses for training rows.
+
+    It is contrastive for few rows of a class, if the encoder's vectors of texts are
+    comparable and all given options have an effect, and finetune otherwise.
+
+    Args:
+        task, config, encoder: as in `train`; `settings` are the task's.
+        rows: the training rows.
+        replicas: of the strategy.
+        tell: gets a line with the method and the reason.
+    """
+    check_settings(task, settings)
+    combine = settings.get("combine", getattr(task, "combine", ""))
+    given = [name for name in UNUSED["contrastive"] if _is_given(config, name)]
+    classes, per_class = 0, 0.0
+    if _has_classes(task):
+        own = settings if isinstance(task, type) else task.settings()
+        classes = len(classes_of(strata_of(task, rows, **own)))
+        per_class = len(rows) / max(classes, 1)
+    reasons = {
+        f"{task.name} has no classes": not _has_classes(task),
+        f"`{(*given, '')[0]}` is given": bool(given),
+        f"`combine` is {combine}": combine == "attention",
+        f"there are {replicas} replicas": replicas > 1,
+        f"{per_class:,.0f} rows of a class, above {ROWS_OF_A_CLASS}": (
+            per_class > ROWS_OF_A_CLASS
+        ),
+        "the encoder was not trained for vectors of texts": not isinstance(
+            Folder.open(encoder).held(Embedding), Embedding
+        ),
+    }
+    reason = next((each for each, holds in reasons.items() if holds), "")
+    method = "finetune" if reason else "contrastive"
+    reason = reason or f"{per_class:,.0f} rows of a class, on an encoder of vectors"
+    tell(f"method {method}: {reason} (--method sets another)")
+    return dataclasses.replace(config, method=method)
+
+
+def _has_classes(task: type[Task] | Task) -> bool:
+    """Return whether rows of a task belong to classes, by a linear head."""
+    kind = getattr(task, "problem_type", "")
+    return isinstance(task, Linear) and kind.endswith("label_classification")
+
+
+def _is_given(config: TrainConfig, name: str) -> bool:
+    return bool(getattr(config, name) != options_of(TrainConfig)[name].default)
+
+
 def check_method(task: type[Task] | Task, config: TrainConfig) -> None:
     """Raise ConfigError if a task or an option does not go with the method."""
     method = config.method
+    if method == AUTO:
+        raise ConfigError(
+            "`method` must be finetune, linear or contrastive for several runs; "
+            "received auto"
+        )
     if method != "finetune" and not isinstance(task, Linear):
         raise ConfigError(
             f"`method` must be finetune for {task.name}, whose head is not linear on "
             f"one vector of a text; received {method}"
         )
-    if method == "contrastive" and not getattr(task, "problem_type", "").endswith(
-        "label_classification"
-    ):
+    if method == "contrastive" and not _has_classes(task):
         raise ConfigError(
             f"`method` must be finetune or linear for {task.name}, which has no "
             "classes to pair rows by; received contrastive"
@@ -71,10 +141,9 @@ def check_method(task: type[Task] | Task, config: TrainConfig) -> None:
             f"`combine` must be mean, max or first with `method` {method}, which "
             "trains no weights between encoder and head; received attention"
         )
-    declared = options_of(TrainConfig)
     for name in UNUSED[method]:
-        value = getattr(config, name)
-        if value != declared[name].default:
+        if _is_given(config, name):
+            value = getattr(config, name)
             raise ConfigError(
                 f"`{name}` has no effect with `method` {method}, {_WHY[method]}; "
                 f"received {shown(value)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from conftest import ROWS, assert_near, refused
 from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.loading import new_model
+from bert_keras.models.model_folder import save_model
+from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.regression import Regression
@@ -21,6 +24,7 @@ from bert_keras.training.contrastive_fit import balanced_batches, train_on_pairs
 from bert_keras.training.data import task_and_data
 from bert_keras.training.finetune import train
 from bert_keras.training.head_fit import HeadInputs
+from bert_keras.training.methods import with_method
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
 CONFIG = TrainConfig(method="contrastive", max_length=24, learning_rate=1e-3)
@@ -101,20 +105,58 @@ def test_a_contrastive_run_is_scored_by_whole_folds_and_resumes(
     )
 
 
-def test_with_dev_rows_there_are_no_folds(
-    encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.fixture(scope="module")
+def embedder(encoder_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("embedder") / "model"
+    save_model(TaskModel.from_pretrained(encoder_folder, "embedding"), folder)
+    return folder
+
+
+def test_auto_trains_on_pairs_and_dev_rows_need_no_folds(
+    embedder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = DATA["classification"]
     found = train(
         "classification",
-        encoder=encoder_folder,
+        encoder=embedder,
         train=data,
         dev=data,
         output=tmp_path / "m",
-        config=CONFIG,
+        config=dataclasses.replace(CONFIG, method="auto"),
     )
     assert list(found.scores) == ["dev"]
-    assert "fold" not in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "method contrastive: 4 rows of a class" in told and "fold" not in told
+    assert found.report["settings"]["method"] == "contrastive"
+
+
+@pytest.mark.parametrize(
+    ("task", "times", "changes", "told"),
+    [
+        (Classification, 1, {}, "contrastive: 4 rows of a class, on an encoder of"),
+        (Classification, 9, {}, "finetune: 36 rows of a class, above 32"),
+        (Classification, 1, {"epochs": 2}, "finetune: `epochs` is given"),
+        (Regression, 1, {}, "finetune: regression has no classes"),
+    ],
+)
+def test_auto_says_what_it_chooses_and_why(
+    task: Any, times: int, changes: dict[str, Any], told: str, embedder: Path
+) -> None:
+    said: list[str] = []
+    rows = as_columns(text=TEXTS * times, label=LABELS * times)
+    config = TrainConfig(method="auto", **changes)
+    given: dict[str, Any] = {"settings": {}, "tell": said.append}
+    found = with_method(task, rows, config, encoder=embedder, **given)
+    (line,) = said
+    assert line.startswith(f"method {told}")
+    assert found.method == told.partition(":")[0]
+
+
+def test_auto_finetunes_encoders_not_made_for_vectors(encoder_folder: Path) -> None:
+    given: dict[str, Any] = {"encoder": encoder_folder, "settings": {}, "tell": str}
+    rows, config = DATA["classification"], TrainConfig(method="auto")
+    assert with_method(Classification, rows, config, **given).method == "finetune"
+    refused(lambda: task_and_data(Classification, train=rows, config=config), "auto")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,19 @@ def test_a_class_with_one_row_is_trained_but_not_validated(
     (scores,) = found.scores.values()
     assert scores["num_examples"] == 12 and "rare" in found.model.task.classes
     assert "rare" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("method", ["linear", "contrastive"])
+def test_rows_of_different_classes_are_refused(
+    method: str, encoder_folder: Path, tmp_path: Path
+) -> None:
+    rows = as_columns(text=TEXTS[:3], label=["a", "b", "c"])
+    given = {"encoder": encoder_folder, "train": rows, "output": tmp_path / "m"}
+    config = dataclasses.replace(LINEAR, method=method)
+    refused(
+        lambda: train("classification", config=config, **given),
+        "must have a class with two rows or more",
+    )
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from bert_keras.training.loop import RunContext
 from bert_keras.training.updates import fit
 
 ROWS, FOLDS = 32, 3
-_LEAST, _MOST, _PASSES = 8, 64, 4  # updates, and how often a row is read at most
+_LEAST, _MOST, _PASSES = 12, 64, 4  # updates, and how often a row is read at most
 
 
 class ContrastiveFit(HeadFit):

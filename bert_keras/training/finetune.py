@@ -107,11 +107,7 @@ _FREE = (
     "card",
     "explain_mistakes",
 )
-_METHODS: dict[str, type[FineTuningLoop] | type[HeadFit]] = {
-    "finetune": FineTuningLoop,
-    "linear": HeadFit,
-    "contrastive": ContrastiveFit,
-}
+_HEAD_FITS = {"linear": HeadFit, "contrastive": ContrastiveFit}
 RESTART = 1000  # a restart adds this to the seed; `seeds` adds 1
 
 
@@ -385,7 +381,9 @@ class _Training:
             StopSignal(devices.vote) as stop,
             tracked(config, self.output, is_chief=devices.is_chief) as trackers,
         ):
-            loop = _METHODS[config.method](
+            method: type[FineTuningLoop] | type[HeadFit]
+            method = _HEAD_FITS.get(config.method, FineTuningLoop)
+            loop = method(
                 model,
                 data,
                 RunContext(run, config, devices, stop, trackers, self.distillation),

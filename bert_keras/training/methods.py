@@ -53,8 +53,6 @@ _WHY = {
     "linear": "which makes no updates",
     "contrastive": "which trains on batches of pairs and then fits the head",
 }
-
-
 AUTO = "auto"
 # A class has at most this many rows on average where `auto` chooses contrastive.
 ROWS_OF_A_CLASS = 32

@@ -8,7 +8,6 @@ settings in `plain_settings`, Hugging Face's names of their heads in `hugging_fa
 from __future__ import annotations
 
 import abc
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -24,7 +23,14 @@ from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.tasks.hugging_face import HuggingFaceHead
 from bert_keras.tasks.plain_settings import PlainSettings
-from bert_keras.tasks.protocols import Answers, Batch, OwnFormat, Responding, Run
+from bert_keras.tasks.protocols import (
+    Answers,
+    Batch,
+    OwnFormat,
+    Reading,
+    Responding,
+    Run,
+)
 from bert_keras.text.preprocessor import Preprocessor
 
 _BASE_RATE, _BASE_SIZE, _HIGHEST_RATE = 5e-5, 768, 3e-4
@@ -65,6 +71,23 @@ class Column(str):
 def roles_with(columns: Mapping[str, str], what: str) -> list[str]:
     """Return the roles of columns that are `optional`, `empty`, `lists` or `single`."""
     return [role for role, column in columns.items() if getattr(column, what, False)]
+
+
+def read_table(columns: Mapping[str, str], reading: Reading) -> Columns:
+    """Return the rows of a table with labels.
+
+    A role that the user names must exist; a default one may be missing.
+    """
+    optional = roles_with(columns, "optional")
+    return read_columns(
+        reading.source,
+        {**columns, **reading.columns},
+        optional=[role for role in optional if role not in reading.columns],
+        empty=roles_with(columns, "empty"),
+        lists=roles_with(columns, "lists"),
+        singles=roles_with(columns, "single"),
+        **reading.rules,
+    )
 
 
 class Task(PlainSettings, HuggingFaceHead, abc.ABC):
@@ -133,14 +156,8 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
                     f"a role of `columns` must be one of {', '.join(cls.columns)}; "
                     f"received {role}"
                 )
-        own = _read_own(
-            cls,
-            source,
-            chosen,
-            header=header,
-            labelled=roles is None,
-            bad_rows=bad_rows,
-        )
+        reading = Reading(source, chosen, header, bad_rows, labelled=roles is None)
+        own = cls.read_own(reading) if issubclass(cls, OwnFormat) else None
         if own is not None:
             return own
         if roles is not None:
@@ -161,22 +178,9 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
                 wanted,
                 optional=[role for role in more if role not in chosen],
                 empty=roles_with(cls.columns, "empty"),
-                header=header,
-                bad_rows=bad_rows,
+                **reading.rules,
             )
-        wanted = {**cls.columns, **chosen}
-        # A role that the user names must exist; a default one may be missing.
-        optional = roles_with(cls.columns, "optional")
-        return read_columns(
-            source,
-            wanted,
-            optional=[role for role in optional if role not in chosen],
-            empty=roles_with(cls.columns, "empty"),
-            lists=roles_with(cls.columns, "lists"),
-            singles=roles_with(cls.columns, "single"),
-            header=header,
-            bad_rows=bad_rows,
-        )
+        return read_table(cls.columns, reading)
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:
@@ -292,17 +296,6 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
     @abc.abstractmethod
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return the answers by name, in graph; each [B, …]."""
-
-
-def _read_own(
-    task_class: Any, source: Any, columns: ColumnNames, *, bad_rows: str, **options: Any
-) -> Columns | None:
-    """Return the rows of a file of a task's own format; `None`: it is a table."""
-    if not isinstance(task_class, OwnFormat):
-        return None
-    if "bad_rows" in inspect.signature(task_class.read_own).parameters:
-        options["bad_rows"] = bad_rows
-    return task_class.read_own(source, columns, **options)
 
 
 def check_parts(task: Task, texts: Any) -> None:

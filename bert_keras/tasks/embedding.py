@@ -27,7 +27,6 @@ from bert_keras.checkpoints.sentence_files import (
 from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata, quantiles
-from bert_keras.data.rows import ColumnNames
 from bert_keras.errors import CheckpointError, ConfigError, DataError, received, shown
 from bert_keras.model.contrastive import (
     RankingLoss,
@@ -73,6 +72,7 @@ from bert_keras.tasks.negatives import (
     read_with_negatives,
     without_positives,
 )
+from bert_keras.tasks.protocols import Reading
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -212,26 +212,19 @@ class Embedding(EmbeddingSettings, Task):
     # Data.
 
     @classmethod
-    def read_own(
-        cls,
-        source: Any,
-        columns: ColumnNames,
-        *,
-        header: str,
-        labelled: bool,
-        bad_rows: str = "error",
-    ) -> Columns | None:
-        if not labelled and NEGATIVE in columns:
+    def read_own(cls, reading: Reading) -> Columns | None:
+        columns = reading.columns
+        if not reading.labelled and NEGATIVE in columns:
             raise ConfigError(
                 f"`columns` must name columns of {', '.join(cls.roles)}, which the "
                 f"model reads; received {NEGATIVE}"
             )
-        if not labelled:
+        if not reading.labelled:
             return None
         optional = [role for role in ("label", NEGATIVE) if role not in columns]
         wanted = {**cls.columns, **columns}
         return read_with_negatives(
-            source, wanted, optional=optional, header=header, bad_rows=bad_rows
+            reading.source, wanted, optional=optional, **reading.rules
         )
 
     @classmethod

@@ -28,7 +28,6 @@ from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.data.memory import is_path
 from bert_keras.data.parallel import read_sources, without_empty
-from bert_keras.data.rows import ColumnNames
 from bert_keras.errors import CheckpointError, ConfigError, received
 from bert_keras.generation.search import write
 from bert_keras.model.decoder import BertDecoder, target_inputs
@@ -39,13 +38,20 @@ from bert_keras.scoring.rouge import Rouge
 from bert_keras.scoring.translation import translation_scores
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.answer_rows import plain_values
-from bert_keras.tasks.base import Answers, Column, Task, refuse_weights
+from bert_keras.tasks.base import (
+    Answers,
+    Column,
+    Task,
+    read_table,
+    refuse_weights,
+)
 from bert_keras.tasks.generation_settings import (
     ENCODER,
     SHARED,
     AbstractiveSummarizationSettings,
     GenerationSettings,
 )
+from bert_keras.tasks.protocols import Reading
 from bert_keras.text.detokenizer import detokenized
 from bert_keras.text.packing import first_pieces, join, pack_pairs, pad_rows, unpack
 from bert_keras.text.preprocessor import Preprocessor, as_tensors
@@ -141,19 +147,17 @@ class Generation(GenerationSettings, Task):
     # Data.
 
     @classmethod
-    def read_own(
-        cls, source: Any, columns: ColumnNames, *, header: str, labelled: bool
-    ) -> Columns | None:
-        """Return the lines of a file without a table, each a source to answer."""
-        if labelled or columns or header == "yes" or not is_path(source):
-            return None
-        return read_sources(source, column=cls.columns["source"])
+    def read_own(cls, reading: Reading) -> Columns | None:
+        """Return the pairs of a table, those with an empty text left out.
 
-    @classmethod
-    def read(cls, source: Any, **options: Any) -> Columns:
-        """Return the pairs of a table; pairs with an empty text are left out."""
-        found = super().read(source, **options)
-        return without_empty(found) if options.get("roles") is None else found
+        Without labels, return the lines of a file, each a source to answer.
+        """
+        if reading.labelled:
+            return without_empty(read_table(cls.columns, reading))
+        is_table = reading.columns or reading.header == "yes"
+        if is_table or not is_path(reading.source):
+            return None
+        return read_sources(reading.source, column=cls.columns["source"])
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the targets as UTF-8, object [N]."""

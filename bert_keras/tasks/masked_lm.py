@@ -23,13 +23,14 @@ import tensorflow as tf
 from bert_keras.data.columns import Columns
 from bert_keras.data.items import as_strings
 from bert_keras.data.memory import is_path
-from bert_keras.data.rows import ColumnNames, ending_of, read_text
+from bert_keras.data.rows import ending_of, read_text
 from bert_keras.errors import ConfigError, received
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, MaskedLMHead
 from bert_keras.settings import check_whole_number, with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Run, Task, refuse_weights
 from bert_keras.tasks.masked_lm_settings import MaskedLMSettings
+from bert_keras.tasks.protocols import Reading
 from bert_keras.text.masking import Masking, mask_id_of, ordinary
 from bert_keras.text.packing import locate
 from bert_keras.text.preprocessor import Preprocessor
@@ -85,21 +86,14 @@ class MaskedLM(MaskedLMSettings, Task):
     # Data.
 
     @classmethod
-    def read_own(
-        cls,
-        source: Any,
-        columns: ColumnNames,
-        *,
-        header: str,
-        labelled: bool,
-        bad_rows: str = "error",
-    ) -> Columns | None:
+    def read_own(cls, reading: Reading) -> Columns | None:
         """Return the lines of a `.txt` file as texts, blank ones skipped or kept."""
-        path = os.fspath(source) if is_path(source) else ""
-        if columns or header == "yes" or ending_of(path) != ".txt":
+        path = os.fspath(reading.source) if is_path(reading.source) else ""
+        is_table = reading.columns or reading.header == "yes"
+        if is_table or ending_of(path) != ".txt":
             return None
         lines = enumerate(read_text(path).split("\n"), 1)
-        keeps = bad_rows == "keep"
+        keeps = reading.bad_rows == "keep"
         texts = [
             (number, line.removesuffix("\r"))
             for number, line in lines

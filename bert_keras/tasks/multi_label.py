@@ -26,7 +26,6 @@ from bert_keras.data.class_names import (
 from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.json_rows import list_in
-from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import read_columns
 from bert_keras.errors import ConfigError, received
 from bert_keras.scoring.calibration import (
@@ -49,7 +48,7 @@ from bert_keras.tasks.classifier import (
 )
 from bert_keras.tasks.entailment import GIVEN, EntailedClasses
 from bert_keras.tasks.multi_label_settings import MultiLabelSettings
-from bert_keras.tasks.protocols import Decisions
+from bert_keras.tasks.protocols import Decisions, Reading
 
 if TYPE_CHECKING:
     from bert_keras.explanations.items import Item
@@ -120,33 +119,22 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
         return cls(**{**learned, **with_clean_names(settings)})
 
     @classmethod
-    def read(
-        cls,
-        source: Any,
-        *,
-        columns: ColumnNames | None = None,
-        header: str = "auto",
-        roles: Sequence[str] | None = None,
-        bad_rows: str = "error",
-    ) -> Columns:
-        """Return the rows of a file; labels may be in one column of 0 and 1 each."""
-        chosen = dict(columns or {})
+    def read_own(cls, reading: Reading) -> Columns | None:
+        """Return rows whose labels are in one column of 0 and 1 each."""
+        chosen = reading.columns
         flags = str(chosen.get("label") or "").split(",")
-        if roles is not None or len(flags) < 2:
-            return super().read(
-                source, columns=chosen, header=header, roles=roles, bad_rows=bad_rows
-            )
+        if not reading.labelled or len(flags) < 2:
+            return None
         texts = {**cls.columns, **chosen, "label": None}
         found = read_columns(
-            source,
+            reading.source,
             {**texts, **{f"label {name}": name.strip() for name in flags}},
             optional=[
                 role
                 for role in roles_with(cls.columns, "optional")
                 if role not in chosen
             ],
-            header=header,
-            bad_rows=bad_rows,
+            **reading.rules,
         )
         return _with_flags(found, [name.strip() for name in flags])
 

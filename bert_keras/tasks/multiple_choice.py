@@ -33,6 +33,7 @@ from bert_keras.scoring.classification import accuracy
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Column, Task
 from bert_keras.tasks.classifier import Confidence, log_of, numbers, wrong_rows
+from bert_keras.tasks.protocols import Reading
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -156,17 +157,10 @@ class MultipleChoice(Confidence, Task):
     # Data.
 
     @classmethod
-    def read_own(
-        cls,
-        source: Any,
-        columns: ColumnNames,
-        *,
-        header: str,
-        labelled: bool,
-        bad_rows: str = "error",
-    ) -> Columns:
-        chosen = dict(columns) if labelled else {**columns, "label": None}
-        return read_choices(source, chosen, header=header, bad_rows=bad_rows)
+    def read_own(cls, reading: Reading) -> Columns:
+        no_label = {} if reading.labelled else {"label": None}
+        chosen = {**reading.columns, **no_label}
+        return read_choices(reading.source, chosen, **reading.rules)
 
     @classmethod
     def groups(cls, columns: Columns) -> list[str] | None:

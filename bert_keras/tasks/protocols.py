@@ -6,6 +6,7 @@ A function after a protocol is what callers use: it says what holds for other ta
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
@@ -17,7 +18,6 @@ from typing_extensions import Self  # in typing since Python 3.11
 from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata
-from bert_keras.data.rows import ColumnNames
 from bert_keras.errors import ConfigError
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -40,19 +40,34 @@ Decisions = dict[str, tuple[np.ndarray, np.ndarray]]
 # Rows.
 
 
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What `read_own` reads.
+
+    Args:
+        source, columns, header, bad_rows: as in `Task.read`.
+        labelled: whether labels are read.
+    """
+
+    source: Any
+    columns: Mapping[str, Any]
+    header: str
+    bad_rows: str
+    labelled: bool
+
+    @property
+    def rules(self) -> dict[str, str]:
+        """The arguments `header` and `bad_rows` of a function that reads rows."""
+        return {"header": self.header, "bad_rows": self.bad_rows}
+
+
 @runtime_checkable
 class OwnFormat(Protocol):
     """Reads files of a format of its own."""
 
     @classmethod
-    def read_own(
-        cls, source: Any, columns: ColumnNames, *, header: str, labelled: bool
-    ) -> Columns | None:
-        """Return the rows of a file of the task's own format; `None`: it is a table.
-
-        `labelled` is whether labels are read; the others are as in `Task.read`. A task
-        may also take the argument `bad_rows`.
-        """
+    def read_own(cls, reading: Reading) -> Columns | None:
+        """Return the rows of a file of the task's own format; `None`: it is a table."""
         ...
 
 

@@ -27,6 +27,7 @@ from bert_keras.scoring.ranking import grouped_rankings, ranking_scores
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch
 from bert_keras.tasks.classifier import label_numbers
+from bert_keras.tasks.protocols import Reading
 from bert_keras.tasks.regression import NumberTask, is_cross_encoder
 from bert_keras.tasks.reranking_settings import RerankingSettings
 from bert_keras.text.preprocessor import Preprocessor
@@ -127,17 +128,12 @@ class Reranking(RerankingSettings, NumberTask):
     # Data.
 
     @classmethod
-    def read_own(
-        cls,
-        source: Any,
-        columns: ColumnNames,
-        *,
-        header: str,
-        labelled: bool,
-        bad_rows: str = "error",
-    ) -> Columns:
+    def read_own(cls, reading: Reading) -> Columns:
         return read_rankings(
-            source, columns, header=header, labelled=labelled, bad_rows=bad_rows
+            reading.source,
+            reading.columns,
+            labelled=reading.labelled,
+            **reading.rules,
         )
 
     def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:

@@ -14,7 +14,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.columns import Columns
-from bert_keras.data.rows import ColumnNames
 from bert_keras.data.squad import (
     UNKNOWN,
     is_answers,
@@ -31,6 +30,7 @@ from bert_keras.scoring.calibration import FACTORS, best_factor
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Column, Run, Task, refuse_weights
 from bert_keras.tasks.classifier import Confidence
+from bert_keras.tasks.protocols import Reading
 from bert_keras.tasks.question_answering.answers import AnswerFinder, AskedWindows
 from bert_keras.tasks.question_answering.explanation import explained_span
 from bert_keras.tasks.question_answering.settings import QuestionAnsweringSettings
@@ -75,18 +75,11 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
     # Data.
 
     @classmethod
-    def read_own(
-        cls,
-        source: Any,
-        columns: ColumnNames,
-        *,
-        header: str,
-        labelled: bool,
-        bad_rows: str = "error",
-    ) -> Columns | None:
+    def read_own(cls, reading: Reading) -> Columns | None:
         """Return the questions of a SQuAD file; without answers it may be a table."""
-        if labelled:
-            return read_squad(source, columns=columns, header=header, bad_rows=bad_rows)
+        source, columns = reading.source, reading.columns
+        if reading.labelled:
+            return read_squad(source, columns=columns, **reading.rules)
         return None if columns else read_questions(source)
 
     @classmethod

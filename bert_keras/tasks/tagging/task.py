@@ -30,7 +30,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.conll import WORD_LINES
 from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.holdout import Strata, classes_of
-from bert_keras.data.rows import ColumnNames, refuse_lines
+from bert_keras.data.rows import refuse_lines
 from bert_keras.data.tagged import (
     read_tagged,
     read_words,
@@ -58,6 +58,7 @@ from bert_keras.settings import with_options_documented
 from bert_keras.tasks.answer_rows import plain_values
 from bert_keras.tasks.base import Answers, Batch, Run, Task
 from bert_keras.tasks.classifier import Confidence, class_numbers
+from bert_keras.tasks.protocols import Reading
 from bert_keras.tasks.tagging import words
 from bert_keras.tasks.tagging.explanation import explained_entities
 from bert_keras.tasks.tagging.settings import FeatureTaggingSettings, TaggingSettings
@@ -108,21 +109,12 @@ class TaggingTask(TaggingSettings, Confidence, Task):
     # Data.
 
     @classmethod
-    def read_own(
-        cls,
-        source: Any,
-        columns: ColumnNames,
-        *,
-        header: str,
-        labelled: bool,
-        bad_rows: str = "error",
-    ) -> Columns | None:
+    def read_own(cls, reading: Reading) -> Columns | None:
         """Return words and tags, see `tagged`, or the words of a CoNLL file alone."""
-        if labelled:
-            return read_tagged(
-                source, columns=columns, header=header, bad_rows=bad_rows
-            )
-        return read_words(source, columns=columns, header=header)
+        source, columns = reading.source, reading.columns
+        if reading.labelled:
+            return read_tagged(source, columns=columns, **reading.rules)
+        return read_words(source, columns=columns, header=reading.header)
 
     @classmethod
     def strata(cls, columns: Columns, **settings: Any) -> Strata:

@@ -241,6 +241,8 @@ def with_settings(
     Raises:
         ConfigError: a setting is unknown, or has no effect on what the verb computes.
     """
+    from bert_keras.tasks.base import changed
+
     settings = parse_settings(model.task, options.settings)
     declared = options_of(type(model.task))
     for name in settings:
@@ -250,7 +252,7 @@ def with_settings(
                 f"`--set {name}` has no effect on {' and '.join(uses)}: it is for "
                 f"{' and '.join(readers)}"
             )
-    model.task = model.task.changed(**settings)
+    model.task = changed(model.task, **settings)
     return model.task
 
 
@@ -266,6 +268,7 @@ def predictor_of(options: argparse.Namespace, *, use: str = "answers") -> Predic
     `use` is what the verb computes, `answers` or `scores`.
     """
     from bert_keras.inference.predictor import load_predictor
+    from bert_keras.tasks.base import changed
 
     predictor = load_predictor(
         options.model,
@@ -277,7 +280,8 @@ def predictor_of(options: argparse.Namespace, *, use: str = "answers") -> Predic
     classes, settings = chosen_classes(options), options.settings
     if classes:  # `--set classes` names the outputs of the entailment model
         if (names := given_classes(options)) is not None:
-            predictor.model.task = predictor.model.task.changed(classes=names)
+            model = predictor.model
+            model.task = changed(model.task, classes=names)
         predictor = predictor.with_classes(**classes)
         settings = [word for word in settings if not word.startswith("classes=")]
     with_settings(predictor.model, argparse.Namespace(settings=settings), uses=[use])

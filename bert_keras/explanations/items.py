@@ -12,6 +12,7 @@ from bert_keras.explanations import targets
 from bert_keras.explanations.targets import LOG_ODDS, Rows, Target
 from bert_keras.explanations.words import NO_WORD, WordList, words_in_row
 from bert_keras.models.task_model import TaskModel, is_one_vector
+from bert_keras.tasks.base import answers_ids
 from bert_keras.tasks.protocols import Explainable, forms_of
 from bert_keras.text.preprocessor import as_tensors
 
@@ -238,7 +239,7 @@ def targets_of(item: Item) -> list[Target]:
     task = item.model.task
     if isinstance(task, Explainable):
         return task.explained(item)
-    if not (task.answers_ids and is_one_vector(item.model.output)):
+    if not (answers_ids(task) and is_one_vector(item.model.output)):
         raise ConfigError(
             f"the task {task.name} has no target to explain: define its method "
             "`explained`, see `bert_keras.tasks.protocols.Explainable`"

@@ -35,6 +35,7 @@ from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.task_model import TaskModel
 from bert_keras.settings import ENGINES, check_choice
 from bert_keras.tasks.base import Batch, Task
+from bert_keras.tasks.protocols import from_named
 from bert_keras.text.preprocessor import Preprocessor
 
 _PRECISIONS = {"openvino": ("float32", "mixed_bfloat16"), "onnx": ("float32",)}
@@ -84,7 +85,7 @@ class EngineModel(Backend):
         if names == [_OLD_OUTPUT]:
             return values[0]
         named = dict(zip(names, values, strict=True))
-        return self.task.from_named(named, batch)
+        return from_named(self.task, named, batch)
 
     def __call__(self, batch: Batch, *, training: bool = False) -> Any:
         """Return the outputs for a batch dict, as `further_scores` asks a model."""

@@ -40,7 +40,7 @@ from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.task_model import TaskModel
 from bert_keras.settings import check_choice, check_number
 from bert_keras.tasks.embedding import PROMPT_LENGTHS
-from bert_keras.tasks.protocols import recipe_of
+from bert_keras.tasks.protocols import Filling, recipe_of
 from bert_keras.text.tokenizer_files import TOKENIZER_JSON, write_tokenizer_json
 
 _MOST_CALIBRATED = 300  # texts; NNCF's own default
@@ -172,7 +172,7 @@ def _describe(
     model: TaskModel, graph: EngineGraph, folder: Path, kind: str, precision: str
 ) -> None:
     """Write the files of the tokenizer, and `answers.json`."""
-    preprocessor = model.preprocessor
+    task, preprocessor = model.task, model.preprocessor
     length = preprocessor.max_length
     others = {
         "engine": kind,
@@ -195,7 +195,7 @@ def _describe(
         folder,
         preprocessor.tokenizer.get_config(),
         max_length=length,
-        read_tokens=model.task.read_tokens,
+        read_tokens=task.read_tokens if isinstance(task, Filling) else (),
     )
 
 

@@ -45,6 +45,7 @@ from bert_keras.tasks.protocols import (
     check_scores_pairs,
     forms_of,
     lengths_of,
+    readings_of,
     reads_windows,
     windows_of,
 )
@@ -455,8 +456,8 @@ class Predictor:
         check_whole_number("batch_size", batch_size, least=1)
         if max_tokens is not None:
             check_whole_number("max_batch_tokens", max_tokens, least=1)
-            max_tokens = max(max_tokens // self.model.task.readings, 1)
-        batch_size = max(batch_size // self.model.task.readings, 1)
+            max_tokens = max(max_tokens // readings_of(self.model.task), 1)
+        batch_size = max(batch_size // readings_of(self.model.task), 1)
         count = len(texts[0]) if texts else 0
         window = _WINDOW_BATCHES * batch_size
         graphs = {"_lengths": self._lengths, kind: self._current(kind)}

@@ -37,7 +37,7 @@ from bert_keras.models.folder import check_same_task, named_task
 from bert_keras.models.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.answer_rows import rows_of
-from bert_keras.tasks.base import Batch, Task
+from bert_keras.tasks.base import Batch, Task, answers_ids
 from bert_keras.tasks.protocols import (
     Writing,
     of_signature,
@@ -125,7 +125,7 @@ class ServedModel(Backend):
 
     def infer(self, batch: Batch) -> Any:
         """Return the model's outputs for the padded layout, or the answers in their
-        place for a task that `answers_ids`.
+        place for a task with `answers_ids`.
         """
         signature = self._signature("ids")
         names = signature.structured_input_signature[1]
@@ -133,7 +133,7 @@ class ServedModel(Backend):
             outputs = signature(**{name: batch[name] for name in names})
         except tf.errors.InvalidArgumentError as error:
             raise BertKerasError(f"{self._folder}: {rejection(error)}") from None
-        if self._task.answers_ids:
+        if answers_ids(self._task):
             return types.SimpleNamespace(answers=outputs)  # for `_scored`
         return outputs["logits"] if set(outputs) == {"logits"} else outputs
 
@@ -167,7 +167,7 @@ class ServedModel(Backend):
 
     def _scored(self, texts: Any, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return the inputs of the task's `score` for texts, in graph."""
-        if not self._task.answers_ids:
+        if not answers_ids(self._task):
             return super().answer(texts, preprocessor=preprocessor, scored=True)
         task = copy.copy(self._task)
         # The graph has already answered; a frozen dataclass can only be set this way.

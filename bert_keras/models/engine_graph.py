@@ -15,6 +15,7 @@ import numpy as np
 from bert_keras.errors import ConfigError, one_line
 from bert_keras.model.encoder import is_optional
 from bert_keras.models.task_model import TaskModel
+from bert_keras.tasks.protocols import filled_inputs, named_outputs
 
 NAMES = {
     "token_ids": "input_ids",
@@ -41,7 +42,7 @@ class EngineGraph(keras.Model):
 
     def __init__(self, model: TaskModel, *, with_weights: bool = False) -> None:
         super().__init__(name="engine_graph")
-        outputs = model.task.named_outputs(outputs_of(model), model)
+        outputs = named_outputs(model.task, outputs_of(model), model)
         named = keras.Model(model._inputs_struct, dict(sorted(outputs.items())))
         held = (model, named)
         if not with_weights:
@@ -57,7 +58,7 @@ class EngineGraph(keras.Model):
         model, _ = self._parts()
         found = {}
         for name, each in inputs_of(model).items():
-            if name in model.task.filled_inputs:
+            if name in filled_inputs(model.task):
                 continue
             dtype = "int64" if name in NAMES else each.dtype
             named = NAMES.get(name, name)
@@ -110,9 +111,9 @@ class EngineGraph(keras.Model):
         batch = {OUR_NAMES.get(name, name): each for name, each in inputs.items()}
         given: dict[str, Any] = dict.fromkeys(model._inputs_struct)  # some are optional
         for name, each in inputs_of(model).items():
-            if name not in model.task.filled_inputs:
+            if name not in filled_inputs(model.task):
                 given[name] = keras.ops.cast(batch[name], each.dtype)
-        for name in model.task.filled_inputs:  # every place of a row
+        for name in filled_inputs(model.task):  # every place of a row
             shape = keras.ops.shape(given["token_ids"])
             places = keras.ops.arange(shape[1], dtype="int32")[None]
             given[name] = keras.ops.broadcast_to(places, shape)

@@ -44,6 +44,7 @@ from bert_keras.models.warmup import (
     write_warmup,
 )
 from bert_keras.tasks import name_of
+from bert_keras.tasks.base import answers_ids
 from bert_keras.tasks.protocols import of_signature, respond
 from bert_keras.text.preprocessor import one_or_all
 
@@ -267,7 +268,7 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
         given = _checked_ids(given, model.backbone.config)
         with weights():
             outputs = model(given, training=False)
-        if task.answers_ids:
+        if answers_ids(task):
             return task.answer(outputs, given)
         return outputs if isinstance(outputs, dict) else {"logits": outputs}
 

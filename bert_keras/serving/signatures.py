@@ -29,8 +29,15 @@ from bert_keras.serving.batch_choice import (
     pack_first_fit,
     rows_of,
 )
-from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import lengths_of, of_signature
+from bert_keras.tasks.base import (
+    Task,
+    is_plain,
+)
+from bert_keras.tasks.protocols import (
+    lengths_of,
+    of_signature,
+    readings_of,
+)
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
 # Names of a dtype in TF Serving's API and in the Open Inference Protocol.
@@ -372,7 +379,7 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
         model.preprocessor = padded  # attention costs least with one text per row
         found_here = signature_functions(model)
         functions = {k: _of_graph(each) for k, each in found_here.items()}
-        if task.is_plain and set(task.inputs()) == {*_IDS, *PACKED_INPUTS}:
+        if is_plain(task) and set(task.inputs()) == {*_IDS, *PACKED_INPUTS}:
             packed = _packed(model)
     else:
         functions = {k: _of_graph(each) for k, each in text_functions(model).items()}
@@ -389,7 +396,9 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
         if specs is None:
             longest = max(padded.max_length, _LONGEST_IDS)
             found[name] = IdsSignature(*given, function.call, longest_row=longest)
-        elif packed and asked.is_plain and all(len(each.shape) == 1 for each in inputs):
+        elif (
+            packed and is_plain(asked) and all(len(each.shape) == 1 for each in inputs)
+        ):
             found[name] = TokenSignature(
                 *given,
                 functions["ids"].call,
@@ -437,7 +446,7 @@ def _measured(task: Task, preprocessor: Preprocessor, *texts: Any) -> tuple[Any,
     read, lost = lengths_of(task, preprocessor, one_or_all(texts))
     # A list of a request counts each of its members, see `TextSignature.rows_of`.
     listed = any(each.shape.rank == 2 for each in texts)
-    return read if listed else read * task.readings, tf.cast(lost, tf.int32)
+    return read if listed else read * readings_of(task), tf.cast(lost, tf.int32)
 
 
 def _packed(model: TaskModel) -> Callable[[dict[str, Any]], Any]:

@@ -8,25 +8,32 @@ settings in `plain_settings`, Hugging Face's names of their heads in `hugging_fa
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import keras
 import numpy as np
 import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
+from bert_keras.data.class_names import renamed
 from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames, check_header
 from bert_keras.data.table import read_columns
 from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.model.encoder import BertEncoder, batch_inputs
+from bert_keras.settings import options_of
 from bert_keras.tasks.hugging_face import HuggingFaceHead
 from bert_keras.tasks.plain_settings import PlainSettings
 from bert_keras.tasks.protocols import (
+    AnsweringIds,
     Answers,
     Batch,
+    OpenClasses,
     OwnFormat,
+    OwnLearningRate,
+    Plain,
     Reading,
     Responding,
     Run,
@@ -34,6 +41,7 @@ from bert_keras.tasks.protocols import (
 from bert_keras.text.preprocessor import Preprocessor
 
 _BASE_RATE, _BASE_SIZE, _HIGHEST_RATE = 5e-5, 768, 3e-4
+AnyTask = TypeVar("AnyTask", bound="Task")
 __all__ = ["Answers", "Batch", "Column", "Run", "Task"]
 
 
@@ -108,11 +116,8 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
         pretrained_scopes: scopes of the pretraining heads, such as `cls/predictions/`,
             that training loads from the checkpoint if it has them; the others are
             ignored.
-        max_length, learning_rate: defaults for training; without a learning rate,
-            see `default_learning_rate`.
+        max_length: default for training.
         rows_per_text: rows per text in the padded layout; `None`: varies by text.
-        readings: how often the model reads a text for its answer, such as once for each
-            class; prediction computes fewer texts at once accordingly.
     """
 
     best_score: ClassVar[str]
@@ -122,9 +127,7 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
     encoder_outputs: ClassVar[tuple[str, ...]] = ()
     pretrained_scopes: ClassVar[tuple[str, ...]] = ()
     max_length: ClassVar[int] = 128
-    learning_rate: ClassVar[float | None] = None
     rows_per_text: ClassVar[int | None] = 1
-    readings: ClassVar[int] = 1
 
     # Rows.
 
@@ -251,19 +254,6 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
         check_parts(self, texts)
         return preprocessor(texts)
 
-    @property
-    def answers_ids(self) -> bool:
-        """Whether `answer` needs only token ids.
-
-        The `ids` signature of an export then returns the answers, otherwise the logits.
-        """
-        return type(self).features is Task.features
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether texts are answered from their ids alone, one batch for all."""
-        return self.answers_ids and not isinstance(self, Responding)
-
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[Batch, Any, Any]:
@@ -307,6 +297,59 @@ def check_parts(task: Task, texts: Any) -> None:
         )
 
 
+def answers_ids(task: Task) -> bool:
+    """Return whether `answer` needs only token ids.
+
+    The `ids` signature of an export then returns the answers, otherwise the logits.
+    """
+    if isinstance(task, AnsweringIds):
+        return task.answers_ids
+    return type(task).features is Task.features
+
+
+def is_plain(task: Task) -> bool:
+    """Return whether texts are answered from their ids alone, one batch for all."""
+    if isinstance(task, Plain):
+        return task.is_plain
+    return answers_ids(task) and not isinstance(task, Responding)
+
+
+def may_change(task: PlainSettings, name: str) -> bool:
+    """Return whether a setting of a trained model may change.
+
+    It is `free`, or `None`, other than by default: the folder does not say it.
+    """
+    declared = options_of(type(task)).get(name)
+    if declared is None:
+        return False
+    is_unknown = getattr(task, name) is None and declared.default is not None
+    return declared.free or is_unknown
+
+
+def changed(task: AnyTask, **settings: Any) -> AnyTask:
+    """Return the task of a trained model with other settings.
+
+    Raises:
+        ConfigError: a setting may not change after training.
+    """
+    names = [field.name for field in dataclasses.fields(task)]  # type: ignore[arg-type]
+    allowed = [name for name in names if may_change(task, name)]
+    for name, value in settings.items():
+        if name not in allowed and value != getattr(task, name, ...):
+            raise ConfigError(
+                f"a trained {task.name} model may change "
+                f"{', '.join(allowed) or 'no setting'}; received {name}"
+            )
+    if isinstance(task, OpenClasses) and "classes" in settings:
+        settings["classes"] = task.new_names(settings["classes"])
+    elif "classes" in settings:
+        count = len(getattr(task, "classes", ()))
+        settings["classes"] = renamed(settings["classes"], count)
+    found = task.replaced(**settings)
+    found.check_effects(settings)
+    return found
+
+
 def default_learning_rate(task: Task, hidden_size: int) -> float:
     """Return the peak learning rate of a task for an encoder of this hidden size.
 
@@ -315,7 +358,7 @@ def default_learning_rate(task: Task, hidden_size: int) -> float:
     highest rate with which Google fine-tuned its small models (Turc et al. 2019,
     arXiv:1908.08962).
     """
-    if task.learning_rate is not None:
+    if isinstance(task, OwnLearningRate):
         return task.learning_rate
     return min(_BASE_RATE * _BASE_SIZE / hidden_size, _HIGHEST_RATE)
 

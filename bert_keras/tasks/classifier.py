@@ -61,7 +61,10 @@ from bert_keras.tasks.classifier_settings import (
 )
 from bert_keras.tasks.hugging_face import HuggingFaceHead
 from bert_keras.tasks.long_texts import SHARES, LongTexts, decided_at
-from bert_keras.tasks.protocols import Decisions
+from bert_keras.tasks.protocols import (
+    Decisions,
+    Responding,
+)
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
 if TYPE_CHECKING:
@@ -133,9 +136,6 @@ class PooledTask(LongTexts, Task):
                 path=columns.path,
             )
 
-    def may_change(self, name: str) -> bool:
-        return (name == "pairs" and self.pairs is None) or super().may_change(name)
-
     # Text to batch.
 
     @property
@@ -164,7 +164,8 @@ class PooledTask(LongTexts, Task):
 
     @property
     def is_plain(self) -> bool:
-        return super().is_plain and self.long == "truncate"
+        is_short = self.long == "truncate" and not isinstance(self, Responding)
+        return self.answers_ids and is_short
 
     # The model.
 

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.data.class_names import check_names, chosen_names, class_entries, listed
+from bert_keras.data.class_names import (
+    check_names,
+    chosen_names,
+    class_entries,
+    listed,
+    renamed,
+)
 from bert_keras.errors import ConfigError, DataError, received, shown
 from bert_keras.model.encoder import BertEncoder, choice_inputs
 from bert_keras.model.heads import ChoiceRows, ChoiceScores, PooledHead
@@ -77,7 +83,7 @@ class EntailedClasses(NamedClasses):
     def new_names(self, classes: Any) -> tuple[str, ...]:
         """Return other classes, which may be more or fewer with `entailment`."""
         if not self.entailment:
-            return super().new_names(classes)
+            return renamed(classes, len(self.classes))
         return chosen_names(classes, least=1 if self.against_contradiction else 2)
 
     @property
@@ -158,7 +164,7 @@ class EntailedClasses(NamedClasses):
         return not (self.entailment or self.reads_windows)
 
     @property
-    def readings(self) -> int:  # type: ignore[override]
+    def readings(self) -> int:
         return len(self.classes) if self.entailment else 1
 
     # The model.

@@ -17,15 +17,10 @@ class HuggingFaceHead:
 
     Attributes:
         architecture: Hugging Face's class name of the same model.
-        filled_inputs: inputs of the model that other tools do not give, such as the
-            positions to read; in a file for an engine they are all places of a row.
-        read_tokens: special tokens that are read as such in texts to answer.
     """
 
     name: ClassVar[str]
     architecture: ClassVar[str] = "BertModel"
-    filled_inputs: ClassVar[tuple[str, ...]] = ()
-    read_tokens: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def reads(cls, config: Mapping[str, Any]) -> bool:
@@ -55,18 +50,3 @@ class HuggingFaceHead:
             **self.model_config(),
             "pad_token_id": preprocessor.tokenizer.pad_id,
         }
-
-    # A file for an engine, such as ONNX.
-
-    def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
-        """Return the Keras outputs of a model by the names of Hugging Face's optimum.
-
-        Args:
-            outputs: what `Task.outputs` returned.
-            model: the TaskModel, for tensors within it.
-        """
-        return outputs if isinstance(outputs, dict) else {"logits": outputs}
-
-    def from_named(self, named: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
-        """Return `outputs` for `answer` from `named_outputs` of a batch, in graph."""
-        return named["logits"] if set(named) == {"logits"} else named

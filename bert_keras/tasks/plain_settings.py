@@ -1,4 +1,4 @@
-"""`PlainSettings`: the settings of a task, checked, changed and stored as plain values.
+"""`PlainSettings`: the settings of a task, checked and stored as plain values.
 
 Imports nothing heavy.
 """
@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 from typing_extensions import Self  # in typing since Python 3.11
 
-from bert_keras.data.class_names import renamed
 from bert_keras.errors import ConfigError, shown
 from bert_keras.settings import options_of
 
@@ -34,30 +33,6 @@ class PlainSettings:
                 object.__setattr__(self, name, value)
             declared.check(value)
 
-    def changed(self, **settings: Any) -> Self:
-        """Return the task of a trained model with other settings.
-
-        Raises:
-            ConfigError: a setting may not change after training.
-        """
-        names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]
-        allowed = [name for name in names if self.may_change(name)]
-        for name, value in settings.items():
-            if name not in allowed and value != getattr(self, name, ...):
-                raise ConfigError(
-                    f"a trained {self.name} model may change "
-                    f"{', '.join(allowed) or 'no setting'}; received {name}"
-                )
-        if "classes" in settings:
-            settings["classes"] = self.new_names(settings["classes"])
-        changed = self.replaced(**settings)
-        changed.check_effects(settings)
-        return changed
-
-    def new_names(self, classes: Any) -> tuple[str, ...]:
-        """Return new names of the outputs, from a list or from a word with commas."""
-        return renamed(classes, len(getattr(self, "classes", ())))
-
     def check_effects(self, given: Mapping[str, Any]) -> None:
         """Raise ConfigError if a given setting has no effect beside the others."""
         for name, declared in options_of(type(self)).items():
@@ -70,11 +45,6 @@ class PlainSettings:
                     f"`{name}` has an effect only with `{other}` {shown(wanted)}; "
                     f"received {shown(given[name])} and {shown(held)}"
                 )
-
-    def may_change(self, name: str) -> bool:
-        """Return whether a setting may change after training."""
-        declared = options_of(type(self)).get(name)
-        return declared is not None and declared.free
 
     def replaced(self, **settings: Any) -> Self:
         """Return the task with other settings, and what follows from them."""

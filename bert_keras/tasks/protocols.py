@@ -328,6 +328,13 @@ def is_new_weight(task: Task, path: str) -> bool:
 
 
 @runtime_checkable
+class OwnLearningRate(Protocol):
+    """Is trained by default with another learning rate than an encoder's size gives."""
+
+    learning_rate: ClassVar[float]
+
+
+@runtime_checkable
 class Linear(Protocol):
     """A linear head on one vector of a text, which can be fitted on fixed vectors."""
 
@@ -413,6 +420,50 @@ class Responding(Protocol):
 
 
 @runtime_checkable
+class AnsweringIds(Protocol):
+    """Tells whether `answer` needs only token ids, although it has own `features`."""
+
+    @property
+    def answers_ids(self) -> bool:
+        """Whether it does."""
+        ...
+
+
+@runtime_checkable
+class Plain(Protocol):
+    """Tells whether texts are answered from their ids alone, one batch for all."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether they are."""
+        ...
+
+
+@runtime_checkable
+class ReadingAgain(Protocol):
+    """Reads a text several times for its answer, such as once for each class."""
+
+    @property
+    def readings(self) -> int:
+        """How often; prediction computes fewer texts at once accordingly."""
+        ...
+
+
+def readings_of(task: Task) -> int:
+    """Return how often a model reads a text for its answer."""
+    return task.readings if isinstance(task, ReadingAgain) else 1
+
+
+@runtime_checkable
+class OpenClasses(Protocol):
+    """May get other classes after training, not only other names."""
+
+    def new_names(self, classes: Any) -> tuple[str, ...]:
+        """Return new names of classes, from a list or from a word with commas."""
+        ...
+
+
+@runtime_checkable
 class ManySignatures(Protocol):
     """Answers the texts of some signatures of an export with other settings."""
 
@@ -491,6 +542,56 @@ def infer(task: Task, model: Any, batch: Batch) -> Any:
     if isinstance(task, Windowed) and task.reads_windows:
         return task.window_outputs(model, batch)
     return model(batch, training=False)
+
+
+@runtime_checkable
+class NamedOutputs(Protocol):
+    """The outputs have other names in Hugging Face's optimum than `logits`."""
+
+    def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
+        """Return the Keras outputs of a model by these names.
+
+        Args:
+            outputs: what `Task.outputs` returned.
+            model: the TaskModel, for tensors within it.
+        """
+        ...
+
+    def from_named(self, named: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
+        """Return `outputs` for `answer` from `named_outputs` of a batch, in graph."""
+        ...
+
+
+def named_outputs(task: Task, outputs: Any, model: Any) -> dict[str, Any]:
+    """Return the Keras outputs of a model by the names of Hugging Face's optimum."""
+    if isinstance(task, NamedOutputs):
+        return task.named_outputs(outputs, model)
+    return outputs if isinstance(outputs, dict) else {"logits": outputs}
+
+
+def from_named(task: Task, named: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
+    """Return `outputs` for `answer` from `named_outputs` of a batch, in graph."""
+    if isinstance(task, NamedOutputs):
+        return task.from_named(named, batch)
+    return named["logits"] if set(named) == {"logits"} else named
+
+
+@runtime_checkable
+class Filling(Protocol):
+    """Fills places of a text, such as [MASK].
+
+    `filled_inputs` are inputs of the model that other tools do not give, the places; in
+    a file for an engine they are all places of a row. `read_tokens` are the special
+    tokens that are read as such in texts to answer.
+    """
+
+    filled_inputs: ClassVar[tuple[str, ...]]
+    read_tokens: ClassVar[tuple[str, ...]]
+
+
+def filled_inputs(task: Task) -> tuple[str, ...]:
+    """Return the inputs of a model that other tools do not give, see `Filling`."""
+    return task.filled_inputs if isinstance(task, Filling) else ()
 
 
 @runtime_checkable

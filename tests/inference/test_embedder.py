@@ -20,6 +20,7 @@ from bert_keras.inference.predictor import load_predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
+from bert_keras.tasks.base import changed
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -189,7 +190,7 @@ def test_shortened_vectors(
     assert "dimensions 5: the smaller widths" in capsys.readouterr().err
     refused(lambda: embed(folder, TEXTS, dimensions=17), "`truncate_dim`", "16", "17")
     refused(lambda: make_model(Embedding(dimensions=(17,))), "`dimensions`", "16", "17")
-    model.task = model.task.changed(truncate_dim=4)
+    model.task = changed(model.task, truncate_dim=4)
     again = load_model(save_model(model, tmp_path / "short"))
     np.testing.assert_allclose(again.answer(np.array(TEXTS))["embedding"], wanted, 1e-5)
     rows = as_columns(text=TEXTS[:3], text_pair=TEXTS[:3])

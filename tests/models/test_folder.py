@@ -23,6 +23,7 @@ from bert_keras.models.loading import load_model, new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs import progress
+from bert_keras.tasks.base import changed
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.generation import Translation
@@ -173,10 +174,10 @@ def test_outputs_can_be_named(spam_folder: Path, copy: Any) -> None:
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one["score"], other["score"], atol=1e-5)
         assert set(one["probabilities"]) == {"a", "b", "c"}
-    task = load_predictor(folder).model.task.changed(classes="a,b,c")
+    task = changed(load_predictor(folder).model.task, classes="a,b,c")
     assert task.classes == ("a", "b", "c")
     refused(
-        lambda: load_predictor(folder).model.task.changed(classes="a,b"), "3 outputs"
+        lambda: changed(load_predictor(folder).model.task, classes="a,b"), "3 outputs"
     )
 
 
@@ -410,7 +411,7 @@ def test_tokens_of_prompts_may_not_be_pooled(make_model: Any, tmp_path: Path) ->
     np.testing.assert_allclose(
         embed(folder, ["win"], prompt="query")[0], wanted, atol=1e-5
     )
-    model.task = model.task.changed(default_prompt="query")
+    model.task = changed(model.task, default_prompt="query")
     export = export_model(model, tmp_path / "export")
     for row in load_predictor(export).predict(["win", "win"]):
         np.testing.assert_allclose(row["embedding"], wanted, atol=1e-5)

@@ -23,6 +23,7 @@ from bert_keras.models.convert import convert
 from bert_keras.models.loading import load_model, new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
+from bert_keras.tasks.base import changed
 from bert_keras.tasks.generation import AbstractiveSummarization, Translation
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.config import TrainConfig
@@ -300,7 +301,7 @@ def test_targets_are_cut_to_the_positions_of_the_decoder(encoder_folder: Path) -
     config = TrainConfig(max_length=24)
     model = new_model(Translation(), encoder_folder, config, tell=tell.append)
     assert model.task.max_target_length == 40
-    model.task = model.task.changed(max_target_length=100)
+    model.task = changed(model.task, max_target_length=100)
     pair = as_columns(source=["see you"], target=["win " * 90])
     assert model.task.max_target_length == 40
     assert model.task.further_scores(model, pair, 8)["perplexity"] > 1

@@ -18,7 +18,7 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.models.export import export_model
 from bert_keras.settings import option
 from bert_keras.tasks import TASKS, find_task, protocols
-from bert_keras.tasks.base import Column, Task
+from bert_keras.tasks.base import Column, Task, changed
 from bert_keras.tasks.classifier import PooledTask
 from bert_keras.training import config
 
@@ -90,7 +90,7 @@ def model(trained: Any) -> Any:
 
 def test_its_settings_are_tuned_and_checked(model: Any) -> None:
     assert model.task.limit == 0.25
-    assert model.task.changed(limit=0.75).limit == 0.75
+    assert changed(model.task, limit=0.75).limit == 0.75
     refused(lambda: Unwanted(limit=2), "`limit` must be a number from 0 to 1")
 
 

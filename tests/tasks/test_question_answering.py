@@ -24,6 +24,7 @@ from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.scoring.answers import normalize_answer
 from bert_keras.tasks.answer_rows import rows_of
+from bert_keras.tasks.base import changed
 from bert_keras.tasks.question_answering.answers import cut_out, normalized
 from bert_keras.tasks.question_answering.spans import text_spans
 from bert_keras.tasks.question_answering.task import QuestionAnswering
@@ -433,7 +434,7 @@ def test_tuned_on_dev() -> None:
     given = QuestionAnswering(no_answer=True, threshold=3.0)
     assert given.tune(columns, answers).threshold == 3.0
     refused(
-        lambda: QuestionAnswering().changed(threshold=3.0),
+        lambda: changed(QuestionAnswering(), threshold=3.0),
         "`threshold` has an effect only with `no_answer` True",
     )
     scores = task.score(columns, answers)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, final
 
 import keras
 import numpy as np
@@ -131,6 +131,7 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
 
     # Rows.
 
+    @final
     @classmethod
     def read(
         cls,

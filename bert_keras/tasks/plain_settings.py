@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 from typing_extensions import Self  # in typing since Python 3.11
 
@@ -50,6 +50,7 @@ class PlainSettings:
         """Return the task with other settings, and what follows from them."""
         return dataclasses.replace(self, **settings)  # type: ignore[type-var]
 
+    @final
     def settings(self) -> dict[str, Any]:
         """Return the settings as plain values, without newer ones at their default.
 
@@ -61,6 +62,7 @@ class PlainSettings:
                 del values[name]
         return values
 
+    @final
     def get_config(self) -> dict[str, Any]:
         return self.settings()
 

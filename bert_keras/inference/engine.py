@@ -87,10 +87,6 @@ class EngineModel(Backend):
         named = dict(zip(names, values, strict=True))
         return from_named(self.task, named, batch)
 
-    def __call__(self, batch: Batch, *, training: bool = False) -> Any:
-        """Return the outputs for a batch dict, as `further_scores` asks a model."""
-        return self.infer(batch)
-
     def _run(self, *arrays: np.ndarray) -> list[np.ndarray]:
         names = [spec.name for spec in self._inputs]
         return self.session.run(dict(zip(names, arrays, strict=True)))

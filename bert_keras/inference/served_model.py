@@ -157,10 +157,6 @@ class ServedModel(Backend):
                 return self._signature(name)(**given)
         raise CheckpointError(f"{self._folder}: no signature takes ranks {ranks}")
 
-    def __call__(self, batch: Batch, *, training: bool = False) -> Any:
-        """Return the outputs for a batch dict, as `further_scores` asks a model."""
-        return self.infer(batch)
-
     def functions(self) -> dict[str, Any]:
         """Return the function of each signature; it takes its inputs by name."""
         return dict(self._served.signatures)

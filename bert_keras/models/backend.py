@@ -29,6 +29,10 @@ class Backend:
         """Return what the task's `answer` reads of a batch dict, in graph."""
         raise NotImplementedError
 
+    def computed(self, batch: Batch) -> Any:
+        """Return the outputs of the model for a batch dict, in graph."""
+        return self.infer(batch)
+
     def answer(
         self,
         texts: Any,

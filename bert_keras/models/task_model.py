@@ -5,7 +5,6 @@ Training, prediction and export share `TaskModel`, so they treat texts identical
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,15 +14,8 @@ import numpy as np
 import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
-from bert_keras.data.holdout import (
-    Strata,
-    stratified_holdout,
-    uncovered_classes,
-)
-from bert_keras.data.memory import is_missing
-from bert_keras.data.table import as_columns
 from bert_keras.distribution.replicas import ReplicatedFit, replica_count
-from bert_keras.errors import ConfigError, DataError, received, shown
+from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import (
     BatchModel,
     BertEncoder,
@@ -34,13 +26,20 @@ from bert_keras.model.encoder import (
 from bert_keras.model.heads import new_heads
 from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.backend import Backend
+from bert_keras.models.fit_data import (
+    check_rows,
+    drawn,
+    labelled,
+    new_seed,
+    row_dataset,
+    split_rows,
+)
 from bert_keras.models.keras_hub_task import Task as KerasHubTask
 from bert_keras.models.truncated_rows import TruncatedRows
 from bert_keras.runs.progress import say
-from bert_keras.settings import check_share, check_type
+from bert_keras.settings import check_type
 from bert_keras.tasks.base import Batch, Task, default_learning_rate
 from bert_keras.tasks.classifier import label_errors
-from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.protocols import (
     PositionLimited,
     TextTargets,
@@ -48,8 +47,6 @@ from bert_keras.tasks.protocols import (
     infer,
     lengths_of,
     reads_windows,
-    redrawn,
-    strata_of,
     windows_of,
 )
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
@@ -340,10 +337,14 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
             # Keras takes 1 for others too, but not for those above the last one named.
             others = dict.fromkeys(range(self.output.shape[-1]), 1.0)
             kwargs["class_weight"] = others | dict(weights)
-        x, held = self._labelled(x), self._labelled(kwargs.pop("validation_data", None))
+        x, held = (
+            labelled(self.task, x),
+            labelled(self.task, kwargs.pop("validation_data", None)),
+        )
         split = kwargs.pop("validation_split", None)
         if split and held is None:
-            kept, held = self._split((x, y, sample_weight), split, shuffle)
+            rows = (x, y, sample_weight)
+            kept, held = split_rows(self.task, rows, split, shuffle=shuffle)
             x, y, sample_weight = kept
         told = [self._truncated_rows(of) for of in ("train", "validation")]
         if isinstance(held, tuple | list):
@@ -351,21 +352,21 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
             check_rows(*rows, of=" of `validation_data`")
             self._read(told[1], *rows)
             size = kwargs.pop("validation_batch_size", None) or batch_size or 32
-            held = _dataset(*rows).batch(size)
+            held = row_dataset(*rows).batch(size)
         else:
             held = self._read(told[1], held)
-        kwargs["validation_data"] = self._drawn(held)
+        kwargs["validation_data"] = drawn(self.task, held)
         if not isinstance(x, tf.data.Dataset | dict):
             check_rows(x, y, sample_weight)
         x = self._read(told[0], x, y)
         if not isinstance(x, tf.data.Dataset | dict):
             if shuffle or y is None or reads_windows(self.task):
-                dataset = _dataset(x, y, sample_weight)
+                dataset = row_dataset(x, y, sample_weight)
                 if shuffle:
-                    dataset = dataset.shuffle(len(dataset), seed=_new_seed())
+                    dataset = dataset.shuffle(len(dataset), seed=new_seed())
                 x, y, sample_weight = dataset.batch(batch_size or 32), None, None
                 batch_size = None
-        x = self._drawn(x, each_epoch=True)
+        x = drawn(self.task, x, each_epoch=True)
         kwargs["callbacks"] = with_callbacks(kwargs.get("callbacks"), told)
         # Otherwise TensorFlow creates the optimizer's variables while it traces the
         # step, and then has to trace the step a second time.
@@ -401,17 +402,17 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
 
         Truncated texts are reported.
         """
-        x = self._labelled(x)
+        x = labelled(self.task, x)
         if not isinstance(x, tf.data.Dataset | dict):
             check_rows(x, y, sample_weight)
         told = self._truncated_rows()
         x = self._read(told, x, y)
         if y is None and not isinstance(x, tf.data.Dataset | dict):
-            x = _dataset(x).batch(batch_size or 32)
+            x = row_dataset(x).batch(batch_size or 32)
             batch_size = None
         with label_errors():
             found = super().evaluate(
-                self._drawn(x), y, batch_size, sample_weight, **kwargs
+                drawn(self.task, x), y, batch_size, sample_weight, **kwargs
             )
         told.tell()
         return found
@@ -456,7 +457,7 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
             return told.watched(x)
         is_batch = isinstance(x, dict) and not set(self.task.roles) <= set(x)
         if not is_batch and isinstance(x, list | tuple | dict | np.ndarray | tf.Tensor):
-            told.tell_of(_dataset(x, y if told.counts_targets else None))
+            told.tell_of(row_dataset(x, y if told.counts_targets else None))
         return x
 
     def _lengths(self, texts: Any, targets: Any) -> list[Any]:
@@ -480,100 +481,6 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
             read = found[0][0]
             found.append(windows_of(self.task, self.preprocessor, texts, read))
         return found
-
-    def _labelled(self, data: Any) -> Any:
-        """Return a dataset of dicts that hold a label as one of texts and labels."""
-        roles, label = self.task.roles, "label"
-        spec = getattr(data, "element_spec", None)
-        if not isinstance(spec, dict) or not {*roles, label} <= set(spec):
-            return data
-        return data.map(lambda row: ({role: row[role] for role in roles}, row[label]))
-
-    def _drawn(self, data: Any, *, each_epoch: bool = False) -> Any:
-        """Return a dataset of texts without targets with those that the task draws.
-
-        In training, a dataset of texts also gets the numbers that draw their windows.
-        They are drawn anew in each epoch, or the same each time.
-
-        Raises:
-            ConfigError: the task draws none.
-        """
-        if not isinstance(data, tf.data.Dataset):
-            return data
-        texts, targets, _ = keras.utils.unpack_x_y_sample_weight(data.element_spec)
-        is_batch = isinstance(texts, dict) and not set(self.task.roles) <= set(texts)
-        draws_windows = reads_windows(self.task) and each_epoch
-        if is_batch or (targets is not None and not draws_windows):
-            return data
-
-        def draw(row: Any, number: Any) -> Any:
-            texts, *others = keras.utils.unpack_x_y_sample_weight(row)
-            if isinstance(texts, dict) and targets is not None:
-                texts = one_or_all(tuple(texts[role] for role in self.task.roles))
-            others = [each for each in others if each is not None] or [None]
-            count = tf.shape(tf.nest.flatten(texts)[0])[0]
-            draws = tf.random.stateless_uniform(
-                [count], [number, 0], maxval=tf.int64.max, dtype=tf.int64
-            )
-            return redrawn(self.task, (texts, *others), draws)
-
-        numbers = tf.data.Dataset.random(
-            _new_seed() if each_epoch else 0, rerandomize_each_iteration=each_epoch
-        )
-        drawn = tf.data.Dataset.zip((data, numbers)).map(draw)
-        if isinstance(drawn.element_spec[1], tf.TensorSpec):
-            return drawn
-        raise ConfigError(
-            f"`y` must be given for the task {self.task.name}; received None"
-        )
-
-    def _split(
-        self, data: tuple[Any, Any, Any], share: float, shuffle: bool
-    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Return texts, targets and weights for training, and the held-out ones."""
-        check_share("validation_split", share)
-        if isinstance(data[0], tf.data.Dataset):
-            raise ConfigError(
-                "`validation_split` needs lists or arrays: give `validation_data` for "
-                "a dataset"
-            )
-        check_rows(*data)
-        total = _rows_of(_leaves(data[0])[0])
-        count = total - math.floor(total * (1 - share))
-        held_out = list(range(total - count, total))
-        if shuffle:
-            strata = self._strata(data[1]) or [()] * total
-            held_out = stratified_holdout(
-                strata, count, seed=_new_seed(), groups=self._groups(data[0])
-            )
-            option = "`validation_split`"
-            if missing := uncovered_classes(strata, held_out, option=option):
-                say(f"the validation split of {len(held_out):,} rows has {missing}")
-        kept = sorted(set(range(total)) - set(held_out))
-        if not held_out or not kept:
-            raise ConfigError(
-                "`validation_split` must leave rows on both sides, and in training "
-                f"one of each class; received {share} of {total} rows"
-            )
-        held = [tuple(_take(part, rows) for part in data) for rows in (kept, held_out)]
-        return held[0], held[1]
-
-    def _groups(self, x: Any) -> list[Any] | None:
-        """Return the first text of each pair; `None` unless rows are pairs of texts."""
-        if self.task.roles[0] != "text" or not isinstance(x, tuple) or len(x) != 2:
-            return None
-        return np.asarray(x[0], dtype=object).tolist()
-
-    def _strata(self, y: Any) -> Strata:
-        """Return the classes or quantiles of each row; an empty list if unknown."""
-        labels: Any = np.asarray(y, dtype=object)
-        if isinstance(self.task, MultiLabel) and labels.ndim == 2:  # 0 or 1 for each
-            names = np.array(self.task.classes, object)
-            return [names[row.astype(bool)].tolist() for row in labels]
-        one = (str, bytes, int, float, np.number)
-        if labels.ndim != 1 or not all(isinstance(each, one) for each in labels):
-            return []
-        return strata_of(self.task, as_columns(label=labels), **self.task.settings())
 
     @tf.autograph.experimental.do_not_convert  # has no Python control flow to convert
     def preprocess_samples(
@@ -634,6 +541,9 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
         """Return what the task's `answer` reads of a batch dict, in graph."""
         return infer(self.task, self, batch)
 
+    def computed(self, batch: Batch) -> Any:
+        return self(batch, training=False)
+
     def get_config(self) -> dict[str, Any]:
         return {
             "encoder": keras.saving.serialize_keras_object(self.backbone),
@@ -663,84 +573,6 @@ def with_callbacks(given: Any, more: Sequence[keras.callbacks.Callback]) -> Any:
         return given
     one = isinstance(given, keras.callbacks.Callback)
     return [*([given] if one else given or ()), *more]
-
-
-def _new_seed() -> int:
-    """Return a seed derived from the seed of `keras.utils.set_random_seed`."""
-    return int(np.random.randint(2**31))
-
-
-def _dataset(*rows: Any) -> tf.data.Dataset:
-    """Return a dataset of texts, targets and weights; the last ones may be left out."""
-    return tf.data.Dataset.from_tensor_slices(keras.utils.pack_x_y_sample_weight(*rows))
-
-
-def _leaves(part: Any) -> list[Any]:
-    """Return the lists and arrays of texts, targets or weights."""
-    if isinstance(part, tuple):
-        return [leaf for each in part for leaf in _leaves(each)]
-    if isinstance(part, dict):
-        return [leaf for each in part.values() for leaf in _leaves(each)]
-    return [part]
-
-
-def _rows_of(leaf: Any) -> int:
-    return len(leaf) if isinstance(leaf, list) else leaf.shape[0]
-
-
-def check_rows(x: Any, y: Any, sample_weight: Any, *, of: str = "") -> None:
-    """Raise ConfigError unless texts, targets and weights have the same rows, and some.
-
-    A row without a value, or with a value of another type than the first, is a
-    DataError. `of` names what they are part of.
-    """
-    if y is None and sample_weight is not None:
-        raise ConfigError(f"`sample_weight`{of} must be None where `y` is None")
-    first = None
-    for name, part in (("x", x), ("y", y), ("sample_weight", sample_weight)):
-        for leaf in _leaves(part) if part is not None or name == "x" else ():
-            if not isinstance(leaf, list) and not getattr(leaf, "shape", ()):
-                raise ConfigError(
-                    f"`{name}`{of} must be a list, an array or a `tf.data.Dataset`; "
-                    f"{received(leaf)}"
-                )
-            rows = _rows_of(leaf)
-            first = rows if first is None else first
-            if not rows:
-                raise ConfigError(
-                    f"`{name}`{of} must have at least one row; received 0"
-                )
-            if rows != first:
-                raise ConfigError(
-                    f"`{name}`{of} must have the same number of rows as `x`; "
-                    f"received {rows} and {first}"
-                )
-            for row, cell in enumerate(() if tf.is_tensor(leaf) else leaf):
-                if is_missing(cell):
-                    raise DataError(
-                        f"`{name}`{of} must have a value in each row; row {row} has "
-                        f"{cell}"
-                    )
-                if name == "x" and isinstance(cell, str) != isinstance(leaf[0], str):
-                    raise DataError(
-                        f"`x`{of} must hold one type of values; row {row} has "
-                        f"{shown(cell)}, row 0 {shown(leaf[0])}"
-                    )
-
-
-def _take(part: Any, rows: list[int]) -> Any:
-    """Return some rows of texts, targets or weights."""
-    if isinstance(part, tuple):
-        return tuple(_take(each, rows) for each in part)
-    if isinstance(part, dict):
-        return {key: _take(each, rows) for key, each in part.items()}
-    if part is None:
-        return None
-    if isinstance(part, list):
-        return [part[row] for row in rows]
-    if isinstance(part, tf.Tensor | tf.RaggedTensor):
-        return tf.gather(part, rows)
-    return np.asarray(part)[rows]
 
 
 def _as_tensor(targets: Any) -> Any:

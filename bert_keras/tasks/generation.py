@@ -400,7 +400,7 @@ class Generation(GenerationSettings, Task):
         @tf.function(input_signature=[string, string], autograph=False)
         def counted(sources: Any, targets: Any) -> Any:
             batch, labels, _ = self.examples(preprocessor, sources, targets)
-            logits = tf.cast(model(batch, training=False), tf.float32)
+            logits = tf.cast(model.computed(batch), tf.float32)
             real = labels != NO_LABEL
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
                 tf.maximum(labels, 0), logits

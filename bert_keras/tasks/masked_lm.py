@@ -472,7 +472,7 @@ def _scorer(model: Any) -> Any:
             "padding_mask": mask,
             "masked_positions": positions,
         }
-        logits = tf.cast(model(batch, training=False), tf.float32)
+        logits = tf.cast(model.computed(batch), tf.float32)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         return -losses[:, 0]
 

@@ -107,6 +107,10 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
         blank = cls(**{**settings, "classes": ("any",), "thresholds": ()})
         return [blank.names(cell) for cell in columns["label"]]
 
+    def target_strata(self, targets: np.ndarray) -> list[list[str]]:
+        names = np.array(self.classes, object)
+        return [names[row.astype(bool)].tolist() for row in targets]
+
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> MultiLabel:
         """Return the task with the classes of the data, sorted; numbers by value."""

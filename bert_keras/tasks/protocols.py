@@ -89,6 +89,15 @@ def strata_of(task: Task | type[Task], columns: Columns, **settings: Any) -> Str
 
 
 @runtime_checkable
+class TargetStrata(Protocol):
+    """The classes of a row are in several numbers of its target."""
+
+    def target_strata(self, targets: np.ndarray) -> Strata:
+        """Return the classes of each row from targets given to `fit`, [N, …]."""
+        ...
+
+
+@runtime_checkable
 class Grouped(Protocol):
     """Some rows stay together in a validation split."""
 

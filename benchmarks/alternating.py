@@ -44,7 +44,7 @@ def measured(commands: Mapping[str, Sequence[str]], rounds: int) -> Seconds:
     """Return the seconds of each worker and round; a worker that fails is left out.
 
     Args:
-        commands: those of the workers, by the names in the result.
+        commands: the commands of the workers, by the names in the result.
         rounds: how often each worker runs.
     """
     workers: dict[str, Any] = {}
@@ -87,7 +87,7 @@ def times_as_fast(ours: Sequence[float], theirs: Sequence[float]) -> float:
 def result_of(command: Sequence[Any], **settings: Any) -> Any:
     """Return the JSON in the last line that a program prints; exit if it fails.
 
-    `settings` are those of `subprocess.run`.
+    `settings` are arguments of `subprocess.run`.
     """
     settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings}
     done = subprocess.run(command, text=True, check=False, **settings)

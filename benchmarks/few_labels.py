@@ -5,7 +5,7 @@
 
 Each draw trains all-MiniLM-L6-v2 by each method on the same random rows of each class
 and scores the same test rows. `--peer` adds scikit-learn's logistic regression on the
-vectors of sentence-transformers. Seconds are those of the whole call of `train`, or of
+vectors of sentence-transformers. Seconds are for the whole call of `train`, or for
 the vectors and the fit, without the test rows. Needs scikit-learn.
 """
 

@@ -16,7 +16,7 @@ A random decoder writes `--tokens` tokens for each sentence, so both sides take 
 steps. `--model` is a trained model, such as one kept by `generation_quality.py --keep`:
 it translates 512 sentences of `val.en.gz`, sorted by length on both sides, and decides
 where each ends. The rounds alternate; the median of each side is printed. `--precision`
-is that of decoding.
+applies to decoding.
 `--processor-time` measures both sides with one thread, per second of processor time:
 other work on the machine changes such a figure less. Needs `.venv-peers`; about five
 minutes on two otherwise idle cores.

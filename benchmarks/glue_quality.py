@@ -133,7 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--task", choices=RECIPES, default="mrpc")
     parser.add_argument("--data", type=Path, help="holds train.tsv and dev.tsv")
-    parser.add_argument("--epochs", type=int, help="default: those of the recipe")
+    parser.add_argument("--epochs", type=int, help="default: as in the recipe")
     parser.add_argument("--rows", type=int, help="use only the first rows")
     seeded_runs.add_arguments(parser)
     options = parser.parse_args()

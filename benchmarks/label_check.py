@@ -4,8 +4,8 @@
 
 Trains a logistic regression on TF-IDF, and with `--vectors` one on the vectors of
 all-MiniLM-L6-v2, replaces a share of the test labels by another class, and counts
-the rows that `labels_to_check` names, and confident learning alone, with those of them
-that were replaced. The thresholds of `labels_to_check` were chosen on BANKING77; AG
+the rows that `labels_to_check` names, and confident learning alone, and how many of
+them were replaced. The thresholds of `labels_to_check` were chosen on BANKING77; AG
 News and the SMS Spam Collection had no part in them. Rows named with an original label
 count as errors, also where the data set itself is wrong. Needs scikit-learn.
 """

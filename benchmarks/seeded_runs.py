@@ -27,7 +27,7 @@ def run(
     """Print the scores of each run, means and standard deviations.
 
     Args:
-        options: those of `add_arguments`; others are passed to each run.
+        options: the options of `add_arguments`; others are passed to each run.
         one: trains and scores a side with a seed.
     """
     if options.seed is not None:

@@ -4,11 +4,11 @@
 
 Clients send one text per request to `bert-keras serve`, on connections that stay open.
 In the middle of the time a second version, which answers differently, is moved into the
-folder. Each answer must be that of one of the two versions. Then the server is stopped
+folder. Each answer must come from one of the two versions. Then the server is stopped
 with SIGTERM under load: an accepted request is one that the server has read; the lost
 ones are those that were sent whole and had no answer although the server had not closed
 the connection before. At last the server is killed under load and started again: the
-time until it is ready is compared with that of the first start.
+time until it is ready is compared with the time of the first start.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 The same texts, nine SMS messages to one Wikipedia paragraph, are answered by `predict`
 in its own process and by `bert-keras serve`, one text per request, from clients that
-each wait for their answer before the next request. Each answer is compared with that of
+each wait for their answer before the next request. Each answer is compared with
 `predict`. Then requests are sent at random times, at half the measured rate, and then
 one by one. Each figure is printed with its goal. Memory is the resident set of the
 server. The clients share the machine's cores with the server; their processor time is

@@ -147,7 +147,7 @@ class SpanPeer:
 
 
 def target(offsets: list[Any], place: tuple[int, int]) -> tuple[int, int]:
-    """Return the tokens of an answer, those of `[CLS]` if the window lacks it."""
+    """Return the tokens of an answer, or of `[CLS]` if the window lacks it."""
     inside = [i for i, pair in enumerate(offsets) if pair is not None]
     start, end = place
     if offsets[inside[0]][0] > start or offsets[inside[-1]][1] < end:

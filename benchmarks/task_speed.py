@@ -41,7 +41,7 @@ TASK_FLOORS = {
         CLASSIFIER_WEIGHTS
         + MASKED_SHARE * (LEFT_OUT_WEIGHTS + VOCABULARY * HIDDEN + HIDDEN**2)
     ),
-    # Trained weights are multiplied three times, those of the frozen encoder once.
+    # Trained weights are multiplied three times, frozen weights of the encoder once.
     "feature-tagging": 3 * CLASSIFIER_WEIGHTS / (ENCODER_WEIGHTS + 3 * LSTM_WEIGHTS),
 }
 

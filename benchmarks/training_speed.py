@@ -5,8 +5,8 @@
 Both sides train a classifier on the same rows in the same number of updates, with the
 recipe of the paper, for one epoch. They run alternately, each in its own process, so
 that a drift of the machine's speed affects both; the reported number is the ratio of
-useful tokens per second within a round. Useful tokens are those of the texts, [CLS] and
-[SEP] included, without padding. The first update, in which TensorFlow builds its graph
+useful tokens per second within a round. Useful tokens are all but
+padding. The first update, in which TensorFlow builds its graph
 and torch warms up, is left out. transformers draws its batches at random in float32,
 which is its default; in bfloat16 it uses autocast and batches grouped by length.
 

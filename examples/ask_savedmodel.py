@@ -62,12 +62,12 @@ def main(folder: str, texts: list[str]) -> None:
     if described.is_file():
         names = json.loads(described.read_text(encoding="utf-8"))["inputs"]
     rows = rows_of([os.fsencode(text) for text in texts], [inputs[n] for n in names])
-    asked = {
+    columns = {
         name: list(part)
         for name, part in zip(names, zip(*rows, strict=True), strict=True)
     }
-    answers = serve(**{name: tf.constant(part) for name, part in asked.items()})
-    columns = asked | {name: value.numpy().tolist() for name, value in answers.items()}
+    answers = serve(**{name: tf.constant(part) for name, part in columns.items()})
+    columns |= {name: value.numpy().tolist() for name, value in answers.items()}
     for row in zip(*columns.values(), strict=True):
         found = {key: plain(value) for key, value in zip(columns, row, strict=True)}
         print(json.dumps(found, allow_nan=False))

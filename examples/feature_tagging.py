@@ -53,7 +53,7 @@ def main() -> None:
         name: FeatureTagging.read(DATA / f"{name}.conll")
         for name in ("train", "dev", "test")
     }
-    # The encoder is frozen, so the learning rate can be far above that of fine-tuning.
+    # The encoder is frozen, so the learning rate can be far higher than in fine-tuning.
     config = TrainConfig(epochs=12, batch_size=8, learning_rate=2e-3, max_length=64)
     for layers in LAYERS:
         task = FeatureTagging.from_columns(rows["train"], layers=layers, units=128)

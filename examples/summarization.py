@@ -4,7 +4,7 @@
 
 ENCODER_FOLDER is a Hugging Face BERT folder or a Google checkpoint. Needs
 `pip install 'bert_keras[summarization]'`. Prints the ROUGE scores of the sentences
-selected from 24 test articles before and after training, those of the first two
+selected from 24 test articles before and after training, the scores of the first two
 sentences and of the best two, then a summary. With all-MiniLM-L6-v2, in about 80
 seconds on two cores:
 

@@ -116,13 +116,13 @@ def mine_negatives(
     def vectors(prompt: str, some: Sequence[str]) -> np.ndarray:
         return unit_rows(vectors_of(with_prompt(predictor, prompt), some, batch_size))
 
-    asked = vectors("query", first)
+    queries = vectors("query", first)
     index = {text: row for row, text in enumerate(dict.fromkeys([*texts, *second]))}
     documents = vectors("document", list(index))
     found = _ranked(
-        asked, PackedVectors.of(documents[: len(texts)]), texts, pairs, ranks
+        queries, PackedVectors.of(documents[: len(texts)]), texts, pairs, ranks
     )
-    scores = np.sum(asked * documents[[index[text] for text in second]], axis=1)
+    scores = np.sum(queries * documents[[index[text] for text in second]], axis=1)
     if rerank is not None:
         found, scores = _by_other(rerank, first, second, found, batch_size)
     chosen = [
@@ -163,7 +163,7 @@ def _by_other(
 
 
 def _ranked(
-    asked: np.ndarray,
+    queries: np.ndarray,
     documents: PackedVectors,
     texts: Sequence[str],
     pairs: Columns,
@@ -181,7 +181,7 @@ def _ranked(
     found = []
     for start in range(0, len(first), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
-        nearest = documents.nearest(asked[part], top)
+        nearest = documents.nearest(queries[part], top)
         for text, rows, cosines in zip(first[part], *nearest, strict=True):
             known = positives[_key(text)]
             near = [

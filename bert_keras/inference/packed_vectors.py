@@ -121,10 +121,10 @@ class PackedVectors:
         """
         if self.dtype != "binary":
             return self._best(queries, top, lambda part: self._cosines(queries, part))
-        asked = as_bits(queries)
+        bits = as_bits(queries)
         candidates = min(top * max(rescore, 1), len(self))
         rows, near = self._best(
-            queries, candidates, lambda part: self._agreement(asked, part)
+            queries, candidates, lambda part: self._agreement(bits, part)
         )
         if not rescore:
             return rows, near
@@ -151,9 +151,9 @@ class PackedVectors:
         lengths = [np.linalg.norm(each, axis=1) for each in found]
         return np.maximum(np.concatenate(lengths), 1e-12)
 
-    def _agreement(self, asked: np.ndarray, part: slice) -> np.ndarray:
+    def _agreement(self, bits: np.ndarray, part: slice) -> np.ndarray:
         """Return 1 for equal bits to -1 for opposite ones, float32 [Q, B]."""
-        differ = asked[:, None, :] ^ self.values[None, part]
+        differ = bits[:, None, :] ^ self.values[None, part]
         if hasattr(np, "bitwise_count"):  # NumPy 2
             distance = np.bitwise_count(differ).sum(axis=-1, dtype=np.int32)
         else:

@@ -241,7 +241,7 @@ class Predictor:
 
         The model is an entailment model, a classification of pairs with a class whose
         name starts with `entail`, as of SNLI or MultiNLI: probabilities are equal to
-        those of transformers' pipeline `zero-shot-classification`. Or it is an
+        the output of transformers' pipeline `zero-shot-classification`. Or it is an
         embedding model: the class whose vector is nearest to the text's, which is read
         once.
 

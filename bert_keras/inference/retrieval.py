@@ -143,8 +143,8 @@ def _sparse_runs(
     reader, asking = (with_prompt(predictor, each) for each in ("document", "query"))
     texts = [*collection.documents.values()]
     vectors = sparse_vectors_of(reader, texts, batch_size)
-    asked = vectors_of(asking, [*collection.queries.values()], batch_size)
-    found = _nearest(vectors, asked, top)
+    queries = vectors_of(asking, [*collection.queries.values()], batch_size)
+    found = _nearest(vectors, queries, top)
     return {"sparse": _run([*collection.queries], [*collection.documents], found)}
 
 
@@ -153,7 +153,7 @@ def _dense_runs(
 ) -> dict[str, Run]:
     """Return the runs of each type of vectors and width."""
     names, queries = [*collection.documents], [*collection.queries]
-    documents, asked = (
+    documents, given = (
         vectors_of(with_prompt(predictor, prompt), [*texts.values()], batch_size)
         for prompt, texts in (
             ("document", collection.documents),
@@ -166,7 +166,7 @@ def _dense_runs(
     for size in (width, *sorted(task.dimensions, reverse=True)):
         if size > width or (size == width and runs):
             continue
-        near, vectors = (unit_rows(each[:, :size]) for each in (asked, documents))
+        near, vectors = (unit_rows(each[:, :size]) for each in (given, documents))
         for dtype in DTYPES:
             name = dtype if size == width else f"{dtype}, width {size}"
             packed = PackedVectors.of(vectors, dtype)
@@ -176,11 +176,11 @@ def _dense_runs(
 
 
 def _nearest(
-    packed: PackedVectors | SparseVectors, asked: np.ndarray, top: int
+    packed: PackedVectors | SparseVectors, queries: np.ndarray, top: int
 ) -> Iterator[tuple[Sequence[int], Sequence[float]]]:
     """Yield rows and cosines of the documents nearest to each query."""
-    for start in range(0, len(asked), _AT_ONCE):
-        part = asked[start : start + _AT_ONCE]
+    for start in range(0, len(queries), _AT_ONCE):
+        part = queries[start : start + _AT_ONCE]
         yield from zip(*packed.nearest(part, top, rescore=_RESCORE), strict=True)
 
 

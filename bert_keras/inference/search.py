@@ -62,7 +62,7 @@ class SearchIndex:
             it has one.
         texts: N strings, see `data.items.as_items`.
         vectors: their vectors, float [N, D]; of any norm except 0. Or `PackedVectors`,
-            those of float32 with length 1.
+            float32 ones with length 1.
         lines: their line numbers in the file; 1, 2 … by default.
         ids: their names, which results then have too.
         engine: `exact` compares with every text in NumPy; `faiss` searches an HNSW
@@ -473,7 +473,7 @@ def _read_index(
 
 
 def is_of_model(stored: VectorFile, predictor: Predictor, texts: Sequence[str]) -> bool:
-    """Return whether the vectors of some of these texts are those of an index."""
+    """Return whether an index has the vectors of some of these texts."""
     rows = sorted({0, len(texts) // 2, len(texts) - 1})
     probe = unit_rows(vectors_of(predictor, [texts[row] for row in rows], len(rows)))
     packed = stored.packed

@@ -1,6 +1,6 @@
 """Losses of whole queries: the documents of a query are compared with each other.
 
-The rows of a batch are pairs of query and document; those of a query need not be
+The rows of a batch are pairs of query and document; a query's rows need not be
 adjacent. `y_pred`, float32 [B, 1], is the score of each pair, and `y_true`, float32
 [B, 2], its label and a number that pairs of the same query share.
 

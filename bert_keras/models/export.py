@@ -287,15 +287,15 @@ def text_functions(
     task = model.task
 
     def from_texts(name: str, signature: tuple[tf.TensorSpec, ...]) -> Any:
-        asked = of_signature(task, name)
+        answering = of_signature(task, name)
 
         @tf.function(input_signature=signature, autograph=False)
         def answer(*texts: Any) -> dict[str, tf.Tensor]:
             with weights():
                 given = one_or_all(texts)
-                if asked is task:
+                if answering is task:
                     return model.answer(given)
-                return respond(asked, given, model.preprocessor, model.infer)
+                return respond(answering, given, model.preprocessor, model.infer)
 
         return answer
 

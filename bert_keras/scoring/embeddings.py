@@ -83,7 +83,7 @@ def pair_places(
 
     Args:
         first, second: embeddings of the two texts of each row, float [N, D]; `second`
-            may have those of negatives after them.
+            may have the vectors of negatives after them.
         texts, pairs: those texts.
         cosine: `False` compares by dot product.
 

@@ -3,7 +3,7 @@
 OpenAI's `/v1/embeddings`; `/embed`, `/embed_sparse`, `/rerank`, `/predict`,
 `/similarity`, `/tokenize` and `/info` of Hugging Face's Text Embeddings Inference
 (TEI); `/v1/rerank` of Jina and `/v2/rerank` of Cohere.
-Requests are answered as those of REST, within the same limits.
+Requests are answered as in REST, within the same limits.
 
 Sources: the API references of OpenAI, TEI, Jina and Cohere.
 """
@@ -417,7 +417,7 @@ def _texts(name: str, value: Any, *, many: bool = True) -> list[str]:
 
 
 def _shortened(vectors: np.ndarray, dimensions: Any) -> np.ndarray:
-    """Return the first numbers of vectors; those of length 1 get it again."""
+    """Return the first numbers of vectors; vectors of length 1 get it again."""
     if dimensions is None:
         return vectors
     width = vectors.shape[1]

@@ -219,14 +219,14 @@ def _response(name: str, given: Mapping[str, Any], answered: Answered) -> Respon
     if answered.truncated:
         found["parameters"] = truncated_parameter(answered.truncated)
     all_binary = _parameters(given).get("binary_data_output", False) is True
-    asked = {
+    is_binary = {
         each["name"]: _parameters(each).get("binary_data", all_binary) is True
         for each in _wanted(given.get("outputs", []))
     }
     outputs, parts = [], []
     for key, values in answered.answers.items():
         output = described(key, values)
-        if asked.get(key, all_binary):
+        if is_binary.get(key, all_binary):
             parts.append(bytes_of(values))
             output["parameters"] = {_SIZE: len(parts[-1])}
         else:

@@ -386,7 +386,7 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
     found: dict[str, Signature] = {}
     for name, function in functions.items():
         specs = task.signatures().get(name)
-        asked = of_signature(task, name)
+        answering = of_signature(task, name)
         # The order of the texts is the task's.
         names = [s.name for s in specs] if specs else sorted(function.inputs)
         inputs = [TensorInfo.of(each, function.inputs[each]) for each in names]
@@ -397,7 +397,9 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
             longest = max(padded.max_length, _LONGEST_IDS)
             found[name] = IdsSignature(*given, function.call, longest_row=longest)
         elif (
-            packed and is_plain(asked) and all(len(each.shape) == 1 for each in inputs)
+            packed
+            and is_plain(answering)
+            and all(len(each.shape) == 1 for each in inputs)
         ):
             found[name] = TokenSignature(
                 *given,
@@ -411,7 +413,7 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
             found[name] = TextSignature(
                 *given,
                 function.call,
-                lengths=_graph(functools.partial(_measured, asked, padded), specs),
+                lengths=_graph(functools.partial(_measured, answering, padded), specs),
                 packs=model.preprocessor.layout == "packed",
             )
     inputs_by_name = {k: {i.name for i in each.inputs} for k, each in found.items()}

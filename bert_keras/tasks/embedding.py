@@ -514,8 +514,8 @@ class Embedding(EmbeddingSettings, Task):
 
         Sparse vectors are `term_weights`, float32 [B, V].
 
-        A shortened vector has length 1 again if `normalize` says so; those of
-        sentence-transformers are then shorter.
+        A shortened vector has length 1 again if `normalize` says so;
+        sentence-transformers leaves it shorter.
         """
         if not self.truncate_dim:
             return {self.vector_output: outputs}
@@ -704,7 +704,7 @@ class PairedTexts(Embedding):
 
 
 def _of_pairs(columns: Columns, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the vectors of the first and second texts, without those of negatives."""
+    """Return the vectors of the first and second texts, without negatives."""
     count = len(columns)
     return vectors[:count], vectors[count : 2 * count]
 

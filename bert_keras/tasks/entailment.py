@@ -4,7 +4,7 @@ A text is paired with a sentence for each class, and an entailment model scores 
 pairs; they share packed rows, as the choices of multiple choice do.
 
 Sources: Yin et al. 2019 (arXiv:1909.00161); which outputs count, and the sentence, are
-those of transformers' pipeline `zero-shot-classification`, with equal probabilities.
+the same as in transformers' pipeline `zero-shot-classification`; so are probabilities.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _RESCORED = 4  # times as many candidates as answers are compared again
 class SearchingEmbedding(Embedding):
     """Answers a query with the documents of an index nearest to it.
 
-    The settings are those of `Embedding`; `with_documents` gives it the index, which
+    It has the settings of `Embedding`; `with_documents` gives it the index, which
     only the graph of an export holds.
     """
 

@@ -87,7 +87,7 @@ def fit_head(
             their mean while fitting, which the head undoes.
         targets: float [N, C]: 0 or 1 for `softmax` and `sigmoid`, numbers for
             `squared`.
-        loss: one of `LOSSES`; those of several outputs are added.
+        loss: one of `LOSSES`; the losses of several outputs are added.
         l2: one or several strengths, falling; a head is returned for each.
         weights: of each row, float [N].
     """

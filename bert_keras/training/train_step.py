@@ -5,8 +5,8 @@ the whole update. So an update does not depend on how its examples are split, in
 micro-batches (gradient accumulation) or among the replicas of a strategy, and gradients
 are clipped after they are summed. `replicas` describes where Keras itself differs.
 
-A loss that compares the rows of an update is no such sum. With micro-batches, its
-gradients are those of the outputs first: all outputs are computed and compared, and
+A loss that compares the rows of an update is no such sum. With micro-batches, the
+outputs get their gradients first: all outputs are computed and compared, and then
 each micro-batch is computed again, with the same dropout, to pass on the gradients of
 its outputs (Gao et al. 2021, arXiv:2101.06983).
 
@@ -230,7 +230,7 @@ class TrainStep:
         return self._strategy.run(compare, (outputs, labels))
 
     def _add_from_outputs(self, inputs: Any, gradients: Any) -> None:
-        """Add the gradients of the weights, from those of a batch's outputs."""
+        """Add the gradients of the weights, from the gradients of a batch's outputs."""
 
         def add(inputs: Any, gradients: Any) -> None:
             with tf.GradientTape() as tape:

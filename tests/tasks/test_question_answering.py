@@ -56,7 +56,7 @@ def with_task(model: TaskModel, **changes: Any) -> QuestionAnswering:
     return dataclasses.replace(model.task, **changes)
 
 
-def asked(model: TaskModel, contexts: list[str], question: str = QUESTION) -> Any:
+def questions(model: TaskModel, contexts: list[str], question: str = QUESTION) -> Any:
     """Return the rows of answers in a batch."""
     answers = model.answer(as_tensors([[question] * len(contexts), contexts]))
     return rows_of({key: value.numpy() for key, value in answers.items()})
@@ -64,7 +64,7 @@ def asked(model: TaskModel, contexts: list[str], question: str = QUESTION) -> An
 
 def test_answers_are_parts_of_the_text(model: TaskModel) -> None:
     contexts = list(TEXTS.values())
-    for context, row in zip(contexts, asked(model, contexts), strict=True):
+    for context, row in zip(contexts, questions(model, contexts), strict=True):
         for span in [row, *row["n_best"]]:
             if span["start"] < 0:
                 assert (span["answer"], span["end"]) == ("", -1)
@@ -82,7 +82,7 @@ def test_answers_are_parts_of_the_text(model: TaskModel) -> None:
 def test_marks_belong_to_their_letter(make_model: Callable[..., Any]) -> None:
     # Spans of one token: each piece of the text occurs, including dropped marks.
     model = make_model(QuestionAnswering(max_answer_tokens=1, n_best=20))
-    (row,) = asked(model, ["e\u0301\u0323 日 you\ufe0f"])
+    (row,) = questions(model, ["e\u0301\u0323 日 you\ufe0f"])
     found = {span["answer"] for span in row["n_best"]}
     assert found == {"e\u0301\u0323", "日", "you\ufe0f"}
 
@@ -117,7 +117,7 @@ def test_windows_in_parts_are_as_windows_at_once(model: TaskModel, layout: str) 
     contexts = ["see you at six. " * 60, "", "win cash now " * 20, "lunch at home"]
     texts = as_tensors([[QUESTION] * 4, contexts])
     batch = model.task.features(preprocessor, texts)
-    assert batch["asked"].windows.ids.nrows() > 70
+    assert batch["questions"].windows.ids.nrows() > 70
     once = model.task.answer(model(batch, training=False), batch)
     parts = model.answer(texts, preprocessor=preprocessor)
     assert set(once) == set(parts)
@@ -143,7 +143,7 @@ def test_an_answer_far_down_is_found(make_model: Callable[..., Any]) -> None:
     x, y = as_tensors(model.task.texts(columns)), model.task.targets(columns)
     model.fit(tf.data.Dataset.from_tensors((x, y)).repeat(60), verbose=0)
     for row, text in zip(
-        asked(model, columns["context"], "what?"), columns["context"], strict=True
+        questions(model, columns["context"], "what?"), columns["context"], strict=True
     ):
         assert row["answer"] == "prize"
         assert row["start"] == text.index("prize")
@@ -224,11 +224,11 @@ def test_listed_answers_are_distinct(model: TaskModel) -> None:
 
     task = with_task(model, max_answer_tokens=5)
     spans = dataclasses.replace(task._finder(), n_best=1000)._spans(
-        outputs, batch, batch["asked"].windows
+        outputs, batch, batch["questions"].windows
     )
-    every = text_spans(spans, batch["asked"].windows.text, texts=len(CONTEXTS))
-    asked = batch["asked"]
-    cut = cut_out(every, asked.contexts, asked.starts, asked.ends)
+    every = text_spans(spans, batch["questions"].windows.text, texts=len(CONTEXTS))
+    questions = batch["questions"]
+    cut = cut_out(every, questions.contexts, questions.starts, questions.ends)
     rows = {n: answers(dataclasses.replace(task, n_best=n)) for n in (1, 4, 12)}
     for number in range(len(CONTEXTS)):
         columns = [each[number].numpy().tolist() for each in cut]
@@ -467,7 +467,7 @@ def test_the_temperature_makes_scores_as_sure_as_right(
     # A model that is far too sure: its answers are right in every second row.
     kernel = model.get_layer("qa_outputs").kernel
     kernel.assign(kernel * 300)
-    given = [row["answer"] for row in asked(model, contexts)]
+    given = [row["answer"] for row in questions(model, contexts)]
     golds = [[(text, 0)] for text in given]
     golds[::2] = [[("not in it", 0)]] * len(golds[::2])
     columns = as_columns(
@@ -496,7 +496,7 @@ def test_the_temperature_makes_scores_as_sure_as_right(
     model.task = dataclasses.replace(tuned, abstain_below=0.5)
     after = model.task.score(columns, measured())
     assert after["exact_match"] == task.score(columns, answers)["exact_match"]
-    rows = asked(model, contexts)
+    rows = questions(model, contexts)
     assert [row["answer"] for row in rows] == [
         "" if row["abstained"] else text for row, text in zip(rows, given, strict=True)
     ]
@@ -529,7 +529,7 @@ def test_columns_are_for_tables(tmp_path: Path) -> None:
 
 
 def squad_file(path: Path, *, repeat: int = 1) -> Path:
-    asked = [
+    questions = [
         ("when?", "see you at six", "six", 11),
         ("where?", "lunch at home now", "home", 9),
         ("who?", "you win a prize", "you", 0),
@@ -551,7 +551,7 @@ def squad_file(path: Path, *, repeat: int = 1) -> Path:
             ],
         }
         for copy in range(repeat)
-        for number, (question, context, text, start) in enumerate(asked)
+        for number, (question, context, text, start) in enumerate(questions)
     ]
     data = {"data": [{"title": "t", "paragraphs": paragraphs}]}
     path.write_text(json.dumps(data), encoding="utf-8")

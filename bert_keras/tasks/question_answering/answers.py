@@ -29,7 +29,7 @@ _ASCII_PUNCTUATION = r"[!-/:-@\[-`{-~]"
 _NO_LETTER = r"[^\p{L}\p{M}\p{N}_]"
 
 
-class AskedWindows(NamedTuple):
+class QuestionWindows(NamedTuple):
     """The windows of B questions and contexts."""
 
     windows: Windows
@@ -67,14 +67,14 @@ class AnswerFinder:
         """Return the answers of windows that were computed together.
 
         `outputs` float32 [R, T, 2] are the logits of start and end; `batch` is the
-        batch dict with `asked`, the `AskedWindows`.
+        batch dict with `questions`, the `QuestionWindows`.
         """
-        asked = batch["asked"]
-        return self._answers(self._spans(outputs, batch, asked.windows), asked)
+        questions = batch["questions"]
+        return self._answers(self._spans(outputs, batch, questions.windows), questions)
 
     def by_parts(
         self,
-        asked: AskedWindows,
+        questions: QuestionWindows,
         preprocessor: Preprocessor,
         run: Run,
     ) -> dict[str, tf.Tensor]:
@@ -82,10 +82,10 @@ class AnswerFinder:
 
         Windows of similar length are computed together.
         """
-        order = tf.argsort(asked.windows.ids.row_lengths(), stable=True)
+        order = tf.argsort(questions.windows.ids.row_lengths(), stable=True)
 
         def more(done: Any, found: Spans) -> tuple[Any, Spans]:
-            part = asked.windows.take(order[done : done + _AT_ONCE])
+            part = questions.windows.take(order[done : done + _AT_ONCE])
             batch = preprocessor.lay(part.ids, part.segments)
             spans = self._spans(run(batch), batch, part)
             return done + _AT_ONCE, found.followed_by(spans)
@@ -98,7 +98,7 @@ class AnswerFinder:
             shape_invariants=(tf.TensorShape([]), none.shapes()),
             parallel_iterations=1,
         )
-        return self._answers(spans.take(tf.math.invert_permutation(order)), asked)
+        return self._answers(spans.take(tf.math.invert_permutation(order)), questions)
 
     def _spans(self, outputs: Any, batch: Mapping[str, Any], windows: Windows) -> Spans:
         return window_spans(
@@ -113,8 +113,10 @@ class AnswerFinder:
     def _looked_at(self) -> int:
         return _LOOKED_AT * self.n_best
 
-    def _answers(self, spans: Spans, asked: AskedWindows) -> dict[str, tf.Tensor]:
-        windows, contexts, starts, ends = asked
+    def _answers(
+        self, spans: Spans, questions: QuestionWindows
+    ) -> dict[str, tf.Tensor]:
+        windows, contexts, starts, ends = questions
         # As Python decodes: a replacement character for each invalid part.
         contexts = tf.strings.unicode_transcode(
             contexts, "UTF-8", "UTF-8", errors="replace"

@@ -18,13 +18,13 @@ def explained_span(item: Item, *, temperature: float) -> list[Target]:
     item.refuse("against")
     features = item.features()
     length = features["token_ids"].shape[1]
-    rows = item.rows(features, _words_of_windows(item, features["asked"], length))
+    rows = item.rows(features, _words_of_windows(item, features["questions"], length))
     span = _asked_span(item)
     logits = item.outputs(rows)
     if span is None:
         window, columns, name = int(logits[:, 0].sum(-1).argmin()), (0, 0), "no answer"
     else:
-        window, columns = _place_of_span(item, features["asked"], span, logits)
+        window, columns = _place_of_span(item, features["questions"], span, logits)
         name = repr(item.parts[1][span[0] : span[1]])
     chosen = rows.take([window])
     real = np.flatnonzero(np.asarray(chosen.batch["padding_mask"])[0])
@@ -43,11 +43,11 @@ def explained_span(item: Item, *, temperature: float) -> list[Target]:
     ]
 
 
-def _words_of_windows(item: Item, asked: Any, length: int) -> np.ndarray:
+def _words_of_windows(item: Item, questions: Any, length: int) -> np.ndarray:
     """Return the word of each token in windows of a question and its context."""
     question = item.words.add("question", item.parts[0])
     context = item.words.add("context", item.parts[1])
-    firsts, counts, places = _windows(asked)
+    firsts, counts, places = _windows(questions)
     rows = [
         item.words_in_row(
             length,
@@ -59,19 +59,19 @@ def _words_of_windows(item: Item, asked: Any, length: int) -> np.ndarray:
     return np.stack(rows)
 
 
-def _windows(asked: Any) -> tuple[np.ndarray, ...]:
+def _windows(questions: Any) -> tuple[np.ndarray, ...]:
     """Return first token, number of tokens and first column of each window."""
-    found = asked.windows
+    found = questions.windows
     return tuple(np.asarray(part) for part in (found.first, found.count, found.place))
 
 
 def _place_of_span(
-    item: Item, asked: Any, span: tuple[int, int], logits: np.ndarray
+    item: Item, questions: Any, span: tuple[int, int], logits: np.ndarray
 ) -> tuple[int, tuple[int, int]]:
     """Return the best window that holds a span, and its first and last column there."""
-    firsts, counts, places = _windows(asked)
-    first = int((np.asarray(asked.ends.values) <= span[0]).sum())
-    last = int((np.asarray(asked.starts.values) < span[1]).sum()) - 1
+    firsts, counts, places = _windows(questions)
+    first = int((np.asarray(questions.ends.values) <= span[0]).sum())
+    last = int((np.asarray(questions.starts.values) < span[1]).sum()) - 1
     holding = np.flatnonzero((first >= firsts) & (last < firsts + counts))
     if not len(holding):
         raise ConfigError(

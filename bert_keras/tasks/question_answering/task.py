@@ -31,7 +31,7 @@ from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Column, Run, Task, refuse_weights
 from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.protocols import Reading
-from bert_keras.tasks.question_answering.answers import AnswerFinder, AskedWindows
+from bert_keras.tasks.question_answering.answers import AnswerFinder, QuestionWindows
 from bert_keras.tasks.question_answering.explanation import explained_span
 from bert_keras.tasks.question_answering.settings import QuestionAnsweringSettings
 from bert_keras.tasks.question_answering.spans import SpanAccuracy, SpanLoss
@@ -131,13 +131,13 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
             return []
         names = names_of(columns)
         total = sum(map(len, columns["answers"]))
-        asked = len({row for row, _, _ in wrong})
+        count = len({row for row, _, _ in wrong})
         places = [
             f"{names[row]} ({shown(text, longest=40)} at {at})"
             for row, text, at in wrong
         ]
         lines = [
-            f"{columns.path}: {len(wrong):,} of {total:,} answers, of {asked:,} of "
+            f"{columns.path}: {len(wrong):,} of {total:,} answers, of {count:,} of "
             f"{len(columns):,} questions, do not stand where `answer_start` says: "
             f"{first_of(places)}"
         ]
@@ -164,9 +164,9 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
     # From strings to windows, in graph.
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
-        asked = self._windows(preprocessor, texts)
-        batch = preprocessor.lay(asked.windows.ids, asked.windows.segments)
-        return {**batch, "asked": asked}
+        questions = self._windows(preprocessor, texts)
+        batch = preprocessor.lay(questions.windows.ids, questions.windows.segments)
+        return {**batch, "questions": questions}
 
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
@@ -185,12 +185,12 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
 
         Special tokens are included, as if one row could hold all.
         """
-        asked, size = (sizes_of(preprocessor.tokenizer(text)) for text in texts)
+        question, size = (sizes_of(preprocessor.tokenizer(text)) for text in texts)
         room = (preprocessor.max_length - 3) // 2
-        lost = tf.maximum(asked - min(self.max_question_tokens, room), 0)
-        return asked + size + 3 - lost, lost
+        lost = tf.maximum(question - min(self.max_question_tokens, room), 0)
+        return question + size + 3 - lost, lost
 
-    def _windows(self, preprocessor: Preprocessor, texts: Any) -> AskedWindows:
+    def _windows(self, preprocessor: Preprocessor, texts: Any) -> QuestionWindows:
         question, context = texts
         tokenizer = preprocessor.tokenizer
         pieces, starts, ends = tokenizer.tokenize_with_offsets(
@@ -208,7 +208,7 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
             cls_id=tokenizer.cls_id,
             sep_id=tokenizer.sep_id,
         )
-        return AskedWindows(windows, context, starts, ends)
+        return QuestionWindows(windows, context, starts, ends)
 
     # The model.
 

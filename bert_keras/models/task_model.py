@@ -203,10 +203,9 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
         load_weights: bool = True,
         **settings: Any,
     ) -> Self:
-        """Open a model as code for KerasHub's tasks does; calls `from_pretrained`.
+        """Call `from_pretrained` under the name that every `Task` of KerasHub has.
 
-        `from_pretrained` is our own name, and has more arguments. A `Task` of KerasHub
-        must have this one, too. `BertConfig.from_preset` is a table of sizes.
+        `BertConfig.from_preset` returns sizes, without weights.
 
         Raises:
             ConfigError: `load_weights` is False.

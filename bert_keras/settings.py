@@ -174,7 +174,7 @@ class Option:
         if self.form:
             return self.form
         if self.kind is str:
-            return "a string that is not empty"
+            return "a non-empty string"
         is_int = self.kind is int
         least, most = self.least, self.most
         if is_int and most in (None, INT32, LARGEST):

@@ -36,7 +36,7 @@ from bert_keras.training.config import TrainConfig
         ({"kind": float, "most": 2}, [2], [3], "of at most 2"),
         ({"kind": bool}, [True], [1, "yes"], "true or false"),
         ({"words": ("a", "b")}, ["b"], ["c", 3, [], ""], "one of a, b"),
-        ({}, ["x"], ["", 3], "a string that is not empty"),
+        ({}, ["x"], ["", 3], "a non-empty string"),
         ({"kind": float, "is_list": True}, [(1.0, 2)], [[1.0], ("x",)], ""),
     ],
 )

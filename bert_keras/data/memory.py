@@ -94,7 +94,7 @@ def rows_in_memory(data: Any, *, name: str = "data") -> MemoryRows:
         table = _table(data, name)
     sizes = {key: len(cells) for key, cells in table.items()}
     if not next(iter(sizes.values()), 0):
-        raise NoRowsError("hold no row", path=MemoryRows.path)
+        raise NoRowsError("contain no rows", path=MemoryRows.path)
     if len(set(sizes.values())) > 1:
         listed = ", ".join(
             f"`{key}` {size:,}" for key, size in list(sizes.items())[:12]

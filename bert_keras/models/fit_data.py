@@ -19,7 +19,7 @@ from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import (
     TargetStrata,
     reads_windows,
-    redrawn,
+    resample,
     strata_of,
 )
 from bert_keras.text.preprocessor import one_or_all
@@ -110,7 +110,7 @@ def drawn(task: Task, data: Any, *, each_epoch: bool = False) -> Any:
         draws = tf.random.stateless_uniform(
             [count], [number, 0], maxval=tf.int64.max, dtype=tf.int64
         )
-        return redrawn(task, (texts, *others), draws)
+        return resample(task, (texts, *others), draws)
 
     numbers = tf.data.Dataset.random(
         new_seed() if each_epoch else 0, rerandomize_each_iteration=each_epoch

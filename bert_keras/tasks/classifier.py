@@ -151,7 +151,7 @@ class PooledTask(LongTexts, Task):
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[Batch, Any, Any]:
-        """Return the batch; the texts may be followed by draws, see `redrawn`."""
+        """Return the batch; the texts may be followed by draws, see `resample`."""
         last = texts[-1] if isinstance(texts, tuple) else None
         if getattr(last, "dtype", None) != tf.int64:
             return super().examples(preprocessor, texts, targets, weights)

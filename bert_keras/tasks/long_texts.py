@@ -133,7 +133,7 @@ class LongTexts:
         cut = Cut(preprocessor.max_length, stride=self.stride)
         return cut if most is None else dataclasses.replace(cut, max_windows=most)
 
-    def redrawn(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
+    def resample(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
         """Return training rows with random numbers behind the texts, for `examples`."""
         if not self.reads_windows:
             return rows

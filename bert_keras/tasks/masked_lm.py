@@ -121,7 +121,7 @@ class MaskedLM(MaskedLMSettings, Task):
         columns.refuse(blank)
         return np.arange(len(texts), dtype="int64")
 
-    def redrawn(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
+    def resample(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
         """Return the rows with new masking seeds: dynamic masking."""
         return rows[0], draws
 

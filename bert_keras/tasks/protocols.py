@@ -200,10 +200,10 @@ def describe(task: Task, columns: Columns) -> dict[str, Any]:
 
 
 @runtime_checkable
-class Redrawing(Protocol):
+class Resampling(Protocol):
     """Draws its targets anew in each epoch."""
 
-    def redrawn(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
+    def resample(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
         """Return training rows (texts, targets, …) with fresh randomness, in graph.
 
         In `fit` without targets, these are `None`. `draws`, int64 [B], are random
@@ -212,9 +212,9 @@ class Redrawing(Protocol):
         ...
 
 
-def redrawn(task: Task, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
+def resample(task: Task, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
     """Return training rows with the targets of this epoch, in graph."""
-    return task.redrawn(rows, draws) if isinstance(task, Redrawing) else rows
+    return task.resample(rows, draws) if isinstance(task, Resampling) else rows
 
 
 @runtime_checkable
@@ -382,10 +382,10 @@ def compares_rows(task: Task | type[Task]) -> bool:
 
 
 @runtime_checkable
-class Settling(Protocol):
+class Finalizing(Protocol):
     """Changes the model once more after training."""
 
-    def settle(self, model: keras.Model) -> Self:
+    def finalize(self, model: keras.Model) -> Self:
         """Return the final task, with `model` at its best epoch.
 
         It may fold a setting into the weights, so that other tools give the same
@@ -394,7 +394,7 @@ class Settling(Protocol):
         ...
 
     def unsettle(self, model: keras.Model) -> None:
-        """Set weights that `settle` has changed to what this task's settings need."""
+        """Set weights that `finalize` has changed to what this task's settings need."""
         ...
 
 

@@ -212,7 +212,7 @@ class Regression(RegressionSettings, NumberTask):
             "num_examples": len(targets),
         }
 
-    def settle(self, model: keras.Model) -> Regression:
+    def finalize(self, model: keras.Model) -> Regression:
         """Fold mean and std into the head and return the task with 0 and 1."""
         head = model.get_layer("classifier")
         head.kernel.assign(head.kernel * self.std)

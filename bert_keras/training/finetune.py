@@ -53,9 +53,9 @@ from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import (
+    Finalizing,
     Noting,
     Reportable,
-    Settling,
     Tunable,
     compares_rows,
     frozen_layers,
@@ -525,8 +525,8 @@ def finish_run(
         CheckpointError: the folder of the best epoch is broken, or writing fails.
     """
     config, model = loop.config, loop.best_model()
-    if isinstance(model.task, Settling):
-        model.task = model.task.settle(model)
+    if isinstance(model.task, Finalizing):
+        model.task = model.task.finalize(model)
     task = model.task
     predictor = Predictor(model)
     scores: dict[str, dict[str, Any]] = {}

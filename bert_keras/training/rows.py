@@ -23,7 +23,7 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.protocols import (
     gathered,
     reads_windows,
-    redrawn,
+    resample,
     weights_of,
 )
 from bert_keras.text.preprocessor import as_tensors
@@ -201,7 +201,7 @@ class TrainingRows:
                 some = tf.gather(groups, rows)
                 rows, draws = some.values, tf.repeat(draws, some.row_lengths())
             taken = tf.nest.map_structure(lambda part: tf.gather(part, rows), parts)
-            inputs, labels = self._batch(texts, *redrawn(task, tuple(taken), draws))
+            inputs, labels = self._batch(texts, *resample(task, tuple(taken), draws))
             if self.distillation is not None:
                 labels |= self.distillation.labels(rows, inputs)
             return inputs, labels

@@ -241,7 +241,7 @@ def test_wrong_settings(settings: dict[str, Any], parts: tuple[str, ...]) -> Non
 
 def test_masks_are_redrawn_and_follow_the_seed(model: Any) -> None:
     draws = tf.range(len(TEXTS), dtype=tf.int64)
-    texts, drawn = MaskedLM().redrawn((TEXTS, np.zeros(len(TEXTS))), draws)
+    texts, drawn = MaskedLM().resample((TEXTS, np.zeros(len(TEXTS))), draws)
     assert texts is TEXTS and drawn is draws
     columns = as_columns(text=TEXTS)
 

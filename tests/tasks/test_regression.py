@@ -56,7 +56,7 @@ def test_the_head_takes_over_the_units(make_model: Callable[..., Any]) -> None:
     model = make_model(Regression(mean=1200.0, std=160.0))
     texts = tf.constant(TEXTS)
     before = model.answer(texts)["score"]
-    model.task = model.task.settle(model)
+    model.task = model.task.finalize(model)
     assert model.task == Regression()
     np.testing.assert_allclose(model.answer(texts)["score"], before, rtol=1e-5)
     batch = model.preprocessor(texts)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from bert_keras.corpus.documents import name_of
 from bert_keras.errors import ConfigError, DataError, reason_of, shown
 from bert_keras.pretraining.config import PretrainingDataConfig
+from bert_keras.runs.run_folder import what_differs
 from bert_keras.text.tokenizer_files import vocabulary_hash
 from bert_keras.version import __version__
 
@@ -253,11 +254,11 @@ def check_job(
     folder: str | os.PathLike[str], found: Mapping[str, Any], job: Mapping[str, Any]
 ) -> None:
     """Raise DataError unless a folder's recorded job equals the current one."""
-    changes = _differences(found, job)
-    if changes:
+    difference = what_differs({name: found.get(name) for name in job}, job)
+    if difference:
         raise DataError(
-            f"holds data of another job ({'; '.join(changes[:3])}); give "
-            "another folder, or delete this one",
+            f"holds data of another job, {difference}: give another folder, or delete "
+            "this one",
             path=folder,
         )
 
@@ -286,15 +287,3 @@ def check_none_left(
             "another folder, or delete this one",
             path=f"{os.fspath(folder)}/{more[0]}",
         )
-
-
-def _differences(found: Mapping[str, Any], job: Mapping[str, Any]) -> list[str]:
-    """Return the differences of two jobs as text."""
-    changes = []
-    for key in job:
-        was, now = found.get(key), job[key]
-        if isinstance(now, dict) and isinstance(was, dict):
-            changes += _differences(was, now)
-        elif was != now:
-            changes.append(f"`{key}` was {shown(was)} and is {shown(now)}")
-    return changes

@@ -217,7 +217,10 @@ def test_a_stopped_run_resumes(
     times = {name: (folder / name).stat().st_mtime_ns for name in finished}
     monkeypatch.setattr(filesystems, "put", put)
     config = dataclasses.replace(CONFIG, seed=1)
-    refused(lambda: on_beam(corpus, folder, config=config), "`seed` was 42 and is 1")
+    refused(
+        lambda: on_beam(corpus, folder, config=config),
+        "`settings.seed`: 42; received 1",
+    )
     refused(lambda: on_one(corpus, folder), "other files", "unfinished-beam")
     on_beam(corpus, folder)
     assert files_of(folder) == files_of(one)

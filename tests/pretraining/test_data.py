@@ -362,10 +362,10 @@ def test_another_job_is_rejected(tmp_path: Path) -> None:
     for name in ("begun", "done"):
         folder = tmp_path / name
         for settings, part in (
-            ({"seed": 43}, "`seed` was 42 and is 43"),
-            ({"tokenizer": cased}, "`lowercase` was True and is False"),
+            ({"seed": 43}, "`settings.seed`: 42; received 43"),
+            ({"tokenizer": cased}, "`tokenizer.lowercase`: True; received False"),
             ({"tokenizer": fewer}, "`vocabulary_sha256`"),
-            ({"to_sentences": str.split}, "`sentences_by` was"),
+            ({"to_sentences": str.split}, "`sentences_by`: "),
         ):
             action = functools.partial(write, folder, **settings)
             refused(action, str(folder), "another job", part)

@@ -112,10 +112,11 @@ def train(folder: Path, devices: Any, case: Case) -> tuple[Any, dict[str, np.nda
         some = list(itertools.islice(batches, case.parts))
         if not some or (case.epochs is None and number == STEPS):
             break
-        sums, totals, is_made = step(some)
-        assert is_made
-        for name, values in sums.items():
-            found.setdefault(name, []).append([*values.numpy(), float(totals[name])])
+        made = step(some)
+        assert made.is_made
+        for name, values in made.sums.items():
+            total = float(made.totals[name])
+            found.setdefault(name, []).append([*values.numpy(), total])
     return model, {name: np.array(values) for name, values in found.items()}
 
 

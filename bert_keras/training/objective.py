@@ -134,7 +134,6 @@ class TaskObjective:
         self.distillation = distillation
         self.metrics = metrics
         self.compares = compares_rows(model.task)
-        self._correct = getattr(model.task, "correct", lambda *_: tf.zeros([]))
         found = model.loss if getattr(model, "compiled", False) else model.task.loss()
         self._has_names = isinstance(found, dict)
         self.losses: dict[str, LossSum] = {}
@@ -161,7 +160,8 @@ class TaskObjective:
     def sums(self, outputs: Any, labels: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
         """Return sums of each loss and its correct answers over a batch, float32 [].
 
-        The latter are 0 for a task without `correct`, whose metrics count them.
+        Only a task with several losses counts these, by its `correct`; others have
+        metrics.
         """
         targets, weights = self._split(labels)
         for metric in self.metrics:
@@ -172,7 +172,10 @@ class TaskObjective:
         for name, loss in self.losses.items():
             wanted, output = self._of(name, targets), self._of(name, outputs)
             total = loss.sum(wanted, output, weights, added=added)
-            found[name] = total, self._correct(wanted, output)
+            correct = tf.zeros([])
+            if self._has_names:
+                correct = self.model.task.correct(wanted, output)
+            found[name] = total, correct
         if self.distillation is not None:
             weight = self.distillation.weight
             found = {k: ((1 - weight) * total, n) for k, (total, n) in found.items()}

@@ -58,10 +58,7 @@ class TrainStep:
         element_spec: of the dataset of the batches; under a strategy, of the dataset
             that `replicas.distributed` returns.
 
-    Call: batches `(inputs, labels)` of one update. Returns name to float32 [2], the
-    sums of loss and of correct answers; `counts`, name to float32 []; and bool [],
-    whether all values were finite, so that the update was made. All of them are over
-    all replicas.
+    Call: batches `(inputs, labels)` of one update, which it returns.
 
     Raises:
         ConfigError: Keras runs on another backend, or the optimizer clips or
@@ -93,9 +90,11 @@ class TrainStep:
             check_optimizer(optimizer)
             set_replica_seeds(model, self._strategy)
         self._count = summed_function(
-            self._strategy, objective.counts, [element_spec[1]]
+            self._strategy,
+            lambda inputs, labels: (objective.counts(labels), token_counts(inputs)),
+            element_spec,
         )
-        shapes = self._count.get_concrete_function().structured_outputs
+        shapes, _ = self._count.get_concrete_function().structured_outputs
         totals = {name: tf.TensorSpec([], tf.float32) for name in shapes}
         self._gradient_sums: list[tf.Variable] = []
         signature = [*element_spec, totals]
@@ -120,16 +119,19 @@ class TrainStep:
             self._add_from_outputs, autograph=False, reduce_retracing=True
         )
 
-    def __call__(self, batches: Sequence[Batch]) -> tuple[dict, dict, Any]:
+    def __call__(self, batches: Sequence[Batch]) -> Update:
         with _graphs_optimized(self._optimizes_graphs):
-            return self._make(batches)
+            counts, tokens = zip(*(self._count(*each) for each in batches), strict=True)
+            totals = {name: sum(each[name] for each in counts) for name in counts[0]}
+            sums, is_made = self._make(batches, totals)
+        return Update(sums, totals, is_made, tf.add_n(tokens), batches)
 
-    def _make(self, batches: Sequence[Batch]) -> tuple[dict, dict, Any]:
-        counts = [self._count(labels) for _, labels in batches]
-        totals = {name: sum(each[name] for each in counts) for name in counts[0]}
+    def _make(
+        self, batches: Sequence[Batch], totals: dict[str, Any]
+    ) -> tuple[dict[str, Any], Any]:
+        """Return the sums of an update, and whether it was made."""
         if len(batches) == 1:
-            sums, is_made = self._update(*batches[0], totals)
-            return sums, totals, is_made
+            return self._update(*batches[0], totals)
         if not self._gradient_sums:
             # Without aggregation each replica has its own sums.
             with self._strategy.scope():
@@ -139,12 +141,12 @@ class TrainStep:
                 ]
         if self.objective.compares:
             found = self._sums_by_comparing(batches, totals)
-            return found, totals, self._apply(found)
+            return found, self._apply(found)
         found = {}
         for batch in batches:
             for name, sums in self._add(*batch, totals).items():
                 found[name] = found.get(name, 0.0) + sums
-        return found, totals, self._apply(found)
+        return found, self._apply(found)
 
     def _gradients(
         self, inputs: dict[str, Any], labels: dict[str, Any], totals: dict[str, Any]
@@ -295,14 +297,14 @@ def _norm(gradients: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """An update as tensors; reading one waits for the device."""
+    """An update as tensors over all replicas; reading one waits for the device."""
 
-    sums: dict[str, Any]  # with `totals` and `is_made` the results of `TrainStep`
-    totals: dict[str, Any]
-    is_made: Any  # whether loss and gradients are finite; otherwise it was skipped
-    tokens: Any  # `token_counts` of its batches
-    waited: float  # seconds, for the batches
-    batches: list[Batch]  # on several replicas, the batches of all
+    sums: dict[str, Any]  # of each loss and its correct answers by name, float32 [2]
+    totals: dict[str, Any]  # `TaskObjective.counts`
+    is_made: Any  # bool []: loss and gradients are finite; otherwise it was skipped
+    tokens: Any  # `token_counts`
+    batches: Sequence[Batch]
+    waited: float = 0.0  # seconds, for the batches
 
     @property
     def loss(self) -> float:

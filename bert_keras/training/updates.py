@@ -5,6 +5,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.3.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +30,6 @@ from bert_keras.training.train_step import (
     BatchSource,
     TrainStep,
     Update,
-    token_counts,
 )
 
 _MOST_LOSS_ROWS = 1000
@@ -55,16 +55,13 @@ def updates(
     objective = TaskObjective(model, metrics=metrics, distillation=distillation)
     for some in source.batches(first_step):
         dataset = distributed(strategy, some.make)
-        count = summed_function(strategy, token_counts, [dataset.element_spec[0]])
         step = TrainStep(model, optimizer, objective, dataset.element_spec)
         batches = iter(some.read(dataset))
         for number in some.parts:
             start = time.perf_counter()
             parts = list(itertools.islice(batches, number))
             waited = time.perf_counter() - start
-            found = step(parts)
-            counted = tf.add_n([count(inputs) for inputs, _ in parts])
-            yield Update(*found, counted, waited, parts)
+            yield dataclasses.replace(step(parts), waited=waited)
 
 
 def fit(
@@ -72,7 +69,7 @@ def fit(
     train: Columns,
     config: TrainConfig,
     *,
-    after_update: Callable[[list[Batch]], object] | None = None,
+    after_update: Callable[[Sequence[Batch]], object] | None = None,
 ) -> None:
     """Train a model in place on all rows with the settings of a config.
 

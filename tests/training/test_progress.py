@@ -25,7 +25,7 @@ def progress(**changes: Any) -> TrainingProgress:
 def update() -> Update:
     """Return an update with a loss of 0.5 on 10 real tokens."""
     loss, items = {"loss": tf.constant([0.5, 0.0])}, {"loss": tf.constant(1.0)}
-    return Update(loss, items, tf.constant(True), tf.constant([10, 10, 0]), 0.0, [])
+    return Update(loss, items, tf.constant(True), tf.constant([10, 10, 0]), [])
 
 
 def seconds_left(line: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import thorough
 
 from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError, DataError
@@ -60,7 +61,7 @@ def softmax_of_neurons(found: Attention) -> np.ndarray:
     return exp / exp.sum(-1, keepdims=True)
 
 
-@pytest.mark.parametrize("layout", ["packed", "padded"])
+@pytest.mark.parametrize("layout", ["packed", thorough("padded")])
 def test_texts_do_not_meet_in_a_row(
     make_model: Callable[..., Any], spam_model: Any, layout: str
 ) -> None:

@@ -347,12 +347,10 @@ def test_a_loss_that_is_not_finite_stops_the_run(place: Path, tmp_path: Path) ->
         assert all(np.isfinite(each).all() for each in weights(entry).values())
 
 
+@pytest.mark.thorough  # `test_finetuning_replicas.py` skips such a batch
 @pytest.mark.parametrize(
     ("value", "accumulation"),
-    [
-        pytest.param(np.nan, 1, id="loss"),
-        pytest.param(1e30, 2, id="gradient", marks=pytest.mark.thorough),
-    ],
+    [pytest.param(np.nan, 1, id="loss"), pytest.param(1e30, 2, id="gradient")],
 )
 def test_a_batch_that_is_not_finite(
     place: Path,

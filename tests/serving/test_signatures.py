@@ -20,7 +20,7 @@ from bert_keras.serving.signatures import (
 )
 from bert_keras.tasks import TASKS
 
-QUICK = ("classification", "masked-lm", "multiple-choice", "token-classification")
+QUICK = ("classification", "token-classification")
 KINDS = {
     "classification": TokenSignature,
     "embedding": TokenSignature,

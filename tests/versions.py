@@ -30,8 +30,7 @@ PYTHONS = tuple(f"python3.{minor}" for minor in range(10, 14))
 TESTS = (
     "tests/test_releases.py",
     "tests/test_public_names.py",
-    "tests/text",
-    "tests/model",
+    "tests/test_goldens.py",
     "tests/tasks/test_task_contract.py",
 )
 MAIL = "examples/data/emails"

@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 PEERS := .venv-peers
 BEAM := .venv-beam
+SPARK := .venv-spark
 GARDEN := .venv-garden
 DOCS := .venv-docs
 # In the order of tests/conftest.py; xdist's own starts with the files of many, short tests.
@@ -15,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 # If it is set, each process compiles the 4,000 modules of TensorFlow and Keras again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo pretrain-demo test test-thorough test-ci test-versions test-peers test-beam test-garden test-javascript environments docs bench lint clean
+.PHONY: demo pretrain-demo test test-thorough test-ci test-versions test-peers test-beam test-spark test-garden test-javascript environments docs bench lint clean
 
 # A stamp file; the environment is rebuilt when one of its prerequisites changes.
 $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
@@ -84,6 +85,15 @@ $(BEAM)/.made: setup.cfg pyproject.toml
 test-beam: $(BEAM)/.made
 	$(BEAM)/bin/python -m pytest tests/pretraining/test_beam.py
 
+# Spark needs Java 17 or later, and a pandas older than the tests'.
+$(SPARK)/.made: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(SPARK)
+	$(SPARK)/bin/python -m pip install --quiet --editable '.[test,spark]'
+	touch $@
+
+test-spark: $(SPARK)/.made
+	$(SPARK)/bin/python -m pytest tests/inference/test_spark.py
+
 # TF Model Garden needs TensorFlow 2.20; dependencies that its BERT never imports are left out.
 $(GARDEN)/.made: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(GARDEN)
@@ -114,4 +124,4 @@ lint: $(VENV)/.made
 	$(VENV)/bin/mypy
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(BEAM) $(GARDEN) $(DOCS) build dist *.egg-info
+	rm -rf $(VENV) $(PEERS) $(BEAM) $(SPARK) $(GARDEN) $(DOCS) build dist *.egg-info

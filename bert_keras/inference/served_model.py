@@ -154,7 +154,8 @@ class ServedModel(Backend):
         for name, specs in sorted(names.items(), key=lambda k: k[0] != self._first):
             if [spec.shape.rank for spec in specs] == ranks:
                 given = {s.name: part for s, part in zip(specs, parts, strict=True)}
-                return self._signature(name)(**given)
+                # A SavedModel lists its outputs in any order.
+                return dict(sorted(self._signature(name)(**given).items()))
         raise CheckpointError(f"{self._folder}: no signature takes ranks {ranks}")
 
     def functions(self) -> dict[str, Any]:

@@ -154,6 +154,11 @@ def test_the_newest_version_is_used(copied: Path) -> None:
     assert find_saved_model("hf://owner/name") is None
 
 
+def test_the_order_of_the_outputs(spam_export: Path) -> None:
+    answer = load_predictor(spam_export).predict(["win cash"])[0]
+    assert list(answer) == sorted(answer)
+
+
 def test_settings_in_the_graph_cannot_change(
     spam_export: Path, spam_model: Any
 ) -> None:

@@ -105,10 +105,10 @@ def start(words: list[str], workers: int, strategy: str) -> dict[str, Any]:
     processes = []
     for index in range(workers):
         task = {"type": "worker", "index": index}
-        told = json.dumps({"cluster": {"worker": addresses}, "task": task})
+        cluster = json.dumps({"cluster": {"worker": addresses}, "task": task})
         environment = dict(os.environ)
         if strategy == "multi-worker":
-            environment["TF_CONFIG"] = told
+            environment["TF_CONFIG"] = cluster
         command = [sys.executable, __file__, "--measure", strategy, *words]
         processes.append(
             subprocess.Popen(

@@ -49,11 +49,11 @@ def on_files(files: Any, config: Any) -> Any:
 
 def entry(name: str, module: str) -> str:
     """Return the entry of a public name; the fields of a config are on another page."""
-    told = f"::: {module}.{name}"
+    reference = f"::: {module}.{name}"
     if not name.endswith("Config") or name == "BertConfig":
-        return told
+        return reference
     plain = "    options: { show_signature: false, members: false }"
-    return f"{told}\n{plain}\n\nIts fields are the [options](../options.md)."
+    return f"{reference}\n{plain}\n\nIts fields are the [options](../options.md)."
 
 
 def modules() -> dict[str, dict[str, str]]:

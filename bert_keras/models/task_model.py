@@ -51,7 +51,7 @@ from bert_keras.tasks.protocols import (
 )
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
-_TOLD_OF_BATCH = "_has_told_of_a_batch"
+_REPORTED_BATCH = "_has_reported_a_batch"
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -345,19 +345,19 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
             rows = (x, y, sample_weight)
             kept, held = split_rows(self.task, rows, split, shuffle=shuffle)
             x, y, sample_weight = kept
-        told = [self._truncated_rows(of) for of in ("train", "validation")]
+        truncated = [self._truncated_rows(of) for of in ("train", "validation")]
         if isinstance(held, tuple | list):
             rows = keras.utils.unpack_x_y_sample_weight(held)
             check_rows(*rows, of=" of `validation_data`")
-            self._read(told[1], *rows)
+            self._read(truncated[1], *rows)
             size = kwargs.pop("validation_batch_size", None) or batch_size or 32
             held = row_dataset(*rows).batch(size)
         else:
-            held = self._read(told[1], held)
+            held = self._read(truncated[1], held)
         kwargs["validation_data"] = drawn(self.task, held)
         if not isinstance(x, tf.data.Dataset | dict):
             check_rows(x, y, sample_weight)
-        x = self._read(told[0], x, y)
+        x = self._read(truncated[0], x, y)
         if not isinstance(x, tf.data.Dataset | dict):
             if shuffle or y is None or reads_windows(self.task):
                 dataset = row_dataset(x, y, sample_weight)
@@ -366,7 +366,7 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
                 x, y, sample_weight = dataset.batch(batch_size or 32), None, None
                 batch_size = None
         x = drawn(self.task, x, each_epoch=True)
-        kwargs["callbacks"] = with_callbacks(kwargs.get("callbacks"), told)
+        kwargs["callbacks"] = with_callbacks(kwargs.get("callbacks"), truncated)
         # Otherwise TensorFlow creates the optimizer's variables while it traces the
         # step, and then has to trace the step a second time.
         if keras.config.backend() == "tensorflow" and self.compiled:
@@ -384,9 +384,9 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
         """
         if isinstance(x, str | list | tuple | np.ndarray):
             check_rows(x, None, None)
-        told = self._truncated_rows()
-        found = super().predict(self._read(told, x), *args, **kwargs)
-        told.tell()
+        truncated = self._truncated_rows()
+        found = super().predict(self._read(truncated, x), *args, **kwargs)
+        truncated.report()
         return found
 
     def evaluate(
@@ -404,8 +404,8 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
         x = labelled(self.task, x)
         if not isinstance(x, tf.data.Dataset | dict):
             check_rows(x, y, sample_weight)
-        told = self._truncated_rows()
-        x = self._read(told, x, y)
+        truncated = self._truncated_rows()
+        x = self._read(truncated, x, y)
         if y is None and not isinstance(x, tf.data.Dataset | dict):
             x = row_dataset(x).batch(batch_size or 32)
             batch_size = None
@@ -413,50 +413,52 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
             found = super().evaluate(
                 drawn(self.task, x), y, batch_size, sample_weight, **kwargs
             )
-        told.tell()
+        truncated.report()
         return found
 
     def train_on_batch(self, x: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Update like `keras.Model`; reports the first batch with truncated texts."""
-        self._tell_of_batch(x, y)
+        self._report_batch(x, y)
         return super().train_on_batch(x, y, *args, **kwargs)
 
     def test_on_batch(self, x: Any, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Score like `keras.Model`; reports the first batch with truncated texts."""
-        self._tell_of_batch(x, y)
+        self._report_batch(x, y)
         return super().test_on_batch(x, y, *args, **kwargs)
 
     def predict_on_batch(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Answer like `keras.Model`; reports the first batch with truncated texts."""
-        self._tell_of_batch(x, None)
+        self._report_batch(x, None)
         return super().predict_on_batch(x, *args, **kwargs)
 
-    def _tell_of_batch(self, x: Any, y: Any) -> None:
+    def _report_batch(self, x: Any, y: Any) -> None:
         """Report truncated rows of a batch, once for a model."""
         attributes: dict[str, Any] = self.__dict__  # without Keras's tracking
-        if self.preprocessor is None or attributes.get(_TOLD_OF_BATCH):
+        if self.preprocessor is None or attributes.get(_REPORTED_BATCH):
             return
-        told = self._truncated_rows("batch")
+        truncated = self._truncated_rows("batch")
         if y is None:
-            told.counts_targets = False
-        self._read(told, x, y)
-        attributes[_TOLD_OF_BATCH] = any(c.cut or c.longer for c in told.counts)
+            truncated.counts_targets = False
+        self._read(truncated, x, y)
+        attributes[_REPORTED_BATCH] = any(c.cut or c.longer for c in truncated.counts)
 
     def _truncated_rows(self, of: str = "") -> TruncatedRows:
         """Return a new count of the truncated rows of a data set."""
         length = getattr(self.preprocessor, "max_length", 0)
         return TruncatedRows(self.task, length, self._lengths, of=of)
 
-    def _read(self, told: TruncatedRows, x: Any, y: Any = None, *_: Any) -> Any:
+    def _read(self, truncated: TruncatedRows, x: Any, y: Any = None, *_: Any) -> Any:
         """Return what Keras reads; report truncated rows that are in memory.
 
-        `told` counts the truncated rows of a dataset while Keras reads it.
+        `truncated` counts the truncated rows of a dataset while Keras reads it.
         """
         if isinstance(x, tf.data.Dataset):
-            return told.watched(x)
+            return truncated.watched(x)
         is_batch = isinstance(x, dict) and not set(self.task.roles) <= set(x)
         if not is_batch and isinstance(x, list | tuple | dict | np.ndarray | tf.Tensor):
-            told.tell_of(row_dataset(x, y if told.counts_targets else None))
+            truncated.report_rows(
+                row_dataset(x, y if truncated.counts_targets else None)
+            )
         return x
 
     def _lengths(self, texts: Any, targets: Any) -> list[Any]:

@@ -49,11 +49,11 @@ class TruncatedRows(keras.callbacks.Callback):
         self.drawn = getattr(task, "train_windows", 0) if of == "train" else 0
         self.shown = ((f"{of} texts", max_length), (f"{of} targets", most or 0))
         self.counts = Truncation(), Truncation()
-        self.is_told = False
+        self.is_reported = False
 
     def add(self, *sizes: Any) -> list[Any]:
         """Count rows by their lengths: read and lost tokens of texts, then targets."""
-        if self.is_told:
+        if self.is_reported:
             return []
         if self.combines:
             self.counts[0].add(*sizes[:2])
@@ -64,11 +64,11 @@ class TruncatedRows(keras.callbacks.Callback):
                 counts.add(*sizes[at : at + 2])
         return []
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Report the counts, if a text or target is truncated."""
-        if self.is_told or not self.counts[0].texts:  # validation may come later
+        if self.is_reported or not self.counts[0].texts:  # validation may come later
             return
-        self.is_told = True
+        self.is_reported = True
         for counts, (name, length) in zip(self.counts, self.shown, strict=True):
             in_windows = self.in_windows and counts is self.counts[0]
             for line in counts.lines(
@@ -80,7 +80,7 @@ class TruncatedRows(keras.callbacks.Callback):
                 say(line)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.tell()
+        self.report()
 
     def watched(self, data: tf.data.Dataset) -> tf.data.Dataset:
         """Return a data set of batches that counts the rows as they are read.
@@ -99,7 +99,7 @@ class TruncatedRows(keras.callbacks.Callback):
 
         return data.map(count, num_parallel_calls=tf.data.AUTOTUNE)
 
-    def tell_of(self, data: tf.data.Dataset) -> None:
+    def report_rows(self, data: tf.data.Dataset) -> None:
         """Report a data set of rows in memory."""
         spec = data.element_spec
         rows = spec if isinstance(spec, tuple) else (spec,)
@@ -108,7 +108,7 @@ class TruncatedRows(keras.callbacks.Callback):
                 element = batch if isinstance(batch, tuple) else (batch,)
                 found = self.lengths(*self._rows(*element))
                 self.add(*(each.numpy() for each in tf.nest.flatten(found)))
-            self.tell()
+            self.report()
 
     def _rows(self, *element: Any) -> Any:
         """Return texts and targets of a batch; `None` unless it has strings."""

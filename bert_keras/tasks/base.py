@@ -327,7 +327,7 @@ def may_change(task: PlainSettings, name: str) -> bool:
     return declared.free or is_unknown
 
 
-def changed(task: AnyTask, **settings: Any) -> AnyTask:
+def changed(task: AnyTask, /, **settings: Any) -> AnyTask:
     """Return the task of a trained model with other settings.
 
     Raises:

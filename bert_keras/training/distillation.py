@@ -216,20 +216,15 @@ class Distillation:
             For each `model`, the task's `best_score`, `milliseconds` for 1,000 rows and
             `megabytes`, of the weights in float32 or of an export's files.
         """
-        some = rows.take(range(min(len(rows), _MOST_TIMED)))
         found = []
         for name, each in (("teacher", self.predictor), ("student", student)):
-            answers = each.answers(rows)  # traces the graphs, which is not timed
-            start = time.perf_counter()
-            each.answers(some)
-            seconds = time.perf_counter() - start
-            scores = each.model.task.score(rows, answers)
+            scores, milliseconds, size = measured(each, self.folder, rows)
             found.append(
                 {
                     "model": name,
                     self.task.best_score: scores.get(self.task.best_score),
-                    "milliseconds": round(1e6 * seconds / len(some), 1),
-                    "megabytes": round(_megabytes(each.model, self.folder), 3),
+                    "milliseconds": milliseconds,
+                    "megabytes": size,
                 }
             )
         return found
@@ -283,12 +278,26 @@ class Distillation:
         return tf.cast(labels["targets"] != ignored, tf.float32)
 
 
-def _megabytes(model: Any, folder: Path) -> float:
-    """Return the size of weights in float32, or of the files of an export's folder."""
-    if isinstance(model, TaskModel):
-        return 4 * model.count_params() / 1e6
+def measured(
+    predictor: Predictor, folder: Path, rows: Columns
+) -> tuple[dict[str, Any], float, float]:
+    """Return scores, milliseconds for 1,000 rows, and megabytes of a model.
+
+    The size is of the weights in float32, or of the files in the `folder` of an export.
+    Up to 1,000 of the labelled rows are timed.
+    """
+    model, some = predictor.model, rows.take(range(min(len(rows), _MOST_TIMED)))
+    answers = predictor.answers(rows)  # traces the graphs, which is not timed
+    start = time.perf_counter()
+    predictor.answers(some)
+    seconds = time.perf_counter() - start
     files = (each for each in folder.rglob("*") if each.is_file())
-    return sum(each.stat().st_size for each in files) / 1e6
+    if isinstance(model, TaskModel):
+        size = 4 * model.count_params()
+    else:
+        size = sum(each.stat().st_size for each in files)
+    scores = model.task.score(rows, answers)
+    return scores, round(1e6 * seconds / len(some), 1), round(size / 1e6, 3)
 
 
 def soft_target_loss(task: Task, config: TrainConfig) -> keras.losses.Loss:

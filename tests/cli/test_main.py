@@ -168,6 +168,11 @@ def test_every_setting_of_training_has_an_option() -> None:
         "track": "mlflow",
         "new_learning_rate": 0.5,
         "explain_mistakes": 8,
+        "keep_layers": "0,2",
+        "teacher": "m",
+        "student": "1/8/2",
+        "temperature": 4,
+        "distill_weight": 0.25,
     }
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", str(value)]

@@ -1,0 +1,91 @@
+"""The smallest model within a drop: what is tried, kept, told and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROWS, refused
+
+from bert_keras.cli.main import main
+from bert_keras.data.table import as_columns
+from bert_keras.errors import ConfigError
+from bert_keras.models.loading import load_model
+from bert_keras.training import shrinking
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.shrinking import shrink
+
+FEW = as_columns(text=[text for text, _ in ROWS], label=[label for _, label in ROWS])
+QUICK = TrainConfig(epochs=1, batch_size=4, learning_rate=1e-2)
+
+
+def test_the_smallest_model_within_the_drop(spam_folder: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"train": FEW, "dev": FEW, "int8": "none", "config": QUICK}
+    output, told = tmp_path / "small", []
+    found = shrink(spam_folder, output, max_drop=1.0, tell=told.append, **given)
+    assert [each.name for each in found.candidates] == ["2 layers", "1 layer (0)"]
+    assert found.candidates[1].megabytes < found.candidates[0].megabytes
+    assert load_model(output).backbone.config.num_hidden_layers == 1
+    assert told[-1] == "kept: 1 layer (0)"
+    page = (output / "report.html").read_text()
+    assert "1 layer (0)" in page and ".shrink-" not in page
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["small"]
+    refused(lambda: shrink(spam_folder, output, **given), "`output` must not exist")
+
+
+def test_nothing_is_written_if_all_are_worse(
+    spam_folder: Path,
+    spam_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+) -> None:
+    scores = iter([0.9, 0.5])
+    monkeypatch.setattr(
+        shrinking, "measured", lambda *_: ({"accuracy": next(scores)}, 1.0, 1.0)
+    )
+    monkeypatch.setattr(shrinking, "train_model", lambda *_, **__: _Trained)
+    files = ["--train", str(spam_file), "--dev", str(spam_file), "--int8", "none"]
+    command = ["shrink", str(spam_folder), str(tmp_path / "small"), *files]
+    monkeypatch.setattr(shrinking, "load_predictor", _predictor_of(spam_folder))
+    assert main(command) == 2
+    told = capsys.readouterr().err
+    assert "1 layer (0): 0.5000, 1 ms for 1,000 rows, 1.0 MB: more than" in told
+    assert "no smaller model scores within `max_drop` 0.01 of 0.9000" in told
+    assert [path.name for path in tmp_path.iterdir()] == [spam_file.name]
+
+
+class _Trained:
+    report: dict[str, Any] = {}
+
+
+def _predictor_of(folder: Path) -> Any:
+    from bert_keras.inference.predictor import load_predictor
+
+    model = load_predictor(folder)
+    return lambda _: model
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"int8": "litert"}, "`int8` must be one of"),
+        ({"max_drop": -1.0}, "`max_drop` must be"),
+    ],
+)
+def test_arguments(changes: Any, part: str, spam_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=part):
+        shrink(spam_folder, tmp_path / "out", train=FEW, dev=FEW, **changes)
+
+
+def test_an_export_is_refused(spam_export: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"train": FEW, "dev": FEW}
+    refused(
+        lambda: shrink(spam_export, tmp_path / "out", **given), "must be a model folder"
+    )
+
+
+def test_depths() -> None:
+    found = {layers: shrinking._depths(layers) for layers in (1, 2, 6, 12)}
+    assert found == {1: [], 2: [1], 6: [4, 3, 1], 12: [9, 6, 3, 1]}

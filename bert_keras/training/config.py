@@ -151,7 +151,7 @@ class TrainConfig:
         unit="times",
         least=0,
     )
-    keep_layers: str | None = settings.KEEP_LAYERS.field()
+    keep_layers: str | tuple[int, ...] | None = settings.KEEP_LAYERS.field()
     teacher: str | None = option(
         None,
         "a trained model of the same task whose answers are learned beside the labels: "

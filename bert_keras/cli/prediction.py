@@ -31,7 +31,14 @@ from bert_keras.cli.options import add_count, add_path, add_word, path
 from bert_keras.errors import ConfigError
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
-from bert_keras.settings import COMBINATIONS, DTYPES, NAMED_LAYERS, POOLINGS
+from bert_keras.settings import (
+    COMBINATIONS,
+    DTYPES,
+    LONG,
+    NAMED_LAYERS,
+    POOLINGS,
+    WINDOW_COMBINATIONS,
+)
 
 if TYPE_CHECKING:
     from bert_keras.data.columns import Columns
@@ -142,10 +149,25 @@ def add_features(parser: argparse.ArgumentParser) -> None:
     )
     add_word(
         parser,
-        "combine",
+        "combine_layers",
         COMBINATIONS,
         "how several layers are combined",
         unset="the model's, or sum",
+    )
+    add_word(
+        parser,
+        "long",
+        LONG,
+        "what is read of a text longer than the maximum length: its start, both ends, "
+        "or all of it in windows",
+        unset="the model's, or truncate",
+    )
+    add_word(
+        parser,
+        "combine",
+        WINDOW_COMBINATIONS,
+        "how the vectors of the windows of a text become one",
+        unset="the model's, or mean",
     )
     add_word(
         parser,
@@ -194,6 +216,8 @@ def run_features(options: argparse.Namespace) -> None:
         header=options.header,
         batch_size=options.batch_size,
         skip_empty=options.skip_empty,
+        combine_layers=options.combine_layers,
+        long=options.long,
         combine=options.combine,
         pooling=options.pooling,
         prompt=options.prompt,

@@ -11,6 +11,7 @@ from bert_keras.errors import ConfigError, first_of, received
 from bert_keras.explanations import targets
 from bert_keras.explanations.targets import LOG_ODDS, Rows, Target
 from bert_keras.explanations.words import NO_WORD, WordList, words_in_row
+from bert_keras.model.encoder import WINDOW_STARTS
 from bert_keras.models.task_model import TaskModel, is_one_vector
 from bert_keras.tasks.base import answers_ids
 from bert_keras.tasks.protocols import Explainable, forms_of
@@ -197,8 +198,14 @@ def joined_words(
     """
     mask = np.asarray(features["padding_mask"]).astype(bool)
     segments = np.asarray(features["segment_ids"])
-    if "pieces" in features:  # of long texts: all rows are of one item
-        return words_of_pieces(np.asarray(features["pieces"]), segments, pieces[0])
+    if "pieces" in features:  # of long texts
+        numbers = np.asarray(features["pieces"])
+        if len(pieces) == 1:  # all rows are of one item
+            return words_of_pieces(numbers, segments, pieces[0])
+        starts = np.asarray(features.get(WINDOW_STARTS, np.ones(len(numbers))))
+        texts = np.cumsum(starts).astype(int) - 1
+        rows = zip(numbers[:, None], segments[:, None], texts, strict=True)
+        return np.concatenate([words_of_pieces(*row, pieces[at]) for *row, at in rows])
     mask, segments = (x.reshape(-1, x.shape[-1]) for x in (mask, segments))
     found = []
     for real, segment, texts in zip(mask, segments, pieces, strict=True):

@@ -23,6 +23,10 @@ from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.embedding import Embedding, check_dense
 from bert_keras.text.truncation import Truncation
 
+_CHANGES = {
+    *("layers", "combine_layers", "pooling", "normalize"),
+    *("long", "stride", "max_windows", "combine"),
+}
 Source = str | os.PathLike[str] | Predictor
 
 
@@ -54,7 +58,8 @@ def load_embedder(
             is told if there is none. By default the folder's default prompt.
         dimensions: width to which vectors are shortened, for models trained with
             `dimensions`; with a message for another width.
-        **changes: `layers`, `combine`, `pooling`, `normalize`, as in `Embedding`.
+        **changes: `layers`, `combine_layers`, `pooling` and `normalize`; for long texts
+            `long`, `stride`, `max_windows` and `combine`, as in `Embedding`.
 
     Raises:
         CheckpointError: there is no encoder, or it is broken.
@@ -70,7 +75,7 @@ def load_embedder(
             )
         found = source if prompt is None else with_prompt(source, prompt, tell=True)
         return found if dimensions is None else _shortened(found, dimensions)
-    unknown = set(given) - {"layers", "combine", "pooling", "normalize"}
+    unknown = set(given) - _CHANGES
     if unknown:
         raise ConfigError(f"no setting of features is named {sorted(unknown)[0]!r}")
     check_choice("precision", precision, PRECISIONS)
@@ -219,10 +224,13 @@ def sparse_vectors_of(
 
 
 def _check_learned(task: Embedding, checkpoint: Checkpoint, place: str) -> None:
-    """Raise if a weighted combination of layers has no learned weights."""
-    if task.combine != "weighted" or "layer_mix/scores" in checkpoint.shapes:
-        return
-    raise ConfigError(
-        f"`combine` weighted needs learned weights, {place} holds none: "
-        "train embedding with --set combine=weighted, or use sum or concat"
-    )
+    """Raise if a weighted combination of layers or windows has no learned weights."""
+    for name, word, weight, others in (
+        ("combine_layers", "weighted", "layer_mix/scores", "sum or concat"),
+        ("combine", "attention", "windows/query", "mean, max or first"),
+    ):
+        if getattr(task, name) == word and weight not in checkpoint.shapes:
+            raise ConfigError(
+                f"`{name}` {word} needs learned weights, {place} holds none: "
+                f"train embedding with --set {name}={word}, or use {others}"
+            )

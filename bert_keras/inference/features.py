@@ -320,8 +320,9 @@ def write_features(
             than an error.
         dtype: of a text's vectors, in npz also `int8` or `binary`, see `PackedVectors`;
             the ranges of int8 are learned from all texts.
-        **settings: arguments of `load_embedder`: `layers`, `combine`, `pooling`,
-            `normalize`, `max_length`, `precision`, `prompt`, `dimensions`.
+        **settings: arguments of `load_embedder`: `layers`, `combine_layers`,
+            `pooling`, `normalize`, `long`, `combine`, `max_length`, `precision`,
+            `prompt`, `dimensions`.
 
     Raises:
         BertKerasError: an argument is wrong; an existing `output` is unchanged.
@@ -332,7 +333,8 @@ def write_features(
     check_dtype(dtype, output)
     if level == "token" and dtype != "float32":
         raise ConfigError(f"`dtype` must be float32 for tokens; received {dtype}")
-    for name in ("pooling", "prompt", "dimensions") if level == "token" else ():
+    of_texts = ("pooling", "prompt", "dimensions", "long", "combine")
+    for name in of_texts if level == "token" else ():
         if settings.get(name) is not None:
             raise ConfigError(
                 f"`{name}` is of a text's vector: leave it out for tokens"
@@ -349,7 +351,8 @@ def write_features(
     kind: type[Embedding] = Embedding
     if level == "token":
         kind, normalize = TokenVectors, settings.get("normalize")
-        settings["normalize"] = bool(normalize)  # a folder's setting is for whole texts
+        # A folder's settings are for whole texts.
+        settings |= {"normalize": bool(normalize), "long": "truncate"}
     predictor, counts = load_embedder(source, kind=kind, **settings), Truncation()
     check_dense(predictor.model.task, "a file of features")
     task: Any = predictor.model.task

@@ -337,7 +337,8 @@ class Predictor:
 
         Returns:
             For each document `rank` from 1, `score`, `index` (its place in
-            `documents`, from 0) and `text`. Among equal scores the first comes first.
+            `documents`, from 0) and `text`; with windows also `start` and `end` of the
+            one that decided. Among equal scores the first comes first.
 
         Raises:
             ConfigError: the model does not score pairs of texts.
@@ -362,7 +363,7 @@ class Predictor:
         scores = [row["score"] for row in answers]
         order = sorted(range(len(texts)), key=lambda place: -scores[place])
         return [
-            {"rank": rank, "score": scores[at], "index": at, "text": texts[at]}
+            {"rank": rank, **answers[at], "index": at, "text": texts[at]}
             for rank, at in enumerate(order[:top], 1)
         ]
 

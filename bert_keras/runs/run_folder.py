@@ -25,7 +25,7 @@ import numpy as np
 from bert_keras.errors import CheckpointError, ConfigError, reason_of, shown
 from bert_keras.files.atomic import FILES, locked_file, replaced_file, replaced_folder
 from bert_keras.runs.progress import say
-from bert_keras.settings import RESUME, check_choice
+from bert_keras.settings import COMBINATIONS, RESUME, check_choice
 
 SETTINGS, CURVES = "run.json", "curves.jsonl"
 CHECKPOINTS, MODEL = "checkpoints", "model"
@@ -37,6 +37,8 @@ FINISHED = ".finished.json"  # suffix of the notes about finished runs
 CHOICES, DEFAULTS = "defaults", 2
 # Settings of runs that version 0.1 began, and their names today.
 _RENAMED = {"dev_share": "validation_split", "warmup_share": "warmup_ratio"}
+# And those whose name today depends on the value.
+_RENAMED_VALUES = {("combine", each): "combine_layers" for each in COMBINATIONS}
 _FORMAT = 1
 _LOCK = ".lock"
 # What a killed run may leave incomplete.
@@ -439,4 +441,7 @@ def _renamed(settings: Any) -> Any:
     """Return recorded settings under their names of today."""
     if not isinstance(settings, Mapping):
         return settings
-    return {_RENAMED.get(k, k): _renamed(v) for k, v in settings.items()}
+    return {
+        _RENAMED_VALUES.get((k, str(v)), _RENAMED.get(k, k)): _renamed(v)
+        for k, v in settings.items()
+    }

@@ -193,9 +193,9 @@ class PooledTask(LongTexts, Task):
         """Return the Keras tensor of each text's vector, [B, H], which the head reads:
         with windows, from their vectors.
         """
-        return self.combined(self._row_vectors(encoder, inputs), inputs)
+        return self.combined(self.row_vectors(encoder, inputs), inputs)
 
-    def _row_vectors(self, encoder: BertEncoder, inputs: Batch) -> Any:
+    def row_vectors(self, encoder: BertEncoder, inputs: Batch) -> Any:
         """Return the Keras tensor of the vectors of texts, or of their windows."""
         if self.pooler:
             return encoder.pool(inputs)

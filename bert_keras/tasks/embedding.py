@@ -33,7 +33,7 @@ from bert_keras.model.contrastive import (
     SimilarityOrderLoss,
     SparseRankingLoss,
 )
-from bert_keras.model.encoder import BertEncoder, batch_inputs
+from bert_keras.model.encoder import WINDOW_STARTS, BertEncoder, batch_inputs
 from bert_keras.model.heads import MaskedLMHead
 from bert_keras.model.pooling import (
     LayerMix,
@@ -50,6 +50,7 @@ from bert_keras.scoring.embeddings import (
     similarity_scores,
 )
 from bert_keras.settings import (
+    COMBINATIONS,
     NAMED_LAYERS,
     POOLINGS,
     check_boolean,
@@ -66,6 +67,7 @@ from bert_keras.tasks.embedding_settings import (
     EmbeddingSettings,
     Layers,
 )
+from bert_keras.tasks.long_texts import PREFIX_LENGTHS, LongTexts
 from bert_keras.tasks.negatives import (
     NEGATIVE,
     negatives_of,
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
     from bert_keras.explanations.items import Item
     from bert_keras.explanations.targets import Target
 
+_LEARNED = (DENSE_SCOPE, "layer_mix", "windows")  # layers above the encoder
 _FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a mistake
 
 
@@ -127,13 +130,16 @@ _FLOPS = (5e-5, 3e-5)  # the defaults of `query_flops` and `document_flops`
 @keras.saving.register_keras_serializable(package="bert_keras")
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
-class Embedding(EmbeddingSettings, Task):
+class Embedding(EmbeddingSettings, LongTexts, Task):
     """One vector for each text.
 
     With the objective `ranking` the rows are matching pairs, and the other texts of the
     batch are negatives, in both directions, as are the texts of the column `negative`;
     with `similarity` they have a label, higher for more similar texts, and the cosines
     learn its order.
+
+    The vector of a text in windows is combined from the vectors that the windows have
+    as texts.
     """
 
     name = "embedding"
@@ -145,9 +151,11 @@ class Embedding(EmbeddingSettings, Task):
     }
     pooler = False
     compares = True
-    rows_per_text = 2
 
     def __post_init__(self) -> None:
+        if self.combine in COMBINATIONS:  # as version 0.1 named it
+            object.__setattr__(self, "combine_layers", self.combine)
+            object.__setattr__(self, "combine", "mean")
         object.__setattr__(self, "layers", parse_layers(self.layers))
         object.__setattr__(self, "dimensions", _parsed_widths(self.dimensions))
         object.__setattr__(self, "dense", _checked_dense(self.dense, self.layers))
@@ -169,6 +177,7 @@ class Embedding(EmbeddingSettings, Task):
             **{"pooling": ("mean", "max"), "layers": (LAST,), "dense": ((),)},
             **{"dimensions": ((),), "truncate_dim": (0,), "include_prompt": (True,)},
             "objective": ("ranking",),
+            "combine": ("mean", "max"),
         }
         for name, allowed in fixed.items():
             if (value := getattr(self, name)) not in allowed:
@@ -177,6 +186,8 @@ class Embedding(EmbeddingSettings, Task):
                     f"{shown(value)}"
                 )
         object.__setattr__(self, "pooling", "max")
+        if self.reads_windows:  # as over the tokens of a text
+            object.__setattr__(self, "combine", "max")
         object.__setattr__(self, "normalize", False)
 
     @property
@@ -202,10 +213,11 @@ class Embedding(EmbeddingSettings, Task):
         return () if self.layers == LAST else ("hidden_states",)
 
     def check_effects(self, given: Mapping[str, Any]) -> None:
-        if self.combine != "sum" and "combine" in given and len(self.layers) == 1:
+        how = self.combine_layers
+        if how != "sum" and "combine_layers" in given and len(self.layers) == 1:
             raise ConfigError(
-                "`combine` has an effect only with several `layers`; received "
-                f"{self.combine} and {shown(self.layers)}"
+                "`combine_layers` has an effect only with several `layers`; received "
+                f"{how} and {shown(self.layers)}"
             )
         super().check_effects(given)
 
@@ -313,7 +325,7 @@ class Embedding(EmbeddingSettings, Task):
         """Return also `query` and `document`, if the task has one of these prompts."""
         found = super().signatures()
         named = {"query", *DOCUMENT_PROMPTS} & {*self.prompts}
-        if named and self.answers_ids and len(self.roles) == 1:
+        if named and self._is_of_strings and len(self.roles) == 1:
             found |= dict.fromkeys(("query", "document"), found["serving_default"])
         return found
 
@@ -330,8 +342,23 @@ class Embedding(EmbeddingSettings, Task):
         """Return the batch of texts, each with the default prompt before it."""
         return self._batch(preprocessor, self.prompt(), texts)
 
-    def _batch(self, preprocessor: Preprocessor, prompts: Any, texts: Any) -> Batch:
+    @property
+    def rows_per_text(self) -> int | None:  # type: ignore[override]
+        return None if self.reads_windows else 2
+
+    def _batch(
+        self, preprocessor: Preprocessor, prompts: Any, texts: Any, draws: Any = None
+    ) -> Batch:
         """Return the batch of texts with prompts before them: one, or tf.string [B]."""
+        if self.long != "truncate":
+            prefixes = _prefixes(prompts, texts)
+            found = self.long_batch(preprocessor, texts, prefixes=prefixes, draws=draws)
+            before = found.pop(PREFIX_LENGTHS, None)
+            if not self.include_prompt:
+                if before is None:
+                    before = _tokens_before(preprocessor, prompts, texts)
+                found[PROMPT_LENGTHS] = before
+            return found
         batch: Batch = preprocessor(_prompted(prompts, texts))
         if not self.include_prompt:
             batch[PROMPT_LENGTHS] = _tokens_before(preprocessor, prompts, texts)
@@ -339,17 +366,32 @@ class Embedding(EmbeddingSettings, Task):
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
         """Return the lengths, int32, of texts, [B], or of each text of rows, [2B …]."""
+        prefixes, texts = self._prefixed(texts)
+        return super().lengths(preprocessor, texts, prefixes=prefixes)
+
+    def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
+        """Return the windows, int32, of texts, [B], or of each text of rows."""
+        prefixes, texts = self._prefixed(texts)
+        return super().windows_of(preprocessor, texts, prefixes=prefixes)
+
+    def _prefixed(self, texts: Any) -> tuple[Any, Any]:
+        """Return the prompts, or `None`, and the texts, of rows one after the other."""
+        prompts = self.prompt()
         if isinstance(texts, tuple):
-            return preprocessor.lengths(_prompted(*self._both(texts)))
-        return preprocessor.lengths(_prompted(self.prompt(), texts))
+            prompts, texts = self._both(texts)
+        return _prefixes(prompts, texts), texts
 
     @property
-    def answers_ids(self) -> bool:
+    def _is_of_strings(self) -> bool:
         return type(self).features is Embedding.features
 
     @property
+    def answers_ids(self) -> bool:
+        return self._is_of_strings and not self.reads_windows
+
+    @property
     def is_plain(self) -> bool:
-        return self.answers_ids and not self.prompt()
+        return self.answers_ids and not self.prompt() and self.long == "truncate"
 
     def respond(
         self, texts: Any, preprocessor: Preprocessor, run: Run, *, scored: bool = False
@@ -384,10 +426,18 @@ class Embedding(EmbeddingSettings, Task):
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[Batch, Any, Any]:
-        """Return one batch with the texts of each row, one after the other."""
+        """Return one batch with the texts of each row, one after the other.
+
+        They may be followed by draws, see `redrawn`.
+        """
+        draws = None
+        if isinstance(texts, tuple) and texts[-1].dtype == tf.int64:
+            *texts, draws = texts
         if not isinstance(texts, tuple | list) or len(texts) < 2:
             raise ConfigError("`x` must be a pair of texts to train embeddings")
-        batch = self._batch(preprocessor, *self._both(texts))
+        if draws is not None:
+            draws = tf.repeat(draws, len(texts))
+        batch = self._batch(preprocessor, *self._both(texts), draws)
         return batch, self.encode_targets(targets), weights
 
     def _both(self, pairs: Any) -> tuple[Any, Any]:
@@ -408,14 +458,23 @@ class Embedding(EmbeddingSettings, Task):
     # The model.
 
     def inputs(self) -> Batch:
-        found = batch_inputs()
+        found = {**batch_inputs(), **self.window_inputs()}
         if not self.include_prompt:
             found[PROMPT_LENGTHS] = keras.Input((), dtype="int32", name=PROMPT_LENGTHS)
         return found
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         if self.is_sparse:
-            return self._term_weights(encoder, inputs, seed)
+            x = self._term_weights(encoder, inputs, seed)
+        else:
+            x = self._text_vectors(encoder, inputs, seed)
+        if not self.reads_windows:
+            return x
+        x = self.combined(x, inputs)
+        return UnitVectors(name="unit_windows")(x) if self.normalize else x
+
+    def _text_vectors(self, encoder: BertEncoder, inputs: Batch, seed: Any) -> Any:
+        """Return the vector of each text, or of each window, float32 [B, D]."""
         normalize = self.normalize and not self.dense
         pool = TextPooling(self.pooling, normalize=normalize, dtype="float32")
         x = pool(
@@ -470,7 +529,7 @@ class Embedding(EmbeddingSettings, Task):
         notes = []
         for layer in model.layers:
             names = {w.path: tuple(w.shape) for w in layer.weights}
-            if not layer.name.startswith((DENSE_SCOPE, "layer_mix")) or not names:
+            if not layer.name.startswith(_LEARNED) or not names:
                 continue
             if all(checkpoint.shapes.get(n) == shape for n, shape in names.items()):
                 for weight in layer.weights:
@@ -481,12 +540,13 @@ class Embedding(EmbeddingSettings, Task):
 
     def token_vectors(self, encoder: BertEncoder, inputs: dict[str, Any]) -> Any:
         """Return the Keras tensor of each token's vector from the selected layers."""
-        outputs = encoder({k: v for k, v in inputs.items() if k != PROMPT_LENGTHS})
+        own = (PROMPT_LENGTHS, WINDOW_STARTS)
+        outputs = encoder({k: v for k, v in inputs.items() if k not in own})
         if self.layers == LAST:
             return outputs["sequence_output"]
         chosen = resolve_layers(self.layers, encoder.config.num_hidden_layers)
         states = [outputs["hidden_states"][place] for place in chosen]
-        mix = LayerMix(self.combine, dtype=encoder.dtype_policy)
+        mix = LayerMix(self.combine_layers, dtype=encoder.dtype_policy)
         return mix(states) if len(states) > 1 else states[0]
 
     def frozen(self, encoder: BertEncoder) -> list[keras.layers.Layer]:
@@ -507,7 +567,15 @@ class Embedding(EmbeddingSettings, Task):
             return RankingLoss(self.scale, self.dimensions)
         return SimilarityOrderLoss(self.scale, self.dimensions)
 
+    def window_outputs(self, model: keras.Model, batch: Batch) -> Any:
+        return self.combined_outputs(model, batch)
+
     # Answers and scores.
+
+    def answer_windows(
+        self, outputs: Any, batch: Mapping[str, Any]
+    ) -> dict[str, tf.Tensor]:
+        return self.answer(outputs, batch)
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `embedding`, float32 [B, D], or less wide by `truncate_dim`.
@@ -719,6 +787,13 @@ def _prompted(prompts: Any, texts: Any) -> Any:
     """
     is_empty = isinstance(prompts, str) and not prompts
     return texts if is_empty else tf.strings.join([prompts, texts])
+
+
+def _prefixes(prompts: Any, texts: Any) -> Any:
+    """Return the prompt of each text, tf.string [B], or `None` if there is none."""
+    if isinstance(prompts, str) and not prompts:
+        return None
+    return tf.broadcast_to(prompts, tf.shape(texts))
 
 
 def _tokens_before(preprocessor: Preprocessor, prompts: Any, texts: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 from bert_keras.settings import COMBINATIONS, POOLINGS, option
 from bert_keras.tasks.declaration import Row, RowForm, TaskHelp
+from bert_keras.tasks.long_text_settings import LongTextSettings
 
 LAST = (-1,)
 TERM_WEIGHTS = "term_weights"
@@ -16,7 +17,7 @@ Layers = tuple[int, ...] | str
 
 
 @dataclasses.dataclass(frozen=True)
-class EmbeddingSettings:
+class EmbeddingSettings(LongTextSettings):
     """The settings of `Embedding`."""
 
     pooling: str = option(
@@ -38,7 +39,7 @@ class EmbeddingSettings:
         form="a word or numbers",
         unset="last",
     )
-    combine: str = option(
+    combine_layers: str = option(
         "sum",
         "how several layers are combined: sum, concat, or weighted, a sum with learned "
         "weights",

@@ -6,7 +6,7 @@ import dataclasses
 
 from bert_keras.settings import LONG, WINDOW_COMBINATIONS, option
 
-_IN_WINDOWS = ("long", "windows")
+IN_WINDOWS = ("long", "windows")  # without it the other settings have no effect
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class LongTextSettings:
         unset="as long as a window, without overlap",
         free=True,
         later=True,
-        needs=_IN_WINDOWS,
+        needs=IN_WINDOWS,
     )
     max_windows: int | None = option(
         None,
@@ -39,7 +39,7 @@ class LongTextSettings:
         unset="no limit",
         free=True,
         later=True,
-        needs=_IN_WINDOWS,
+        needs=IN_WINDOWS,
     )
     combine: str = option(
         "mean",
@@ -47,7 +47,7 @@ class LongTextSettings:
         "number, attention, a sum with learned weights, or first, the first window",
         words=WINDOW_COMBINATIONS,
         later=True,
-        needs=_IN_WINDOWS,
+        needs=IN_WINDOWS,
     )
     train_windows: int = option(
         8,
@@ -56,5 +56,5 @@ class LongTextSettings:
         unit="windows",
         least=1,
         later=True,
-        needs=_IN_WINDOWS,
+        needs=IN_WINDOWS,
     )

@@ -27,6 +27,7 @@ from bert_keras.text.windows import Cut, Windows, cut_windows
 _ROUNDING = 1e-5  # of a window's score, relative to it
 _AT_ONCE = 32  # windows computed together, however long the texts are
 _PLACES = "window_places"  # int32 [S, 2], first character and end of each window
+PREFIX_LENGTHS = "prefix_lengths"  # int32 [S], tokens before the text, 0 without any
 SHARES = "shares"  # outputs of the head for the share of each window, float32 [S, C]
 # The models below and above the combination, by the model of a task.
 _PARTS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -68,7 +69,12 @@ class LongTexts:
         return WindowCombination(self.combine)(vectors, inputs[WINDOW_STARTS])
 
     def long_batch(
-        self, preprocessor: Preprocessor, texts: Any, *, draws: Any = None
+        self,
+        preprocessor: Preprocessor,
+        texts: Any,
+        *,
+        prefixes: Any = None,
+        draws: Any = None,
     ) -> Batch:
         """Return the batch dict of texts, tf.string [B], or of pairs, in graph.
 
@@ -76,10 +82,15 @@ class LongTexts:
         0, and -1 at other tokens; with windows, `window_starts` and the place of each
         window in its text, or in the second text. With `draws`, int64 [B] random
         numbers that draw `train_windows` of each text, only `window_starts`.
+
+        `prefixes`, tf.string [B], are read before the text, with windows in each of
+        them. They have no pieces; `prefix_lengths` counts their tokens.
         """
         if not self.reads_windows:
+            if prefixes is not None:
+                texts = tf.strings.join([prefixes, texts])
             return _head_and_tail(preprocessor, texts)
-        first, text = texts if isinstance(texts, tuple) else (None, texts)
+        first, text = _first_and_text(texts, prefixes)
         tokenizer = preprocessor.tokenizer
         if draws is None:
             pieces, starts, ends = tokenizer.tokenize_with_offsets(
@@ -90,47 +101,56 @@ class LongTexts:
         windows = cut_windows(
             None if first is None else tokenizer(first),
             pieces,
-            self._cut(preprocessor),
+            self._cut(preprocessor, is_prefix=prefixes is not None),
             cls_id=tokenizer.cls_id,
             sep_id=tokenizer.sep_id,
             draws=None if draws is None else (draws, self.train_windows),
         )
-        rows, window_starts = (windows.ids, windows.segments), _starts(windows.text)
+        rows, more = (windows.ids, windows.segments), {}
+        if prefixes is not None:
+            more[PREFIX_LENGTHS] = tf.where(windows.place > 1, windows.place, 0)
+        more[WINDOW_STARTS] = _starts(windows.text)
         if draws is not None:
-            return {**preprocessor.lay(*rows), WINDOW_STARTS: window_starts}
-        return {
-            **preprocessor.lay(*rows, pieces=windows.pieces()),
-            WINDOW_STARTS: window_starts,
-            _PLACES: _places(windows, starts, ends),
-        }
+            return {**preprocessor.lay(*rows), **more}
+        more[_PLACES] = _places(windows, starts, ends)
+        pieces = {} if prefixes is not None else {"pieces": windows.pieces()}
+        return {**preprocessor.lay(*rows, **pieces), **more}
 
-    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+    def lengths(
+        self, preprocessor: Preprocessor, texts: Any, *, prefixes: Any = None
+    ) -> tuple[Any, Any]:
         if not self.reads_windows:
+            if prefixes is not None:
+                texts = tf.strings.join([prefixes, texts])
             return preprocessor.lengths(texts)
-        first, size, plan = self._plan(preprocessor, texts)
+        first, size, plan = self._plan(preprocessor, texts, prefixes)
         read, special = plan.read(size), 2
         lost = size - read
         if first is not None:
             read, lost = read + plan.kept, lost + first - plan.kept
-            special = 3
+            special = 3 if prefixes is None else 2
         return read + special, lost
 
-    def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
+    def windows_of(
+        self, preprocessor: Preprocessor, texts: Any, *, prefixes: Any = None
+    ) -> Any:
         """Return the number of windows of each text, int32 [B], in graph."""
-        return self._plan(preprocessor, texts)[2].count
+        return self._plan(preprocessor, texts, prefixes)[2].count
 
-    def _plan(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any, Any]:
+    def _plan(
+        self, preprocessor: Preprocessor, texts: Any, prefixes: Any
+    ) -> tuple[Any, Any, Any]:
         """Return the tokens of first texts, or `None`, of texts, and their windows."""
-        parts = texts if isinstance(texts, tuple) else (None, texts)
         first, size = (
             None if part is None else sizes_of(preprocessor.tokenizer(part))
-            for part in parts
+            for part in _first_and_text(texts, prefixes)
         )
-        return first, size, self._cut(preprocessor).plan(size, first)
+        cut = self._cut(preprocessor, is_prefix=prefixes is not None)
+        return first, size, cut.plan(size, first)
 
-    def _cut(self, preprocessor: Preprocessor) -> Cut:
+    def _cut(self, preprocessor: Preprocessor, *, is_prefix: bool) -> Cut:
         most = 1 if self.combine == "first" else self.max_windows
-        cut = Cut(preprocessor.max_length, stride=self.stride)
+        cut = Cut(preprocessor.max_length, stride=self.stride, is_prefix=is_prefix)
         return cut if most is None else dataclasses.replace(cut, max_windows=most)
 
     def resample(self, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
@@ -140,6 +160,12 @@ class LongTexts:
         texts, *others = rows
         parts = texts if isinstance(texts, tuple) else (texts,)
         return ((*parts, draws), *others)
+
+    def combined_outputs(self, model: keras.Model, batch: Batch) -> Any:
+        """Return the outputs of a model, [B, …], with its windows some at a time."""
+        below, combination, head = _parts_of(model)
+        vectors = _by_parts(below, batch)
+        return head(combination(vectors, batch[WINDOW_STARTS]), training=False)
 
     def window_outputs(self, model: keras.Model, batch: Batch) -> dict[str, Any]:
         """Return `outputs` [B, C] of a model and `shares`, in graph.
@@ -154,6 +180,11 @@ class LongTexts:
         whole = head(combination(vectors, batch[WINDOW_STARTS]), training=False)
         bias = head(tf.zeros_like(shares[:1]), training=False)
         return {"outputs": whole, SHARES: head(shares, training=False) - bias}
+
+
+def _first_and_text(texts: Any, prefixes: Any) -> tuple[Any, Any]:
+    """Return what stands in each window, or `None`, and the texts that are cut."""
+    return texts if isinstance(texts, tuple) else (prefixes, texts)
 
 
 def decided_at(scores: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
@@ -227,7 +258,8 @@ def _by_parts(below: Any, batch: Batch) -> Any:
     def more(done: Any, found: Any) -> tuple[Any, Any]:
         rows = order[done : done + _AT_ONCE]
         longest = tf.reduce_max(tf.gather(sizes, rows))
-        part = {k: tf.gather(batch[k], rows)[:, :longest] for k in REQUIRED_INPUTS}
+        part = {k: tf.gather(batch[k], rows) for k in below.names if k in batch}
+        part |= {k: part[k][:, :longest] for k in REQUIRED_INPUTS}
         return done + _AT_ONCE, tf.concat([found, below(part)], 0)
 
     none = tf.zeros([0, below.width], below.dtype)
@@ -245,25 +277,27 @@ class _Below:
     """The model from a batch dict to the vectors of its windows."""
 
     def __init__(self, inputs: Mapping[str, Any], vectors: Any) -> None:
-        self._names = [name for name in inputs if name != WINDOW_STARTS]
-        self._model = keras.Model({name: inputs[name] for name in self._names}, vectors)
+        self.names = [name for name in inputs if name != WINDOW_STARTS]
+        self._model = keras.Model({name: inputs[name] for name in self.names}, vectors)
         self.width, self.dtype = vectors.shape[-1], vectors.dtype
 
     def __call__(self, batch: Batch) -> Any:
-        given = {name: batch.get(name) for name in self._names}
+        given = {name: batch.get(name) for name in self.names}
         return self._model(given, training=False)
 
 
-def _parts_of(model: keras.Model) -> tuple[_Below, WindowCombination, keras.Model]:
-    """Return the model below the combination of windows, this layer, and the head."""
+def _parts_of(model: keras.Model) -> tuple[_Below, WindowCombination, Any]:
+    """Return the model below the combination of windows, this layer, and the head.
+
+    A model without a head above the combination returns its vectors as they are.
+    """
     if model not in _PARTS:
         combination = next(
             each for each in model.layers if isinstance(each, WindowCombination)
         )
         vectors, _ = combination.input
-        _PARTS[model] = (
-            _Below(model._inputs_struct, vectors),
-            combination,
-            keras.Model(combination.output, model.output),
-        )
+        above: Any = keras.layers.Identity()
+        if model.output is not combination.output:
+            above = keras.Model(combination.output, model.output)
+        _PARTS[model] = _Below(model._inputs_struct, vectors), combination, above
     return _PARTS[model]

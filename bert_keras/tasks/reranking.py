@@ -1,7 +1,8 @@
 """Reranking: how well a document answers a query, by a cross-encoder.
 
 Sources: Nogueira and Cho 2019 (arXiv:1901.04085); Reimers and Gurevych 2019
-(arXiv:1908.10084) for the format of `CrossEncoder`.
+(arXiv:1908.10084) for the format of `CrossEncoder`; Dai and Callan 2019
+(arXiv:1905.09217) for the best window of a long document.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from bert_keras.data.memory import MemoryRows, source_of
 from bert_keras.data.rows import ColumnNames, read_text
 from bert_keras.data.table import column_names, read_columns
 from bert_keras.errors import DataError, received, shown
+from bert_keras.model.encoder import WINDOW_STARTS
+from bert_keras.model.heads import PooledHead
 from bert_keras.model.ranking import ListwiseLoss, MarginLoss
+from bert_keras.model.windows import WindowCombination
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
 from bert_keras.scoring.ranking import grouped_rankings, ranking_scores
 from bert_keras.settings import with_options_documented
@@ -29,7 +33,7 @@ from bert_keras.tasks.base import Answers, Batch
 from bert_keras.tasks.classifier import label_numbers
 from bert_keras.tasks.protocols import Reading
 from bert_keras.tasks.regression import NumberTask, is_cross_encoder
-from bert_keras.tasks.reranking_settings import RerankingSettings
+from bert_keras.tasks.reranking_settings import BEST, RerankingSettings
 from bert_keras.text.preprocessor import Preprocessor
 
 RANK = "rank"  # the signature of one query with several documents
@@ -252,30 +256,48 @@ class Reranking(RerankingSettings, NumberTask):
 
     @property
     def answers_ids(self) -> bool:
-        return type(self).features is Reranking.features
+        return type(self).features is Reranking.features and not self.reads_windows
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch of pairs, or of queries with several documents each.
 
         The latter also has `documents`, tf.string [B, D]; an empty one is none.
         """
-        if not isinstance(texts, tuple) or texts[1].shape.rank < 2:
+        if not _is_of_queries(texts):
             return super().features(preprocessor, texts)
-        queries, documents = texts
-        there = tf.where(documents != "")
-        pairs = tf.gather(queries, there[:, 0]), tf.gather_nd(documents, there)
-        return {**preprocessor(pairs), "documents": documents}
+        pairs, _ = _pairs_of_queries(texts)
+        return {**super().features(preprocessor, pairs), "documents": texts[1]}
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
         """Return the number of tokens of each pair, or of each query's longest pair.
 
         Also the (largest) number of tokens truncated.
         """
-        if not isinstance(texts, tuple) or texts[1].shape.rank < 2:
-            return preprocessor.lengths(texts)
-        return preprocessor.choice_lengths(*texts)
+        if not _is_of_queries(texts):
+            return super().lengths(preprocessor, texts)
+        pairs, query = _pairs_of_queries(texts)
+        read, lost = (
+            tf.math.unsorted_segment_max(each, query, tf.shape(texts[0])[0])
+            for each in super().lengths(preprocessor, pairs)
+        )
+        return tf.maximum(read, 0), tf.maximum(lost, 0)
+
+    def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
+        """Return the windows of each pair, or of each query's documents, int32 [B]."""
+        if not _is_of_queries(texts):
+            return super().windows_of(preprocessor, texts)
+        pairs, query = _pairs_of_queries(texts)
+        counts = super().windows_of(preprocessor, pairs)
+        return tf.math.unsorted_segment_sum(counts, query, tf.shape(texts[0])[0])
 
     # The model.
+
+    def outputs(self, encoder: Any, inputs: Batch, seed: int | None) -> Any:
+        if not self.reads_windows or self.combine != BEST:
+            return super().outputs(encoder, inputs, seed)
+        head = PooledHead.on(encoder, 1, seed=seed, dtype="float32")
+        scores = head(self.row_vectors(encoder, inputs))
+        return WindowCombination("max")(scores, inputs[WINDOW_STARTS])
 
     def loss(self) -> keras.losses.Loss:
         if self.objective == "listwise":
@@ -293,18 +315,17 @@ class Reranking(RerankingSettings, NumberTask):
         `places` int32 [B, D], the place of each among the documents given. Empty
         documents come last, with the score 0 and the place -1.
         """
-        found = super().answer(outputs, batch)
-        if "documents" not in batch:
-            return found
-        there = batch["documents"] != ""
-        lowest = tf.fill(tf.shape(there), tf.float32.min)
-        scores = tf.tensor_scatter_nd_update(lowest, tf.where(there), found["score"])
-        order = tf.argsort(scores, direction="DESCENDING", stable=True)
-        ranked, kept = (tf.gather(x, order, batch_dims=1) for x in (scores, there))
-        return {
-            "scores": tf.where(kept, ranked, 0.0),
-            "places": tf.where(kept, order, -1),
-        }
+        return _ranked(super().answer(outputs, batch), batch)
+
+    def answer_windows(
+        self, outputs: Any, batch: Mapping[str, Any]
+    ) -> dict[str, tf.Tensor]:
+        """Return the answers with `start` and `end` of the window that decided.
+
+        For queries with documents, `starts` and `ends`, int32 [B, D].
+        """
+        of_pairs = {key: value for key, value in batch.items() if key != "documents"}
+        return _ranked(super().answer_windows(outputs, of_pairs), batch)
 
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return the scores of the rankings, and correlations of graded labels.
@@ -350,6 +371,48 @@ class Reranking(RerankingSettings, NumberTask):
             "queries": len(set(columns["text"])),
             "relevant": int((labels > 0).sum()),
         }
+
+
+def _is_of_queries(texts: Any) -> bool:
+    """Return whether texts are queries, [B], with documents, [B, D]."""
+    return isinstance(texts, tuple) and texts[1].shape.rank == 2
+
+
+def _pairs_of_queries(texts: tuple[Any, Any]) -> tuple[tuple[Any, Any], Any]:
+    """Return the pairs of queries and non-empty documents, and the query of each."""
+    queries, documents = texts
+    there = tf.where(documents != "")
+    query = there[:, 0]
+    return (tf.gather(queries, query), tf.gather_nd(documents, there)), query
+
+
+def _ranked(
+    of_pairs: dict[str, tf.Tensor], batch: Mapping[str, Any]
+) -> dict[str, tf.Tensor]:
+    """Return answers to pairs by query, if the batch has `documents`, best first."""
+    if "documents" not in batch:
+        return of_pairs
+    there = batch["documents"] != ""
+    places, shape = tf.where(there), tf.shape(there)
+    lowest = tf.fill(shape, tf.float32.min)
+    scores = tf.tensor_scatter_nd_update(lowest, places, of_pairs["score"])
+    order = tf.argsort(scores, direction="DESCENDING", stable=True)
+    kept = tf.gather(there, order, batch_dims=1)
+
+    def sorted_as_scores(values: Any) -> Any:
+        laid = tf.scatter_nd(tf.cast(places, tf.int32), values, shape)
+        return tf.gather(laid, order, batch_dims=1)
+
+    windows = {
+        f"{name}s": sorted_as_scores(of_pairs[name])
+        for name in ("start", "end")
+        if name in of_pairs
+    }
+    return {
+        "scores": sorted_as_scores(of_pairs["score"]),
+        "places": tf.where(kept, order, -1),
+        **windows,
+    }
 
 
 def _rows_by_query(columns: Columns) -> list[list[int]]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_keras.settings import option
+from bert_keras.settings import WINDOW_COMBINATIONS, option
 from bert_keras.tasks.declaration import Row, RowForm, TaskHelp
+from bert_keras.tasks.long_text_settings import IN_WINDOWS, LongTextSettings
+
+BEST = "best"
 
 
 @dataclasses.dataclass(frozen=True)
-class RerankingSettings:
+class RerankingSettings(LongTextSettings):
     """The settings of `Reranking`."""
 
     objective: str = option(
@@ -32,6 +35,16 @@ class RerankingSettings:
         least=1e-6,
         most=1_000_000,
         unset="from the data",
+    )
+    _: dataclasses.KW_ONLY
+    combine: str = option(
+        BEST,
+        "how the windows of a document become one score: best, the highest score of a "
+        "window; or by their vectors: mean, max of each number, attention, a sum with "
+        "learned weights, or first, the first window",
+        words=(BEST, *WINDOW_COMBINATIONS),
+        later=True,
+        needs=IN_WINDOWS,
     )
 
 

@@ -49,6 +49,7 @@ class Cut:
         is_last_full: whether the last window of a text starts earlier, so that it is
             as long as the others. A token in the middle of the overlap of two windows
             then belongs to the second, otherwise to the first.
+        is_prefix: whether first texts are prompts: no `[SEP]` follows them.
 
     Raises:
         ConfigError: no token of the text fits into a window, or some are left out
@@ -61,6 +62,7 @@ class Cut:
     max_first_tokens: int = _NO_LIMIT
     max_windows: int = _NO_LIMIT
     is_last_full: bool = False
+    is_prefix: bool = False
 
     def __post_init__(self) -> None:
         room = self.max_length - 2
@@ -74,7 +76,7 @@ class Cut:
         """Return the windows of texts by their tokens, int32 [B], and the tokens of
         their first texts, or `None`.
         """
-        room = self.max_length - (2 if first is None else 3)
+        room = self.max_length - (2 if first is None or self.is_prefix else 3)
         kept = tf.zeros_like(sizes)
         if first is not None:
             if self.max_length < _LEAST_LENGTH:
@@ -214,16 +216,15 @@ def cut_windows(
     first = start(number)
     held = tf.minimum(most, size - first)
     parts = slices(context.values, tf.gather(starts_of(context), text) + first, held)
-    place, before = kept + 1, parts
+    place, rows = kept + 1, (parts, None)
     if question is not None:
         starts = tf.gather(starts_of(question), text)
-        place, before = kept + 2, slices(question.values, starts, kept)
-    ids, segments = join(
-        before,
-        None if question is None else parts,
-        cls_id=cls_id,
-        sep_id=sep_id,
-    )
+        rows = slices(question.values, starts, kept), parts
+        if cut.is_prefix:
+            rows = tf.concat(rows, axis=1), None
+        else:
+            place += 1
+    ids, segments = join(*rows, cls_id=cls_id, sep_id=sep_id)
     end = first + held
     return Windows(
         ids,

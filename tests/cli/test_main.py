@@ -879,7 +879,7 @@ def test_features_are_a_file(
     run: Run, encoder_folder: Path, help_file: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "features.npz"
-    options = ("--text", "what", "--layers=-1,0", "--combine", "concat")
+    options = ("--text", "what", "--layers=-1,0", "--combine-layers", "concat")
     options += ("--pooling", "cls", "--normalize", "yes", "--output", str(output))
     line = run("features", encoder_folder, help_file, *options)
     assert line == f"{output}: 12 texts\n"

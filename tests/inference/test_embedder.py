@@ -54,7 +54,7 @@ def states(encoder_folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
         ({"layers": "second-to-last", "pooling": "max"}, lambda x: x[1].max(0)),
         ({"layers": "all"}, lambda x: (x[1] + x[2]).mean(0)),
         (
-            {"layers": [2, 0], "combine": "concat", "pooling": "cls"},
+            {"layers": [2, 0], "combine_layers": "concat", "pooling": "cls"},
             lambda x: np.concatenate([x[2][0], x[0][0]]),
         ),
         ({"normalize": True}, lambda x: x[2].mean(0) / np.linalg.norm(x[2].mean(0))),
@@ -116,20 +116,22 @@ def test_a_saved_folder_is_replaced_except_for_other_files(
 def test_learned_weights_of_layers_round_trip(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
-    model = make_model(Embedding(layers="all", combine="weighted"))
+    model = make_model(Embedding(layers="all", combine_layers="weighted"))
     model.get_layer("layer_mix").set_weights([np.array([2.0, -1.0])])
     folder = save_model(model, tmp_path / "model")
     assert "modules.json" not in files_of(folder)  # it has no words for this
     wanted = model.answer(np.array(TEXTS))["embedding"]
     np.testing.assert_allclose(embed(folder, TEXTS), wanted, atol=1e-5)
     # Other choices ignore the weights; other tasks train on the encoder.
-    assert embed(folder, TEXTS, layers="last", combine="sum").shape == (5, 16)
+    assert embed(folder, TEXTS, layers="last", combine_layers="sum").shape == (5, 16)
     assert BertEncoder.from_pretrained(str(folder)).config.hidden_size == 16
 
 
 def test_unlearned_weights_of_layers_are_rejected(encoder_folder: Path) -> None:
-    settings = {"layers": "all", "combine": "weighted"}
-    refused(lambda: embed(encoder_folder, TEXTS, **settings), "`combine`", "learned")
+    settings = {"layers": "all", "combine_layers": "weighted"}
+    refused(
+        lambda: embed(encoder_folder, TEXTS, **settings), "`combine_layers`", "learned"
+    )
 
 
 def test_a_model_of_another_task_provides_its_encoder(spam_folder: Path) -> None:

@@ -90,7 +90,12 @@ def test_tokens_of_several_layers(
     encoder_folder: Path, file: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "tokens.npz"
-    settings = {"layers": "0,2", "combine": "concat", "normalize": True, **SETTINGS}
+    settings = {
+        "layers": "0,2",
+        "combine_layers": "concat",
+        "normalize": True,
+        **SETTINGS,
+    }
     write_features(encoder_folder, file, output, level="token", **settings)
     vectors = np.load(output)["embeddings"]
     assert vectors.shape[1] == 32

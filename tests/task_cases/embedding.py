@@ -69,5 +69,5 @@ CASES = {
         ),
         16,
     ),
-    "weighted": _ranking(Embedding(layers=(0, 1), combine="weighted"), 16),
+    "weighted": _ranking(Embedding(layers=(0, 1), combine_layers="weighted"), 16),
 }

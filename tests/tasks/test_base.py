@@ -194,8 +194,10 @@ def test_a_setting_without_an_effect_is_rejected() -> None:
         refused(
             lambda g=given: task.check_effects(g), "only with `activation` 'linear'"
         )
-    task = find_task("embedding")(combine="concat")
-    refused(lambda: task.check_effects({"combine": "concat"}), "several `layers`")
+    task = find_task("embedding")(combine_layers="concat")
+    refused(
+        lambda: task.check_effects({"combine_layers": "concat"}), "several `layers`"
+    )
 
 
 def test_a_simple_task_defines_five_methods() -> None:

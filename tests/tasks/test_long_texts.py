@@ -20,7 +20,9 @@ from bert_keras.models.model_file import check_convertible
 from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.regression import Regression
+from bert_keras.tasks.reranking import Reranking
 from bert_keras.training.evaluation import evaluate
 from bert_keras.training.rows import TrainingRows
 
@@ -31,9 +33,12 @@ LONG = " ".join(np.random.default_rng(0).choice(WORDS, 150))
 TEXTS = ["", "see you", LONG, LONG[:60], LONG[50:400], "win cash now"]
 
 
-def windows_model(make_model: Callable[..., Any], **settings: Any) -> Any:
+def windows_model(
+    make_model: Callable[..., Any], task: Any = None, **settings: Any
+) -> Any:
     """Return an untrained model whose answers differ from window to window."""
-    model = make_model(Classification(CLASSES, long="windows", **settings))
+    task = task or Classification(CLASSES, long="windows", **settings)
+    model = make_model(task)
     rng = np.random.default_rng(1)
     for weight in model.trainable_weights:
         if "pooler" in weight.path or not weight.path.startswith("bert/"):
@@ -164,6 +169,8 @@ def test_windows_over_the_limit_are_counted(
         thorough(Classification(CLASSES, long="head-tail"), None),
         thorough(MultiLabel(CLASSES, long="windows", combine="max"), None),
         (Regression(long="windows", train_windows=2), np.arange(12.0)),
+        (Reranking(long="windows", train_windows=2), np.arange(12.0) % 2),
+        (Embedding(long="windows", train_windows=2), np.arange(24).reshape(12, 2)),
     ],
     ids=lambda each: getattr(each, "name", ""),
 )
@@ -174,10 +181,14 @@ def test_fit_and_answers_of_each_task(
     model = make_model(task)
     model.compile(run_eagerly=True)
     y = [label for _, label in ROWS] if labels is None else labels
-    history = model.fit(texts, y, epochs=2, batch_size=6, verbose=0).history["loss"]
+    is_of_pairs = isinstance(task, Reranking | Embedding)
+    x = (texts, texts[::-1]) if is_of_pairs else texts
+    history = model.fit(x, y, epochs=2, batch_size=6, verbose=0).history["loss"]
     assert np.isfinite(history).all()
-    answers = Predictor(model).predict(texts)
-    assert all(("start" in each) == task.reads_windows for each in answers)
+    given = list(zip(*x, strict=True)) if isinstance(task, Reranking) else texts
+    answers = Predictor(model).predict(given)
+    decides = task.reads_windows and not isinstance(task, Embedding)
+    assert all(("start" in each) == decides for each in answers)
 
 
 def test_both_ends_are_read(make_model: Callable[..., Any]) -> None:
@@ -226,3 +237,76 @@ def test_an_entailment_model_truncates() -> None:
     names = ("contradiction", "entailment", "neutral")
     rule = "`long` must be truncate with `entailment`"
     refused(lambda: MultiLabel(CLASSES, entailment=names, long="windows"), rule)
+
+
+PROMPTS = {"query": "win now ", "document": "sale "}
+UNPOOLED = {"prompts": PROMPTS, "default_prompt": "query", "include_prompt": False}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"combine": "max", "normalize": False}, thorough(UNPOOLED)],
+    ids=["mean", "max", "prompt"],
+)
+def test_a_vector_is_combined_from_the_vectors_of_windows(
+    make_model: Callable[..., Any], tmp_path: Path, settings: Any
+) -> None:
+    model = make_model(Embedding(long="windows", **settings))
+    texts = ["see you", LONG[:200], ""]
+    found = np.array([row["embedding"] for row in Predictor(model).predict(texts)])
+    plain = Embedding(**{**settings, "combine": "mean"})
+    alone = Predictor(make_model(plain))
+    room = 22 - 2 * bool(plain.prompts)  # two words of the prompt
+    for text, vector in zip(texts, found, strict=True):
+        words = text.split()
+        parts = [words[at : at + room] for at in range(0, max(len(words), 1), room)]
+        rows = alone.predict([" ".join(part) for part in parts])
+        each = np.array([row["embedding"] for row in rows])
+        wanted = each.max(0) if model.task.combine == "max" else each.mean(0)
+        if plain.normalize:
+            wanted /= np.linalg.norm(wanted)
+        np.testing.assert_allclose(vector, wanted, atol=1e-5)
+    folder = save_model(model, tmp_path / "folder")
+    for predictor in (
+        load_predictor(folder),
+        load_predictor(export_model(model, tmp_path / "served")),
+    ):
+        rows = predictor.predict(texts)
+        np.testing.assert_allclose([row["embedding"] for row in rows], found, atol=1e-5)
+
+
+def test_two_long_texts_are_explained(make_model: Callable[..., Any]) -> None:
+    model = make_model(Embedding(long="windows"))
+    found = explain(model, [(LONG[:200], LONG[50:300])], method="gradient-input")[0]
+    assert [word.text for word in found.words] == [
+        *LONG[:200].split(),
+        *LONG[50:300].split(),
+    ]
+    assert (found.attributions[0] != 0).all() and not found.read_to
+
+
+def test_the_best_window_scores_a_document(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    model = windows_model(make_model, Reranking(long="windows"))
+    query, documents = "see you", [LONG, "win cash now", LONG[60:300]]
+    rows = Predictor(model).predict([(query, each) for each in documents])
+    alone = Predictor(windows_model(make_model, Reranking()))
+    for text, row in zip(documents, rows, strict=True):
+        words = text.split()
+        parts = [" ".join(words[at : at + 19]) for at in range(0, len(words), 19)]
+        scores = [each["score"] for each in alone.predict([(query, p) for p in parts])]
+        assert row["score"] == pytest.approx(max(scores), abs=1e-5)
+        assert text[row["start"] : row["end"]] == parts[int(np.argmax(scores))]
+    served = load_predictor(export_model(model, tmp_path / "served"))
+    (ranking,) = served.predict([(query, documents)])
+    order = sorted(range(3), key=lambda place: -rows[place]["score"])
+    assert ranking["places"] == order
+    assert ranking["starts"] == [rows[place]["start"] for place in order]
+    best = served.rank(query, documents)[0]
+    assert (best["index"], best["end"]) == (order[0], rows[order[0]]["end"])
+
+
+def test_what_version_0_1_called_combine_is_of_layers() -> None:
+    task = Embedding.from_config({"layers": [0, 1], "combine": "concat"})
+    assert (task.combine_layers, task.combine) == ("concat", "mean")

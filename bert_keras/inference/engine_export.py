@@ -23,6 +23,7 @@ from bert_keras.files.atomic import CONFIG, DESCRIPTION, replaced_folder
 from bert_keras.files.json_file import json_text
 from bert_keras.inference.engine import EngineModel, Session, session_of
 from bert_keras.inference.predictor import Predictor
+from bert_keras.model.encoder import WINDOW_STARTS
 from bert_keras.model.lora import plain_weights
 from bert_keras.models.engine_graph import EngineGraph
 from bert_keras.models.export import write_description
@@ -40,7 +41,8 @@ from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.task_model import TaskModel
 from bert_keras.settings import check_choice, check_number
 from bert_keras.tasks.embedding import PROMPT_LENGTHS
-from bert_keras.tasks.protocols import Filling, recipe_of
+from bert_keras.tasks.long_texts import WINDOW_LOGITS
+from bert_keras.tasks.protocols import Filling, reads_windows, recipe_of
 from bert_keras.text.tokenizer_files import TOKENIZER_JSON, write_tokenizer_json
 
 _MOST_CALIBRATED = 300  # texts; NNCF's own default
@@ -187,6 +189,8 @@ def _describe(
         ],
         "answer": recipe_of(model.task),
     }
+    if reads_windows(model.task):
+        others["windows"] = model.task.window_recipe(length)
     write_description(model, folder, others)  # removes an older tokenizer.json
     config = json_text(config_of(model), indent=2)
     (folder / CONFIG).write_text(f"{config}\n", encoding="utf-8")
@@ -203,6 +207,9 @@ _MEANINGS = {
     "input_ids": "ids of the tokens, with [CLS] and [SEP], padded with the id of [PAD]",
     "token_type_ids": "0 for the first text, 1 for the second one of a pair",
     "attention_mask": "1 for a token, 0 for padding",
+    WINDOW_STARTS: "each row is a window of a text: 1 for the first one of a text, 0 "
+    "for its others, which follow it",
+    WINDOW_LOGITS: "the part of each window in the logits of its text, without bias",
     PROMPT_LENGTHS: "tokens of the prompt before the text, with [CLS]; 0 without one",
 }
 

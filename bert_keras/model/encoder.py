@@ -188,7 +188,12 @@ TARGET = "target_"  # precedes the names of a decoder's own inputs
 
 def is_optional(name: str) -> bool:
     """Return whether an input may be left out: of packed rows, or of windows."""
-    return name.removeprefix(TARGET) in PACKED_INPUTS or name == WINDOW_STARTS
+    return is_of_packed_rows(name) or name == WINDOW_STARTS
+
+
+def is_of_packed_rows(name: str) -> bool:
+    """Return whether an input is for packed rows only, which exports do not take."""
+    return name.removeprefix(TARGET) in PACKED_INPUTS
 
 
 def _of_one_text(name: str, inputs: dict[str, Any]) -> Any:

@@ -106,6 +106,11 @@ def for_engines() -> AbstractContextManager[None]:
     return _setting(_FOR_ENGINES, True)
 
 
+def is_for_engines() -> bool:
+    """Return whether `for_engines` is in effect."""
+    return _FOR_ENGINES.get()
+
+
 class _Undrawn(keras.initializers.TruncatedNormal):
     """Consumes a seed like the initializer it replaces, and draws nothing."""
 
@@ -327,7 +332,7 @@ class LayerNorm(keras.layers.LayerNormalization):
         x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
         # A tuple: OpenVINO expects a list of axes.
         x = x - ops.mean(x, axis=(-1,), keepdims=True)
-        if _FOR_ENGINES.get():
+        if is_for_engines():
             variance = ops.mean(ops.power(x, 2.0), axis=(-1,), keepdims=True)
             x = x / ops.sqrt(variance + self.epsilon)
             return x * ops.cast(self.gamma, x.dtype) + ops.cast(self.beta, x.dtype)

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from bert_keras.errors import ConfigError, one_line
-from bert_keras.model.encoder import is_optional
+from bert_keras.model.encoder import WINDOW_STARTS, is_of_packed_rows
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.protocols import filled_inputs, named_outputs
 
@@ -22,11 +22,12 @@ NAMES = {
     "segment_ids": "token_type_ids",
     "padding_mask": "attention_mask",
 }
+_OF_TEXTS = ("logits", "sentence_embedding")  # outputs with a row for each text
 OUR_NAMES = {theirs: ours for ours, theirs in NAMES.items()}
 
 
 class EngineGraph(keras.Model):
-    """The Keras model of a task, one text per row.
+    """The Keras model of a task, one text, or one window of a text, per row.
 
     Inputs: `input_ids`, `token_type_ids`, `attention_mask`, int64 [B, T]; further ones
     of a task keep their names and dtypes. Outputs: as the task's `named_outputs`.
@@ -91,6 +92,8 @@ class EngineGraph(keras.Model):
         by_text = ["batch", "choices", "sequence"]
         if len(inputs["token_ids"].shape) == 2:
             by_text.remove("choices")
+        if WINDOW_STARTS in inputs:
+            by_text[0] = "texts" if name in _OF_TEXTS else "windows"
         others = [  # inputs with places of their own, such as of sentences
             each
             for each, value in inputs.items()
@@ -130,9 +133,9 @@ class EngineGraph(keras.Model):
 
 
 def inputs_of(model: TaskModel) -> dict[str, Any]:
-    """Return the Keras inputs of a model with one text per row, by sorted name."""
+    """Return the Keras inputs of a model without packed rows, by sorted name."""
     found: dict[str, Any] = model._inputs_struct
-    return {name: found[name] for name in sorted(found) if not is_optional(name)}
+    return {name: found[name] for name in sorted(found) if not is_of_packed_rows(name)}
 
 
 def outputs_of(model: TaskModel) -> Any:

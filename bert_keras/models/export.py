@@ -31,7 +31,7 @@ from bert_keras.errors import (
 from bert_keras.files.atomic import check_path, new_folder, replaced_folder
 from bert_keras.files.json_file import json_text
 from bert_keras.files.lfs import check_no_pointer
-from bert_keras.model.encoder import is_optional
+from bert_keras.model.encoder import is_of_packed_rows
 from bert_keras.models.backend import Backend
 from bert_keras.models.frozen_weights import FrozenWeights, gains_by_freezing
 from bert_keras.models.saved_model_folder import ANSWERS, EXTRA, GRAPH, versions
@@ -257,7 +257,7 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
     task = model.task
     frozen = FrozenWeights(model) if gains_by_freezing(model) else None
     weights = frozen.scope if frozen else contextlib.nullcontext
-    names = [name for name in task.inputs() if not is_optional(name)]
+    names = [name for name in task.inputs() if not is_of_packed_rows(name)]
     # With one text per row, these inputs have the shapes of the Keras inputs.
     inputs = [tf.TensorSpec(i.shape, i.dtype, name=i.name) for i in model.inputs]
     ids = [spec for spec in inputs if spec.name in names]

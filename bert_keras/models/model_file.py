@@ -28,7 +28,7 @@ from bert_keras.models.engine_graph import EngineGraph
 from bert_keras.models.export import check_backend
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import NotForEngines, reads_windows
+from bert_keras.tasks.protocols import NotForEngines
 
 # As Hugging Face's optimum names them, but for LiteRT, which it does not write.
 FILES = {
@@ -75,11 +75,6 @@ def package(name: str, what: str) -> Any:
 
 def check_convertible(task: Task) -> None:
     """Raise a ConfigError unless engines can run the model of a task."""
-    if reads_windows(task):
-        raise ConfigError(
-            f"the task {task.name} runs in TensorFlow only with `long` windows, which "
-            "the graph combines: export a SavedModel, or train with head-tail"
-        )
     if isinstance(task, NotForEngines):
         raise ConfigError(
             f"the task {task.name} runs in TensorFlow only: {task.not_for_engines}"

@@ -60,11 +60,13 @@ from bert_keras.tasks.classifier_settings import (
     ConfidenceSettings,
 )
 from bert_keras.tasks.hugging_face import HuggingFaceHead
-from bert_keras.tasks.long_texts import SHARES, LongTexts, decided_at
-from bert_keras.tasks.protocols import (
-    Decisions,
-    Responding,
+from bert_keras.tasks.long_texts import (
+    SHARES,
+    WINDOW_LOGITS,
+    LongTexts,
+    decided_at,
 )
+from bert_keras.tasks.protocols import Decisions, Responding
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
 if TYPE_CHECKING:
@@ -210,6 +212,17 @@ class PooledTask(LongTexts, Task):
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         head = PooledHead.on(encoder, self.units, seed=seed)
         return head(self.pooled(encoder, inputs))
+
+    def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
+        return {
+            **super().named_outputs(outputs, model),
+            **self.named_window_outputs(model),
+        }
+
+    def from_named(self, named: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
+        if not self.reads_windows:
+            return super().from_named(named, batch)
+        return {"outputs": named["logits"], SHARES: named[WINDOW_LOGITS]}
 
     def answer_windows(
         self, outputs: Any, batch: Mapping[str, Any]

@@ -28,6 +28,7 @@ _ROUNDING = 1e-5  # of a window's score, relative to it
 _AT_ONCE = 32  # windows computed together, however long the texts are
 _PLACES = "window_places"  # int32 [S, 2], first character and end of each window
 PREFIX_LENGTHS = "prefix_lengths"  # int32 [S], tokens before the text, 0 without any
+WINDOW_LOGITS = "window_logits"  # their name in the file of an engine
 SHARES = "shares"  # outputs of the head for the share of each window, float32 [S, C]
 # The models below and above the combination, by the model of a task.
 _PARTS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -160,6 +161,30 @@ class LongTexts:
         texts, *others = rows
         parts = texts if isinstance(texts, tuple) else (texts,)
         return ((*parts, draws), *others)
+
+    def window_recipe(self, max_length: int) -> dict[str, Any]:
+        """Return how texts are cut, as values of JSON, for programs that give ids."""
+        return {
+            "meaning": "a row is [CLS], tokens of the text and [SEP]; of a pair [CLS], "
+            "the first text, in at most half of the row, [SEP], tokens of the second "
+            "text and [SEP]. The next row starts `stride` tokens later, or where this "
+            "one ends if that is earlier",
+            "max_length": max_length,
+            "stride": self.stride or max_length - 2,
+            "max_windows": self.max_windows,
+            "combine": self.combine,
+        }
+
+    def named_window_outputs(self, model: Any) -> Batch:
+        """Return the Keras tensor of `window_logits` [S, C], for a file of an engine:
+        the parts of the windows in the outputs of their text, without the bias.
+        """
+        if not self.reads_windows:
+            return {}
+        _, combination, head = _parts_of(model)
+        shares = combination(*combination.input, of_windows=True)
+        bias = head(keras.ops.zeros_like(shares[:1]))
+        return {WINDOW_LOGITS: head(shares) - bias}
 
     def combined_outputs(self, model: keras.Model, batch: Batch) -> Any:
         """Return the outputs of a model, [B, …], with its windows some at a time."""

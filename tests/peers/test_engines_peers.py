@@ -30,6 +30,7 @@ from bert_keras.serving import Client, Server
 from bert_keras.serving.config import ServeConfig
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.protocols import NotForEngines
 from bert_keras.training.evaluation import evaluate
 
@@ -68,6 +69,26 @@ def test_an_engine_gives_the_answers_of_tensorflow(asked: Any, engine: str) -> N
     assert_near(predictor.predict(items[:1]), wanted[:1])
     columns = CASES[model.task.name].columns
     assert_near(evaluate(predictor, columns), evaluate(Predictor(model), columns))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "task",
+    [
+        Classification(("ham", "promo", "spam"), long="windows", combine="attention"),
+        Embedding(long="windows", combine="max"),
+    ],
+    ids=lambda task: task.name,
+)
+def test_an_engine_combines_windows(
+    make_model: Callable[..., Any], task: Any, engine: str
+) -> None:
+    model = make_model(task)
+    words = "see you at six lunch home win cash now prize free sale".split()
+    texts = ["see you", " ".join(words * 9), "", " ".join(words[::-1] * 4)]
+    wanted = Predictor(model).predict(texts)
+    found = Predictor(engine_model(model, engine)).predict(texts)
+    assert_near(found, wanted)
 
 
 @pytest.fixture(scope="module")

@@ -9,18 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROWS, refused, thorough
+from conftest import ROWS, assert_near, refused, thorough
 
 from bert_keras.data.table import as_columns
 from bert_keras.explanations.explainer import explain
+from bert_keras.inference.engine import EngineModel, Session
 from bert_keras.inference.predictor import Predictor, load_predictor
+from bert_keras.model.layers import for_engines
+from bert_keras.models.engine_graph import EngineGraph
 from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model
-from bert_keras.models.model_file import check_convertible
 from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.classification import Classification
-from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training.evaluation import evaluate
@@ -130,7 +132,6 @@ def test_folder_and_export_give_the_same_answers(
     rows = as_columns(text=TEXTS, label=[row["label"] for row in wanted])
     assert evaluate(served, rows)["accuracy"] == 1
     assert "longer texts in windows" in (folder / "README.md").read_text()
-    refused(lambda: check_convertible(model.task), "`long` windows", "SavedModel")
 
 
 def test_pairs_read_the_first_text_in_each_window(
@@ -305,6 +306,49 @@ def test_the_best_window_scores_a_document(
     assert ranking["starts"] == [rows[place]["start"] for place in order]
     best = served.rank(query, documents)[0]
     assert (best["index"], best["end"]) == (order[0], rows[order[0]]["end"])
+
+
+class GraphSession(Session):
+    """Runs the graph of an engine's file, in TensorFlow."""
+
+    def __init__(self, model: Any) -> None:
+        self.graph = EngineGraph(model)
+        self.outputs = self.graph.outputs_by_name()
+
+    def specs(self) -> Any:
+        inputs = self.graph.specs().items()
+        return (
+            [tf.TensorSpec(each.shape, each.dtype, name) for name, each in inputs],
+            [
+                tf.TensorSpec(each.shape, each.dtype, name)
+                for name, each in self.outputs.items()
+            ],
+        )
+
+    def run(self, inputs: Any) -> Any:
+        with for_engines():
+            found = self.graph({k: tf.constant(v) for k, v in inputs.items()})
+        return [found[name].numpy() for name in self.outputs]
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Classification(CLASSES, long="windows", combine="attention"),
+        MultiLabel(CLASSES, long="windows", combine="max"),
+        Reranking(long="windows"),
+        Embedding(long="windows"),
+    ],
+    ids=lambda task: task.name,
+)
+def test_the_graph_of_an_engine_combines_windows(
+    make_model: Callable[..., Any], task: Any
+) -> None:
+    model = windows_model(make_model, task)
+    engine = EngineModel(task, model.preprocessor, GraphSession(model))
+    texts = [(text, LONG) for text in TEXTS] if isinstance(task, Reranking) else TEXTS
+    found, wanted = (Predictor(each).predict(texts) for each in (engine, model))
+    assert_near(found, wanted)
 
 
 def test_what_version_0_1_called_combine_is_of_layers() -> None:

@@ -18,6 +18,7 @@ from bert_keras.files.json_file import json_text
 from bert_keras.report.page import render, write_file
 
 _STRONGEST = 0.85  # opacity of the colour behind the strongest word
+_PASSAGE = 800  # characters after which a long paragraph is cut, at a word
 _BARS = 8  # words with the largest attributions, shown as bars next to a text
 
 
@@ -169,16 +170,18 @@ def _target(explanation: Explanation, row: int) -> dict[str, Any]:
         for text, value in top
     ]
     gap = float(explanation.gaps[row])
+    parts = {
+        role: list(_pieces(explanation, row, role, text, strongest))
+        for role, text in explanation.texts.items()
+    }
     return {
         "name": explanation.targets[row],
         "against": explanation.against[row],
         "value": float(explanation.values[row]),
         "baseline": float(explanation.baseline_values[row]),
         "gap": None if np.isnan(gap) else gap,
-        "parts": {
-            role: list(_pieces(explanation, row, role, text, strongest))
-            for role, text in explanation.texts.items()
-        },
+        "parts": parts,
+        "passages": _passages(explanation.answer, parts),
         "bars": bars,
     }
 
@@ -210,6 +213,42 @@ def _pieces(
     if last < len(text):
         found.append({"text": text[last:]})
     return found
+
+
+def _passages(
+    answer: Mapping[str, Any], parts: Mapping[str, list[dict[str, Any]]]
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the paragraphs of a text in windows by its role, long ones in parts.
+
+    Each has its `parts`, the `value` that its words add up to, and `open` if it is in
+    the window that decided. Empty if the answer names no window, or all is in it.
+    """
+    if not {"start", "end"} <= answer.keys():
+        return {}
+    role, pieces = list(parts.items())[-1]  # windows are of the last text
+    found: list[dict[str, Any]] = []
+    place, is_new = 0, True
+    for piece in pieces:
+        is_gap = "value" not in piece and not piece["text"].strip()
+        if is_new and not is_gap:
+            found.append({"parts": [], "value": 0.0, "start": place})
+            is_new = False
+        if found:
+            found[-1]["parts"].append(piece)
+            found[-1]["value"] += piece.get("value", 0.0)
+        place += len(piece["text"])
+        is_long = bool(found) and place - found[-1]["start"] > _PASSAGE
+        is_new = is_new or "\n\n" in piece["text"] or (is_gap and is_long)
+    if len(found) < 2:
+        return {}
+    most = max(abs(each["value"]) for each in found) or 1.0
+    ends = [*(each["start"] for each in found[1:]), place]
+    for each, end in zip(found, ends, strict=True):
+        each["open"] = each["start"] < answer["end"] and end > answer["start"]
+        each["sign"] = "for" if each["value"] > 0 else "against"
+        each["share"] = f"{_STRONGEST * abs(each['value']) / most:.3f}"
+        each["head"] = "".join(part["text"] for part in each["parts"]).strip()
+    return {role: found}
 
 
 def answer_line(answer: Mapping[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -225,6 +227,20 @@ def test_an_explanation_covers_the_windows(model: Any, predictor: Predictor) -> 
     (answer,) = predictor.predict([text])
     p = answer["score"]
     assert found.values[0] == pytest.approx(np.log(p / (1 - p)), abs=1e-3)
+
+
+def test_the_page_of_a_long_text_opens_the_window_that_decided(model: Any) -> None:
+    parts = [LONG[:100], LONG[100:300], LONG[300:420]]
+    explained = explain(model, ["\n\n".join(parts)], method="gradient-input")
+    answer = explained[0].answer
+    starts = [0, 102, 304, 424]
+    is_open = [
+        start < answer["end"] and end > answer["start"]
+        for start, end in itertools.pairwise(starts)
+    ]
+    passages = re.findall("<details class=.passage.( open)?>", explained.page())
+    assert [bool(each) for each in passages] == is_open
+    assert not all(is_open)
 
 
 def test_settings_without_windows_are_rejected() -> None:

@@ -203,9 +203,12 @@ def joined_words(
         if len(pieces) == 1:  # all rows are of one item
             return words_of_pieces(numbers, segments, pieces[0])
         starts = np.asarray(features.get(WINDOW_STARTS, np.ones(len(numbers))))
-        texts = np.cumsum(starts).astype(int) - 1
-        rows = zip(numbers[:, None], segments[:, None], texts, strict=True)
-        return np.concatenate([words_of_pieces(*row, pieces[at]) for *row, at in rows])
+        numbers_of_texts = np.cumsum(starts).astype(int) - 1
+        rows = [
+            words_of_pieces(numbers[[row]], segments[[row]], pieces[text])
+            for row, text in enumerate(numbers_of_texts)
+        ]
+        return np.concatenate(rows)
     mask, segments = (x.reshape(-1, x.shape[-1]) for x in (mask, segments))
     found = []
     for real, segment, texts in zip(mask, segments, pieces, strict=True):

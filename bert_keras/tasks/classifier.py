@@ -214,15 +214,13 @@ class PooledTask(LongTexts, Task):
         return head(self.pooled(encoder, inputs))
 
     def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
-        return {
-            **super().named_outputs(outputs, model),
-            **self.named_window_outputs(model),
-        }
+        named = outputs if isinstance(outputs, dict) else {"logits": outputs}
+        return {**named, **self.named_window_outputs(model)}
 
     def from_named(self, named: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
-        if not self.reads_windows:
-            return super().from_named(named, batch)
-        return {"outputs": named["logits"], SHARES: named[WINDOW_LOGITS]}
+        if self.reads_windows:
+            return {"outputs": named["logits"], SHARES: named[WINDOW_LOGITS]}
+        return named["logits"] if set(named) == {"logits"} else named
 
     def answer_windows(
         self, outputs: Any, batch: Mapping[str, Any]

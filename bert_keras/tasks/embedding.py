@@ -367,12 +367,12 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
         """Return the lengths, int32, of texts, [B], or of each text of rows, [2B …]."""
         prefixes, texts = self._prefixed(texts)
-        return super().lengths(preprocessor, texts, prefixes=prefixes)
+        return self.lengths_after(prefixes, preprocessor, texts)
 
     def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
         """Return the windows, int32, of texts, [B], or of each text of rows."""
         prefixes, texts = self._prefixed(texts)
-        return super().windows_of(preprocessor, texts, prefixes=prefixes)
+        return self.windows_after(prefixes, preprocessor, texts)
 
     def _prefixed(self, texts: Any) -> tuple[Any, Any]:
         """Return the prompts, or `None`, and the texts, of rows one after the other."""
@@ -428,7 +428,7 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
     ) -> tuple[Batch, Any, Any]:
         """Return one batch with the texts of each row, one after the other.
 
-        They may be followed by draws, see `redrawn`.
+        They may be followed by draws, see `resample`.
         """
         draws = None
         if isinstance(texts, tuple) and texts[-1].dtype == tf.int64:

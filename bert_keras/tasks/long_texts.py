@@ -117,9 +117,13 @@ class LongTexts:
         pieces = {} if prefixes is not None else {"pieces": windows.pieces()}
         return {**preprocessor.lay(*rows, **pieces), **more}
 
-    def lengths(
-        self, preprocessor: Preprocessor, texts: Any, *, prefixes: Any = None
+    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+        return self.lengths_after(None, preprocessor, texts)
+
+    def lengths_after(
+        self, prefixes: Any, preprocessor: Preprocessor, texts: Any
     ) -> tuple[Any, Any]:
+        """Return `lengths` of texts with prefixes, see `long_batch`."""
         if not self.reads_windows:
             if prefixes is not None:
                 texts = tf.strings.join([prefixes, texts])
@@ -132,10 +136,14 @@ class LongTexts:
             special = 3 if prefixes is None else 2
         return read + special, lost
 
-    def windows_of(
-        self, preprocessor: Preprocessor, texts: Any, *, prefixes: Any = None
-    ) -> Any:
+    def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
         """Return the number of windows of each text, int32 [B], in graph."""
+        return self.windows_after(None, preprocessor, texts)
+
+    def windows_after(
+        self, prefixes: Any, preprocessor: Preprocessor, texts: Any
+    ) -> Any:
+        """Return `windows_of` texts with prefixes, see `long_batch`."""
         return self._plan(preprocessor, texts, prefixes)[2].count
 
     def _plan(
@@ -183,7 +191,7 @@ class LongTexts:
             return {}
         _, combination, head = _parts_of(model)
         shares = combination(*combination.input, of_windows=True)
-        bias = head(keras.ops.zeros_like(shares[:1]))
+        bias = head(keras.ops.zeros_like(shares))
         return {WINDOW_LOGITS: head(shares) - bias}
 
     def combined_outputs(self, model: keras.Model, batch: Batch) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
+from types import FunctionType
 from typing import Any, ClassVar, TypeVar, final
 
 import keras
@@ -41,6 +42,13 @@ from bert_keras.tasks.protocols import (
 from bert_keras.text.preprocessor import Preprocessor
 
 _BASE_RATE, _BASE_SIZE, _HIGHEST_RATE = 5e-5, 768, 3e-4
+# Methods of tasks of earlier versions, and what replaces them.
+_FORMER = {
+    "kinds": "strata",
+    "redrawn": "resample",
+    "rows": "row_forms of TaskHelp",
+    "settle": "finalize",
+}
 AnyTask = TypeVar("AnyTask", bound="Task")
 __all__ = ["Answers", "Batch", "Column", "Run", "Task"]
 
@@ -128,6 +136,16 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
     pretrained_scopes: ClassVar[tuple[str, ...]] = ()
     max_length: ClassVar[int] = 128
     rows_per_text: ClassVar[int | None] = 1
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a method that earlier versions called, and this one would not."""
+        super().__init_subclass__(**kwargs)
+        for former, name in _FORMER.items():
+            if isinstance(vars(cls).get(former), FunctionType | classmethod):
+                raise ConfigError(
+                    f"`{former}` of a task is now `{name}`; {cls.__qualname__} defines "
+                    "the former"
+                )
 
     # Rows.
 

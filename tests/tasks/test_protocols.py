@@ -128,6 +128,14 @@ def test_explanations_and_findings_know_no_task_by_its_class() -> None:
     assert named == {"answer_rows", "base", "protocols"}
 
 
+@pytest.mark.parametrize("former", ["rows", "redrawn"])
+def test_a_method_of_earlier_versions_is_refused(former: str) -> None:
+    """It would not be called."""
+    names = {former: lambda self: None}
+    line = refused(lambda: type("Own", (Unwanted,), names), f"`{former}` of a task is")
+    assert line.endswith("Own defines the former")
+
+
 def test_each_protocol_has_a_task_of_the_package() -> None:
     tasks = [find_task(name) for name in TASKS]
     for name in NAMES:

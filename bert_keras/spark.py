@@ -22,8 +22,8 @@ def predict_udf(
     """Return a pandas UDF that answers the rows of a Spark DataFrame.
 
     It takes a string column for each text of a row: one, or two for pairs. An answer is
-    that of `Predictor.predict`; a row with a null has the answer null. Each Python
-    worker loads the model once.
+    as `Predictor.predict` returns it; a row with a null has the answer null. Each
+    Python worker loads the model once.
 
     Args:
         model: a model folder, a SavedModel or an export for an engine, at a path that
@@ -56,9 +56,10 @@ def predict_udf(
             batch = batch if isinstance(batch, tuple) else (batch,)
             yield _answered(pandas, predictor, batch, fields, batch_size)
 
+    returned = Iterator[pandas.Series] if fields is None else Iterator[pandas.DataFrame]
     predict.__annotations__ = {
         "batches": Iterator[tuple[pandas.Series, ...]],
-        "return": Iterator[pandas.Series if fields is None else pandas.DataFrame],
+        "return": returned,
     }
     return pandas_udf(predict, returnType=schema)
 

@@ -55,7 +55,6 @@ def _sparse() -> Case:
 
 
 CASES = {
-    "sparse": _sparse(),
     "ranking": _ranking(Embedding(), 16),
     "negatives": _with_negatives(),
     "similarity": _similarity(),
@@ -70,4 +69,5 @@ CASES = {
         16,
     ),
     "weighted": _ranking(Embedding(layers=(0, 1), combine_layers="weighted"), 16),
+    "sparse": _sparse(),
 }

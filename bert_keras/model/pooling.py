@@ -211,7 +211,7 @@ class TermWeights(keras.layers.Layer):
         super().__init__(**{"name": "term_weights", "dtype": "float32", **kwargs})
 
     def call(self, x: Any) -> Any:
-        return ops.log1p(ops.relu(x))
+        return ops.log(1.0 + ops.relu(x))  # ONNX has no log1p
 
 
 def unit_vectors(x: Any) -> Any:

@@ -77,8 +77,9 @@ def test_an_engine_gives_the_answers_of_tensorflow(asked: Any, engine: str) -> N
     [
         Classification(("ham", "promo", "spam"), long="windows", combine="attention"),
         Embedding(long="windows", combine="max"),
+        Embedding(kind="sparse"),
     ],
-    ids=lambda task: task.name,
+    ids=lambda task: f"{task.name}-{getattr(task, 'kind', '')}",
 )
 def test_an_engine_combines_windows(
     make_model: Callable[..., Any], task: Any, engine: str

@@ -1,12 +1,14 @@
 """Accuracy and seconds of the methods of `train` with few labelled rows.
 
-    python benchmarks/few_labels.py [--sets news-8 banking-10] [--methods linear] \
-[--draws 3] [--test-rows 2000] [--peer]
+    python benchmarks/few_labels.py [--sets news-8 banking-10] \
+[--methods linear contrastive] [--draws 3] [--test-rows 2000] [--peer]
 
-Each draw trains all-MiniLM-L6-v2 by each method on the same random rows of each class
-and scores the same test rows. `--peer` adds scikit-learn's logistic regression on the
-vectors of sentence-transformers. Seconds are for the whole call of `train`, or for
-the vectors and the fit, without the test rows. Needs scikit-learn.
+Each draw trains all-MiniLM-L6-v2 by each method on the same random rows, of AG News and
+BANKING77 so many of each class, and scores the same test rows. Without dev rows,
+contrastive is also trained on three folds, whose seconds count. `--peer` adds
+scikit-learn's logistic regression on the vectors of sentence-transformers. Seconds are
+for the whole call of `train`, or for the vectors and the fit, without the test rows.
+Needs scikit-learn.
 """
 
 from __future__ import annotations
@@ -21,10 +23,9 @@ from inputs import encoder_path
 from label_check import Rows, banking, news, sms
 
 SETS = {
-    "news-8": news(8),
-    "news-64": news(64),
-    "banking-10": banking,
-    "sms-64": sms(64),
+    **{f"news-{count}": news(count) for count in (4, 8, 16, 64, 256)},
+    **{f"banking-{count}": banking(count) for count in (5, 10)},
+    **{f"sms-{count}": sms(count) for count in (16, 64, 256, 1024)},
 }
 
 

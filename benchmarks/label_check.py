@@ -44,9 +44,12 @@ def per_class(rows: Rows, count: int, rng: np.random.Generator) -> Rows:
     return [row for of_class in kept.values() for row in of_class]
 
 
-def banking(rng: np.random.Generator) -> tuple[Rows, Rows]:
-    train, test = (read(f"banking77/{name}.csv") for name in ("train", "test"))
-    return per_class(train, 10, rng), test
+def banking(count: int) -> Callable[[np.random.Generator], tuple[Rows, Rows]]:
+    def rows(rng: np.random.Generator) -> tuple[Rows, Rows]:
+        train, test = (read(f"banking77/{name}.csv") for name in ("train", "test"))
+        return per_class(train, count, rng), test
+
+    return rows
 
 
 def news(count: int) -> Callable[[np.random.Generator], tuple[Rows, Rows]]:
@@ -70,7 +73,7 @@ def sms(count: int) -> Callable[[np.random.Generator], tuple[Rows, Rows]]:
 
 
 SETS = {
-    "BANKING77, 10 rows a class": banking,
+    "BANKING77, 10 rows a class": banking(10),
     "AG News, 25 rows a class": news(25),
     "AG News, 500 rows a class": news(500),
     "SMS, 100 rows": sms(100),

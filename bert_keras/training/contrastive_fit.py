@@ -44,7 +44,7 @@ class ContrastiveFit(HeadFit):
     keep the answers to the folds.
 
     Raises:
-        ConfigError: there are several replicas.
+        ConfigError: there are several replicas, or TPUs.
     """
 
     keeps_vectors = False
@@ -53,10 +53,11 @@ class ContrastiveFit(HeadFit):
         self, model: TaskModel, data: Mapping[str, Columns], context: RunContext
     ) -> None:
         super().__init__(model, data, context)
-        if context.devices.replicas > 1:
+        devices = context.devices
+        if devices.replicas > 1 or devices.has_static_shapes:
             raise ConfigError(
-                "`strategy` must use one replica with `method` contrastive; received "
-                f"{context.devices.replicas} replicas"
+                "`strategy` must use one replica, not a TPU's, with `method` "
+                f"contrastive; received {devices.name}, {devices.replicas} replicas"
             )
 
     def fitted(

@@ -226,7 +226,7 @@ def train(
             config,
             encoder=encoder,
             settings=task_settings or {},
-            replicas=devices.replicas,
+            one_replica=devices.replicas == 1 and not devices.has_static_shapes,
             tell=devices.say,
         )
     task, data = task_and_data(

@@ -65,7 +65,7 @@ def with_method(
     *,
     encoder: str | os.PathLike[str],
     settings: Mapping[str, Any],
-    replicas: int = 1,
+    one_replica: bool = True,
     tell: Callable[[str], object],
 ) -> TrainConfig:
     """Return the config with the method that `auto` chooses for training rows.
@@ -76,7 +76,7 @@ def with_method(
     Args:
         task, config, encoder: as in `train`; `settings` are the task's.
         rows: the training rows.
-        replicas: of the strategy.
+        one_replica: whether the strategy has a single one, and not on a TPU.
         tell: gets a line with the method and the reason.
     """
     check_settings(task, settings)
@@ -91,7 +91,7 @@ def with_method(
         f"{task.name} has no classes": not _has_classes(task),
         f"`{(*given, '')[0]}` is given": bool(given),
         f"`combine` is {combine}": combine == "attention",
-        f"there are {replicas} replicas": replicas > 1,
+        "the strategy is not of one replica": not one_replica,
         f"{per_class:,.0f} rows of a class, above {ROWS_OF_A_CLASS}": (
             per_class > ROWS_OF_A_CLASS
         ),

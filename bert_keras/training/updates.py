@@ -17,9 +17,10 @@ import tensorflow as tf
 
 from bert_keras.data.columns import Columns
 from bert_keras.distribution.replicas import distributed, summed_function
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, TrainingError
 from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.models.task_model import TaskModel
+from bert_keras.runs.progress import say
 from bert_keras.tasks.protocols import is_new_weight, training_examples
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.distillation import Distillation
@@ -75,6 +76,9 @@ def fit(
 
     Nothing is scored or saved, unlike in `train`. `after_update` is called with the
     batches of each update.
+
+    Raises:
+        TrainingError: a loss or gradient is not finite, and `on_nonfinite` is stop.
     """
     task = model.task
     examples, width = training_examples(task, train), model.backbone.config.hidden_size
@@ -82,10 +86,20 @@ def fit(
     rows = training_rows(model, train, config)
     optimizer = new_optimizer(config, steps=rows.steps, model=model)
     optimizer.build(model.trainable_variables)
+    made = []
     for update in updates(model, rows, optimizer):
+        made.append(update.is_made)
         if after_update:
             update.wait()
             after_update(update.batches)
+    skipped = len(made) - sum(map(bool, made))
+    if skipped:
+        told = f"{skipped:,} of {len(made):,} updates were not finite, and skipped"
+        if config.on_nonfinite == "stop":
+            raise TrainingError(
+                f"{told}: use a smaller --learning-rate, or --on-nonfinite skip"
+            )
+        say(told)
 
 
 class MeanLosses:

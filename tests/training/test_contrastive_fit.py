@@ -73,6 +73,12 @@ def test_pairs_bring_vectors_of_a_class_together(
     assert gap() > before + 0.05
     np.testing.assert_array_equal(model.get_layer("classifier").kernel.numpy(), head)
 
+    wild = dataclasses.replace(CONFIG, learning_rate=1e30)
+    refused(
+        lambda: train_on_pairs(model, columns, targets, wild),
+        "updates were not finite, and skipped",
+    )
+
 
 @pytest.mark.parametrize("name", DATA)
 def test_a_contrastive_run_is_scored_by_whole_folds_and_resumes(

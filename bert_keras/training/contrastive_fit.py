@@ -32,7 +32,7 @@ from bert_keras.training.linear_head import (
 from bert_keras.training.loop import RunContext
 from bert_keras.training.updates import fit
 
-ROWS, FOLDS = 32, 3
+ROWS = 32  # of a batch
 _LEAST, _MOST, _PASSES = 12, 64, 4  # updates, and how often a row is read at most
 
 
@@ -48,6 +48,7 @@ class ContrastiveFit(HeadFit):
     """
 
     keeps_vectors = False
+    most_folds = 3
 
     def __init__(
         self, model: TaskModel, data: Mapping[str, Columns], context: RunContext
@@ -81,7 +82,6 @@ class ContrastiveFit(HeadFit):
 
         found = None
         if self.dev is None:
-            folds = _joined(folds, FOLDS)
             logits = self._held_out(folds, targets.shape, head_of)
             rows = sorted(itertools.chain.from_iterable(folds))
             of_rows = logits[rows]
@@ -146,14 +146,6 @@ def train_on_pairs(
 def updates_for(rows: int) -> int:
     """Return the number of updates for a number of training rows."""
     return int(min(max(-(-_PASSES * rows // ROWS), _LEAST), _MOST))
-
-
-def _joined(folds: Sequence[Sequence[int]], most: int) -> list[list[int]]:
-    """Return at most this many folds, of the same rows."""
-    return [
-        sorted(itertools.chain.from_iterable(folds[number::most]))
-        for number in range(min(most, len(folds)))
-    ]
 
 
 def balanced_batches(

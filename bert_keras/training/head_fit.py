@@ -27,6 +27,7 @@ from bert_keras.runs.progress import Progress, say
 from bert_keras.tasks.protocols import Linear, groups_of, strata_of, weights_of
 from bert_keras.training.best_epoch import BestEpoch
 from bert_keras.training.linear_head import (
+    FOLDS,
     Head,
     Validation,
     cross_validate,
@@ -89,6 +90,7 @@ class HeadFit:
     """
 
     keeps_vectors = True  # of the training rows, in the run folder
+    most_folds = FOLDS
     steps = 1
     update_seconds = math.nan, math.nan
     skipped: tuple[str, ...] = ()
@@ -130,6 +132,7 @@ class HeadFit:
             strata,
             seed=self.config.seed,
             groups=groups_of(task, columns),
+            most=self.most_folds,
         )
         if not folds:
             raise DataError(

@@ -240,8 +240,9 @@ def stratified_folds(
     *,
     seed: int,
     groups: Sequence[Hashable] | None = None,
+    most: int = FOLDS,
 ) -> list[list[int]]:
-    """Return the rows of up to five folds, each with the shares of the classes.
+    """Return the rows of at most `most` folds, each with the shares of the classes.
 
     There are as many folds as the smallest class with several rows has rows, at least
     two. Rows that are the only one of a class are in no fold: a head that has not seen
@@ -253,7 +254,7 @@ def stratified_folds(
         row for row, names in enumerate(strata) if all(sizes[n] != 1 for n in names)
     ]
     least = min((size for size in sizes.values() if size > 1), default=len(left))
-    count = max(2, min(FOLDS, least, len(left)))
+    count = max(2, min(most, least, len(left)))
     folds = []
     for number in range(count, 1, -1):
         chosen = stratified_holdout(

@@ -294,16 +294,17 @@ def apply_summed(
     optimizer: keras.optimizers.Optimizer,
     gradients: Sequence[Any],
     variables: Sequence[Any],
+    **given: Any,
 ) -> None:
     """Clip the gradients of all replicas and update the weights once.
 
     For a replica's function, in a graph; with one replica it is `optimizer.apply`. The
     optimizer's `global_clipnorm` and loss scale are applied. `gradients` are the
-    result of `summed`.
+    result of `summed`; `given` are further arguments of `optimizer.apply`.
     """
     replicas = tf.distribute.get_replica_context().num_replicas_in_sync
     if replicas == 1:
-        optimizer.apply(gradients, variables)
+        optimizer.apply(gradients, variables, **given)
         return
     both = zip(gradients, variables, strict=True)
     pairs = [

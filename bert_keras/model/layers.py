@@ -535,7 +535,5 @@ def tokens_at(x: Any, columns: Any) -> Any:
 
 def shape_of(x: Any) -> tuple[Any, ...]:
     """Return the shape of `x`, with static sizes as numbers."""
-    return tuple(
-        ops.shape(x)[axis] if size is None else size
-        for axis, size in enumerate(x.shape)
-    )
+    # On TensorFlow a call adds ops for each size that is not static.
+    return tuple(ops.shape(x)) if None in tuple(x.shape) else tuple(x.shape)

@@ -88,19 +88,29 @@ class _Adam(keras.optimizers.Optimizer):
         known = self._trainable_variables[self._get_variable_index(variable)]
         return rate * self.factors.get(known.path, 1.0)
 
-    def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
+    def apply(
+        self, grads: Any, trainable_variables: Any = None, *, norm: Any = None
+    ) -> Any:
+        """Update the weights by gradients.
+
+        `norm`, float32 [], is the norm of all `grads` together if it is known already.
+        Each row of an embedding table then occurs in them once, see `rows_once`.
+        """
         if keras.config.backend() != "tensorflow":
             return super().apply(grads, trainable_variables)
         import tensorflow as tf
 
-        grads = [_sum_repeated_rows(gradient) for gradient in grads]
+        if norm is None:
+            grads = [rows_once(gradient) for gradient in grads]
         # Replicas have numbers of their own.
         shares = tf.distribute.get_strategy().num_replicas_in_sync == 1
         object.__setattr__(self, "_numbers", {} if shares else None)  # not tracked
+        object.__setattr__(self, "_norm", norm)
         try:
             return super().apply(grads, trainable_variables)
         finally:
             object.__setattr__(self, "_numbers", None)
+            object.__setattr__(self, "_norm", None)
 
     def _once(self, name: str, dtype: str, make: Callable[[], Any]) -> Any:
         """Return numbers of a dtype that all weights of an update share.
@@ -133,7 +143,8 @@ class _Adam(keras.optimizers.Optimizer):
         import tensorflow as tf
 
         # Keras would turn the rows of an embedding table into a whole table, twice.
-        return tf.clip_by_global_norm(grads, self.global_clipnorm)[0]
+        norm = getattr(self, "_norm", None)
+        return tf.clip_by_global_norm(grads, self.global_clipnorm, use_norm=norm)[0]
 
     def _adam_update(self, gradient: Any, variable: Any, largest: Any = None) -> Any:
         """Return the update for a rate of 1, and update the moments of a weight.
@@ -238,7 +249,7 @@ class BertAdamW(_Adam, keras.optimizers.AdamW):
         )
 
 
-def _sum_repeated_rows(gradient: Any) -> Any:
+def rows_once(gradient: Any) -> Any:
     """Return the gradient of an embedding table with each row once.
 
     TensorFlow keeps one slice per token; their norm is not the norm of the gradient.

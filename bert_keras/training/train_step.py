@@ -40,6 +40,7 @@ from bert_keras.distribution.replicas import (
     summed_function,
 )
 from bert_keras.errors import ConfigError
+from bert_keras.model.optimizers import BertAdamW, Lamb, rows_once
 from bert_keras.training.objective import TaskObjective
 
 Batch = tuple[dict[str, Any], dict[str, Any]]
@@ -257,13 +258,18 @@ class TrainStep:
         The gradients are equal on all replicas; the sums are over all of them.
         """
         finite = tf.math.is_finite(tf.add_n([pair[0] for pair in sums.values()]))
+        known = {}
         if not self._scales_loss:
             # Clipping turns gradients into NaN if their norm overflows float32.
-            norms = self._strategy.run(_norm, (gradients,))
-            finite &= tf.math.is_finite(of_first(self._strategy, norms))
+            gradients, norms = self._strategy.run(_with_norm, (gradients,))
+            norm = of_first(self._strategy, norms)
+            finite &= tf.math.is_finite(norm)
+            if isinstance(self.optimizer, BertAdamW | Lamb):
+                known = {"norm": norm}  # which they clip by
 
         def apply(gradients: Any) -> None:
-            apply_summed(self.optimizer, gradients, self.model.trainable_variables)
+            variables = self.model.trainable_variables
+            apply_summed(self.optimizer, gradients, variables, **known)
 
         def update() -> Any:
             self._strategy.run(apply, (gradients,))
@@ -291,8 +297,10 @@ def _graphs_optimized(is_on: bool) -> Iterator[None]:
 
 
 @tf.autograph.experimental.do_not_convert
-def _norm(gradients: Any) -> Any:
-    return tf.linalg.global_norm([each for each in gradients if each is not None])
+def _with_norm(gradients: Any) -> tuple[list[Any], Any]:
+    """Return gradients, each row of an embedding table once, and their norm."""
+    found = [rows_once(each) for each in gradients]
+    return found, tf.linalg.global_norm([each for each in found if each is not None])
 
 
 @dataclasses.dataclass(frozen=True)

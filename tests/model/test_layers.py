@@ -10,6 +10,7 @@ from bert_keras.model.layers import (
     Embeddings,
     FirstTokens,
     Pooler,
+    shape_of,
     word_vectors,
 )
 
@@ -238,3 +239,16 @@ def test_word_vectors_are_changed_inside_only():
     np.testing.assert_array_equal(floats(table), layer.word_embeddings.numpy())
     (found,) = seen
     np.testing.assert_array_equal(floats(found), layer.word_embeddings.numpy()[IDS])
+
+
+@pytest.mark.skipif(keras.config.backend() != "tensorflow", reason="has static shapes")
+def test_a_dynamic_shape_is_read_once():
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 3])], autograph=False)
+    def shape(x):
+        found = shape_of(x)
+        assert found[2] == 3
+        return found
+
+    ops = shape.get_concrete_function().graph.get_operations()
+    assert [op.type for op in ops].count("Shape") == 1
+    assert [int(size) for size in shape(tf.zeros([2, 5, 3]))] == [2, 5, 3]

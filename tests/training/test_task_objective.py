@@ -158,6 +158,10 @@ def test_updates_are_those_of_fit(make_model: Any, name: str) -> None:
         made = update([batch])
         assert made.is_made
         losses.append(made.loss)
+    graph = update._update.get_concrete_function().graph.as_graph_def()
+    nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+    norms = [node for node in nodes if node.op == "L2Loss"]
+    assert len(norms) == len(ours.trainable_variables)  # to check and to clip: once
     theirs.compile(optimizers[1], loss=task.loss())
     seen: list[float] = []
     theirs.fit(

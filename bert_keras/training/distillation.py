@@ -63,7 +63,7 @@ def student_encoder(
             )
         return encoder
     if config.teacher is None:
-        raise ConfigError("`encoder` must be given; received none")
+        raise ConfigError("`encoder` must be given, by --encoder; received none")
     if config.keep_layers is None and config.student is None:
         raise ConfigError(
             "`encoder` must be given; or `keep_layers`, for layers of the teacher, or "

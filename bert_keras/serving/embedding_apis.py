@@ -155,17 +155,23 @@ class EmbeddingApis:
         return json_response(rows)
 
     async def info(self, request: Request) -> Response:
-        """Answer with the facts of a model, in TEI's form; `?model=` names it."""
-        name = self._model(dict(request.query_params), None)
+        """Answer with the facts of a model, in TEI's form; `?model=` names it.
+
+        Of several models, none of them named, only their names are told.
+        """
+        given, names = dict(request.query_params), self._service.models.names
         config = self._service.config
-        with self._service.models.lease(name) as leased:
-            found = {
-                "model_id": name,
-                "model_sha": None,
-                "model_dtype": leased.signature("").outputs[0].dtype,
-                "model_type": _model_type(leased),
-                "max_input_length": leased.preprocessor.max_length,
-            }
+        found: dict[str, Any] = {"models": names}
+        if "model" in given or len(names) == 1:
+            name = self._model(given, None)
+            with self._service.models.lease(name) as leased:
+                found = {
+                    "model_id": name,
+                    "model_sha": None,
+                    "model_dtype": leased.signature("").outputs[0].dtype,
+                    "model_type": _model_type(leased),
+                    "max_input_length": leased.preprocessor.max_length,
+                }
         return json_response(
             {
                 **found,

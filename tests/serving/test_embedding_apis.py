@@ -128,7 +128,8 @@ def test_tei_tokens_and_facts(ask: Any, served: Any) -> None:
         code, found = client.get(f"/info?model={name}")
         assert code == 200 and found["model_type"] == kind
         assert found["max_input_length"] == 24 and found["max_client_batch_size"] == 20
-    assert client.get("/info")[0] == 400 and client.get("/info?model=x")[0] == 404
+    assert client.get("/info")[1]["models"] == [*TASKS, "found"]
+    assert client.get("/info?model=x")[0] == 404
     ask("/tokenize", status=413, inputs=["a"] * 21, model="vectors")
 
 

@@ -209,14 +209,17 @@ def test_python_on_a_page_parses_and_its_names_are_public() -> None:
 def test_the_python_of_the_start_runs(
     encoder_folder: Path,
     spam_folder: Path,
+    spam_file: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     blocks = re.findall(r"<!-- run -->\n```python\n(.*?)```", text, flags=re.S)
-    assert len(blocks) == text.count("```python") == 5
+    assert len(blocks) == text.count("```python") == 6
     (tmp_path / "models").mkdir()
+    rows = spam_file.read_text(encoding="utf-8").replace(",", "")
+    (tmp_path / "train.csv").write_text(rows.replace("\t", ","), encoding="utf-8")
     (tmp_path / "models" / "tour").symlink_to(spam_folder)
     monkeypatch.chdir(tmp_path)
     found: dict[str, Any] = {"encoder": encoder_folder}

@@ -52,10 +52,11 @@ test-thorough: $(VENV)/.made
 test-versions:
 	$(PYTHON) tests/versions.py $(PYTHONS)
 
-# The thorough tests for which `.ci/run` has time: kills, replicas and workers, examples,
-# all characters.
+# The thorough tests for which `.ci/run` has time: kills and resuming, replicas and
+# workers, examples, all characters.
 CHOSEN := training/test_loop.py::test_a_run_that_is_killed_ends_with_the_same_bytes
 CHOSEN += pretraining/test_pretrain.py::test_a_run_that_was_killed_ends_with_the_same_bytes
+CHOSEN += training/test_finetuning_replicas.py::test_a_run_on_replicas_resumes_with_the_same_bytes
 CHOSEN += distribution/test_replicas.py::test_two_replicas_are_one_device
 CHOSEN += training/test_workers.py::test_a_worker_that_ends_ends_its_peer
 CHOSEN += training/test_workers.py::test_a_killed_worker_ends_its_peer_and_the_job_resumes

@@ -37,6 +37,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError
@@ -158,6 +159,29 @@ def set_replica_seeds(model: keras.Model, strategy: tf.distribute.Strategy) -> N
             state.assign(tf.cast(tf.where(replica == 0, base, new), state.dtype))
 
     tf.function(lambda: strategy.run(set_seeds), autograph=False)()
+
+
+def read_here(variable: Any) -> np.ndarray:
+    """Return a metric's variable, summed over the replicas of this worker alone.
+
+    Other workers take no part: only one of them may be writing a checkpoint.
+    """
+    return np.sum([keras.ops.convert_to_numpy(v) for v in _here(variable)], axis=0)
+
+
+def assign_here(variable: Any, value: Any) -> None:
+    """Set a metric's variable to what `read_here` returned, on this worker alone."""
+    first, *others = _here(variable)
+    first.assign(value)
+    for each in others:
+        each.assign(tf.zeros_like(each))
+
+
+def _here(variable: Any) -> Sequence[Any]:
+    """Return the components of a Keras variable on the replicas of this worker."""
+    value = variable.value
+    is_shared = isinstance(value, tf.distribute.DistributedValues)
+    return value.values if is_shared else [value]
 
 
 def take_from_first(

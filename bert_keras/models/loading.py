@@ -37,7 +37,7 @@ from bert_keras.runs.progress import say
 from bert_keras.settings import LAYOUT
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import Finalizing, Inheriting, start
+from bert_keras.tasks.protocols import Inheriting, Unfolding, start
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -229,8 +229,8 @@ def _take_head(model: TaskModel, teacher: Folder) -> None:
         value = arrays[weight.path]
         is_of_classes = order and weight.path.startswith("classifier/")
         weight.assign(value[..., order] if is_of_classes else value)
-    if isinstance(model.task, Finalizing):
-        model.task.unsettle(model)
+    if isinstance(model.task, Unfolding):
+        model.task.unfold(model)
 
 
 def inherited_settings(

@@ -393,8 +393,13 @@ class Finalizing(Protocol):
         """
         ...
 
-    def unsettle(self, model: keras.Model) -> None:
-        """Set weights that `finalize` has changed to what this task's settings need."""
+
+@runtime_checkable
+class Unfolding(Protocol):
+    """Undoes what `finalize` folded into the weights of a head, to train it further."""
+
+    def unfold(self, model: keras.Model) -> None:
+        """Set the weights to what this task's settings need."""
         ...
 
 

@@ -219,7 +219,7 @@ class Regression(RegressionSettings, NumberTask):
         head.bias.assign(head.bias * self.std + self.mean)
         return dataclasses.replace(self, mean=0.0, std=1.0)
 
-    def unsettle(self, model: keras.Model) -> None:
+    def unfold(self, model: keras.Model) -> None:
         """Divide a head whose outputs are answers by mean and std."""
         head = model.get_layer("classifier")
         head.kernel.assign(head.kernel / self.std)

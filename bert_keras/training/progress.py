@@ -17,6 +17,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from bert_keras.distribution.replicas import assign_here, read_here
 from bert_keras.runs.progress import Progress, report
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import Update
@@ -118,7 +119,10 @@ class TrainingProgress(UpdateProgress):
         self._begin_epoch()
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps: seconds, tokens, and the row in progress."""
+        """Return what a checkpoint keeps: seconds, tokens, and the row in progress.
+
+        Of metrics in progress, it keeps what this worker has counted.
+        """
         return {
             "seconds": self._seconds + time.perf_counter() - self._clock,
             "real_tokens": self.real_tokens,
@@ -126,7 +130,7 @@ class TrainingProgress(UpdateProgress):
             "tracing_seconds": self.tracing_seconds,
             "losses": list(self._losses),
             "metrics": [
-                [keras.ops.convert_to_numpy(v).tolist() for v in metric.variables]
+                [read_here(variable).tolist() for variable in metric.variables]
                 for metric in self.metrics
             ],
         }
@@ -140,7 +144,7 @@ class TrainingProgress(UpdateProgress):
         self._losses = [float(loss) for loss in state.get("losses", ())]
         for metric, values in zip(self.metrics, state.get("metrics", ()), strict=False):
             for variable, value in zip(metric.variables, values, strict=True):
-                variable.assign(value)
+                assign_here(variable, value)
 
     @property
     def token_seconds(self) -> float:

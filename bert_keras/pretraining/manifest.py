@@ -254,13 +254,22 @@ def check_job(
     folder: str | os.PathLike[str], found: Mapping[str, Any], job: Mapping[str, Any]
 ) -> None:
     """Raise DataError unless a folder's recorded job equals the current one."""
-    difference = what_differs({name: found.get(name) for name in job}, job)
+    old = {name: found.get(name) for name in job}
+    difference = what_differs(_by_options(old), _by_options(job))
     if difference:
         raise DataError(
             f"holds data of another job, {difference}: give another folder, or delete "
             "this one",
             path=folder,
         )
+
+
+def _by_options(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job with its settings beside the rest, by the names of the options."""
+    settings = job.get("settings")
+    if not isinstance(settings, Mapping):
+        return dict(job)
+    return {**settings, **{k: value for k, value in job.items() if k != "settings"}}
 
 
 def check_text(

@@ -182,10 +182,12 @@ def _named_tests(test: Any) -> dict[str, Any]:
 
 def tests_and_collections(
     test: Any,
-) -> tuple[dict[str, Any], dict[str, JudgedCollection]]:
-    """Return the test sets of rows, and those that are collections, by name."""
+) -> tuple[Any, dict[str, JudgedCollection]]:
+    """Return `test` without the collections in it, and these by name."""
     tests = _named_tests(test)
     found = {name: each for name, each in tests.items() if is_collection(each)}
+    if not found:
+        return test, {}
     rows = {name: each for name, each in tests.items() if name not in found}
     return rows, {
         name: each if isinstance(each, JudgedCollection) else read_collection(each)

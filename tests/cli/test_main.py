@@ -1008,7 +1008,7 @@ def test_a_vocabulary_and_examples_of_a_corpus(
     assert manifest["documents"] == 6
     assert manifest["settings"]["max_length"] == 16
     assert main([*command, "--seed", "7"]) == 2
-    assert "`seed` was 42 and is 7" in capsys.readouterr().err
+    assert "`seed`: 42; received 7" in capsys.readouterr().err
     assert main([*command, "--mask-rate", "0"]) == 2
     assert "`mask_rate`" in capsys.readouterr().err
 

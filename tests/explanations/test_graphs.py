@@ -46,17 +46,17 @@ def test_a_second_call_traces_nothing_and_sees_changed_weights(
     model: Any, traces: list[str]
 ) -> None:
     first = explain(model, TEXTS, steps=2)
-    assert sorted(traces) == ["answer", "both"]
+    assert sorted(traces) == ["answer", "both", "tokenize"]
     again = explain(graphs_of(model).predictor, TEXTS, steps=2, target="spam")
     explain(model, ["a text of another length"], method="occlusion", baseline="mask")
     explain(model, TEXTS, steps=2, against="ham", target="spam")
-    assert sorted(traces) == ["answer", "both", "lengths", "value"]
+    assert sorted(traces) == ["answer", "both", "lengths", "tokenize", "value"]
     head = model.trainable_weights[-1]
     before = head.numpy()
     head.assign(before + [0.0, 1.0])
     changed = explain(model, TEXTS, steps=2, target="spam")
     head.assign(before)
-    assert sorted(traces) == ["answer", "both", "lengths", "value"]
+    assert sorted(traces) == ["answer", "both", "lengths", "tokenize", "value"]
     np.testing.assert_allclose(
         [each.values[0] for each in changed],
         [each.values[0] + 1 for each in again],

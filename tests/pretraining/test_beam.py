@@ -219,7 +219,7 @@ def test_a_stopped_run_resumes(
     config = dataclasses.replace(CONFIG, seed=1)
     refused(
         lambda: on_beam(corpus, folder, config=config),
-        "`settings.seed`: 42; received 1",
+        "`seed`: 42; received 1",
     )
     refused(lambda: on_one(corpus, folder), "other files", "unfinished-beam")
     on_beam(corpus, folder)

@@ -362,7 +362,7 @@ def test_another_job_is_rejected(tmp_path: Path) -> None:
     for name in ("begun", "done"):
         folder = tmp_path / name
         for settings, part in (
-            ({"seed": 43}, "`settings.seed`: 42; received 43"),
+            ({"seed": 43}, "`seed`: 42; received 43"),
             ({"tokenizer": cased}, "`tokenizer.lowercase`: True; received False"),
             ({"tokenizer": fewer}, "`vocabulary_sha256`"),
             ({"to_sentences": str.split}, "`sentences_by`: "),

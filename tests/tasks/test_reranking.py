@@ -119,7 +119,7 @@ def test_an_empty_document_is_none(model: Any) -> None:
 def test_other_tasks_do_not_rank(spam_model: Any, make_model: Any) -> None:
     refused(lambda: Predictor(spam_model).rank("a", ["b"]), "received one of class")
     single = Predictor(make_model(Regression()))
-    refused(lambda: single.rank("a", ["b"]), "scores pairs")
+    refused(lambda: single.rank("a", ["b"]), "score pairs")
 
 
 def test_a_search_is_reranked(

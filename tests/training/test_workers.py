@@ -201,7 +201,7 @@ def test_fine_tuning_on_two_workers_is_that_on_one(tmp_path: Path) -> None:
     assert said.count(f"resuming after step {step} of 36") == 1  # the chief reports it
     for worker in (0, 1):
         assert f"strategy multi-worker: worker {worker} of 2, 2 replicas" in said
-    assert out.count("macro_f1") == 2  # both return the scores
+    assert out.count("Macro F1") == 2  # both return the scores
     assert sorted(os.listdir(tmp_path)) == ["encoder", "rows.tsv", "two"]
     assert main([*command, "--output", str(tmp_path / "one")]) == 0
     assert_close(output, tmp_path / "one")

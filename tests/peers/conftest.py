@@ -8,6 +8,12 @@ import numpy as np
 import pytest
 
 
+def pytest_configure(config):
+    # Once a test has imported JAX, it warns when another library forks.
+    ignored = r"ignore:os\.fork\(\) was called:RuntimeWarning"
+    config.addinivalue_line("filterwarnings", ignored)
+
+
 @pytest.fixture
 def rng():
     """Return a generator with a new seed, which a failure prints, or PEERS_SEED."""

@@ -419,12 +419,6 @@ def test_outputs_may_be_a_dict(make_model: Callable[..., Any]) -> None:
         def answer(self, outputs: Any, batch: Any) -> Any:
             return {"z": outputs["z"], "a": outputs["a"]}
 
-        def rows(self, answers: Any) -> Any:
-            return [
-                {"z": z.tolist(), "a": a.tolist()}
-                for z, a in zip(answers["z"], answers["a"], strict=True)
-            ]
-
     model = make_model(TwoOutputs(("ham", "promo", "spam")))
     wanted = Predictor(model).predict(TEXTS)
     for engine in ENGINES:

@@ -28,6 +28,7 @@ DATA = Path(__file__).parents[1] / "examples" / "data"
 WIDTH = 920
 # Picture: page, and the texts in the headings of its first and last section, or none.
 PICTURES = {
+    "start": ("models/emails/report.html", None, "Curves", 1),
     "report": ("models/pairs/report.html", None, "Results on test", None),
     "pretraining": ("runs/emails/report.html", None, "Curves", 2),
     "runs": ("models/seeds/report.html", "Curves of all runs", "All runs", None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data"
 
@@ -26,3 +27,20 @@ def contexts() -> list[str]:
     """Return the paragraphs of half of SQuAD 1.1's dev set."""
     squad = json.loads((DATA / "squad_v1.1/half.json").read_text(encoding="utf-8"))
     return [p["context"] for a in squad["data"] for p in a["paragraphs"]]
+
+
+def write_random(folder: Path, size: str, task: Any, *, max_length: int) -> None:
+    """Write a model with random weights, of a size of BERT, with MiniLM's words."""
+    from bert_keras import (
+        BertConfig,
+        BertEncoder,
+        Preprocessor,
+        TaskModel,
+        WordPieceTokenizer,
+        save_model,
+    )
+
+    tokenizer = WordPieceTokenizer.from_folder(encoder_path())
+    encoder = BertEncoder(BertConfig.from_preset(size), seed=0)
+    preprocessor = Preprocessor(tokenizer, max_length=max_length, layout="packed")
+    save_model(TaskModel(encoder, task, preprocessor, seed=0), folder)

@@ -36,7 +36,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 from alternating import result_of
-from inputs import DATA, encoder_path
+from inputs import DATA, encoder_path, write_random
 
 LENGTHS = (128, 256, 512)
 READINGS: dict[str, dict[str, Any]] = {
@@ -213,26 +213,6 @@ def accuracies(options: argparse.Namespace) -> None:
 # Speed and memory.
 
 
-def new_folder(folder: Path, size: str) -> None:
-    """Write a model with random weights that combines windows of reviews."""
-    from bert_keras import (
-        BertConfig,
-        BertEncoder,
-        Classification,
-        Preprocessor,
-        TaskModel,
-        WordPieceTokenizer,
-        save_model,
-    )
-
-    tokenizer = WordPieceTokenizer.from_folder(encoder_path())
-    config = BertConfig.from_preset(size)
-    task = Classification(CLASSES, long="windows", train_windows=1000)
-    preprocessor = Preprocessor(tokenizer, max_length=WINDOW, layout="packed")
-    encoder = BertEncoder(config, seed=0)
-    save_model(TaskModel(encoder, task, preprocessor, seed=0), folder)
-
-
 def ours(folder: Path, texts: list[str], labels: list[str]) -> dict[str, float]:
     """Return the seconds of training and of predicting, without the first batch."""
     from bert_keras import TrainConfig, as_columns, load_model, load_predictor
@@ -307,11 +287,12 @@ def theirs(folder: Path, texts: list[str], labels: list[str]) -> dict[str, float
 
 def speed(options: argparse.Namespace) -> None:
     """Print the real tokens per second of both sides, and their ratios."""
-    from bert_keras import WordPieceTokenizer
+    from bert_keras import Classification, WordPieceTokenizer
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "model"
-        new_folder(folder, options.size)
+        task = Classification(CLASSES, long="windows", train_windows=1000)
+        write_random(folder, options.size, task, max_length=WINDOW)
         texts = reviews()["text"][: options.documents]
         tokenizer = WordPieceTokenizer.from_folder(encoder_path())
         sizes = [len(pieces) for pieces in tokenizer.tokenize(texts)]
@@ -386,7 +367,12 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="folder of the results")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--size", default="base", help="of the encoder, for --speed")
-    parser.add_argument("--documents", type=int, default=64, help="for --speed")
+    parser.add_argument(
+        "--documents",
+        type=int,
+        default=64,
+        help="for --speed; two batches of 8 or more",
+    )
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--words", type=int, default=100_000, help="for --memory")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from alternating import machine, result_of, write_results
-from inputs import DATA, contexts, encoder_path, messages
+from inputs import DATA, contexts, encoder_path, messages, write_random
 
 CLASSES = ("no", "yes")
 BATCH, MAX_LENGTH, RATE = 32, 128, 5e-5
@@ -58,25 +58,6 @@ def rows(work: str) -> tuple[list[str], list[str]]:
         " ".join(text.split()[: draw.randint(6, 110)]) for text in found[: WORKS[work]]
     ]
     return texts, [CLASSES[len(text) % 2] for text in texts]
-
-
-def write_base(folder: Path) -> None:
-    """Write an encoder of BERT-base's size with random weights and MiniLM's words."""
-    from bert_keras import (
-        BertConfig,
-        BertEncoder,
-        Classification,
-        Preprocessor,
-        TaskModel,
-        WordPieceTokenizer,
-        save_model,
-    )
-
-    tokenizer = WordPieceTokenizer.from_folder(encoder_path())
-    encoder = BertEncoder(BertConfig.from_preset("base"), seed=0)
-    preprocessor = Preprocessor(tokenizer, max_length=MAX_LENGTH, layout="packed")
-    model = TaskModel(encoder, Classification(CLASSES), preprocessor, seed=0)
-    save_model(model, folder)
 
 
 def bert_keras_ends(encoder: str, work: str, precision: str, seed: int) -> list[float]:
@@ -186,7 +167,10 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.write:
-        return write_base(options.write)
+        from bert_keras import Classification
+
+        task = Classification(CLASSES)
+        return write_random(options.write, "base", task, max_length=MAX_LENGTH)
     if options.count:
         print(useful_tokens(options.count[1], options.count[0]))
         return None

@@ -82,9 +82,9 @@ def read_checkpoint(path: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
                 return checkpoint
             return dataclasses.replace(checkpoint, home=folder)
     raise CheckpointError(
-        f"{place}: holds no checkpoint: neither {_CONFIG} with {_SAFETENSORS[0]} nor "
-        f"bert_config.json with bert_model.ckpt.index nor {_PRESET[0]} nor {_GRAPH} of "
-        f"a BERT{unread_weights(place) or _hint(place)}"
+        f"{place}: contains no checkpoint: neither {_CONFIG} with {_SAFETENSORS[0]} "
+        f"nor bert_config.json with bert_model.ckpt.index nor {_PRESET[0]} nor "
+        f"{_GRAPH} of a BERT{unread_weights(place) or _hint(place)}"
     )
 
 
@@ -93,7 +93,7 @@ def _check_names(checkpoint: Checkpoint) -> None:
     if not checkpoint.shapes:
         found = listed(list(checkpoint.unrecognized)) or "nothing"
         raise CheckpointError(
-            f"{checkpoint.path}: holds no weights with the names of a BERT: {found}"
+            f"{checkpoint.path}: contains no weights with the names of a BERT: {found}"
         )
 
 

@@ -224,7 +224,9 @@ def _tensors(
         path, other = h5, pickle
         reader = functools.partial(_h5_tensors, canonical=canonical)
     if path is None:
-        raise CheckpointError(f"{folder}: holds no {WEIGHTS}{unread_weights(folder)}")
+        raise CheckpointError(
+            f"{folder}: contains no {WEIGHTS}{unread_weights(folder)}"
+        )
     tensors = _sharded(path, reader) if path.suffix == ".json" else reader(path)
     return tensors, [f"{other.name} is not read: {path.name} is"] if other else []
 
@@ -317,7 +319,7 @@ def _shard(index: Path, name: str) -> Path:
             f"received {one_line(name)}"
         )
     if not os.path.isfile(path):
-        raise CheckpointError(f"{folder}: holds no {one_line(name)}")
+        raise CheckpointError(f"{folder}: contains no {one_line(name)}")
     return path
 
 

@@ -189,7 +189,7 @@ def _arrays(folder: Path, *, with_task: bool) -> dict[str, StoredArray]:
                 f"{folder}: holds weights in shards ({SHARDS}), which are not read: no "
                 "BERT is that large"
             )
-        raise CheckpointError(f"{folder}: holds no {WEIGHTS}")
+        raise CheckpointError(f"{folder}: contains no {WEIGHTS}")
     arrays = {f"model:{k}": v for k, v in stored_arrays(folder / WEIGHTS).items()}
     if with_task and os.path.isfile(folder / TASK_WEIGHTS):
         more = stored_arrays(folder / TASK_WEIGHTS)

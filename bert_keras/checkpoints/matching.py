@@ -200,7 +200,9 @@ def encoder_sizes(shapes: Mapping[str, Shape], *, place: Path) -> dict[str, int]
     sizes = {}
     for size, (name, axis) in _SIZES.items():
         if len(shapes.get(name, ())) <= axis:
-            raise CheckpointError(f"{place}: holds no `{name}`, which gives `{size}`")
+            raise CheckpointError(
+                f"{place}: contains no `{name}`, which gives `{size}`"
+            )
         sizes[size] = shapes[name][axis]
     layers = {name.split("/")[2] for name in shapes if "/layer_" in name}
     return {**sizes, "num_hidden_layers": len(layers)}
@@ -214,7 +216,7 @@ def check_head(wanted: Iterable[str], checkpoint: Checkpoint, task: str) -> None
     head = {name for name in wanted if not name.startswith(_ENCODER)}
     if head and not head & set(checkpoint.shapes):
         raise CheckpointError(
-            f"{checkpoint.path}: holds no head of the task {task}: train one on it "
+            f"{checkpoint.path}: contains no head of the task {task}: train one on it "
             "first"
         )
 

@@ -237,7 +237,7 @@ def find_parts(
             found[NEXT_SENTENCE].append(number)
     if not found["encoder"]:
         raise CheckpointError(
-            f"{place}: holds no BertEncoder of TF Model Garden; the root holds "
+            f"{place}: contains no BertEncoder of TF Model Garden; the root holds "
             f"{listed(sorted(graph.nodes[0].children)) or 'nothing'}"
         )
     for name, numbers in found.items():

@@ -228,7 +228,7 @@ def _stored(folder: Path) -> dict[str, StoredTensor]:
         from bert_keras.checkpoints import pickled_file  # needs torch
 
         return pickled_file.stored_tensors(folder / "pytorch_model.bin")
-    raise CheckpointError(f"{folder}: holds no model.safetensors")
+    raise CheckpointError(f"{folder}: contains no model.safetensors")
 
 
 def write_sentence_files(

@@ -123,7 +123,7 @@ class Variable(StoredTensor):
         """Raise a CheckpointError unless the data file holds these floats."""
         super().check()
         if not os.path.isfile(self.file):
-            raise CheckpointError(f"{self.file.parent}: holds no {self.file.name}")
+            raise CheckpointError(f"{self.file.parent}: contains no {self.file.name}")
         wanted = math.prod(self.shape) * np.dtype(_STORED[self.dtype]).itemsize
         if self.size != wanted or self.offset + wanted > self.file.stat().st_size:
             check_no_pointer(self.file)
@@ -222,7 +222,7 @@ def read_index(prefix: Path) -> dict[str, Variable]:
     """
     path = Path(f"{prefix}.index")
     if not os.path.isfile(path):
-        raise CheckpointError(f"{prefix}: holds no {path.name}")
+        raise CheckpointError(f"{prefix}: contains no {path.name}")
     check_no_pointer(path)
     with refused(f"{path}: broken or not a TensorFlow checkpoint"):
         if path.stat().st_size > _MOST_INDEX_BYTES:

@@ -137,7 +137,7 @@ def raw_documents(
     Raises:
         ConfigError: an argument is wrong.
         DataError: a file is missing, binary, corrupt or not of the form, named with the
-            line; or the corpus holds no text.
+            line; or the corpus contains no text.
 
     Example:
         >>> for document in raw_documents("corpus/**/*.txt.gz"):
@@ -182,7 +182,7 @@ def documents_of(path: str, form: str, reader: CorpusReader) -> Iterator[RawDocu
 
 def no_text(files: int) -> DataError:
     """Return the error of a corpus without text."""
-    return DataError(f"the corpus holds no text; files read: {files}")
+    return DataError(f"the corpus contains no text; files read: {files}")
 
 
 def sentences_of(document: RawDocument, *, language: str = "en") -> list[str]:
@@ -253,7 +253,7 @@ def corpus_files(paths: str | os.PathLike[str] | Iterable[str]) -> list[str]:
         path = os.fspath(given)  # type: ignore[arg-type]
         files = _remote_files(path) if is_remote(path) else _local_files(path)
         if not files:
-            raise DataError("holds no file for the corpus", path=path)
+            raise DataError("contains no file for the corpus", path=path)
         for file in files:
             found.setdefault(file if is_remote(file) else os.path.realpath(file), file)
     if not found:

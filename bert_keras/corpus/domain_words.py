@@ -45,7 +45,7 @@ def learn_words(
     Raises:
         ConfigError: an argument is wrong, or the tokenizer splits texts into words in
             another way than BERT.
-        DataError: the corpus holds no such word.
+        DataError: the corpus contains no such word.
 
     Example:
         >>> tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "wing", "##s", "a", "##ero"]

@@ -89,7 +89,7 @@ def learn_vocabulary(
         ConfigError: an argument is wrong, such as a `size` that is too small for the
             characters.
         CheckpointError: `folder` holds a model.
-        DataError: the corpus holds no word; `folder` holds the counts of other texts or
+        DataError: the corpus contains no word; `folder` holds counts of other texts or
             settings, or cannot be written.
 
     Example:

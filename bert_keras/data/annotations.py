@@ -140,7 +140,7 @@ def _labels_of(results: list[Any]) -> dict[str, Any]:
 
 def _report(path: str, rows: list[Row], kept: list[Row], reason: str) -> None:
     if not kept:
-        raise NoRowsError(f"holds no row to read: {reason}", path=path)
+        raise NoRowsError(f"contains no row to read: {reason}", path=path)
     left_out = len(rows) - len(kept)
     if left_out:
         say_once(f"{path}: left out {left_out:,} of {len(rows):,} rows: {reason}")

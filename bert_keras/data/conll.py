@@ -83,7 +83,7 @@ def read_conll(
         lines[0] = ""
     found = _sentences(lines, is_u=_is_conllu(path, lines))
     if not found.rows:
-        raise DataError("holds no words", path=path)
+        raise DataError("contains no words", path=path)
     places = _places(path, chosen, found)
     if header == "auto":
         _refuse_header(path, found.rows[0][0], places)

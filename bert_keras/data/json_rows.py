@@ -85,7 +85,7 @@ def _array_rows(
             raise DataError("must be one JSON object, {…}", path=path, line=line)
         rows.append((line, item))
     if not rows:
-        raise NoRowsError("holds no row", path=path)
+        raise NoRowsError("contains no row", path=path)
     return rows
 
 

@@ -71,7 +71,9 @@ def without_empty(pairs: Columns) -> Columns:
     left_out = [row for row, whole in enumerate(is_whole) if not whole]
     named = first_of([pairs.lines[row] for row in left_out], most=8)
     if not kept:
-        raise NoRowsError("holds no pair with a source and a target", path=pairs.path)
+        raise NoRowsError(
+            "contains no pair with a source and a target", path=pairs.path
+        )
     say(
         f"{pairs.path}: left out {len(left_out):,} of {len(pairs):,} pairs with an "
         f"empty source or target: line{'s' * (len(left_out) > 1)} {named}"

@@ -195,7 +195,7 @@ def table_rows(
     if _SEPARATOR.fullmatch(delimiter.join(first[1])):
         first = next(rows, (0, []))
     if not first[0]:
-        raise NoRowsError("holds no rows", path=path)
+        raise NoRowsError("contains no rows", path=path)
     yield first
     yield from rows
 

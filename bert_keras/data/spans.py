@@ -75,7 +75,7 @@ def read_spans(
             trimmed.append(line)
         entities, reasons = _entities(text, bounds, tight, span_key)
         if not bounds and text:
-            reasons.append(f"`text` (key `{text_key}`) holds no words")
+            reasons.append(f"`text` (key `{text_key}`) contains no words")
         problems += [(line, reason) for reason in reasons]
         words.append([text[start:end] for start, end in bounds])
         tags.append(tags_of(entities, len(bounds)))

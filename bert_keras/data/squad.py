@@ -124,7 +124,7 @@ def _columns(
             raise DataError(f"{count}{first_of(problems, between='; ')}", path=place)
         say_once(f"{place}: left out {len(problems):,} bad questions: {problems[0]}")
     if not cells["id"]:
-        raise NoRowsError("holds no questions", path=place)
+        raise NoRowsError("contains no questions", path=place)
     return Columns(place, cells, list(range(1, len(cells["id"]) + 1)))
 
 

@@ -231,6 +231,6 @@ def _check_learned(task: Embedding, checkpoint: Checkpoint, place: str) -> None:
     ):
         if getattr(task, name) == word and weight not in checkpoint.shapes:
             raise ConfigError(
-                f"`{name}` {word} needs learned weights, {place} holds none: "
+                f"`{name}` {word} needs learned weights, {place} contains none: "
                 f"train embedding with --set {name}={word}, or use {others}"
             )

@@ -32,7 +32,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     Reads names, shapes and settings, but no weights; a SavedModel is not run.
 
     Raises:
-        CheckpointError: the path holds none of these, or it is broken.
+        CheckpointError: the path contains none of these, or it is broken.
     """
     folder = Path(path)
     if is_vector_file(path):

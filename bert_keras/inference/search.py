@@ -203,7 +203,7 @@ class SearchIndex:
             )
         if packed.dtype == "binary" and packed.rescoring is None and rescore != 0:
             say(
-                f"{index}: holds no int8 vectors, so candidates are compared again by "
+                f"{index}: contains no int8 vectors, so candidates are compared by "
                 "their bits alone; `search --dtype binary` writes both"
             )
         graph = None
@@ -229,7 +229,7 @@ class SearchIndex:
             _write_index(Path(index), packed, made)
         if made.graph is not None and not has_graph:
             say(
-                f"{index}: Parquet holds no graph of faiss, so it is built each time; "
+                f"{index}: Parquet contains no graph of faiss: it is built each time; "
                 "an index that ends with .npz keeps it"
             )
         return made

@@ -86,8 +86,8 @@ def _documents(
         raise DataError("holds sparse vectors, which no export holds", path=index)
     if texts is None:
         raise DataError(
-            "holds no texts, which an export returns: write it with `search --index`, "
-            "or as Parquet",
+            "contains no texts, which an export returns: write it with "
+            "`search --index`, or as Parquet",
             path=index,
         )
     if not is_of_model(stored, with_prompt(Predictor(model), "document"), texts):

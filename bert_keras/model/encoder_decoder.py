@@ -128,7 +128,7 @@ class BertEncoderDecoder(BatchModel, keras.Model):
         Arguments as in `BertEncoder` and its `from_pretrained`.
 
         Raises:
-            CheckpointError: it holds no decoder, or a part is missing or broken.
+            CheckpointError: it contains no decoder, or a part is missing or broken.
         """
         # The file readers are imported only when needed.
         from bert_keras.checkpoints import assign, read_checkpoint

@@ -75,7 +75,7 @@ class Format(NamedTuple):
     `write(folder, arrays, config)` fills a new folder and returns notes, if any;
     `config` is a complete Hugging Face `config.json`. With `has_own_vocabulary`, it
     also takes the tokenizer, and writes it; otherwise the tokenizer is written as
-    Hugging Face's files. An existing target folder is replaced only if it holds no
+    Hugging Face's files. An existing target folder is replaced only if it contains no
     files other than `files`, and `needed` among them.
     """
 

@@ -340,7 +340,7 @@ def meta_graphs(folder: Path) -> list[Any]:
         read = (folder / GRAPH).read_bytes()
         found = list(saved_model_pb2.SavedModel.FromString(read).meta_graphs)
         if not found:
-            raise DecodeError("holds no graph")
+            raise DecodeError("contains no graph")
         return found
     except (OSError, DecodeError) as error:
         raise CheckpointError(

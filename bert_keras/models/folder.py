@@ -220,7 +220,7 @@ class Folder:
             if task_class.reads(self.config):
                 return task_class
         raise CheckpointError(
-            f"{self.path}: holds no task head (architecture "
+            f"{self.path}: contains no task head (architecture "
             f"{one_line(self.config['architectures'][0])}): train one on it first"
         )
 

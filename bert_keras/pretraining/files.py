@@ -107,7 +107,7 @@ def _paths(files: Any) -> list[str]:
         paths = [path for path in found if path.endswith(_ENDINGS)]
         if not paths:
             raise DataError(
-                f"holds no file that ends in {', '.join(_ENDINGS)}", path=place
+                f"contains no file that ends in {', '.join(_ENDINGS)}", path=place
             )
         return paths
     paths = [place] if os.path.exists(place) else sorted(glob.glob(place))
@@ -224,4 +224,4 @@ def _features_of(
             )
             for name in names
         }
-    raise DataError("holds no example", path=paths[0])
+    raise DataError("contains no example", path=paths[0])

@@ -144,7 +144,7 @@ def _read(folder: Path) -> dict[str, Any]:
     path = folder / RUN
     if not path.is_file():
         raise DataError(
-            f"must be the folder of a finished run; holds no {RUN}", path=folder
+            f"must be the folder of a finished run; contains no {RUN}", path=folder
         )
     found: dict[str, Any] = read_json(path, error=DataError)
     found = {**_OPTIONAL, **dict.fromkeys(_OPTIONAL_OBJECTS, {}), **found}

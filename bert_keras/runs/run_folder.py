@@ -260,7 +260,8 @@ class RunFolder:
         elif not self.path.exists():
             return
         raise CheckpointError(
-            f"{self.path}: must be a new folder or a run's folder; holds no {SETTINGS}"
+            f"{self.path}: must be a new folder or a run's folder; "
+            f"contains no {SETTINGS}"
         )
 
     def _clean(self) -> None:

@@ -28,7 +28,7 @@ from bert_keras.serving.rest import Rest, json_response
 from bert_keras.serving.service import RequestRecord, Service
 
 STATIC = Path(__file__).parent / "static"
-# Probes send no key; the page, which asks for the key, holds no data of a model.
+# Probes send no key; the page, which asks for the key, contains no data of a model.
 _FREE_OF_KEYS = frozenset(("/v2/health/live", "/v2/health/ready", "/")) | {
     f"/{file.name}" for file in STATIC.iterdir()
 }

@@ -216,5 +216,5 @@ def read_keys(path: str | None) -> list[bytes]:
         ) from None
     keys = [line.strip() for line in lines if line.strip()[:1] not in (b"", b"#")]
     if not keys:
-        raise ConfigError(f"`api_key_file` must hold a key; {path} holds none")
+        raise ConfigError(f"`api_key_file` must hold a key; {path} contains none")
     return keys

@@ -183,7 +183,7 @@ def read_folder(
     _check_kind(folder, config, values["config.json"])
     if not plain.exists() and not whole.exists():
         raise CheckpointError(
-            f"{folder}: holds no vocabulary, neither {plain.name} nor {whole.name}"
+            f"{folder}: contains no vocabulary, neither {plain.name} nor {whole.name}"
         )
     notes: list[str] = []
     settings: dict[str, Any] = {}
@@ -654,11 +654,11 @@ def read_tokenizer_json(
     values = read_json(path)
     model = values.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict | list):
-        raise CheckpointError(f"{path}: holds no WordPiece vocabulary")
+        raise CheckpointError(f"{path}: contains no WordPiece vocabulary")
     wanted = {"type": "WordPiece", "continuing_subword_prefix": "##"}
     _require(path, model, wanted | {"unk_token": "[UNK]"})
     if not isinstance(model["vocab"], dict):
-        raise CheckpointError(f"{path}: holds no WordPiece vocabulary")
+        raise CheckpointError(f"{path}: contains no WordPiece vocabulary")
     added = values.get("added_tokens") or []
     settings: dict[str, Any] = {"vocabulary": _ordered(path, model["vocab"], added)}
     settings |= _select(

@@ -309,8 +309,8 @@ def test_broken_indexes(tmp_path: Path) -> None:
         ({first: 3}, "must map names to"),
         ({**index, "nothing": index[first]}, "not in the file .* names: nothing"),
         ({n: s for n, s in index.items() if n != first}, "does not place there"),
-        ({**index, first: "absent.safetensors"}, "holds no absent.safetensors"),
-        ({**index, first: "a" * 5000}, "holds no aaa"),
+        ({**index, first: "absent.safetensors"}, "contains no absent.safetensors"),
+        ({**index, first: "a" * 5000}, "contains no aaa"),
     ):
         write_index(tmp_path, wrong)
         with pytest.raises(CheckpointError, match=message):
@@ -386,9 +386,9 @@ def test_missing_files(tmp_path: Path) -> None:
             read_checkpoint(tmp_path)
         assert "\n" not in str(error.value)
 
-    refused("holds no checkpoint")
+    refused("contains no checkpoint")
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    refused("holds no model.safetensors")
+    refused("contains no model.safetensors")
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80")
     refused("pytorch_model.bin: ")
     save_file(theirs(tiny_arrays()), tmp_path / "model.safetensors")

@@ -125,12 +125,12 @@ def test_prefixes(tmp_path: Path) -> None:
 def test_missing_files(tmp_path: Path) -> None:
     write_checkpoint(tmp_path)
     (tmp_path / "bert_model.ckpt.data-00000-of-00001").unlink()
-    with pytest.raises(CheckpointError, match="holds no bert_model.ckpt.data"):
+    with pytest.raises(CheckpointError, match="contains no bert_model.ckpt.data"):
         read_checkpoint(tmp_path)
     (tmp_path / "bert_config.json").unlink()
     with pytest.raises(CheckpointError, match="bert_config.json: no such file"):
         read_checkpoint(tmp_path)
-    with pytest.raises(CheckpointError, match="holds no nothing.index"):
+    with pytest.raises(CheckpointError, match="contains no nothing.index"):
         read_google(write_checkpoint(tmp_path) / "nothing")
 
 
@@ -290,7 +290,7 @@ def table(entries: Mapping[bytes, bytes]) -> bytes:
         ({"dtype": 3}, "must be one of F32, F16, BF16, F64; is type 3"),
         ({"dtype": 4_000}, "must be one of F32, F16, BF16, F64; is type 4000"),
         ({"dtype": 2}, "broken or truncated"),
-        ({"shard_id": 7}, "holds no bert_model.ckpt.data-00007-of-00001"),
+        ({"shard_id": 7}, "contains no bert_model.ckpt.data-00007-of-00001"),
     ],
 )
 def test_wrong_entries(
@@ -350,7 +350,7 @@ def test_the_index_of_real_checkpoints(name: str) -> None:
     assert {n: list(variables[n].shape) for n in variables} == {
         row["name"]: row["shape"] for row in listing
     }
-    with pytest.raises(CheckpointError, match="holds no bert_model.ckpt.data-00000"):
+    with pytest.raises(CheckpointError, match="contains no bert_model.ckpt.data-00000"):
         read_checkpoint(folder)
 
 

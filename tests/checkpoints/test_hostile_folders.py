@@ -148,7 +148,7 @@ def test_every_key_may_be_odd(
     shutil.copytree(folder_of(kind), folder)
     path = folder / file
     if not path.is_file():
-        pytest.skip(f"{kind} holds no {file}")
+        pytest.skip(f"{kind} contains no {file}")
     is_yaml = path.suffix == ".yaml"
     text = path.read_text(encoding="utf-8")
     values = yaml.safe_load(text) if is_yaml else json.loads(text)

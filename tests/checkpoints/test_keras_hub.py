@@ -417,7 +417,7 @@ def test_broken_json(
 def test_missing_files(broken: Path) -> None:
     (broken / "assets" / "tokenizer" / "vocabulary.txt").unlink()
     (broken / "tokenizer.json").unlink()
-    refused(lambda: load_model(broken), "holds no vocabulary")
+    refused(lambda: load_model(broken), "contains no vocabulary")
     (broken / "task.weights.h5").unlink()
     assert not [n for n in read_checkpoint(broken).shapes if n.startswith("cls")]
     (broken / "model.weights.h5").unlink()

@@ -342,9 +342,9 @@ def test_a_saved_model_that_lower_cases_or_not(
 
 def test_a_saved_model_of_something_else(tmp_path: Path) -> None:
     tf.saved_model.save(tf.train.Checkpoint(x=tf.Variable(1.0)), str(tmp_path))
-    refused(lambda: read_checkpoint(tmp_path), "holds no BertEncoder", "holds", "x")
+    refused(lambda: read_checkpoint(tmp_path), "contains no BertEncoder", "holds", "x")
     shutil.rmtree(tmp_path / "variables")
-    refused(lambda: read_checkpoint(tmp_path), "holds no variables.index")
+    refused(lambda: read_checkpoint(tmp_path), "contains no variables.index")
 
 
 def test_several_checkpoints(garden: Path, tmp_path: Path) -> None:
@@ -593,7 +593,7 @@ def projection(graph: TrackableObjectGraph, values: dict) -> None:
 LIES: list[tuple[Change, str]] = [
     (beyond, "names objects that it does not hold"),
     (negative, "names objects that it does not hold"),
-    (circle, "holds no BertEncoder"),
+    (circle, "contains no BertEncoder"),
     (absent_key, "the object graph names encoder/_position_embedding_layer"),
     (renamed_key, "the object graph names elsewhere, absent"),
     (one_for_two, "each weight must be a separate variable"),

@@ -522,7 +522,7 @@ QUERY = f"{LAYER}/self_attention/query/kernel"
     ("name", "array", "parts"),
     [
         (f"{LAYER}/output/bias", None, ("1 missing", "output/dense/bias")),
-        (QUERY, None, ("holds no BertEncoder of TF Model Garden",)),
+        (QUERY, None, ("contains no BertEncoder of TF Model Garden",)),
         (f"again/{QUERY}", np.zeros((128, 128), "float32"), ("are both",)),
         (QUERY, np.zeros((128, 4, 32), "float32"), ("4 heads in axis 0",)),
         (QUERY, np.zeros((128, 100), "float32"), ("misshapen",)),

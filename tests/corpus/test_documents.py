@@ -196,22 +196,22 @@ def test_a_corpus_of_another_file_system() -> None:
     assert texts_of(some) == ["b/10.txt", "b/2.txt", "a.txt"]
     first = next(iter(raw_documents("memory://corpus/b")))
     assert first.source == "memory:///corpus/b/10.txt:1"
-    refused(lambda: texts_of("memory://corpus/x/*"), "memory://corpus/x/*: holds no")
-    refused(lambda: texts_of("memory://x.txt"), "memory://x.txt: holds no file")
+    refused(lambda: texts_of("memory://corpus/x/*"), "memory://corpus/x/*: contains no")
+    refused(lambda: texts_of("memory://x.txt"), "memory://x.txt: contains no file")
     refused(lambda: texts_of("nowhere://x/*"), "nowhere://x/*: cannot be read: ")
 
 
 def test_a_missing_corpus(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     refused(lambda: texts_of(tmp_path / "no.txt"), "no.txt: no such file")
-    refused(lambda: texts_of(f"{tmp_path}/*.md"), "*.md: holds no file")
-    refused(lambda: texts_of(tmp_path / "empty"), "empty: holds no file")
+    refused(lambda: texts_of(f"{tmp_path}/*.md"), "*.md: contains no file")
+    refused(lambda: texts_of(tmp_path / "empty"), "empty: contains no file")
     refused(lambda: texts_of([]), "received none")
     refused(lambda: texts_of("/dev/null"), "must be a file")
     path = written(tmp_path / "a.txt", " \n\n \n")
-    refused(lambda: texts_of(path), "holds no text; files read: 1")
+    refused(lambda: texts_of(path), "contains no text; files read: 1")
     written(tmp_path / "b.txt", "")
-    refused(lambda: texts_of(tmp_path), "holds no text; files read: 2")
+    refused(lambda: texts_of(tmp_path), "contains no text; files read: 2")
 
 
 def test_arguments_are_checked_before_anything_is_read(tmp_path: Path) -> None:

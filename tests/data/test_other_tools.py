@@ -593,7 +593,9 @@ def test_answers_of_prodigy(tmp_path: Path, told: Told) -> None:
     assert line in told()
     chosen = Classification.read(path, columns={"label": "answer"})
     assert len(chosen) == 4 and not told()
-    refused(lambda: Classification.read(jsonl(path, rows[1:])), "holds no row to read")
+    refused(
+        lambda: Classification.read(jsonl(path, rows[1:])), "contains no row to read"
+    )
 
 
 PARTY = "🎉 win with Anna 🎉 in Rome"

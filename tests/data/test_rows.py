@@ -170,7 +170,7 @@ def test_one_array_holds_rows(text):
         ('[{"a": 1},\n{"a": }]', ":2: is not JSON: Expecting value"),
         ('[{"a": 1}\n', ":1: is not JSON: the array must end the file"),
         ('[{"a": 1}, 2]', ":2: must be one JSON object"),
-        ("[]", "holds no row"),
+        ("[]", "contains no row"),
         ('{\n "a": 1,\n "b": [2]\n}', "a single object, as SQuAD's files are"),
         ('{"data": [{"paragraphs": []}]}', "a single object, as SQuAD's files are"),
     ],

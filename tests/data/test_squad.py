@@ -105,7 +105,7 @@ def test_all_broken_questions_are_counted(tmp_path: Path) -> None:
 
 
 def test_broken_files(tmp_path: Path) -> None:
-    refused(lambda: read_squad(write(tmp_path)), "holds no questions")
+    refused(lambda: read_squad(write(tmp_path)), "contains no questions")
     refused(lambda: read_squad(tmp_path / "none.json"), "no such file")
     refused(lambda: read_squad(write(tmp_path, question("a"), context=3)), "`context`")
     refused(lambda: read_squad(write(tmp_path, question(None))), "has no `id`")

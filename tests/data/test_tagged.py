@@ -93,7 +93,7 @@ def test_a_header_is_skipped_on_request(tmp_path: Path) -> None:
         ("\tO\n", ["a.conll:1: the word is empty"]),
         ("a\nb\n", ["a.conll: must hold 2 to 4 columns", "holds 1 column"]),
         ("a 1 2 3 O\n", ["must hold 2 to 4 columns", "holds 5 columns"]),
-        ("-DOCSTART- O\n", ["a.conll: holds no words"]),
+        ("-DOCSTART- O\n", ["a.conll: contains no words"]),
         ("", ["a.conll: is empty"]),
     ],
 )
@@ -161,7 +161,7 @@ def test_keys_are_chosen_by_name(tmp_path: Path) -> None:
         ({"spans": ["Ann"]}, ["a span of `spans` must be", "received Ann"]),
         ({"spans": "Ann"}, ["must be a list of spans", "it is a str"]),
         ({}, ["must be a list of spans, [] for none; it is missing"]),
-        ({"text": "\u200b", "spans": []}, ["holds no words"]),
+        ({"text": "\u200b", "spans": []}, ["contains no words"]),
         ({"text": " ", "spans": []}, ["`text` (key `text`) is empty"]),
     ],
 )

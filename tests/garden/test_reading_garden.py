@@ -147,7 +147,7 @@ def test_models_other_than_bert_are_rejected(tmp_path):
     config["albert"] |= {"num_attention_heads": 2, "embedding_width": 4}
     albert = encoders.build_encoder(encoders.EncoderConfig(config))
     tf.train.Checkpoint(encoder=albert).write(str(tmp_path / "ckpt"))
-    with pytest.raises(ValueError, match="holds no BertEncoder"):
+    with pytest.raises(ValueError, match="contains no BertEncoder"):
         read_checkpoint(tmp_path / "ckpt")
     factorized = networks.BertEncoder(**{**_SMALL, "embedding_width": 6})
     tf.train.Checkpoint(encoder=factorized).write(str(tmp_path / "other"))

@@ -183,7 +183,7 @@ def test_rescoring_is_for_bits(
     of(dtype="binary", index=bits, rescore=0)
     assert "no int8" not in capsys.readouterr().err
     of(index=bits)
-    assert "bits.npz: holds no int8 vectors" in capsys.readouterr().err
+    assert "bits.npz: contains no int8 vectors" in capsys.readouterr().err
     place = tmp_path / "a.parquet"
     refused(lambda: of(dtype="int8", index=place), "`dtype`", "Parquet")
 

@@ -34,6 +34,6 @@ def test_faiss_finds_the_same(
         said = capsys.readouterr().err
         if ending == "parquet":
             assert index.read_bytes() == written
-            assert "Parquet holds no graph of faiss, so it is built each time" in said
+            assert "Parquet contains no graph of faiss: it is built each time" in said
         else:
             assert "graph" in np.load(index) and "faiss" not in said

@@ -235,7 +235,7 @@ def test_wrong_files(
     refused(lambda: batches([]), "`files`", "none")
     refused(lambda: batches(tmp_path / "no"), "no such file or folder")
     (tmp_path / "empty").mkdir()
-    refused(lambda: batches(tmp_path / "empty"), "holds no file", ".tfrecord.gz")
+    refused(lambda: batches(tmp_path / "empty"), "contains no file", ".tfrecord.gz")
     few = WordPieceTokenizer(VOCABULARY[:40])
     found = refused(lambda: batches(folders["static"], tokenizer=few), "vocabulary")
     assert "manifest.json" in found and "40" in found

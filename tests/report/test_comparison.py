@@ -60,7 +60,7 @@ def test_runs_that_are_no_runs(tmp_path: Path) -> None:
     refused(lambda: compare_runs([one, one], output=page), "different", "one")
     refused(
         lambda: compare_runs([one, tmp_path / "none"], output=page),
-        "none", "holds no comparison.json",
+        "none", "contains no comparison.json",
     )  # fmt: skip
     other = run(tmp_path / "other")
     note = json.loads((other / "comparison.json").read_text("utf-8"))

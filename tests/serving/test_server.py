@@ -97,7 +97,7 @@ def test_keys_are_required(folders: Folders, tmp_path: Path) -> None:
 
 def test_a_file_without_keys_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("# none\n")
-    refused(lambda: read_keys(str(tmp_path / "empty")), "holds none")
+    refused(lambda: read_keys(str(tmp_path / "empty")), "contains none")
     refused(lambda: read_keys(str(tmp_path / "no")), "api_key_file", "no")
 
 
@@ -162,7 +162,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sigterm_answers_accepted_requests(folders: Folders) -> None:
-    """The command exits 0, its logs are JSON and hold no text."""
+    """The command exits 0, its logs are JSON and contain no text."""
     command = [sys.executable, "-m", "bert_keras", "serve", f"spam={folders.spam}"]
     command += ["--port", "0", "--no-grpc"]
     with subprocess.Popen(

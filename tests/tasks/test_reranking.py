@@ -141,7 +141,7 @@ def test_a_search_is_reranked(
     for more, told in (
         (["--candidates", "6"], "has an effect only with --rerank"),
         (["--rerank", folder, "--candidates", "1"], "at least --top, 2"),
-        (["--rerank", str(encoder_folder)], "holds no task head"),
+        (["--rerank", str(encoder_folder)], "contains no task head"),
     ):
         assert main([*given, *more]) == 2
         assert told in capsys.readouterr().err

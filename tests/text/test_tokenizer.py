@@ -965,7 +965,7 @@ def test_lower_casing_of_the_released_vocabularies(tmp_path, name):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "holds no vocabulary"),
+        ({}, "contains no vocabulary"),
         ({"vocab.txt": b"[PAD]\n\xff\n"}, "must be UTF-8 text; byte 6"),
         ({"vocab.txt": b"[PAD]\na\n"}, r"must hold \[UNK\]"),
         ({"vocab.txt": b""}, "must hold"),

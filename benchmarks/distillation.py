@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from inputs import encoder_path
-from label_check import news, sms
+from inputs import news, sms
 from precision_quality import mrpc
 
 PASSES, TIMED = 5, 1000

@@ -1,35 +1,42 @@
 """Accuracy and seconds of the methods of `train` with few labelled rows.
 
     python benchmarks/few_labels.py [--sets news-8 banking-10] \
-[--methods linear contrastive] [--draws 3] [--test-rows 2000] [--peer]
+[--methods linear contrastive] [--draws 3] [--first-draw 0] [--test-rows 2000] \
+[--no-folds] [--max-length 64] [--epochs 4] [--peer]
 
 Each draw trains all-MiniLM-L6-v2 by each method on the same random rows, of AG News and
 BANKING77 so many of each class, and scores the same test rows. Without dev rows,
-contrastive is also trained on three folds, whose seconds count. `--peer` adds
-scikit-learn's logistic regression on the vectors of sentence-transformers. Seconds are
-for the whole call of `train`, or for the vectors and the fit, without the test rows.
-Needs scikit-learn.
+contrastive is also trained on three folds, whose seconds count; `--no-folds` gives it
+the training rows as dev rows, and only its accuracy counts then. `--epochs` is for
+finetune. `--peer`, which needs scikit-learn, adds its logistic regression on the
+vectors of sentence-transformers. Seconds are for the whole call of `train`, or for the
+vectors and the fit, without the test rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-from inputs import encoder_path
-from label_check import Rows, banking, news, sms
+from inputs import Rows, banking, cola, encoder_path, news, sms
 
 SETS = {
     **{f"news-{count}": news(count) for count in (4, 8, 16, 64, 256)},
-    **{f"banking-{count}": banking(count) for count in (5, 10)},
+    **{f"banking-{count}": banking(count) for count in (3, 5, 10, 13)},
     **{f"sms-{count}": sms(count) for count in (16, 64, 256, 1024)},
+    **{f"cola-{count}": cola(count) for count in (16, 64, 256, 1024)},
 }
 
 
-def ours(method: str, train: Rows, test: Rows, seed: int) -> tuple[float, float]:
+def ours(
+    method: str, train: Rows, test: Rows, seed: int, options: argparse.Namespace
+) -> tuple[float, float]:
+    import keras
+
     from bert_keras.data.table import as_columns
     from bert_keras.inference.predictor import Predictor
     from bert_keras.training.config import TrainConfig
@@ -39,14 +46,22 @@ def ours(method: str, train: Rows, test: Rows, seed: int) -> tuple[float, float]
         as_columns(text=[text for text, _ in each], label=[label for _, label in each])
         for each in (train, test)
     ]
+    keras.utils.clear_session()
+    config = TrainConfig(
+        method=method, seed=seed, max_length=options.max_length, explain_mistakes=0
+    )
+    if method == "finetune":
+        config = dataclasses.replace(config, epochs=options.epochs)
+    no_folds = options.no_folds and method == "contrastive"
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         found = train_model(
             "classification",
             encoder=encoder_path(),
             train=rows[0],
+            dev=rows[0] if no_folds else None,
             output=Path(folder) / "model",
-            config=TrainConfig(method=method, seed=seed),
+            config=config,
         )
     seconds = time.perf_counter() - start
     answers = Predictor(found.model).answers(rows[1])
@@ -71,16 +86,20 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=SETS, default=["news-8"])
     parser.add_argument("--methods", nargs="+", default=["linear", "finetune"])
     parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--first-draw", type=int, default=0)
     parser.add_argument("--test-rows", type=int, default=2000)
+    parser.add_argument("--no-folds", action="store_true")
+    parser.add_argument("--max-length", type=int)
+    parser.add_argument("--epochs", type=int)
     parser.add_argument("--peer", action="store_true")
     options = parser.parse_args()
     for name in options.sets:
         found: dict[str, list[tuple[float, float]]] = {}
-        for draw in range(options.draws):
+        for draw in range(options.first_draw, options.first_draw + options.draws):
             train, test = SETS[name](np.random.default_rng(draw))
             test = test[: options.test_rows]
             for method in options.methods:
-                made = ours(method, train, test, draw)
+                made = ours(method, train, test, draw, options)
                 found.setdefault(method, []).append(made)
             if options.peer:
                 found.setdefault("scikit-learn", []).append(peer(train, test))
@@ -89,7 +108,8 @@ def main() -> None:
             spread = accuracy.std(ddof=1) if len(values) > 1 else 0.0
             print(
                 f"{name}  {method}: accuracy {accuracy.mean():.4f} ± {spread:.4f}, "
-                f"{np.median(seconds):.1f} s, {len(values)} draws"
+                f"{np.median(seconds):.1f} s, {len(values)} draws",
+                flush=True,
             )
 
 

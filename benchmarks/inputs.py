@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data"
 
@@ -44,3 +48,66 @@ def write_random(folder: Path, size: str, task: Any, *, max_length: int) -> None
     encoder = BertEncoder(BertConfig.from_preset(size), seed=0)
     preprocessor = Preprocessor(tokenizer, max_length=max_length, layout="packed")
     save_model(TaskModel(encoder, task, preprocessor, seed=0), folder)
+
+
+Rows = list[tuple[str, str]]  # text and label
+
+
+def read(name: str, *, tabs: bool = False) -> Rows:
+    with open(DATA / name, encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(file, delimiter="\t" if tabs else ",")
+        return [(row["text"], row.get("label") or row["category"]) for row in rows]
+
+
+def table(name: str) -> list[list[str]]:
+    lines = (DATA / name).read_text(encoding="utf-8").splitlines()
+    return [line.split("\t") for line in lines]
+
+
+def per_class(rows: Rows, count: int, rng: np.random.Generator) -> Rows:
+    """Return this many random rows of each class."""
+    kept: dict[str, Rows] = {}
+    for number in rng.permutation(len(rows)):
+        of_class = kept.setdefault(rows[number][1], [])
+        if len(of_class) < count:
+            of_class.append(rows[number])
+    return [row for of_class in kept.values() for row in of_class]
+
+
+def banking(count: int) -> Callable[[np.random.Generator], tuple[Rows, Rows]]:
+    def rows(rng: np.random.Generator) -> tuple[Rows, Rows]:
+        train, test = (read(f"banking77/{name}.csv") for name in ("train", "test"))
+        return per_class(train, count, rng), test
+
+    return rows
+
+
+def news(count: int) -> Callable[[np.random.Generator], tuple[Rows, Rows]]:
+    def rows(rng: np.random.Generator) -> tuple[Rows, Rows]:
+        train, test = (
+            read(f"agnews/{name}.tsv", tabs=True) for name in ("pool", "val")
+        )
+        return per_class(train, count, rng), test
+
+    return rows
+
+
+def sms(count: int) -> Callable[[np.random.Generator], tuple[Rows, Rows]]:
+    def rows(rng: np.random.Generator) -> tuple[Rows, Rows]:
+        found = [(text, label) for label, text in messages()]
+        order = rng.permutation(len(found))
+        train, test = order[:count], order[-2000:]
+        return [found[n] for n in train], [found[n] for n in test]
+
+    return rows
+
+
+def cola(count: int) -> Callable[[np.random.Generator], tuple[Rows, Rows]]:
+    def rows(rng: np.random.Generator) -> tuple[Rows, Rows]:
+        train, test = (
+            [(row[3], row[1]) for row in table(f"glue_cola/{name}.tsv")]
+            for name in ("train", "dev")
+        )
+        return [train[n] for n in rng.permutation(len(train))[:count]], test
+
+    return rows

@@ -13,64 +13,15 @@ count as errors, also where the data set itself is wrong. Needs scikit-learn.
 from __future__ import annotations
 
 import argparse
-import csv
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from inputs import DATA, encoder_path, messages
+from inputs import Rows, banking, encoder_path, news, sms
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from bert_keras.scoring.doubtful_labels import doubtful_labels, labels_to_check
-
-Rows = list[tuple[str, str]]  # text and label
-
-
-def read(name: str, *, tabs: bool = False) -> Rows:
-    with open(DATA / name, encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(file, delimiter="\t" if tabs else ",")
-        return [(row["text"], row.get("label") or row["category"]) for row in rows]
-
-
-def per_class(rows: Rows, count: int, rng: np.random.Generator) -> Rows:
-    """Return this many random rows of each class."""
-    kept: dict[str, Rows] = {}
-    for number in rng.permutation(len(rows)):
-        of_class = kept.setdefault(rows[number][1], [])
-        if len(of_class) < count:
-            of_class.append(rows[number])
-    return [row for of_class in kept.values() for row in of_class]
-
-
-def banking(count: int) -> Callable[[np.random.Generator], tuple[Rows, Rows]]:
-    def rows(rng: np.random.Generator) -> tuple[Rows, Rows]:
-        train, test = (read(f"banking77/{name}.csv") for name in ("train", "test"))
-        return per_class(train, count, rng), test
-
-    return rows
-
-
-def news(count: int) -> Callable[[np.random.Generator], tuple[Rows, Rows]]:
-    def rows(rng: np.random.Generator) -> tuple[Rows, Rows]:
-        train, test = (
-            read(f"agnews/{name}.tsv", tabs=True) for name in ("pool", "val")
-        )
-        return per_class(train, count, rng), test
-
-    return rows
-
-
-def sms(count: int) -> Callable[[np.random.Generator], tuple[Rows, Rows]]:
-    def rows(rng: np.random.Generator) -> tuple[Rows, Rows]:
-        found = [(text, label) for label, text in messages()]
-        order = rng.permutation(len(found))
-        train, test = order[:count], order[-2000:]
-        return [found[n] for n in train], [found[n] for n in test]
-
-    return rows
-
 
 SETS = {
     "BANKING77, 10 rows a class": banking(10),

@@ -54,7 +54,7 @@ def run_select(options: argparse.Namespace) -> None:
     check_answer_file(options.output, held)
     load_tensorflow()
     from bert_keras.data.table import read_columns
-    from bert_keras.inference.selection import refuse_labels, select_rows
+    from bert_keras.inference.selection import select_rows
 
     columns = read_columns(
         options.file,
@@ -64,7 +64,7 @@ def run_select(options: argparse.Namespace) -> None:
         unread=["text_pair"] if options.text == "text" else [],
         header=options.header,
     )
-    refuse_labels(columns)
+    columns.refuse_labels("rows to select from")
     known = []
     if options.labelled is not None:
         text = {"text": options.text}

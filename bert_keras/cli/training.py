@@ -63,6 +63,13 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         type=path,
         help="rows to score once at the end; may be repeated",
     )
+    add_path(
+        parser,
+        "unlabeled",
+        "FILE",
+        f"{ROWS} of texts without labels, for the methods linear and contrastive: "
+        "confident answers to them train the head, too, if cross-validation gains",
+    )
     add_path(parser, "output", "DIR", "the model folder to write", required=True)
     add_columns(parser)
     add_bad_rows(parser)
@@ -161,6 +168,7 @@ def run_train(options: argparse.Namespace) -> None:
         train=_pairs(options.train, options.target_file),
         dev=_pairs(options.dev, options.dev_target_file),
         test={name: _pairs(*files) for name, files in tests.items()},
+        unlabeled=options.unlabeled,
         columns=chosen_columns(options),
         header=options.header,
         bad_rows=options.bad_rows,

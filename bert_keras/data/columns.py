@@ -127,6 +127,20 @@ class Columns:
         numbers = first_of([self.lines[row] for row in rows])
         return f"{what}{'s' * (len(rows) > 1)} {numbers}"
 
+    def refuse_labels(self, rows: str) -> None:
+        """Raise a DataError, by line, if a cell of `label`, or `label NAME`, is given.
+
+        `rows` are what they are for, for the message.
+        """
+        problems = [
+            (row, f"`label` must be empty in {rows}; {received(cell)}")
+            for role, cells in self.cells.items()
+            if role.partition(" ")[0] == "label"
+            for row, cell in enumerate(cells)
+            if cell
+        ]
+        self.refuse(sorted(problems))
+
     def refuse(self, problems: Sequence[tuple[int, str]]) -> None:
         """Raise one DataError with the line of each problem, a (row, message)."""
         named = [(self.lines[row], message) for row, message in problems]

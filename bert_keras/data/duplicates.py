@@ -34,6 +34,21 @@ def shared_rows(train: Texts, other: Texts, columns: Columns) -> list[str]:
     ]
 
 
+def new_rows(known: Iterable[Texts], texts: Texts) -> list[int]:
+    """Return the first row of all texts that are in no known set.
+
+    Example:
+        >>> new_rows([[["a", "b"]], [["c"]]], [["b", "d", "d", "e"]])
+        [1, 3]
+    """
+    seen = {key for each in known for key in _keys(each)}
+    found: dict[int, int] = {}
+    for row, key in enumerate(_keys(texts)):
+        if key not in seen:
+            found.setdefault(key, row)
+    return list(found.values())
+
+
 def contradicting_labels(
     texts: Texts, labels: Sequence[Hashable], columns: Columns
 ) -> list[str]:

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.data.items import as_strings
-from bert_keras.data.table import Columns
-from bert_keras.errors import BertKerasError, ConfigError, DataError, received
+from bert_keras.errors import BertKerasError, ConfigError, DataError
 from bert_keras.inference.embedder import Source, load_embedder, vectors_of
 from bert_keras.inference.predictor import Predictor, joined, load_predictor
 from bert_keras.models.folder import Folder
@@ -124,19 +123,6 @@ def class_count(model: Source) -> int:
             return 0
     is_single = isinstance(task, NamedClasses) and task.pairs is not True
     return len(getattr(task, "classes", ())) if is_single else 0
-
-
-def refuse_labels(columns: Columns) -> None:
-    """Raise DataError, by line, if rows to select from have a label."""
-    if "label" not in columns:
-        return
-    columns.refuse(
-        [
-            (row, f"`label` must be empty in rows to select from; {received(cell)}")
-            for row, cell in enumerate(columns["label"])
-            if cell
-        ]
-    )
 
 
 def distinct_rows(texts: Sequence[str], known: Iterable[str] = ()) -> list[int]:

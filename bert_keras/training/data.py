@@ -15,7 +15,7 @@ from bert_keras.data.collection import (
     read_collection,
 )
 from bert_keras.data.columns import Columns
-from bert_keras.data.duplicates import shared_rows
+from bert_keras.data.duplicates import new_rows, shared_rows
 from bert_keras.data.holdout import (
     random_holdout,
     stratified_holdout,
@@ -23,7 +23,7 @@ from bert_keras.data.holdout import (
 )
 from bert_keras.data.memory import is_data, is_path, rows_in_memory
 from bert_keras.data.rows import ColumnNames
-from bert_keras.data.table import with_slices, without_slices
+from bert_keras.data.table import read_columns, with_slices, without_slices
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.models.loading import inherited_settings
 from bert_keras.runs.progress import say
@@ -32,9 +32,15 @@ from bert_keras.tasks.base import Task
 from bert_keras.tasks.classifier_settings import POOLER
 from bert_keras.tasks.protocols import Refusing, groups_of, strata_of
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.methods import check_method, head_settings
+from bert_keras.training.methods import (
+    check_method,
+    check_unlabeled,
+    head_settings,
+)
 
-_TAKEN = {"train", "dev", "runs", "diverged"}  # names of scores
+UNLABELED = "unlabeled"
+_NOT_SCORED = ("train", "dev", UNLABELED)
+_TAKEN = {*_NOT_SCORED, "runs", "diverged"}  # names of scores
 
 
 def task_and_data(
@@ -43,6 +49,7 @@ def task_and_data(
     train: Any,
     dev: Any = None,
     test: Any = None,
+    unlabeled: Any = None,
     config: TrainConfig,
     columns: ColumnNames | None = None,
     header: str = "auto",
@@ -57,7 +64,7 @@ def task_and_data(
 
     The arguments are as in `train`; `is_earlier` is whether the run was begun by an
     earlier version, and `tell` reports the validation split. Without dev rows there is
-    no entry for `dev`.
+    no entry for `dev`, without unlabelled rows none for `unlabeled`.
 
     Raises:
         ConfigError: the task does not exist, or an argument is not data.
@@ -72,6 +79,8 @@ def task_and_data(
         )
     check_settings(task, settings)
     check_method(task, config)
+    if unlabeled is not None:
+        check_unlabeled(task, config)
     if encoder is not None:
         settings = {**inherited_settings(task, encoder), **settings}
     if encoder is not None and config.method != "finetune":
@@ -129,6 +138,11 @@ def task_and_data(
         if name != "train":
             for note in shared_rows(task.texts(rows), task.texts(each), each):
                 tell(note)
+    if unlabeled is not None:
+        found = unlabelled_rows(
+            task, unlabeled, columns=columns, header=header, bad_rows=bad_rows
+        )
+        data[UNLABELED] = _new_rows(task, found, list(data.values()), tell=tell)
     return task, data
 
 
@@ -160,6 +174,69 @@ def labelled_rows(
         rules["bad_rows"] = bad_rows
     found = task.read(source, columns=columns, **rules)
     return with_slices(found, source, slices, **rules)
+
+
+def unlabelled_rows(
+    task: Task,
+    data: Any,
+    *,
+    columns: ColumnNames | None = None,
+    header: str = "auto",
+    bad_rows: str = "error",
+) -> Columns:
+    """Return the texts of rows without labels, of any form that `as_columns` takes.
+
+    Raises:
+        DataError: a row has a label.
+    """
+    use, named = "unlabeled rows", dict(columns or {})
+    if isinstance(data, Columns):
+        data.refuse_labels(use)
+        return data
+    source = data if is_path(data) else rows_in_memory(data, name=UNLABELED)
+    texts = {role: name for role, name in named.items() if role in task.roles}
+    rules: dict[str, Any] = {"header": header, "bad_rows": bad_rows}
+    found = task.read(source, columns=texts, roles=task.roles, **rules)
+    if "label" in task.columns:
+        flags = str(named.get("label") or task.columns["label"]).split(",")
+        labels = {f"label {name}": name.strip() for name in flags}
+        first = task.roles[0]
+        read_columns(
+            source,
+            {first: texts.get(first, task.columns[first]), **labels},
+            optional=list(labels),
+            empty=list(labels),
+            lists=list(labels),
+            nulls=list(labels),
+            **rules,
+        ).refuse_labels(use)
+    return found
+
+
+def _new_rows(
+    task: Task,
+    rows: Columns,
+    labelled: Sequence[Columns],
+    *,
+    tell: Callable[[str], object],
+) -> Columns:
+    """Return the unlabelled rows that differ from all labelled ones and each other."""
+    if isinstance(task, Refusing):
+        task.refuse_unread(rows)
+    known = [task.texts(each) for each in labelled]
+    kept = new_rows(known, task.texts(rows))
+    if not kept:
+        raise DataError(
+            f"must have other rows than the labelled ones; received {len(rows):,} "
+            "rows, all of which equal one",
+            path=rows.path,
+        )
+    if len(kept) < len(rows):
+        tell(
+            f"{rows.path}: {len(rows) - len(kept):,} of {len(rows):,} unlabelled rows "
+            "are left out: they are equal to a labelled one, or to another"
+        )
+    return rows.take(kept)
 
 
 def _named_tests(test: Any) -> dict[str, Any]:
@@ -197,7 +274,7 @@ def tests_and_collections(
 
 def tests_of(data: Mapping[str, Any]) -> list[str]:
     """Return the names of the test sets of a run."""
-    return [name for name in data if name not in ("train", "dev")]
+    return [name for name in data if name not in _NOT_SCORED]
 
 
 def digest_of_rows(columns: Columns) -> str:

@@ -66,6 +66,7 @@ from bert_keras.training import config as training_config
 from bert_keras.training.config import TrainConfig, unused_options
 from bert_keras.training.contrastive_fit import ContrastiveFit
 from bert_keras.training.data import (
+    UNLABELED,
     digest_of_rows,
     labelled_rows,
     task_and_data,
@@ -138,6 +139,7 @@ def train(
     output: str | os.PathLike[str],
     dev: Any = None,
     test: Any = None,
+    unlabeled: Any = None,
     columns: ColumnNames | None = None,
     header: str = "auto",
     bad_rows: str = "error",
@@ -174,6 +176,8 @@ def train(
         test: rows that are scored once at the end, or several sets by name, such as
             `matched` and `mismatched`. For models that search or rerank, also folders
             in the form of BEIR, see `evaluate_collection`.
+        unlabeled: texts without labels, of any form that `as_columns` takes, which the
+            methods `linear` and `contrastive` label by themselves, see `SelfTraining`.
         columns: role, such as `text` or `label`, to the name of its column if that is
             not the default; for a file without a header, its number from 0.
         header: for files: `auto`, `yes` or `no`, see `read_columns`.
@@ -234,6 +238,7 @@ def train(
         train=train,
         dev=dev,
         test=test,
+        unlabeled=unlabeled,
         config=config,
         columns=columns,
         header=header,
@@ -533,7 +538,10 @@ def finish_run(
     scored: dict[str, tuple[Columns, Any, Any]] = {}
     answers: Any = {}
     facts: dict[str, Any]
-    facts = {name: facts_of(model, rows, lengths[name]) for name, rows in data.items()}
+    facts = {
+        name: facts_of(model, rows, lengths[name], labelled=name != UNLABELED)
+        for name, rows in data.items()
+    }
     if not isinstance(loop, HeadFit):
         facts["train"]["real_token_share"] = loop.progress.real_share
     if "dev" in data:

@@ -148,6 +148,19 @@ def check_method(task: type[Task] | Task, config: TrainConfig) -> None:
             )
 
 
+def check_unlabeled(task: type[Task] | Task, config: TrainConfig) -> None:
+    """Raise ConfigError if a run learns nothing from rows without labels."""
+    if config.method == "finetune":
+        raise ConfigError(
+            "`unlabeled` has an effect only with `method` linear or contrastive, or "
+            f"with a teacher; received it with `method` {config.method}"
+        )
+    if not _has_classes(task):
+        raise ConfigError(
+            f"`unlabeled` needs a task with classes; received it for {task.name}"
+        )
+
+
 def head_settings(
     encoder: str | os.PathLike[str],
     given: Mapping[str, Any],

@@ -103,12 +103,12 @@ def shown_students(rows: Sequence[Mapping[str, Any]], split: str) -> list[str]:
 
 
 def facts_of(
-    model: TaskModel, columns: Columns, lengths: TextLengths
+    model: TaskModel, columns: Columns, lengths: TextLengths, *, labelled: bool = True
 ) -> dict[str, Any]:
     """Return the report's facts on a data set."""
     truncation = lengths.truncation()
     facts = {
-        **describe(model.task, columns),
+        **(describe(model.task, columns) if labelled else {"rows": len(columns)}),
         "mean_tokens": round(float(lengths.whole.mean()), 1),
         "longest_tokens": int(lengths.whole.max()),
         "truncated": truncation.cut,

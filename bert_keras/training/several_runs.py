@@ -58,6 +58,7 @@ _OF_DATA = (
     "train",
     "dev",
     "test",
+    "unlabeled",
     "columns",
     "header",
     "bad_rows",
@@ -227,6 +228,7 @@ class _Runs:
                 f"{what}; received 0.0"
             )
         self.given |= {"train": data["train"], "dev": data.get("dev"), "test": tests}
+        self.given["unlabeled"] = data.get("unlabeled")
         self.given |= {"devices": devices, "slices": given.get("slices", ())}
         self._found: dict[str, dict[str, Any]] = {}
         recorded = recorded_settings(task, encoder, config, data)

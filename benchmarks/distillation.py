@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from inputs import encoder_path
-from inputs import news, sms
+from inputs import encoder_path, news, sms
 from precision_quality import mrpc
 
 PASSES, TIMED = 5, 1000

@@ -268,8 +268,8 @@ def make_model(encoder_folder: Path) -> Callable[..., Any]:
     def make(task: Any, *, layout: str = "packed", dtype: Any = None) -> Any:
         encoder = BertEncoder.from_pretrained(
             str(encoder_folder),
-            pooler=task.pooler,
-            outputs=task.encoder_outputs,
+            pooler=task.needs.pooler,
+            outputs=task.needs.outputs,
             dtype=dtype,
         )
         tokenizer = WordPieceTokenizer.from_folder(encoder_folder)

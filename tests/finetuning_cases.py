@@ -197,8 +197,8 @@ def updated(folder: Path, devices: Any, name: str) -> dict[str, Any]:
     with devices.strategy.scope():
         encoder = BertEncoder.from_pretrained(
             str(folder / "encoder"),
-            pooler=case.task.pooler,
-            outputs=case.task.encoder_outputs,
+            pooler=case.task.needs.pooler,
+            outputs=case.task.needs.outputs,
         )
         tokenizer = WordPieceTokenizer.from_folder(folder / "encoder")
         preprocessor = Preprocessor(tokenizer, max_length=24, layout=layout)

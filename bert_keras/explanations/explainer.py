@@ -235,7 +235,8 @@ class Explainer:
     def _read_to(self, item: Item, targets: Sequence[Target]) -> dict[str, int]:
         """Return where reading ended, by role; other tasks with windows read all."""
         task = self._model.task
-        if not targets or (task.rows_per_text is None and not reads_windows(task)):
+        varies = task.needs.rows_per_text is None
+        if not targets or (varies and not reads_windows(task)):
             return {}
         read = {word for target in targets for word in target.rows.words.flat}
         ends: dict[str, int] = {}

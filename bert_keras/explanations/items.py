@@ -69,7 +69,7 @@ class Item:
 
     def rows(self, features: Mapping[str, Any], words: np.ndarray) -> Rows:
         """Return the model's inputs among the features, with the word of each token."""
-        names = self.model.task.inputs()
+        names = self.model.task.needs.keras_inputs()
         batch = {name: features[name] for name in names if name in features}
         return Rows(batch, words)
 

@@ -45,7 +45,6 @@ from bert_keras.tasks.protocols import (
     check_scores_pairs,
     forms_of,
     lengths_of,
-    readings_of,
     reads_windows,
     windows_of,
 )
@@ -379,7 +378,7 @@ class Predictor:
         """Return lines about texts, see `of`, that are longer than a row, if any are:
         how many are truncated, or read in windows.
         """
-        windows = self.model.task.rows_per_text is None
+        windows = self.model.task.needs.rows_per_text is None
         length = self.model.preprocessor.max_length
         return counts.lines(of=of, length=length, in_windows=windows)
 
@@ -457,8 +456,8 @@ class Predictor:
         check_whole_number("batch_size", batch_size, least=1)
         if max_tokens is not None:
             check_whole_number("max_batch_tokens", max_tokens, least=1)
-            max_tokens = max(max_tokens // readings_of(self.model.task), 1)
-        batch_size = max(batch_size // readings_of(self.model.task), 1)
+            max_tokens = max(max_tokens // self.model.task.needs.readings, 1)
+        batch_size = max(batch_size // self.model.task.needs.readings, 1)
         count = len(texts[0]) if texts else 0
         window = _WINDOW_BATCHES * batch_size
         graphs = {"_lengths": self._lengths, kind: self._current(kind)}
@@ -517,7 +516,7 @@ class Predictor:
         A token has at least one byte of text, so that short texts need not be
         tokenized to know it.
         """
-        if self.model.task.rows_per_text is None:  # windows have other limits
+        if self.model.task.needs.rows_per_text is None:  # windows have other limits
             return True
         room = self.model.preprocessor.max_length - len(texts) - 1
         return any(sum(map(_bytes_of, row)) > room for row in zip(*texts, strict=True))

@@ -257,7 +257,7 @@ def signature_functions(model: TaskModel) -> dict[str, Any]:
     task = model.task
     frozen = FrozenWeights(model) if gains_by_freezing(model) else None
     weights = frozen.scope if frozen else contextlib.nullcontext
-    names = [name for name in task.inputs() if not is_of_packed_rows(name)]
+    names = [name for name in task.needs.keras_inputs() if not is_of_packed_rows(name)]
     # With one text per row, these inputs have the shapes of the Keras inputs.
     inputs = [tf.TensorSpec(i.shape, i.dtype, name=i.name) for i in model.inputs]
     ids = [spec for spec in inputs if spec.name in names]

@@ -87,14 +87,14 @@ def load_model(
     with undrawn():
         encoder = BertEncoder(
             checkpoint.config,
-            pooler=found.pooler,
-            outputs=found.encoder_outputs,
+            pooler=found.needs.pooler,
+            outputs=found.needs.outputs,
             dtype=dtype,
         )
         model = TaskModel(encoder, found, preprocessor)
     check_head([weight.path for weight in model.weights], checkpoint, found.name)
     check_tied(model, checkpoint)
-    passed = _passed_scopes(found) + (() if found.pooler else ("bert/pooler/",))
+    passed = _passed_scopes(found) + (() if found.needs.pooler else ("bert/pooler/",))
     scopes = {weight.path.split("/")[0] for weight in model.weights}
     if all(scope.startswith(("bert", DENSE_SCOPE)) for scope in scopes):
         # A task without a head ignores the heads.
@@ -111,7 +111,7 @@ def load_model(
 def _passed_scopes(task: Task) -> tuple[str, ...]:
     """Return the scopes of pretraining heads that a task's model does not use."""
     heads = ("cls/predictions/", "cls/seq_relationship/")
-    taken = task.pretrained_scopes
+    taken = task.needs.scopes
     return tuple(head for head in heads if taken and head not in taken)
 
 
@@ -145,7 +145,7 @@ def new_model(
 ) -> TaskModel:
     """Return a task's model on a pretrained encoder, with a head initialized randomly.
 
-    Heads in `task.pretrained_scopes` are loaded from the checkpoint. Only the weights
+    Heads in `task.needs.scopes` are loaded from the checkpoint. Only the weights
     are created in the scope of the devices' strategy.
 
     Raises:
@@ -189,11 +189,11 @@ def new_model(
             tell("the student starts with the layers and the head of its teacher")
     loaded = {
         scope
-        for scope in task.pretrained_scopes
+        for scope in task.needs.scopes
         if any(name.startswith(scope) for name in checkpoint.shapes)
     }
     heads = {f"{name}/" for name in head_names(model, model.backbone)}
-    lacks_pooler = task.pooler and not has_pooler(checkpoint)
+    lacks_pooler = task.needs.pooler and not has_pooler(checkpoint)
     is_loaded = heads <= loaded if notes is None else not notes
     model.has_pretrained_head = is_loaded and not lacks_pooler
     return model
@@ -211,7 +211,7 @@ def _random_student(
     sizes_of = {key: getattr(preset, key) for key in _SIZES}
     config = checkpoint.config.replace(**sizes_of)
     encoder = BertEncoder(
-        config, pooler=task.pooler, outputs=task.encoder_outputs, **settings
+        config, pooler=task.needs.pooler, outputs=task.needs.outputs, **settings
     )
     return TaskModel(encoder, task, preprocessor, seed=settings["seed"])
 

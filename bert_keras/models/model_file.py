@@ -28,7 +28,6 @@ from bert_keras.models.engine_graph import EngineGraph
 from bert_keras.models.export import check_backend
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import NotForEngines
 
 # As Hugging Face's optimum names them, but for LiteRT, which it does not write.
 FILES = {
@@ -75,10 +74,8 @@ def package(name: str, what: str) -> Any:
 
 def check_convertible(task: Task) -> None:
     """Raise a ConfigError unless engines can run the model of a task."""
-    if isinstance(task, NotForEngines):
-        raise ConfigError(
-            f"the task {task.name} runs in TensorFlow only: {task.not_for_engines}"
-        )
+    if why := task.needs.not_for_engines:
+        raise ConfigError(f"the task {task.name} runs in TensorFlow only: {why}")
 
 
 def write_model_file(

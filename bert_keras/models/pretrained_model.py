@@ -73,7 +73,7 @@ def pretrained_model(
     for line in notes or ():
         tell(line)
     for name in head_names(model, model.backbone):
-        if notes is not None or f"{name}/" in found.pretrained_scopes:
+        if notes is not None or f"{name}/" in found.needs.scopes:
             continue  # set by `start` or `on_encoder`
         if is_held and assign_scope(model, checkpoint, f"{name}/"):
             if not name.startswith(DENSE_SCOPE):
@@ -135,7 +135,7 @@ def _settled(
 def max_length_of(task: Task, checkpoint: Checkpoint, given: int | None) -> int:
     """Return the maximum length in tokens: the given one, or the task's if it fits."""
     if given is None:
-        return min(task.max_length, checkpoint.config.max_position_embeddings)
+        return min(task.needs.max_length, checkpoint.config.max_position_embeddings)
     check_max_length(given, checkpoint.config)
     return given
 
@@ -152,20 +152,20 @@ def on_encoder(
 ) -> _Model:
     """Return a task's model on the encoder of a checkpoint.
 
-    Heads in `task.pretrained_scopes` are loaded from the checkpoint. Everything that is
+    Heads in `task.needs.scopes` are loaded from the checkpoint. Everything that is
     initialized randomly is reported, except the task's own head.
     """
     encoder = BertEncoder.from_checkpoint(
         checkpoint,
-        pooler=task.pooler,
-        outputs=task.encoder_outputs,
+        pooler=task.needs.pooler,
+        outputs=task.needs.outputs,
         seed=seed,
         **settings,
     )
-    if task.pooler and not has_pooler(checkpoint):
+    if task.needs.pooler and not has_pooler(checkpoint):
         tell("the checkpoint has no pooler: it is initialized randomly, like the head")
     model = kind(encoder, task, preprocessor, seed=seed)
-    for scope in task.pretrained_scopes:
+    for scope in task.needs.scopes:
         if not assign_scope(model, checkpoint, scope):
             tell(
                 f"the checkpoint has no {scope.rstrip('/')}: it is initialized randomly"

@@ -97,23 +97,23 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
         check_type("task", task, Task)
         if preprocessor is not None:  # there may be none, for batch dicts only
             check_type("preprocessor", preprocessor, Preprocessor)
-        for output in task.encoder_outputs:
+        for output in task.needs.outputs:
             if output not in encoder.output:
                 raise ConfigError(
-                    f"`encoder` must have `outputs={task.encoder_outputs}` for the "
+                    f"`encoder` must have `outputs={task.needs.outputs}` for the "
                     f"task {task.name}; received one without {output}"
                 )
         self.backbone = encoder
         self.preprocessor = preprocessor
-        inputs = task.inputs()
+        inputs = task.needs.keras_inputs()
         # With equal seeds, head and embeddings would drop the same units in each step.
         own = None if seed is None else seed_behind(encoder.config, seed) + 1
         outputs = task.outputs(encoder, inputs, own)
         packs = getattr(preprocessor, "layout", None) == "packed"
         if packs and "cls_positions" not in inputs and is_one_vector(outputs):
             raise ConfigError(
-                f"`inputs` of the task {task.name} must have `cls_positions`, where "
-                "texts start in packed rows, for one output per text: return "
+                f"`inputs` that the task {task.name} needs must have `cls_positions`, "
+                "where texts start in packed rows, for one output per text: return "
                 "batch_inputs(cls_positions=True)"
             )
         super().__init__(

@@ -44,7 +44,7 @@ class TruncatedRows(keras.callbacks.Callback):
         self.counts_targets = isinstance(task, TextTargets)
         most = task.max_target_length if isinstance(task, TextTargets) else None
         self.max_length = max_length
-        self.in_windows = task.rows_per_text is None
+        self.in_windows = task.needs.rows_per_text is None
         self.combines = reads_windows(task)
         self.drawn = getattr(task, "train_windows", 0) if of == "train" else 0
         self.shown = ((f"{of} texts", max_length), (f"{of} targets", most or 0))

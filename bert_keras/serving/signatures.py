@@ -36,7 +36,6 @@ from bert_keras.tasks.base import (
 from bert_keras.tasks.protocols import (
     lengths_of,
     of_signature,
-    readings_of,
 )
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
@@ -379,7 +378,7 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
         model.preprocessor = padded  # attention costs least with one text per row
         found_here = signature_functions(model)
         functions = {k: _of_graph(each) for k, each in found_here.items()}
-        if is_plain(task) and set(task.inputs()) == {*_IDS, *PACKED_INPUTS}:
+        if is_plain(task) and set(task.needs.keras_inputs()) == {*_IDS, *PACKED_INPUTS}:
             packed = _packed(model)
     else:
         functions = {k: _of_graph(each) for k, each in text_functions(model).items()}
@@ -448,7 +447,7 @@ def _measured(task: Task, preprocessor: Preprocessor, *texts: Any) -> tuple[Any,
     read, lost = lengths_of(task, preprocessor, one_or_all(texts))
     # A list of a request counts each of its members, see `TextSignature.rows_of`.
     listed = any(each.shape.rank == 2 for each in texts)
-    return read if listed else read * readings_of(task), tf.cast(lost, tf.int32)
+    return read if listed else read * task.needs.readings, tf.cast(lost, tf.int32)
 
 
 def _packed(model: TaskModel) -> Callable[[dict[str, Any]], Any]:
@@ -459,7 +458,7 @@ def _packed(model: TaskModel) -> Callable[[dict[str, Any]], Any]:
 
     specs = {
         name: tf.TensorSpec(each.shape, each.dtype, name=name)
-        for name, each in model.task.inputs().items()
+        for name, each in model.task.needs.keras_inputs().items()
     }
     return _graph(answer, [specs])
 

@@ -23,9 +23,10 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames, check_header
 from bert_keras.data.table import read_columns
 from bert_keras.errors import ConfigError, DataError, shown
-from bert_keras.model.encoder import BertEncoder, batch_inputs
+from bert_keras.model.encoder import BertEncoder
 from bert_keras.settings import options_of
 from bert_keras.tasks.hugging_face import HuggingFaceHead
+from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.plain_settings import PlainSettings
 from bert_keras.tasks.protocols import (
     AnsweringIds,
@@ -33,7 +34,6 @@ from bert_keras.tasks.protocols import (
     Batch,
     OpenClasses,
     OwnFormat,
-    OwnLearningRate,
     Plain,
     Reading,
     Responding,
@@ -42,11 +42,20 @@ from bert_keras.tasks.protocols import (
 from bert_keras.text.preprocessor import Preprocessor
 
 _BASE_RATE, _BASE_SIZE, _HIGHEST_RATE = 5e-5, 768, 3e-4
-# Methods of tasks of earlier versions, and what replaces them.
+# Members of tasks of earlier versions, and what replaces them.
 _FORMER = {
+    "encoder_outputs": "needs.outputs",
+    "inputs": "needs.inputs",
     "kinds": "strata",
+    "learning_rate": "needs.learning_rate",
+    "max_length": "needs.max_length",
+    "not_for_engines": "needs.not_for_engines",
+    "pooler": "needs.pooler",
+    "pretrained_scopes": "needs.scopes",
+    "readings": "needs.readings",
     "redrawn": "resample",
     "rows": "row_forms of TaskHelp",
+    "rows_per_text": "needs.rows_per_text",
     "settle": "finalize",
 }
 AnyTask = TypeVar("AnyTask", bound="Task")
@@ -119,29 +128,22 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
             depends on the settings.
         columns: role to the default name of its column, labels included; a `Column`
             may be optional, or have other cells than one text.
-        pooler: whether the encoder has the pooler.
-        encoder_outputs: extra outputs of the encoder, by their names in `BertEncoder`.
-        pretrained_scopes: scopes of the pretraining heads, such as `cls/predictions/`,
-            that training loads from the checkpoint if it has them; the others are
-            ignored.
-        max_length: default for training.
-        rows_per_text: rows per text in the padded layout; `None`: varies by text.
+        needs: what the task asks of the encoder, of its rows and of its training. A
+            property if it depends on the settings.
     """
 
     best_score: ClassVar[str]
     roles: tuple[str, ...] = ("text",)
     columns: ClassVar[Mapping[str, str]]
-    pooler: ClassVar[bool] = True
-    encoder_outputs: ClassVar[tuple[str, ...]] = ()
-    pretrained_scopes: ClassVar[tuple[str, ...]] = ()
-    max_length: ClassVar[int] = 128
-    rows_per_text: ClassVar[int | None] = 1
+    needs: Needs = Needs()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse a method that earlier versions called, and this one would not."""
+        """Refuse a member that earlier versions read, and this one would not."""
         super().__init_subclass__(**kwargs)
         for former, name in _FORMER.items():
-            if isinstance(vars(cls).get(former), FunctionType | classmethod):
+            found = vars(cls).get(former)
+            is_method = isinstance(found, FunctionType | classmethod)
+            if is_method or found is not None and name.startswith("needs."):
                 raise ConfigError(
                     f"`{former}` of a task is now `{name}`; {cls.__qualname__} defines "
                     "the former"
@@ -286,10 +288,6 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
 
     # The model.
 
-    def inputs(self) -> Batch:
-        """Return the Keras inputs; one output per text needs `cls_positions`."""
-        return batch_inputs(cls_positions=self.pooler)
-
     @abc.abstractmethod
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the Keras tensor or tensors for the loss and `answer`."""
@@ -377,8 +375,8 @@ def default_learning_rate(task: Task, hidden_size: int) -> float:
     highest rate with which Google fine-tuned its small models (Turc et al. 2019,
     arXiv:1908.08962).
     """
-    if isinstance(task, OwnLearningRate):
-        return task.learning_rate
+    if task.needs.learning_rate is not None:
+        return task.needs.learning_rate
     return min(_BASE_RATE * _BASE_SIZE / hidden_size, _HIGHEST_RATE)
 
 

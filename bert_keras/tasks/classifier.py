@@ -66,6 +66,7 @@ from bert_keras.tasks.long_texts import (
     LongTexts,
     decided_at,
 )
+from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import Decisions, Responding
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
@@ -140,10 +141,6 @@ class PooledTask(LongTexts, Task):
 
     # Text to batch.
 
-    @property
-    def rows_per_text(self) -> int | None:  # type: ignore[override]
-        return None if self.reads_windows else 1
-
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         if self.long == "truncate":
             return super().features(preprocessor, texts)
@@ -177,19 +174,23 @@ class PooledTask(LongTexts, Task):
         """Return the number of outputs."""
 
     @property
-    def pooler(self) -> bool:  # type: ignore[override]
-        return self.pooling == POOLER
+    def needs(self) -> Needs:  # type: ignore[override]
+        return Needs(
+            pooler=self.pooling == POOLER,
+            inputs=self._inputs,
+            rows_per_text=None if self.reads_windows else 1,
+        )
+
+    def _inputs(self) -> Batch:
+        return {**batch_inputs(), **self.window_inputs()}
 
     def check_effects(self, given: Mapping[str, Any]) -> None:
-        if self.normalize and self.pooler:
+        if self.normalize and self.needs.pooler:
             raise ConfigError(
                 "`normalize` has an effect only with a `pooling` of the tokens; "
                 f"received true and {self.pooling}"
             )
         super().check_effects(given)
-
-    def inputs(self) -> Batch:
-        return {**batch_inputs(), **self.window_inputs()}
 
     def pooled(self, encoder: BertEncoder, inputs: Batch) -> Any:
         """Return the Keras tensor of each text's vector, [B, H], which the head reads:
@@ -199,7 +200,7 @@ class PooledTask(LongTexts, Task):
 
     def row_vectors(self, encoder: BertEncoder, inputs: Batch) -> Any:
         """Return the Keras tensor of the vectors of texts, or of their windows."""
-        if self.pooler:
+        if self.needs.pooler:
             return encoder.pool(inputs)
         pool = TextPooling(self.pooling, normalize=self.normalize, dtype="float32")
         return pool(
@@ -293,7 +294,7 @@ class PooledTask(LongTexts, Task):
     ) -> dict[str, Any]:
         """Return what other tools read, the activation of `CrossEncoder` included."""
         found = super().folder_config(config, preprocessor)
-        if not self.pooler:  # Hugging Face has no class for such a head
+        if not self.needs.pooler:  # Hugging Face has no class for such a head
             return {**found, "architectures": [HuggingFaceHead.architecture]}
         is_scorer = self.pairs and self.architecture == PooledTask.architecture
         return {**found, **(pair_entry(self.pair_activation) if is_scorer else {})}

@@ -68,6 +68,7 @@ from bert_keras.tasks.embedding_settings import (
     Layers,
 )
 from bert_keras.tasks.long_texts import PREFIX_LENGTHS, LongTexts
+from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.negatives import (
     NEGATIVE,
     negatives_of,
@@ -149,7 +150,6 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         "label": Column("label", optional=True),
         NEGATIVE: Column(NEGATIVE, optional=True, empty=True, lists=True),
     }
-    pooler = False
     compares = True
 
     def __post_init__(self) -> None:
@@ -201,16 +201,18 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         return TERM_WEIGHTS if self.is_sparse else "embedding"
 
     @property
-    def pretrained_scopes(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("cls/predictions/",) if self.is_sparse else ()
-
-    @property
     def best_score(self) -> str:  # type: ignore[override]
         return "mrr" if self.objective == "ranking" else "spearman"
 
     @property
-    def encoder_outputs(self) -> tuple[str, ...]:  # type: ignore[override]
-        return () if self.layers == LAST else ("hidden_states",)
+    def needs(self) -> Needs:  # type: ignore[override]
+        return Needs(
+            pooler=False,
+            outputs=() if self.layers == LAST else ("hidden_states",),
+            scopes=("cls/predictions/",) if self.is_sparse else (),
+            inputs=self._inputs,
+            rows_per_text=None if self.reads_windows else 2,
+        )
 
     def check_effects(self, given: Mapping[str, Any]) -> None:
         how = self.combine_layers
@@ -342,10 +344,6 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         """Return the batch of texts, each with the default prompt before it."""
         return self._batch(preprocessor, self.prompt(), texts)
 
-    @property
-    def rows_per_text(self) -> int | None:  # type: ignore[override]
-        return None if self.reads_windows else 2
-
     def _batch(
         self, preprocessor: Preprocessor, prompts: Any, texts: Any, draws: Any = None
     ) -> Batch:
@@ -457,7 +455,7 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
 
     # The model.
 
-    def inputs(self) -> Batch:
+    def _inputs(self) -> Batch:
         found = {**batch_inputs(), **self.window_inputs()}
         if not self.include_prompt:
             found[PROMPT_LENGTHS] = keras.Input((), dtype="int32", name=PROMPT_LENGTHS)

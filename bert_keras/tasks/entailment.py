@@ -9,6 +9,7 @@ the same as in transformers' pipeline `zero-shot-classification`; so are probabi
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,6 +28,7 @@ from bert_keras.model.encoder import BertEncoder, choice_inputs
 from bert_keras.model.heads import ChoiceRows, ChoiceScores, PooledHead
 from bert_keras.tasks.base import Batch
 from bert_keras.tasks.classifier import NamedClasses
+from bert_keras.tasks.needs import Needs
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -87,8 +89,16 @@ class EntailedClasses(NamedClasses):
         return chosen_names(classes, least=1 if self.against_contradiction else 2)
 
     @property
-    def pretrained_scopes(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("classifier/",) if self.entailment else ()
+    def needs(self) -> Needs:  # type: ignore[override]
+        found = super().needs
+        if not self.entailment:
+            return found
+        return dataclasses.replace(
+            found,
+            scopes=("classifier/",),
+            inputs=choice_inputs,
+            readings=len(self.classes),
+        )
 
     @property
     def units(self) -> int:
@@ -163,14 +173,7 @@ class EntailedClasses(NamedClasses):
             return False
         return not (self.entailment or self.reads_windows)
 
-    @property
-    def readings(self) -> int:
-        return len(self.classes) if self.entailment else 1
-
     # The model.
-
-    def inputs(self) -> Batch:
-        return choice_inputs() if self.entailment else super().inputs()
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return a logit for each class, float32 [B, C]."""

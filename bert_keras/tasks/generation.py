@@ -31,7 +31,7 @@ from bert_keras.data.parallel import read_sources, without_empty
 from bert_keras.errors import CheckpointError, ConfigError, received
 from bert_keras.generation.search import write
 from bert_keras.model.decoder import BertDecoder, target_inputs
-from bert_keras.model.encoder import TARGET, BertEncoder
+from bert_keras.model.encoder import TARGET, BertEncoder, batch_inputs
 from bert_keras.model.encoder_decoder import logits_of
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, SmoothedCrossentropy
 from bert_keras.scoring.rouge import Rouge
@@ -40,6 +40,7 @@ from bert_keras.settings import with_options_documented
 from bert_keras.tasks.answer_rows import plain_values
 from bert_keras.tasks.base import (
     Answers,
+    Batch,
     Column,
     Task,
     read_table,
@@ -51,6 +52,7 @@ from bert_keras.tasks.generation_settings import (
     AbstractiveSummarizationSettings,
     GenerationSettings,
 )
+from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import Reading
 from bert_keras.text.detokenizer import detokenized
 from bert_keras.text.packing import first_pieces, join, pack_pairs, pad_rows, unpack
@@ -62,6 +64,10 @@ _MORE_TOKENS = 10  # beyond the length relative to the source
 _SHOWN = 3  # outputs shown after an epoch
 # Weights with a row or a value for each token of the vocabulary.
 _OF_TOKENS = ("/word_embeddings", "/output_embeddings", "/output_bias")
+
+
+def _inputs() -> Batch:
+    return {**batch_inputs(cls_positions=False), **target_inputs()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +87,11 @@ class Generation(GenerationSettings, Task):
         "source": Column("source", empty=True),
         "target": Column("target", empty=True),
     }
-    pooler = False
-    not_for_engines = "it writes token by token, in many steps of its decoder"
+    needs = Needs(
+        pooler=False,
+        inputs=_inputs,
+        not_for_engines="it writes token by token, in many steps of its decoder",
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.decoder, os.PathLike):
@@ -259,9 +268,6 @@ class Generation(GenerationSettings, Task):
         return read, whole - read
 
     # The model.
-
-    def inputs(self) -> dict[str, Any]:
-        return {**super().inputs(), **target_inputs()}
 
     def within(self, config: BertConfig) -> Any:
         """Return the task with targets within the positions of the decoder."""
@@ -501,7 +507,7 @@ class AbstractiveSummarization(AbstractiveSummarizationSettings, Generation):
 
     name = "abstractive-summarization"
     best_score = "rougeL"
-    max_length = 512
+    needs = dataclasses.replace(Generation.needs, max_length=512)
     columns = {
         "source": Column("document", empty=True),
         "target": Column("summary", empty=True),

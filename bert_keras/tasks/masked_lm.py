@@ -25,11 +25,12 @@ from bert_keras.data.items import as_strings
 from bert_keras.data.memory import is_path
 from bert_keras.data.rows import ending_of, read_text
 from bert_keras.errors import ConfigError, received
-from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, MaskedLMHead
 from bert_keras.settings import check_whole_number, with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Run, Task, refuse_weights
 from bert_keras.tasks.masked_lm_settings import MaskedLMSettings
+from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import Reading
 from bert_keras.text.masking import Masking, mask_id_of, ordinary
 from bert_keras.text.packing import locate
@@ -50,6 +51,11 @@ if TYPE_CHECKING:
     from bert_keras.inference.predictor import Predictor
 
 
+def _inputs() -> Batch:
+    positions = keras.Input((None,), dtype="int32", name="masked_positions")
+    return {**batch_inputs(cls_positions=False), "masked_positions": positions}
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +72,7 @@ class MaskedLM(MaskedLMSettings, Task):
     read_tokens = ("[MASK]",)
     columns = {"text": "text"}
     best_score = "log_likelihood"
-    pooler = False
-    pretrained_scopes = ("cls/predictions/",)
+    needs = Needs(pooler=False, scopes=("cls/predictions/",), inputs=_inputs)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,10 +160,6 @@ class MaskedLM(MaskedLMSettings, Task):
         return batch, labels, None
 
     # The model.
-
-    def inputs(self) -> Batch:
-        positions = keras.Input((None,), dtype="int32", name="masked_positions")
-        return {**super().inputs(), "masked_positions": positions}
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the logits of the masked positions, float32 [R, P, V]."""
@@ -410,7 +411,7 @@ def pseudo_perplexity(
     """
     strings = as_strings(texts)
     model = predictor.model
-    if "masked_positions" not in model.task.inputs():
+    if "masked_positions" not in model.task.needs.keras_inputs():
         raise ConfigError(
             f"`predictor` must be of a masked-lm model; received {model.task.name}"
         )

@@ -33,6 +33,7 @@ from bert_keras.scoring.classification import accuracy
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Column, Task
 from bert_keras.tasks.classifier import Confidence, log_of, numbers, wrong_rows
+from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import Reading
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -151,6 +152,7 @@ class MultipleChoice(Confidence, Task):
     name = "multiple-choice"
     architecture = "BertForMultipleChoice"
     roles = ("context", "choices")
+    needs = Needs(inputs=choice_inputs)
     columns = {**LAYOUTS[0], "question": Column("question", optional=True)}
     best_score = "accuracy"
 
@@ -224,9 +226,6 @@ class MultipleChoice(Confidence, Task):
         return preprocessor.choice_lengths(*texts)
 
     # The model.
-
-    def inputs(self) -> Batch:
-        return choice_inputs()
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the scores of the choices, float32 [B, C]."""

@@ -26,6 +26,7 @@ from bert_keras.scoring.calibration import yes_or_no
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch
 from bert_keras.tasks.classifier import SingleLabel
+from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.next_sentence_settings import (
     NEXT,
     NOT_NEXT,
@@ -51,8 +52,11 @@ class NextSentence(NextSentenceSettings, SingleLabel):
     name = "next-sentence"
     architecture = "BertForNextSentencePrediction"
     columns = {**SingleLabel.columns, "text_pair": "text_pair"}
-    pretrained_scopes = ("cls/seq_relationship/",)
     pairs = True
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]
+        return dataclasses.replace(super().needs, scopes=("cls/seq_relationship/",))
 
     def __post_init__(self) -> None:
         super().__post_init__()

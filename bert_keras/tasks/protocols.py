@@ -285,7 +285,7 @@ class TextTargets(Protocol):
 
 @runtime_checkable
 class Starting(Protocol):
-    """Sets weights of a new model outside of `pretrained_scopes`."""
+    """Sets weights of a new model outside of the `scopes` it needs."""
 
     def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
         """Set them from a checkpoint; return notes on the weights of the head."""
@@ -334,13 +334,6 @@ def is_new_weight(task: Task, path: str) -> bool:
     if isinstance(task, PartlyNew):
         return task.is_new(path)
     return not path.startswith("bert/")
-
-
-@runtime_checkable
-class OwnLearningRate(Protocol):
-    """Is trained by default with another learning rate than an encoder's size gives."""
-
-    learning_rate: ClassVar[float]
 
 
 @runtime_checkable
@@ -451,21 +444,6 @@ class Plain(Protocol):
     def is_plain(self) -> bool:
         """Whether they are."""
         ...
-
-
-@runtime_checkable
-class ReadingAgain(Protocol):
-    """Reads a text several times for its answer, such as once for each class."""
-
-    @property
-    def readings(self) -> int:
-        """How often; prediction computes fewer texts at once accordingly."""
-        ...
-
-
-def readings_of(task: Task) -> int:
-    """Return how often a model reads a text for its answer."""
-    return task.readings if isinstance(task, ReadingAgain) else 1
 
 
 @runtime_checkable
@@ -606,13 +584,6 @@ class Filling(Protocol):
 def filled_inputs(task: Task) -> tuple[str, ...]:
     """Return the inputs of a model that other tools do not give, see `Filling`."""
     return task.filled_inputs if isinstance(task, Filling) else ()
-
-
-@runtime_checkable
-class NotForEngines(Protocol):
-    """Engines such as OpenVINO cannot run the model."""
-
-    not_for_engines: ClassVar[str]  # why
 
 
 @runtime_checkable

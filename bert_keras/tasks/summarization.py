@@ -20,12 +20,13 @@ import tensorflow as tf
 
 from bert_keras.data.columns import Columns
 from bert_keras.errors import received
-from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.rouge import Rouge
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.answer_rows import plain_values
 from bert_keras.tasks.base import Answers, Batch, Task
+from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.summarization_settings import SummarizationSettings
 from bert_keras.text.packing import locate
 from bert_keras.text.preprocessor import Preprocessor
@@ -85,6 +86,11 @@ def sentence_windows(preprocessor: Preprocessor, sentences: Any) -> dict[str, An
     return {**batch, "sentence_positions": positions, "numbers": found}
 
 
+def _inputs() -> Batch:
+    positions = keras.Input((None,), dtype="int32", name="sentence_positions")
+    return {**batch_inputs(cls_positions=False), "sentence_positions": positions}
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
@@ -99,9 +105,7 @@ class Summarization(SummarizationSettings, Task):
     roles = ("document",)
     columns = {"document": "document", "summary": "summary"}
     best_score = "rougeLsum"
-    pooler = False
-    max_length = 512
-    rows_per_text = None
+    needs = Needs(pooler=False, inputs=_inputs, max_length=512, rows_per_text=None)
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return 1 for each target sentence, else 0, int32 [N, S] padded with -1.
@@ -167,10 +171,6 @@ class Summarization(SummarizationSettings, Task):
             tf.reduce_sum(sentences.with_values(sizes), axis=1),
             tf.reduce_sum(sentences.with_values(lost), axis=1),
         )
-
-    def inputs(self) -> Batch:
-        positions = keras.Input((None,), dtype="int32", name="sentence_positions")
-        return {**super().inputs(), "sentence_positions": positions}
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the logits of the sentences' [CLS]s, float32 [R, P, 1]."""

@@ -79,7 +79,7 @@ def measure_lengths(
         tell: gets a line about the length, and one for each data set with texts, or
             with targets, that are truncated.
     """
-    cuts = model.task.rows_per_text is not None  # a task with windows does not
+    cuts = model.task.needs.rows_per_text is not None  # a task with windows does not
     limit = model.backbone.config.max_position_embeddings
     found = _lengths(model, data, max_length=limit if cuts else None)
     if follows and cuts:

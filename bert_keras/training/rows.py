@@ -56,9 +56,9 @@ def fixed_shapes(
         raise ConfigError(
             "`long` must be truncate or head-tail on a TPU; received windows"
         )
-    windows = task.rows_per_text is None
+    windows = task.needs.rows_per_text is None
     ignored = getattr(task.loss(), "ignore_class", None) or 0
-    rows = None if windows else texts * (task.rows_per_text or 1)
+    rows = None if windows else texts * (task.needs.rows_per_text or 1)
 
     def fixed(name: str, rows: int | None, value: Any) -> Any:
         if windows:

@@ -66,7 +66,7 @@ def model_of(case: Case) -> TaskModel:
         max_position_embeddings=64,
     )
     encoder = BertEncoder(
-        config, pooler=case.task.pooler, outputs=case.task.encoder_outputs
+        config, pooler=case.task.needs.pooler, outputs=case.task.needs.outputs
     )
     preprocessor = Preprocessor(WordPieceTokenizer(VOCABULARY), max_length=32)
     model = TaskModel(encoder, case.task, preprocessor)

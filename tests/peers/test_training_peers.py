@@ -199,7 +199,7 @@ def test_every_update_of_a_run_has_the_loss_of_transformers(
     preprocessor = Preprocessor(
         WordPieceTokenizer(WORDS), max_length=32, layout="packed"
     )
-    encoder = BertEncoder(CONFIG, pooler=task.pooler, seed=3)
+    encoder = BertEncoder(CONFIG, pooler=task.needs.pooler, seed=3)
     model = TaskModel(encoder, task, preprocessor, seed=3)
     folder = save_model(model, tmp_path / "model")
     config = TrainConfig(epochs=1, batch_size=BATCH, learning_rate=RATE, seed=2)

@@ -12,11 +12,12 @@ import pytest
 from conftest import refused
 
 from bert_keras.data.class_names import class_names, sorted_names
-from bert_keras.model.encoder import BertEncoder, batch_inputs
+from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.pooling import TextPooling
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks import TASKS, check_settings, find_task, parse_settings
 from bert_keras.tasks.base import Task, answers_ids, changed
+from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.regression import Regression
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -56,10 +57,7 @@ class Mean(Regression):
     """A custom task that omits the starts of texts."""
 
     name = "mean"
-    pooler = False
-
-    def inputs(self) -> dict[str, Any]:
-        return batch_inputs(cls_positions=False)
+    needs = Needs(pooler=False)  # type: ignore[assignment]
 
     def outputs(self, encoder: BertEncoder, inputs: dict[str, Any], seed: Any) -> Any:
         sequence = encoder(inputs)["sequence_output"]

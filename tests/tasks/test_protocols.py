@@ -128,11 +128,21 @@ def test_explanations_and_findings_know_no_task_by_its_class() -> None:
     assert named == {"answer_rows", "base", "protocols"}
 
 
-@pytest.mark.parametrize("former", ["rows", "redrawn"])
-def test_a_method_of_earlier_versions_is_refused(former: str) -> None:
-    """It would not be called."""
-    names = {former: lambda self: None}
-    line = refused(lambda: type("Own", (Unwanted,), names), f"`{former}` of a task is")
+@pytest.mark.parametrize(
+    "former",
+    [
+        {"rows": lambda self: None},
+        {"redrawn": lambda self: None},
+        {"pooler": False},
+        {"rows_per_text": property(lambda self: None)},
+    ],
+)
+def test_a_member_of_earlier_versions_is_refused(former: dict[str, Any]) -> None:
+    """It would not be read."""
+    line = refused(
+        lambda: type("Own", (Unwanted,), former),
+        f"`{next(iter(former))}` of a task is now",
+    )
     assert line.endswith("Own defines the former")
 
 

@@ -117,7 +117,7 @@ def test_targets_and_weights_are_at_the_cls_tokens(model: Any, layout: str) -> N
     assert wanted.numpy()[numbers >= 0][at, 0].tolist() == [0, 1, 1, 1, 0, 1]
     assert weights.numpy()[numbers >= 0][at].tolist() == [1, 1, 1, 0.5, 2, 2]
     assert not weights.numpy()[numbers < 0].any()
-    assert set(batch) <= {*model.task.inputs(), "cls_positions"}
+    assert set(batch) <= {*model.task.needs.keras_inputs(), "cls_positions"}
 
 
 def test_targets_and_scores_by_hand() -> None:

@@ -205,7 +205,7 @@ def test_no_two_dropouts_draw_the_same_mask(name: str, tmp_path: Path) -> None:
     task = first_case(name).task
     folder = write_encoder(tmp_path / "dropping", hidden_dropout_prob=0.1)
     encoder = BertEncoder.from_pretrained(
-        str(folder), pooler=task.pooler, outputs=task.encoder_outputs, seed=3
+        str(folder), pooler=task.needs.pooler, outputs=task.needs.outputs, seed=3
     )
     preprocessor = Preprocessor(
         WordPieceTokenizer.from_folder(folder), max_length=24, layout="packed"
@@ -240,7 +240,7 @@ def test_raw_texts_and_numbers_go_into_evaluate(trained: Trained) -> None:
     first_form_only(trained)
     # Keras weighs a batch by the first size of its inputs: texts where `[CLS]`s are
     # read, else rows, which hold several.
-    whole = trained.case.compares or not trained.case.task.pooler
+    whole = trained.case.compares or not trained.case.task.needs.pooler
     size = len(trained.case.columns) if whole else 5
     scores = trained.model.evaluate(
         trained.training_texts,

@@ -49,7 +49,7 @@ def made(encoder: Path, name: str, form: str) -> tuple[TaskModel, Any]:
     keras.utils.set_random_seed(3)
     task = case.task
     backbone = BertEncoder.from_pretrained(
-        str(encoder), pooler=task.pooler, outputs=task.encoder_outputs
+        str(encoder), pooler=task.needs.pooler, outputs=task.needs.outputs
     )
     tokenizer = WordPieceTokenizer.from_folder(encoder)
     model = TaskModel(
@@ -87,7 +87,7 @@ def test_xla_compiles_the_step(encoder: Path, name: str, form: str) -> None:
     rows = training_rows(model, columns, CONFIG, fixed=True)
     batches = list(rows.dataset())
     shapes = {str(tf.nest.map_structure(lambda v: v.shape, each)) for each in batches}
-    if model.task.rows_per_text is not None:
+    if model.task.needs.rows_per_text is not None:
         assert len(shapes) == 1
     for inputs, _ in batches:
         assert inputs["token_ids"].shape[-1] == T

@@ -30,6 +30,7 @@ from bert_keras.scoring.calibration import FACTORS, best_factor
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Column, Run, Task, refuse_weights
 from bert_keras.tasks.classifier import Confidence
+from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import Reading
 from bert_keras.tasks.question_answering.answers import AnswerFinder, QuestionWindows
 from bert_keras.tasks.question_answering.explanation import explained_span
@@ -63,9 +64,7 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
         "answers": "answers",
         "id": Column("id", optional=True),
     }
-    pooler = False
-    rows_per_text = None
-    max_length = 384
+    needs = Needs(pooler=False, max_length=384, rows_per_text=None)
     most_score = 100.0
 
     @property

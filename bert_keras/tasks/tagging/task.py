@@ -58,6 +58,7 @@ from bert_keras.settings import with_options_documented
 from bert_keras.tasks.answer_rows import plain_values
 from bert_keras.tasks.base import Answers, Batch, Run, Task
 from bert_keras.tasks.classifier import Confidence, class_numbers
+from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import Reading
 from bert_keras.tasks.tagging import words
 from bert_keras.tasks.tagging.explanation import explained_entities
@@ -84,8 +85,7 @@ class TaggingTask(TaggingSettings, Confidence, Task):
     """
 
     columns = {"text": "text", "label": "label"}
-    pooler = False
-    rows_per_text = None
+    needs = Needs(pooler=False, rows_per_text=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -499,9 +499,13 @@ class FeatureTagging(FeatureTaggingSettings, TaggingTask):
     """
 
     name = "feature-tagging"
-    encoder_outputs = ("hidden_states",)
-    not_for_engines = "no exporter of Keras writes its BiLSTM"
-    learning_rate = 1e-3
+    needs = Needs(
+        pooler=False,
+        outputs=("hidden_states",),
+        rows_per_text=None,
+        learning_rate=1e-3,
+        not_for_engines="no exporter of Keras writes its BiLSTM",
+    )
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the logits of each token, float32 [B, T, C]."""

@@ -1,0 +1,44 @@
+"""`Needs`: what a task asks of the encoder, of its rows and of its training."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from bert_keras.model.encoder import batch_inputs
+
+
+@dataclasses.dataclass(frozen=True)
+class Needs:
+    """What a task asks of the encoder, of its rows and of its training.
+
+    Args:
+        pooler: whether the encoder has the pooler.
+        outputs: extra outputs of the encoder, by their names in `BertEncoder`.
+        scopes: scopes of the pretraining heads, such as `cls/predictions/`, that
+            training loads from the checkpoint if it has them; the others are ignored.
+        inputs: returns the Keras inputs by name; `None`: the inputs of a batch dict,
+            with `cls_positions` if there is a pooler.
+        max_length: default for training, in tokens.
+        rows_per_text: rows per text in the padded layout; `None`: varies by text.
+        readings: how often a text is read for its answer, such as once for each class;
+            prediction computes fewer texts at once accordingly.
+        learning_rate: the peak learning rate by default; `None`: by the encoder's size.
+        not_for_engines: why engines such as OpenVINO cannot run the model; empty if
+            they can.
+    """
+
+    pooler: bool = True
+    outputs: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    inputs: Callable[[], dict[str, Any]] | None = None
+    max_length: int = 128
+    rows_per_text: int | None = 1
+    readings: int = 1
+    learning_rate: float | None = None
+    not_for_engines: str = ""
+
+    def keras_inputs(self) -> dict[str, Any]:
+        """Return the Keras inputs; one output per text needs `cls_positions`."""
+        return self.inputs() if self.inputs else batch_inputs(cls_positions=self.pooler)

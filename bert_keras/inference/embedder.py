@@ -21,6 +21,7 @@ from bert_keras.models.loading import load_model
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.embedding import Embedding, check_dense
+from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.text.truncation import Truncation
 
 _CHANGES = {
@@ -80,7 +81,7 @@ def load_embedder(
         raise ConfigError(f"no setting of features is named {sorted(unknown)[0]!r}")
     check_choice("precision", precision, PRECISIONS)
     folder = Folder.open(source)
-    held = folder.held(Embedding) or Embedding.from_model_config({})
+    held = folder.held(Embedding) or from_model_config(Embedding, {})
     if given:
         check_dense(held, f"`{next(iter(given))}`")
     task = kind(**{**held.settings(), **given})

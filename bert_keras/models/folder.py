@@ -54,6 +54,7 @@ from bert_keras.settings import check_whole_number
 from bert_keras.tasks import TASKS, find_task, name_of, named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.catalog import VARIANTS
+from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 GENERATION = "generation_config.json"
@@ -181,7 +182,7 @@ class Folder:
                 check_same_task(self.path, str(ours.get("task")), task_class)
                 found: Task = task_class.from_config(ours["settings"])
             else:
-                found = task_class.from_model_config(self.config)
+                found = from_model_config(task_class, self.config)
         return found
 
     def check_config(self) -> None:
@@ -204,7 +205,7 @@ class Folder:
         else:
             with as_checkpoint_error(f"{self.path}: config.json", ConfigError):
                 try:
-                    is_same = task_class.reads(self.config)
+                    is_same = task_class.head_codec.reads(self.config)
                 except ConfigError:
                     self.check_config()
                     raise
@@ -217,7 +218,7 @@ class Folder:
             return named_task(self.path, name)
         for name in TASKS:
             task_class = find_task(name)
-            if task_class.reads(self.config):
+            if task_class.head_codec.reads(self.config):
                 return task_class
         raise CheckpointError(
             f"{self.path}: contains no task head (architecture "

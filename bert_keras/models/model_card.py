@@ -29,6 +29,7 @@ from bert_keras.errors import CheckpointError, ConfigError, first_of
 from bert_keras.files.json_file import read_json
 from bert_keras.scoring.intervals import wilson_interval
 from bert_keras.tasks import TASKS, find_task
+from bert_keras.tasks.hugging_face import from_model_config
 
 CARD = "README.md"
 VALIDATION = "cross-validation"  # the first word of such scores
@@ -265,9 +266,9 @@ def _task_of(
         return "embedding", {}
     for name in TASKS:
         task = find_task(name)
-        if task.reads(config):
+        if task.head_codec.reads(config):
             try:
-                return name, task.from_model_config(config).settings()
+                return name, from_model_config(task, config).settings()
             except (CheckpointError, ConfigError):
                 break
     return "", {}

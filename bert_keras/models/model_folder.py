@@ -94,7 +94,7 @@ def config_of(model: TaskModel) -> dict[str, Any]:
     """Return the complete `config.json` of a model."""
     task, preprocessor = model.task, model.preprocessor
     return {
-        **task.folder_config(model.backbone.config, preprocessor),
+        **task.head_codec.folder_config(task, model.backbone.config, preprocessor),
         KEY: {
             "format": FORMAT,
             "task": name_of(type(task)),

@@ -20,6 +20,7 @@ from bert_keras.runs.progress import say
 from bert_keras.settings import LAYOUT, PRECISIONS, check_choice
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.hugging_face import head_entries
 from bert_keras.tasks.protocols import start
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -101,7 +102,7 @@ def _same_head(held: Task, found: Task) -> bool:
     generic = tuple(f"LABEL_{number}" for number in range(len(names)))
     if names and names == generic and len(getattr(found, "classes", ())) == len(names):
         held = held.replaced(classes=found.classes)  # type: ignore[attr-defined]
-    return held.model_config() == found.model_config()
+    return head_entries(held) == head_entries(found)
 
 
 def _settled(

@@ -25,7 +25,7 @@ from bert_keras.data.table import read_columns
 from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.settings import options_of
-from bert_keras.tasks.hugging_face import HuggingFaceHead
+from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.plain_settings import PlainSettings
 from bert_keras.tasks.protocols import (
@@ -44,15 +44,21 @@ from bert_keras.text.preprocessor import Preprocessor
 _BASE_RATE, _BASE_SIZE, _HIGHEST_RATE = 5e-5, 768, 3e-4
 # Members of tasks of earlier versions, and what replaces them.
 _FORMER = {
+    "architecture": "head_codec.architecture",
     "encoder_outputs": "needs.outputs",
+    "folder_config": "head_codec.folder_config",
+    "from_model_config": "head_codec.settings",
     "inputs": "needs.inputs",
     "kinds": "strata",
     "learning_rate": "needs.learning_rate",
     "max_length": "needs.max_length",
+    "model_config": "head_codec.entries",
     "not_for_engines": "needs.not_for_engines",
     "pooler": "needs.pooler",
     "pretrained_scopes": "needs.scopes",
+    "problem_type": "head_codec.problem_type",
     "readings": "needs.readings",
+    "reads": "head_codec.reads",
     "redrawn": "resample",
     "rows": "row_forms of TaskHelp",
     "rows_per_text": "needs.rows_per_text",
@@ -115,7 +121,7 @@ def read_table(columns: Mapping[str, str], reading: Reading) -> Columns:
     )
 
 
-class Task(PlainSettings, HuggingFaceHead, abc.ABC):
+class Task(PlainSettings, abc.ABC):
     """A use of BERT; a subclass is a frozen dataclass of its plain settings.
 
     Methods marked "in graph" are traced by TensorFlow into the SavedModel, with only
@@ -130,12 +136,14 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
             may be optional, or have other cells than one text.
         needs: what the task asks of the encoder, of its rows and of its training. A
             property if it depends on the settings.
+        head_codec: how Hugging Face's `config.json` names the head, both ways.
     """
 
     best_score: ClassVar[str]
     roles: tuple[str, ...] = ("text",)
     columns: ClassVar[Mapping[str, str]]
     needs: Needs = Needs()
+    head_codec: ClassVar[HeadCodec] = HeadCodec()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Refuse a member that earlier versions read, and this one would not."""
@@ -143,7 +151,7 @@ class Task(PlainSettings, HuggingFaceHead, abc.ABC):
         for former, name in _FORMER.items():
             found = vars(cls).get(former)
             is_method = isinstance(found, FunctionType | classmethod)
-            if is_method or found is not None and name.startswith("needs."):
+            if is_method or found is not None and "." in name:
                 raise ConfigError(
                     f"`{former}` of a task is now `{name}`; {cls.__qualname__} defines "
                     "the former"

@@ -27,7 +27,8 @@ from bert_keras.errors import ConfigError, shown
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.classification_settings import ClassificationSettings
 from bert_keras.tasks.classifier import SingleLabel
-from bert_keras.tasks.entailment import EntailedClasses
+from bert_keras.tasks.entailment import EntailedClasses, EntailedCodec
+from bert_keras.tasks.hugging_face import SINGLE_LABEL
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -42,7 +43,7 @@ class Classification(ClassificationSettings, EntailedClasses, SingleLabel):
     """
 
     name = "classification"
-    problem_type = "single_label_classification"
+    head_codec = EntailedCodec(problem_type=SINGLE_LABEL)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", check_names(self.classes, least=2))

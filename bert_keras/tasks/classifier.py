@@ -25,11 +25,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 from typing_extensions import Self  # in typing since Python 3.11
 
-from bert_keras.checkpoints.sentence_files import pair_entry, pair_scores
-from bert_keras.config import BertConfig
 from bert_keras.data.class_names import (
-    class_entries,
-    class_names,
     comparable,
     label_names,
     listed,
@@ -59,7 +55,12 @@ from bert_keras.tasks.classifier_settings import (
     ClassesSettings,
     ConfidenceSettings,
 )
-from bert_keras.tasks.hugging_face import HuggingFaceHead
+from bert_keras.tasks.hugging_face import (
+    SINGLE_LABEL,
+    ClassesCodec,
+    HeadCodec,
+    PooledCodec,
+)
 from bert_keras.tasks.long_texts import (
     SHARES,
     WINDOW_LOGITS,
@@ -75,8 +76,6 @@ if TYPE_CHECKING:
     from bert_keras.explanations.targets import Rows, Target
 
 PAIRS = "pairs"  # the signature of pairs where `serving_default` takes single texts
-_SINGLE_LABEL = "single_label_classification"
-_MULTI_LABEL = "multi_label_classification"
 
 
 class PooledTask(LongTexts, Task):
@@ -95,8 +94,7 @@ class PooledTask(LongTexts, Task):
         "text_pair": Column("text_pair", optional=True),
         "label": "label",
     }
-    architecture = "BertForSequenceClassification"
-    problem_type: ClassVar[str] = ""
+    head_codec: ClassVar[HeadCodec] = PooledCodec()
     pairs: bool | None = False
     pooling: str = POOLER
     normalize: bool = False
@@ -235,7 +233,7 @@ class PooledTask(LongTexts, Task):
         """
         whole, shares = outputs["outputs"], outputs[SHARES]
         answers = self.answer(whole, batch)
-        if self.problem_type == _SINGLE_LABEL:
+        if self.head_codec.problem_type == SINGLE_LABEL:
             shares -= tf.reduce_mean(shares, axis=1, keepdims=True)
         text = tf.cumsum(batch[WINDOW_STARTS]) - 1
         best = tf.gather(tf.argmax(whole, axis=1, output_type=tf.int32), text)
@@ -271,48 +269,15 @@ class PooledTask(LongTexts, Task):
             "text": shown["text"],
         }
 
-    @classmethod
-    def reads(cls, config: Mapping[str, Any]) -> bool:
-        if not super().reads(config) or not cls.problem_type:
-            return super().reads(config)
-        # The default of `BertForSequenceClassification`.
-        count, activation = len(class_names(config)), pair_scores(config)
-        single = "regression" if count == 1 else _SINGLE_LABEL
-        if activation is not None and count == 1:  # `CrossEncoder` ignores the entry
-            return cls.problem_type == single
-        if activation == "sigmoid":
-            single = _MULTI_LABEL
-        return cls.problem_type == (config.get("problem_type") or single)
-
-    @classmethod
-    def pairs_of(cls, config: Mapping[str, Any]) -> bool | None:
-        """Return whether a folder's model reads pairs; `None` if it does not say."""
-        return None if pair_scores(config) is None else True
-
-    def folder_config(
-        self, config: BertConfig, preprocessor: Preprocessor
-    ) -> dict[str, Any]:
-        """Return what other tools read, the activation of `CrossEncoder` included."""
-        found = super().folder_config(config, preprocessor)
-        if not self.needs.pooler:  # Hugging Face has no class for such a head
-            return {**found, "architectures": [HuggingFaceHead.architecture]}
-        is_scorer = self.pairs and self.architecture == PooledTask.architecture
-        return {**found, **(pair_entry(self.pair_activation) if is_scorer else {})}
-
 
 class NamedClasses(ClassesSettings, PooledTask):
     """A pooled task with one output for each of its named classes."""
 
+    head_codec = ClassesCodec()
+
     @property
     def units(self) -> int:
         return len(self.classes)
-
-    @classmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> Self:
-        return cls(class_names(config), pairs=cls.pairs_of(config))  # type: ignore[call-arg]
-
-    def model_config(self) -> dict[str, Any]:
-        return {**class_entries(self.classes), "problem_type": self.problem_type}
 
 
 class Calibrated(CalibrationSettings):

@@ -67,6 +67,7 @@ from bert_keras.tasks.embedding_settings import (
     EmbeddingSettings,
     Layers,
 )
+from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.long_texts import PREFIX_LENGTHS, LongTexts
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.negatives import (
@@ -128,6 +129,27 @@ _MOST_DENSE = 4
 _FLOPS = (5e-5, 3e-5)  # the defaults of `query_flops` and `document_flops`
 
 
+class EmbeddingCodec(HeadCodec):
+    """The settings of a folder of sentence-transformers, or of a plain encoder."""
+
+    def reads(self, config: Mapping[str, Any]) -> bool:
+        return bool(sentence_settings(config))
+
+    def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings; the vectors of a plain encoder are not normalized."""
+        stored = sentence_settings(config) or {"normalize": False}
+        if "error" in stored:
+            raise CheckpointError(stored["error"])
+        return {k: v for k, v in stored.items() if k != "max_length"}
+
+    def folder_config(
+        self, task: Any, config: BertConfig, preprocessor: Preprocessor
+    ) -> dict[str, Any]:
+        found = super().folder_config(task, config, preprocessor)
+        named = {"architectures": ["BertForMaskedLM"]} if task.is_sparse else {}
+        return {**found, **named}
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +166,7 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
     """
 
     name = "embedding"
+    head_codec = EmbeddingCodec()
     columns = {
         "text": "text",
         "text_pair": "text_pair",
@@ -714,34 +737,12 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
     # What is saved.
 
     @classmethod
-    def reads(cls, config: Mapping[str, Any]) -> bool:
-        return bool(sentence_settings(config))
-
-    @classmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> Embedding:
-        """Return the task of a folder of sentence-transformers, or of a plain encoder,
-        whose vectors are not normalized.
-        """
-        stored = sentence_settings(config) or {"normalize": False}
-        if "error" in stored:
-            raise CheckpointError(stored["error"])
-        return cls(**{k: v for k, v in stored.items() if k != "max_length"})
-
-    @classmethod
     def inherited(cls, held: Task | None) -> dict[str, Any]:
         if not isinstance(held, Embedding):
             return {}
         own = {"objective", "scale", "dimensions"}  # of a training
         own |= {"query_flops", "document_flops"}
         return {k: v for k, v in held.settings().items() if k not in own}
-
-    def folder_config(
-        self, config: BertConfig, preprocessor: Preprocessor
-    ) -> dict[str, Any]:
-        found = super().folder_config(config, preprocessor)
-        return (
-            {**found, "architectures": ["BertForMaskedLM"]} if self.is_sparse else found
-        )
 
     def write_files(
         self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor

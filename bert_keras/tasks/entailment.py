@@ -28,6 +28,7 @@ from bert_keras.model.encoder import BertEncoder, choice_inputs
 from bert_keras.model.heads import ChoiceRows, ChoiceScores, PooledHead
 from bert_keras.tasks.base import Batch
 from bert_keras.tasks.classifier import NamedClasses
+from bert_keras.tasks.hugging_face import SINGLE_LABEL, ClassesCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -39,6 +40,16 @@ PLACE = "{}"  # of the name of a class in a template
 GIVEN = "classes"  # the signature, and its input, of classes in a request
 
 
+@dataclasses.dataclass(frozen=True)
+class EntailedCodec(ClassesCodec):
+    """Classes of a pooled head, or the classes of an entailment model."""
+
+    def entries(self, task: Any) -> dict[str, Any]:
+        if not task.entailment:
+            return super().entries(task)
+        return {**class_entries(task.entailment), "problem_type": SINGLE_LABEL}
+
+
 class EntailedClasses(NamedClasses):
     """Named classes with an output each, or scored by an entailment model's head.
 
@@ -46,6 +57,7 @@ class EntailedClasses(NamedClasses):
     class. The task then reads single texts, and `classes` and `template` may change.
     """
 
+    head_codec = EntailedCodec()
     entailment: tuple[str, ...]
     template: str
     against_contradiction: ClassVar[bool] = False  # else against the other classes
@@ -103,12 +115,6 @@ class EntailedClasses(NamedClasses):
     @property
     def units(self) -> int:
         return len(self.entailment or self.classes)
-
-    def model_config(self) -> dict[str, Any]:
-        if not self.entailment:
-            return super().model_config()
-        named = class_entries(self.entailment)
-        return {**named, "problem_type": "single_label_classification"}
 
     # Text to batch.
 

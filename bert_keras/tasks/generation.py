@@ -52,6 +52,7 @@ from bert_keras.tasks.generation_settings import (
     AbstractiveSummarizationSettings,
     GenerationSettings,
 )
+from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import Reading
 from bert_keras.text.detokenizer import detokenized
@@ -70,6 +71,49 @@ def _inputs() -> Batch:
     return {**batch_inputs(cls_positions=False), **target_inputs()}
 
 
+class DecoderCodec(HeadCodec):
+    """A decoder: an `EncoderDecoderModel` of two BERTs."""
+
+    def settings(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        if not is_encoder_decoder(config):
+            return None
+        decoder = BertConfig.from_dict(config["decoder"])
+        encoder = BertConfig.from_dict(config["encoder"])
+        is_shared = bool(config.get("tie_encoder_decoder"))
+        changes = {
+            key: value
+            for key, value in decoder.to_dict().items()
+            if value != encoder.to_dict()[key] and key != "is_decoder"
+        }
+        return {
+            "decoder": SHARED if is_shared else ENCODER,
+            "sizes": changes,
+            "tied": config["decoder"].get("tie_word_embeddings") is not False,
+            **(config.get(KEY) or {}).get("generation", {}),
+        }
+
+    def entries(self, task: Any) -> dict[str, Any]:
+        """Return the settings that a decoder's weights depend on."""
+        names = ("decoder", "target_vocab", "sizes", "tied")
+        return {name: getattr(task, name) for name in names}
+
+    def folder_config(
+        self, task: Any, config: BertConfig, preprocessor: Preprocessor
+    ) -> dict[str, Any]:
+        tokenizer = task.target_tokenizer(preprocessor)
+        return {
+            **encoder_decoder_config(
+                config.to_dict(),
+                config.replace(**(task.sizes or {})).to_dict(),
+                shared=task.decoder == SHARED,
+                tied=task.tied,
+            ),
+            "pad_token_id": tokenizer.pad_id,
+            "decoder_start_token_id": tokenizer.cls_id,
+            "eos_token_id": tokenizer.sep_id,
+        }
+
+
 @dataclasses.dataclass(frozen=True)
 class Generation(GenerationSettings, Task):
     """The shared parts of the tasks that write.
@@ -81,7 +125,7 @@ class Generation(GenerationSettings, Task):
         CheckpointError: `decoder` or `target_vocab` cannot be read.
     """
 
-    architecture = "EncoderDecoderModel"
+    head_codec = DecoderCodec("EncoderDecoderModel")
     roles = ("source",)
     columns = {
         "source": Column("source", empty=True),
@@ -434,27 +478,6 @@ class Generation(GenerationSettings, Task):
 
     # Files.
 
-    def model_config(self) -> dict[str, Any]:
-        """Return the settings that a decoder's weights depend on."""
-        names = ("decoder", "target_vocab", "sizes", "tied")
-        return {name: getattr(self, name) for name in names}
-
-    def folder_config(
-        self, config: BertConfig, preprocessor: Preprocessor
-    ) -> dict[str, Any]:
-        tokenizer = self.target_tokenizer(preprocessor)
-        return {
-            **encoder_decoder_config(
-                config.to_dict(),
-                config.replace(**(self.sizes or {})).to_dict(),
-                shared=self.decoder == SHARED,
-                tied=self.tied,
-            ),
-            "pad_token_id": tokenizer.pad_id,
-            "decoder_start_token_id": tokenizer.cls_id,
-            "eos_token_id": tokenizer.sep_id,
-        }
-
     def write_files(
         self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
     ) -> None:
@@ -462,25 +485,6 @@ class Generation(GenerationSettings, Task):
             lines = [f"{token}\n" for token in self.target_vocab["vocabulary"]]
             text = "".join(lines)
             (folder / "target_vocab.txt").write_text(text, encoding="utf-8")
-
-    @classmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> Any:
-        if not is_encoder_decoder(config):
-            return super().from_model_config(config)
-        decoder = BertConfig.from_dict(config["decoder"])
-        encoder = BertConfig.from_dict(config["encoder"])
-        is_shared = bool(config.get("tie_encoder_decoder"))
-        changes = {
-            key: value
-            for key, value in decoder.to_dict().items()
-            if value != encoder.to_dict()[key] and key != "is_decoder"
-        }
-        return cls(
-            decoder=SHARED if is_shared else ENCODER,
-            sizes=changes,
-            tied=config["decoder"].get("tie_word_embeddings") is not False,
-            **(config.get(KEY) or {}).get("generation", {}),
-        )
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

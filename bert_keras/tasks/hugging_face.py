@@ -1,52 +1,132 @@
-"""`HuggingFaceHead`: a task as an entry of Hugging Face's `config.json`, both ways."""
+"""`HeadCodec`: a task's head in Hugging Face's `config.json`, both ways."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from typing_extensions import Self  # in typing since Python 3.11
-
+from bert_keras.checkpoints.sentence_files import pair_entry, pair_scores
 from bert_keras.config import BertConfig
+from bert_keras.data.class_names import class_entries, class_names
 from bert_keras.errors import ConfigError
-from bert_keras.text.preprocessor import Preprocessor
+
+if TYPE_CHECKING:
+    from bert_keras.tasks.base import Task
+    from bert_keras.text.preprocessor import Preprocessor
+
+ENCODER_ALONE = "BertModel"  # the class of a model without a head
+PAIR_CLASSIFIER = "BertForSequenceClassification"
+SINGLE_LABEL = "single_label_classification"
+MULTI_LABEL = "multi_label_classification"
+REGRESSION = "regression"
+_AnyTask = TypeVar("_AnyTask", bound="Task")
 
 
-class HuggingFaceHead:
+@dataclasses.dataclass(frozen=True)
+class HeadCodec:
     """How other tools name the head of a task; by default they have no such head.
 
-    Attributes:
+    Args:
         architecture: Hugging Face's class name of the same model.
+        problem_type: its name of the meaning of the outputs, which distinguishes the
+            tasks of one architecture; empty if there is one.
     """
 
-    name: ClassVar[str]
-    architecture: ClassVar[str] = "BertModel"
+    architecture: str = ENCODER_ALONE
+    problem_type: str = ""
 
-    @classmethod
-    def reads(cls, config: Mapping[str, Any]) -> bool:
+    def reads(self, config: Mapping[str, Any]) -> bool:
         """Return whether a Hugging Face `config.json` is of this task's model."""
-        named = cls.architecture in (config.get("architectures") or ())
-        return named and cls.architecture != "BertModel"  # which has no head
+        named = self.architecture in (config.get("architectures") or ())
+        return named and self.architecture != ENCODER_ALONE
 
-    @classmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> Self:
-        """Return the task described by a Hugging Face `config.json`."""
-        raise ConfigError(
-            f"has no settings of the task {cls.name}: train it on this model first"
-        )
+    def settings(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the task's settings by a `config.json`; `None` if it has none."""
+        return None if self.architecture == ENCODER_ALONE else {}
 
-    def model_config(self) -> dict[str, Any]:
-        """Return the entries that Hugging Face reads from `config.json`."""
+    def entries(self, task: Any) -> dict[str, Any]:
+        """Return the entries of a task that Hugging Face reads from `config.json`."""
         return {}
 
     def folder_config(
-        self, config: BertConfig, preprocessor: Preprocessor
+        self, task: Any, config: BertConfig, preprocessor: Preprocessor
     ) -> dict[str, Any]:
         """Return what other tools read from the `config.json` of a model folder."""
         return {
             "model_type": "bert",
             "architectures": [self.architecture],
             **config.to_dict(),
-            **self.model_config(),
+            **self.entries(task),
             "pad_token_id": preprocessor.tokenizer.pad_id,
         }
+
+
+def from_model_config(
+    task_class: type[_AnyTask], config: Mapping[str, Any]
+) -> _AnyTask:
+    """Return the task that a Hugging Face `config.json` describes.
+
+    Raises:
+        ConfigError: it does not describe one.
+    """
+    settings = task_class.head_codec.settings(config)
+    if settings is None:
+        raise ConfigError(
+            f"has no settings of the task {task_class.name}: train it on this model "
+            "first"
+        )
+    return task_class(**settings)
+
+
+def head_entries(task: Task) -> dict[str, Any]:
+    """Return the entries of a task that Hugging Face reads from `config.json`."""
+    return task.head_codec.entries(task)
+
+
+@dataclasses.dataclass(frozen=True)
+class PooledCodec(HeadCodec):
+    """A `BertForSequenceClassification`: one linear layer on the pooled output."""
+
+    architecture: str = PAIR_CLASSIFIER
+
+    def reads(self, config: Mapping[str, Any]) -> bool:
+        if not super().reads(config) or not self.problem_type:
+            return super().reads(config)
+        # The default of `BertForSequenceClassification`.
+        count, activation = len(class_names(config)), pair_scores(config)
+        single = REGRESSION if count == 1 else SINGLE_LABEL
+        if activation is not None and count == 1:  # `CrossEncoder` ignores the entry
+            return self.problem_type == single
+        if activation == "sigmoid":
+            single = MULTI_LABEL
+        return self.problem_type == (config.get("problem_type") or single)
+
+    def settings(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        return None
+
+    def folder_config(
+        self, task: Any, config: BertConfig, preprocessor: Preprocessor
+    ) -> dict[str, Any]:
+        """Return what other tools read, the activation of `CrossEncoder` included."""
+        found = super().folder_config(task, config, preprocessor)
+        if not task.needs.pooler:  # Hugging Face has no class for such a head
+            return {**found, "architectures": [ENCODER_ALONE]}
+        is_scorer = task.pairs and self.architecture == PAIR_CLASSIFIER
+        return {**found, **(pair_entry(task.pair_activation) if is_scorer else {})}
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassesCodec(PooledCodec):
+    """A pooled head with one output for each of its named classes."""
+
+    def settings(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        return {"classes": class_names(config), "pairs": reads_pairs(config)}
+
+    def entries(self, task: Any) -> dict[str, Any]:
+        return {**class_entries(task.classes), "problem_type": self.problem_type}
+
+
+def reads_pairs(config: Mapping[str, Any]) -> bool | None:
+    """Return whether a folder's model reads pairs; `None` if it does not say."""
+    return None if pair_scores(config) is None else True

@@ -29,6 +29,7 @@ from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, MaskedLMHead
 from bert_keras.settings import check_whole_number, with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Run, Task, refuse_weights
+from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.masked_lm_settings import MaskedLMSettings
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import Reading
@@ -51,6 +52,14 @@ if TYPE_CHECKING:
     from bert_keras.inference.predictor import Predictor
 
 
+class _MaskedCodec(HeadCodec):
+    """The masked-LM head, which is also one of `BertForPreTraining`'s."""
+
+    def reads(self, config: Mapping[str, Any]) -> bool:
+        named = config.get("architectures") or ()
+        return super().reads(config) or "BertForPreTraining" in named
+
+
 def _inputs() -> Batch:
     positions = keras.Input((None,), dtype="int32", name="masked_positions")
     return {**batch_inputs(cls_positions=False), "masked_positions": positions}
@@ -67,7 +76,7 @@ class MaskedLM(MaskedLMSettings, Task):
     """
 
     name = "masked-lm"
-    architecture = "BertForMaskedLM"
+    head_codec = _MaskedCodec("BertForMaskedLM")
     filled_inputs = ("masked_positions",)
     read_tokens = ("[MASK]",)
     columns = {"text": "text"}
@@ -105,15 +114,6 @@ class MaskedLM(MaskedLMSettings, Task):
             if keeps or line.strip()
         ]
         return Columns(path, {"text": [t for _, t in texts]}, [n for n, _ in texts])
-
-    @classmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> MaskedLM:
-        return cls()
-
-    @classmethod
-    def reads(cls, config: Mapping[str, Any]) -> bool:
-        named = config.get("architectures") or ()
-        return super().reads(config) or "BertForPreTraining" in named
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the masking seed of each text, int64 [N]."""

@@ -46,7 +46,8 @@ from bert_keras.tasks.classifier import (
     logit_of,
     named_alike,
 )
-from bert_keras.tasks.entailment import GIVEN, EntailedClasses
+from bert_keras.tasks.entailment import GIVEN, EntailedClasses, EntailedCodec
+from bert_keras.tasks.hugging_face import MULTI_LABEL
 from bert_keras.tasks.multi_label_settings import MultiLabelSettings
 from bert_keras.tasks.protocols import Decisions, Reading
 
@@ -69,7 +70,7 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
     """
 
     name = "multi-label"
-    problem_type = "multi_label_classification"
+    head_codec = EntailedCodec(problem_type=MULTI_LABEL)
     pair_activation = "sigmoid"
     against_contradiction = True
     columns = {

@@ -33,6 +33,7 @@ from bert_keras.scoring.classification import accuracy
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Column, Task
 from bert_keras.tasks.classifier import Confidence, log_of, numbers, wrong_rows
+from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import Reading
 from bert_keras.text.preprocessor import Preprocessor
@@ -150,7 +151,7 @@ class MultipleChoice(Confidence, Task):
     """
 
     name = "multiple-choice"
-    architecture = "BertForMultipleChoice"
+    head_codec = HeadCodec("BertForMultipleChoice")
     roles = ("context", "choices")
     needs = Needs(inputs=choice_inputs)
     columns = {**LAYOUTS[0], "question": Column("question", optional=True)}
@@ -167,10 +168,6 @@ class MultipleChoice(Confidence, Task):
     @classmethod
     def groups(cls, columns: Columns) -> list[str] | None:
         return columns["context"]
-
-    @classmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> MultipleChoice:
-        return cls()
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
         """Return contexts and lists of choices from `(context, [choice, …])` items."""

@@ -26,6 +26,7 @@ from bert_keras.scoring.calibration import yes_or_no
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch
 from bert_keras.tasks.classifier import SingleLabel
+from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.next_sentence_settings import (
     NEXT,
@@ -50,7 +51,7 @@ class NextSentence(NextSentenceSettings, SingleLabel):
     """
 
     name = "next-sentence"
-    architecture = "BertForNextSentencePrediction"
+    head_codec = HeadCodec("BertForNextSentencePrediction")
     columns = {**SingleLabel.columns, "text_pair": "text_pair"}
     pairs = True
 
@@ -83,10 +84,6 @@ class NextSentence(NextSentenceSettings, SingleLabel):
             if "\t" not in text:
                 return pairs_of_documents(_documents(text), path=place)
         return None
-
-    @classmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> NextSentence:
-        return cls()
 
     @property
     def names(self) -> tuple[str, ...]:

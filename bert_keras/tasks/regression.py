@@ -30,6 +30,7 @@ from bert_keras.tasks.classifier import (
     logit_of,
     numbers,
 )
+from bert_keras.tasks.hugging_face import REGRESSION, PooledCodec, reads_pairs
 from bert_keras.tasks.regression_settings import RegressionSettings
 
 if TYPE_CHECKING:
@@ -61,6 +62,14 @@ def is_cross_encoder(config: Mapping[str, Any]) -> bool:
     return pair_scores(config) is not None and len(class_names(config)) == 1
 
 
+@dataclasses.dataclass(frozen=True)
+class NumberCodec(PooledCodec):
+    """A pooled head with one output."""
+
+    def entries(self, task: Any) -> dict[str, Any]:
+        return {**class_entries(["score"]), "problem_type": self.problem_type}
+
+
 class NumberTask(PooledTask):
     """A task with one number for each text or pair, such as a similarity.
 
@@ -68,7 +77,7 @@ class NumberTask(PooledTask):
     sigmoid of the output.
     """
 
-    problem_type = "regression"
+    head_codec = NumberCodec(problem_type=REGRESSION)
     activation: str
     mean: float = 0.0
     std: float = 1.0
@@ -76,9 +85,6 @@ class NumberTask(PooledTask):
     @property
     def pair_activation(self) -> str:  # type: ignore[override]
         return self.activation
-
-    def model_config(self) -> dict[str, Any]:
-        return {**class_entries(["score"]), "problem_type": self.problem_type}
 
     def encode_targets(self, targets: Any) -> Any:
         """Return numbers for strings; numbers pass unchanged."""
@@ -128,6 +134,23 @@ class NumberTask(PooledTask):
         ]
 
 
+@dataclasses.dataclass(frozen=True)
+class RegressionCodec(NumberCodec):
+    """A regression; a cross-encoder with one output is a reranker instead."""
+
+    def reads(self, config: Mapping[str, Any]) -> bool:
+        return not is_cross_encoder(config) and super().reads(config)
+
+    def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        count = len(class_names(config))
+        if count != 1:
+            raise ConfigError(
+                f"a regression must have one output (`id2label`); received {count}"
+            )
+        activation = pair_scores(config) or "linear"
+        return {"pairs": reads_pairs(config), "activation": activation}
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +167,7 @@ class Regression(RegressionSettings, NumberTask):
     """
 
     name = "regression"
+    head_codec = RegressionCodec(problem_type=REGRESSION)
     best_score = "spearman"
 
     def __post_init__(self) -> None:
@@ -172,20 +196,6 @@ class Regression(RegressionSettings, NumberTask):
             return task
         learned = {"mean": float(values.mean()), "std": float(values.std())}
         return dataclasses.replace(task, **{**learned, **settings})
-
-    @classmethod
-    def reads(cls, config: Mapping[str, Any]) -> bool:
-        return not is_cross_encoder(config) and super().reads(config)
-
-    @classmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> Regression:
-        count = len(class_names(config))
-        if count != 1:
-            raise ConfigError(
-                f"a regression must have one output (`id2label`); received {count}"
-            )
-        pairs = cls.pairs_of(config)
-        return cls(pairs=pairs, activation=pair_scores(config) or "linear")
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the number of each row, float32 [N]; bad ones are named by line."""

@@ -31,8 +31,9 @@ from bert_keras.scoring.ranking import grouped_rankings, ranking_scores
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch
 from bert_keras.tasks.classifier import label_numbers
+from bert_keras.tasks.hugging_face import REGRESSION
 from bert_keras.tasks.protocols import Reading
-from bert_keras.tasks.regression import NumberTask, is_cross_encoder
+from bert_keras.tasks.regression import NumberCodec, NumberTask, is_cross_encoder
 from bert_keras.tasks.reranking_settings import BEST, RerankingSettings
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -106,6 +107,17 @@ def _texts_of(cell: str) -> list[str]:
     return found
 
 
+@dataclasses.dataclass(frozen=True)
+class RerankingCodec(NumberCodec):
+    """A cross-encoder with one output."""
+
+    def reads(self, config: Mapping[str, Any]) -> bool:
+        return is_cross_encoder(config) and super().reads(config)
+
+    def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return {"activation": pair_scores(config) or "linear"}
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +129,7 @@ class Reranking(RerankingSettings, NumberTask):
     """
 
     name = "reranking"
+    head_codec = RerankingCodec(problem_type=REGRESSION)
     columns = {"text": "query", "text_pair": "document", "label": "label"}
     pairs = True
 
@@ -169,14 +182,6 @@ class Reranking(RerankingSettings, NumberTask):
         return dataclasses.replace(
             task, **{"largest_grade": float(labels.max()), **settings}
         )
-
-    @classmethod
-    def reads(cls, config: Mapping[str, Any]) -> bool:
-        return is_cross_encoder(config) and super().reads(config)
-
-    @classmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> Reranking:
-        return cls(activation=pair_scores(config) or "linear")
 
     def notes(self, columns: Columns) -> list[str]:
         """Return a warning about queries that teach nothing."""

@@ -21,6 +21,7 @@ from bert_keras.tasks import check_settings
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.classifier_settings import POOLING
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.protocols import Linear, strata_of
 from bert_keras.training.config import DISTILLATION, TrainConfig
 
@@ -108,7 +109,7 @@ def with_method(
 
 def _has_classes(task: type[Task] | Task) -> bool:
     """Return whether rows of a task belong to classes, by a linear head."""
-    kind = getattr(task, "problem_type", "")
+    kind = task.head_codec.problem_type
     return isinstance(task, Linear) and kind.endswith("label_classification")
 
 
@@ -174,7 +175,7 @@ def head_settings(
     """
     if "pooling" in given:
         return {}
-    plain = Embedding.from_model_config({})
+    plain = from_model_config(Embedding, {})
     held = cast(Embedding, Folder.open(encoder).held(Embedding) or plain)
     pooling, normalize = held.pooling, held.normalize
     left_out = [

@@ -126,7 +126,7 @@ def test_each_task_has_the_hub_s_name(name: str, tmp_path: Path) -> None:
     task = find_task(name)
     settings = {"hidden_size": 16, "num_attention_heads": 2, "vocab_size": 99}
     config = {
-        "architectures": [task.architecture],
+        "architectures": [task.head_codec.architecture],
         **bert_keras.BertConfig(**settings).to_dict(),
         "bert_keras": {"task": name, "settings": {}, "preprocessing": {}},
     }
@@ -137,5 +137,5 @@ def test_each_task_has_the_hub_s_name(name: str, tmp_path: Path) -> None:
     assert f"for `{name}`: {TASKS[name].summary}." in text
     for block in code_blocks(text):
         compile(block, name, "exec")
-    needs_ours = task.architecture == "BertModel"
+    needs_ours = task.head_codec.architecture == "BertModel"
     assert ("transformers reads the encoder only" in text) is needs_ours

@@ -118,7 +118,7 @@ def test_our_folder_answers_there(name, tmp_path):
     assert not told["missing_keys"] and not told["unexpected_keys"]
     np.testing.assert_allclose(logits_of(theirs), ours(model), atol=2e-5)
     if name != "next-sentence":
-        assert theirs.config.problem_type == task.problem_type
+        assert theirs.config.problem_type == task.head_codec.problem_type
         assert theirs.config.num_labels == task.units
 
 

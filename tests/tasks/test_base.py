@@ -17,6 +17,7 @@ from bert_keras.model.pooling import TextPooling
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks import TASKS, check_settings, find_task, parse_settings
 from bert_keras.tasks.base import Task, answers_ids, changed
+from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.regression import Regression
 from bert_keras.text.preprocessor import Preprocessor
@@ -44,13 +45,15 @@ CLASSIFIER = {"architectures": ["BertForSequenceClassification"]}
 )
 def test_one_task_reads_a_config(config: dict[str, Any], task: str) -> None:
     given = {**CLASSIFIER, **config}
-    assert [name for name in TASKS if find_task(name).reads(given)] == [task]
+    assert [name for name in TASKS if find_task(name).head_codec.reads(given)] == [task]
 
 
 def test_several_outputs_are_not_a_regression() -> None:
     config = {**CLASSIFIER, "problem_type": "regression", "id2label": THREE}
-    read = find_task("regression").from_model_config
-    refused(lambda: read(config), "one output (`id2label`); received 3")
+    task = find_task("regression")
+    refused(
+        lambda: from_model_config(task, config), "one output (`id2label`); received 3"
+    )
 
 
 class Mean(Regression):

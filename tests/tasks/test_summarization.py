@@ -17,6 +17,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.answer_rows import rows_of
+from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.summarization import Summarization, sentence_windows
 
 LONG = " ".join(f"{word} at {word}." for word in ("win", "cash", "lunch", "sale") * 3)
@@ -173,6 +174,6 @@ def test_bad_settings_and_rows_are_reported(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_other_folders_are_not_opened_as_summarizers() -> None:
     config = {"architectures": ["BertModel"]}
-    assert not Summarization.reads(config)
+    assert not Summarization.head_codec.reads(config)
     line = "has no settings of the task summarization"
-    refused(lambda: Summarization.from_model_config(config), line)
+    refused(lambda: from_model_config(Summarization, config), line)

@@ -30,6 +30,7 @@ from bert_keras.scoring.calibration import FACTORS, best_factor
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Column, Run, Task, refuse_weights
 from bert_keras.tasks.classifier import Confidence
+from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import Reading
 from bert_keras.tasks.question_answering.answers import AnswerFinder, QuestionWindows
@@ -56,7 +57,8 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
     """
 
     name = "question-answering"
-    architecture = "BertForQuestionAnswering"
+    # The config does not say whether it was trained on unanswerable questions.
+    head_codec = HeadCodec("BertForQuestionAnswering")
     roles = ("question", "context")
     columns = {
         "question": "question",
@@ -91,11 +93,6 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
             message = wrong[-1] if wrong else "no question has an answer to learn from"
             raise DataError(message, path=None if wrong else columns.path)
         return dataclasses.replace(task, **settings)
-
-    @classmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> QuestionAnswering:
-        # The config does not say whether it was trained on unanswerable questions.
-        return cls()
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
         # Replaces lone surrogates by one character, which keeps offsets right.

@@ -58,6 +58,7 @@ from bert_keras.settings import with_options_documented
 from bert_keras.tasks.answer_rows import plain_values
 from bert_keras.tasks.base import Answers, Batch, Run, Task
 from bert_keras.tasks.classifier import Confidence, class_numbers
+from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import Reading
 from bert_keras.tasks.tagging import words
@@ -74,6 +75,18 @@ _FOR_ANSWERS = ("words", "word_mask", "texts", "starts", "ends")
 
 
 @dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
+class TagsCodec(HeadCodec):
+    """A head on each token, with an output for each tag."""
+
+    def settings(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        found = super().settings(config)
+        return None if found is None else {"classes": class_names(config)}
+
+    def entries(self, task: Any) -> dict[str, Any]:
+        return class_entries(task.classes)
+
+
 class TaggingTask(TaggingSettings, Confidence, Task):
     """A task of one tag for each word; a subclass defines the layers on the encoder.
 
@@ -86,6 +99,7 @@ class TaggingTask(TaggingSettings, Confidence, Task):
 
     columns = {"text": "text", "label": "label"}
     needs = Needs(pooler=False, rows_per_text=None)
+    head_codec = TagsCodec()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -399,9 +413,6 @@ class TaggingTask(TaggingSettings, Confidence, Task):
 
     # What is saved.
 
-    def model_config(self) -> dict[str, Any]:
-        return class_entries(self.classes)
-
 
 def split_cells(columns: Columns, role: str) -> list[list[str]]:
     """Return lists of words or tags; cells that are strings are split at spaces."""
@@ -476,11 +487,7 @@ class TokenClassification(TaggingTask):
     """
 
     name = "token-classification"
-    architecture = "BertForTokenClassification"
-
-    @classmethod
-    def from_model_config(cls, config: Mapping[str, Any]) -> TokenClassification:
-        return cls(class_names(config))
+    head_codec = TagsCodec("BertForTokenClassification")
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the logits of each token, float32 [R, T, C]."""

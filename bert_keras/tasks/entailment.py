@@ -40,7 +40,6 @@ PLACE = "{}"  # of the name of a class in a template
 GIVEN = "classes"  # the signature, and its input, of classes in a request
 
 
-@dataclasses.dataclass(frozen=True)
 class EntailedCodec(ClassesCodec):
     """Classes of a pooled head, or the classes of an entailment model."""
 

@@ -116,7 +116,6 @@ class PooledCodec(HeadCodec):
         return {**found, **(pair_entry(task.pair_activation) if is_scorer else {})}
 
 
-@dataclasses.dataclass(frozen=True)
 class ClassesCodec(PooledCodec):
     """A pooled head with one output for each of its named classes."""
 

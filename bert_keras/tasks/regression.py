@@ -62,7 +62,6 @@ def is_cross_encoder(config: Mapping[str, Any]) -> bool:
     return pair_scores(config) is not None and len(class_names(config)) == 1
 
 
-@dataclasses.dataclass(frozen=True)
 class NumberCodec(PooledCodec):
     """A pooled head with one output."""
 
@@ -134,7 +133,6 @@ class NumberTask(PooledTask):
         ]
 
 
-@dataclasses.dataclass(frozen=True)
 class RegressionCodec(NumberCodec):
     """A regression; a cross-encoder with one output is a reranker instead."""
 

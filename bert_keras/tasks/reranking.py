@@ -107,7 +107,6 @@ def _texts_of(cell: str) -> list[str]:
     return found
 
 
-@dataclasses.dataclass(frozen=True)
 class RerankingCodec(NumberCodec):
     """A cross-encoder with one output."""
 

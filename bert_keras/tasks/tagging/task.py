@@ -74,8 +74,6 @@ if TYPE_CHECKING:
 _FOR_ANSWERS = ("words", "word_mask", "texts", "starts", "ends")
 
 
-@dataclasses.dataclass(frozen=True)
-@dataclasses.dataclass(frozen=True)
 class TagsCodec(HeadCodec):
     """A head on each token, with an output for each tag."""
 
@@ -87,6 +85,7 @@ class TagsCodec(HeadCodec):
         return class_entries(task.classes)
 
 
+@dataclasses.dataclass(frozen=True)
 class TaggingTask(TaggingSettings, Confidence, Task):
     """A task of one tag for each word; a subclass defines the layers on the encoder.
 

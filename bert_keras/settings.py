@@ -18,7 +18,7 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from bert_keras.errors import ConfigError, received
@@ -100,6 +100,21 @@ LARGEST = 2**63 - 1  # of an int64, the dtype of counts and seeds
 
 
 @dataclasses.dataclass(frozen=True)
+class Condition:
+    """What must hold for a setting of a task to have an effect.
+
+    Args:
+        setting: the other setting that it depends on.
+        words: what it must be, as text.
+        holds: returns whether it holds for a task.
+    """
+
+    setting: str
+    words: str
+    holds: Callable[[Any], bool]
+
+
+@dataclasses.dataclass(frozen=True)
 class Option:
     """The declaration of an option.
 
@@ -123,8 +138,8 @@ class Option:
             folder at its default.
         read_by: what reads a task's setting, of `training`, `scores` and `answers`;
             empty: all of them.
-        needs: the name and the value of another setting without which a task's setting
-            has no effect.
+        needs: without what a task's setting has no effect: the name and the value of
+            another setting, or a `Condition`.
         name, kind, may_be_none, is_list: set by `options_of` from the field; `kind` is
             `int`, `float`, `str` or `bool`; for a list, the type of its items.
     """
@@ -143,7 +158,7 @@ class Option:
     free: bool = False
     later: bool = False
     read_by: tuple[str, ...] = ()
-    needs: tuple[str, Any] | None = None
+    needs: tuple[str, Any] | Condition | None = None
     name: str = ""
     kind: type = str
     may_be_none: bool = False

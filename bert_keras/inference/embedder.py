@@ -22,6 +22,7 @@ from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.embedding import Embedding, check_dense
 from bert_keras.tasks.hugging_face import from_model_config
+from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.text.truncation import Truncation
 
 _CHANGES = {
@@ -84,8 +85,8 @@ def load_embedder(
     held = folder.held(Embedding) or from_model_config(Embedding, {})
     if given:
         check_dense(held, f"`{next(iter(given))}`")
-    task = kind(**{**held.settings(), **given})
-    task.check_effects(given)
+    task = kind(**{**held.get_config(), **given})
+    check_effects(task, given)
     if prompt is not None:
         task = _prompted(task, prompt, tell=True)
     if dimensions is not None:

@@ -38,7 +38,7 @@ from bert_keras.models.zero_shot import zero_shot_model
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.answer_rows import rows_of
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.protocols import (
     Writing,
@@ -273,7 +273,7 @@ class Predictor:
         )
         found = Predictor(model)
         if dev is not None:
-            task: Any = model.task.replaced(calibration="temperature")
+            task: Any = replaced(model.task, calibration="temperature")
             columns = dev if isinstance(dev, Columns) else task.read(dev)
             model.task = task.tune(columns, found.answers(columns))
             found = Predictor(model)

@@ -65,7 +65,7 @@ def export_search(
         check_whole_number("candidates", candidates, least=top)
     found = top if rerank is None else candidates
     documents = _documents(model, index, top, found)
-    settings = task.with_prompt("query").settings()
+    settings = task.with_prompt("query").get_config()
     try:
         model.task = SearchingEmbedding(**settings).with_documents(documents)
         if rerank is not None:

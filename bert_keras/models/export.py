@@ -194,7 +194,7 @@ def write_description(
     facts = {
         "format": FORMAT,
         "task": name_of(type(model.task)),
-        "settings": model.task.settings(),
+        "settings": model.task.get_config(),
         "preprocessing": preprocessor.settings(),
         **others,
     }

@@ -168,7 +168,7 @@ def _strata(task: Task, y: Any) -> Strata:
     one = (str, bytes, int, float, np.number)
     if labels.ndim != 1 or not all(isinstance(each, one) for each in labels):
         return []
-    return strata_of(task, as_columns(label=labels), **task.settings())
+    return strata_of(task, as_columns(label=labels), **task.get_config())
 
 
 def _leaves(part: Any) -> list[Any]:

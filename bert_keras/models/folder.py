@@ -311,7 +311,7 @@ class Folder:
         facts: dict[str, Any] = {}
         try:
             task = self.task()
-            facts = {"task": name_of(type(task)), **task.settings()}
+            facts = {"task": name_of(type(task)), **task.get_config()}
             if "pairs" in facts and facts["pairs"] is None:  # the folder does not say
                 facts["pairs"] = "single texts or pairs"
             self.check_head()

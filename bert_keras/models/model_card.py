@@ -268,7 +268,7 @@ def _task_of(
         task = find_task(name)
         if task.head_codec.reads(config):
             try:
-                return name, from_model_config(task, config).settings()
+                return name, from_model_config(task, config).get_config()
             except (CheckpointError, ConfigError):
                 break
     return "", {}

@@ -98,7 +98,7 @@ def config_of(model: TaskModel) -> dict[str, Any]:
         KEY: {
             "format": FORMAT,
             "task": name_of(type(task)),
-            "settings": task.settings(),
+            "settings": task.get_config(),
             "preprocessing": preprocessor.settings(),
         },
     }

@@ -19,8 +19,9 @@ from bert_keras.models.new_tokens import with_tokens
 from bert_keras.runs.progress import say
 from bert_keras.settings import LAYOUT, PRECISIONS, check_choice
 from bert_keras.tasks import check_settings, named_or_given
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.hugging_face import head_entries
+from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import start
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -101,7 +102,7 @@ def _same_head(held: Task, found: Task) -> bool:
     names = getattr(held, "classes", ())
     generic = tuple(f"LABEL_{number}" for number in range(len(names)))
     if names and names == generic and len(getattr(found, "classes", ())) == len(names):
-        held = held.replaced(classes=found.classes)  # type: ignore[attr-defined]
+        held = replaced(held, classes=found.classes)  # type: ignore[attr-defined]
     return head_entries(held) == head_entries(found)
 
 
@@ -121,8 +122,8 @@ def _settled(
     settings = with_clean_names(settings)
     if held is not None:
         check_settings(held, settings)
-        changed = held.replaced(**settings)
-        changed.check_effects(settings)
+        changed = replaced(held, **settings)
+        check_effects(changed, settings)
         return changed
     kind: Any = named_or_given(task)
     check_settings(kind, settings)

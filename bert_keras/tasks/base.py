@@ -27,8 +27,9 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.settings import options_of
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
-from bert_keras.tasks.plain_settings import PlainSettings
+from bert_keras.tasks.plain_settings import PlainSettings, check_effects
 from bert_keras.tasks.protocols import (
+    Adjusting,
     AnsweringIds,
     Answers,
     Batch,
@@ -45,6 +46,7 @@ _BASE_RATE, _BASE_SIZE, _HIGHEST_RATE = 5e-5, 768, 3e-4
 # Members of tasks of earlier versions, and what replaces them.
 _FORMER = {
     "architecture": "head_codec.architecture",
+    "check_effects": "Option.needs",
     "encoder_outputs": "needs.outputs",
     "folder_config": "head_codec.folder_config",
     "from_model_config": "head_codec.settings",
@@ -60,6 +62,7 @@ _FORMER = {
     "readings": "needs.readings",
     "reads": "head_codec.reads",
     "redrawn": "resample",
+    "replaced": "adjusted",
     "rows": "row_forms of TaskHelp",
     "rows_per_text": "needs.rows_per_text",
     "settle": "finalize",
@@ -351,6 +354,12 @@ def may_change(task: PlainSettings, name: str) -> bool:
     return declared.free or is_unknown
 
 
+def replaced(task: AnyTask, /, **settings: Any) -> AnyTask:
+    """Return a task with other settings, and what follows from them."""
+    given = task.adjusted(settings) if isinstance(task, Adjusting) else settings
+    return dataclasses.replace(task, **given)  # type: ignore[type-var]
+
+
 def changed(task: AnyTask, /, **settings: Any) -> AnyTask:
     """Return the task of a trained model with other settings.
 
@@ -370,8 +379,8 @@ def changed(task: AnyTask, /, **settings: Any) -> AnyTask:
     elif "classes" in settings:
         count = len(getattr(task, "classes", ()))
         settings["classes"] = renamed(settings["classes"], count)
-    found = task.replaced(**settings)
-    found.check_effects(settings)
+    found = replaced(task, **settings)
+    check_effects(found, settings)
     return found
 
 

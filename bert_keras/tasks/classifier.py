@@ -100,6 +100,14 @@ class PooledTask(LongTexts, Task):
     normalize: bool = False
     pair_activation: ClassVar[str] = "linear"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.normalize and self.pooling == POOLER:
+            raise ConfigError(
+                "`normalize` has an effect only with a `pooling` of the tokens; "
+                f"received true and {self.pooling}"
+            )
+
     @property
     def roles(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("text", "text_pair") if self.pairs else ("text",)
@@ -181,14 +189,6 @@ class PooledTask(LongTexts, Task):
 
     def _inputs(self) -> Batch:
         return {**batch_inputs(), **self.window_inputs()}
-
-    def check_effects(self, given: Mapping[str, Any]) -> None:
-        if self.normalize and self.needs.pooler:
-            raise ConfigError(
-                "`normalize` has an effect only with a `pooling` of the tokens; "
-                f"received true and {self.pooling}"
-            )
-        super().check_effects(given)
 
     def pooled(self, encoder: BertEncoder, inputs: Batch) -> Any:
         """Return the Keras tensor of each text's vector, [B, H], which the head reads:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_keras.settings import POOLINGS, REQUIRED, Option, option
+from bert_keras.settings import POOLINGS, REQUIRED, Condition, Option, option
 from bert_keras.tasks.declaration import Row, RowForm
 
 CLASSES = Option(
@@ -74,6 +74,9 @@ class EntailmentSettings:
         form="a text with {}",
         free=True,
         later=True,
+        needs=Condition(
+            "entailment", "an entailment model", lambda task: bool(task.entailment)
+        ),
     )
 
 

@@ -237,15 +237,6 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
             rows_per_text=None if self.reads_windows else 2,
         )
 
-    def check_effects(self, given: Mapping[str, Any]) -> None:
-        how = self.combine_layers
-        if how != "sum" and "combine_layers" in given and len(self.layers) == 1:
-            raise ConfigError(
-                "`combine_layers` has an effect only with several `layers`; received "
-                f"{how} and {shown(self.layers)}"
-            )
-        super().check_effects(given)
-
     # Data.
 
     @classmethod
@@ -716,7 +707,7 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
                 "`default_prompt` must be empty to explain the words of texts; "
                 f"received {self.default_prompt}: --set default_prompt= leaves it out"
             )
-        return PairedTexts(**self.settings())
+        return PairedTexts(**self.get_config())
 
     def pair_answers(
         self, answers: Sequence[Mapping[str, Any]]
@@ -742,7 +733,7 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
             return {}
         own = {"objective", "scale", "dimensions"}  # of a training
         own |= {"query_flops", "document_flops"}
-        return {k: v for k, v in held.settings().items() if k not in own}
+        return {k: v for k, v in held.get_config().items() if k not in own}
 
     def write_files(
         self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from bert_keras.settings import COMBINATIONS, POOLINGS, option
+from bert_keras.settings import COMBINATIONS, POOLINGS, Condition, option
 from bert_keras.tasks.declaration import Row, RowForm, TaskHelp
 from bert_keras.tasks.long_text_settings import LongTextSettings
 
@@ -14,6 +14,11 @@ LAST = (-1,)
 TERM_WEIGHTS = "term_weights"
 ALL = "all"  # blocks 1 to L, for any L
 Layers = tuple[int, ...] | str
+
+
+def _combines(task: Any) -> bool:
+    """Return whether `combine_layers` has an effect: on one layer, sum is none."""
+    return task.combine_layers == "sum" or len(task.layers) > 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +49,7 @@ class EmbeddingSettings(LongTextSettings):
         "how several layers are combined: sum, concat, or weighted, a sum with learned "
         "weights",
         words=COMBINATIONS,
+        needs=Condition("layers", "several `layers`", _combines),
     )
     objective: str = option(
         "ranking",

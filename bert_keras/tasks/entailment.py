@@ -79,19 +79,11 @@ class EntailedClasses(NamedClasses):
             )
         self._scoring()
 
-    def check_effects(self, given: Mapping[str, Any]) -> None:
-        if "template" in given and not self.entailment:
-            raise ConfigError(
-                "`template` has an effect only with an entailment model; "
-                f"{received(given['template'])}"
-            )
-        super().check_effects(given)
-
-    def replaced(self, **settings: Any) -> Any:
-        """Return the task with other settings; thresholds belong to their classes."""
+    def adjusted(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings; thresholds belong to their classes."""
         if self.entailment and "classes" in settings and hasattr(self, "thresholds"):
-            settings.setdefault("thresholds", ())
-        return super().replaced(**settings)
+            return {"thresholds": (), **settings}
+        return dict(settings)
 
     def new_names(self, classes: Any) -> tuple[str, ...]:
         """Return other classes, which may be more or fewer with `entailment`."""

@@ -189,13 +189,14 @@ class Generation(GenerationSettings, Task):
             )
         return super().from_config(config)
 
-    def replaced(self, **settings: Any) -> Any:
+    def adjusted(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings; the sizes belong to a decoder and its vocabulary."""
         if settings.get("decoder", self.decoder) != self.decoder:
-            settings = {"sizes": None, **settings}
-        elif "target_vocab" in settings and self.sizes is not None:
+            return {"sizes": None, **settings}
+        if "target_vocab" in settings and self.sizes is not None:
             sizes = {k: v for k, v in self.sizes.items() if k != "vocab_size"}
-            settings = {"sizes": sizes, **settings}
-        return super().replaced(**settings)
+            return {"sizes": sizes, **settings}
+        return dict(settings)
 
     # Data.
 

@@ -33,25 +33,8 @@ class PlainSettings:
                 object.__setattr__(self, name, value)
             declared.check(value)
 
-    def check_effects(self, given: Mapping[str, Any]) -> None:
-        """Raise ConfigError if a given setting has no effect beside the others."""
-        for name, declared in options_of(type(self)).items():
-            if declared.needs is None or name not in given:
-                continue
-            other, wanted = declared.needs
-            held = getattr(self, other)
-            if held != wanted:
-                raise ConfigError(
-                    f"`{name}` has an effect only with `{other}` {shown(wanted)}; "
-                    f"received {shown(given[name])} and {shown(held)}"
-                )
-
-    def replaced(self, **settings: Any) -> Self:
-        """Return the task with other settings, and what follows from them."""
-        return dataclasses.replace(self, **settings)  # type: ignore[type-var]
-
     @final
-    def settings(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, Any]:
         """Return the settings as plain values, without newer ones at their default.
 
         So they equal the settings in folders and runs of earlier versions.
@@ -62,10 +45,26 @@ class PlainSettings:
                 del values[name]
         return values
 
-    @final
-    def get_config(self) -> dict[str, Any]:
-        return self.settings()
-
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         return cls(**config)
+
+
+def check_effects(task: PlainSettings, given: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a given setting has no effect beside the others."""
+    for name, declared in options_of(type(task)).items():
+        if declared.needs is None or name not in given:
+            continue
+        needs = declared.needs
+        if isinstance(needs, tuple):
+            other, wanted = needs
+            held, words = getattr(task, other), f"`{other}` {shown(wanted)}"
+            holds = held == wanted
+        else:
+            held, words = getattr(task, needs.setting), needs.words
+            holds = needs.holds(task)
+        if not holds:
+            raise ConfigError(
+                f"`{name}` has an effect only with {words}; "
+                f"received {shown(given[name])} and {shown(held)}"
+            )

@@ -456,6 +456,15 @@ class OpenClasses(Protocol):
 
 
 @runtime_checkable
+class Adjusting(Protocol):
+    """Some settings follow from others that change."""
+
+    def adjusted(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return changed settings with those that follow from them."""
+        ...
+
+
+@runtime_checkable
 class ManySignatures(Protocol):
     """Answers the texts of some signatures of an export with other settings."""
 

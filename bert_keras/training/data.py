@@ -28,8 +28,9 @@ from bert_keras.errors import ConfigError, DataError
 from bert_keras.models.loading import inherited_settings
 from bert_keras.runs.progress import say
 from bert_keras.tasks import check_settings, named_or_given
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.classifier_settings import POOLER
+from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import Refusing, groups_of, strata_of
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.methods import (
@@ -87,7 +88,7 @@ def task_and_data(
         if isinstance(task, type):
             settings |= head_settings(encoder, settings, tell=tell)
         elif getattr(task, "pooling", POOLER) == POOLER:
-            task = task.replaced(**head_settings(encoder, {}, tell=tell))
+            task = replaced(task, **head_settings(encoder, {}, tell=tell))
 
     def read(name: str, data: Any) -> Columns:
         is_scored = name != "train" or dev is None
@@ -105,7 +106,7 @@ def task_and_data(
     held_out = 0
     config = config.with_split()
     if dev is None and config.validation_split:
-        own = settings if isinstance(task, type) else task.settings()
+        own = settings if isinstance(task, type) else task.get_config()
         rows, dev = with_dev(task, given, config, own, is_earlier=is_earlier, tell=tell)
         held_out = len(dev)
     elif dev is None and config.method != "finetune":
@@ -129,7 +130,7 @@ def task_and_data(
                 note = f"{held_out:,} of {len(given):,} rows are held out for dev"
                 error.args = (f"{error}; {note}",)
             raise
-        task.check_effects(settings)
+        check_effects(task, settings)
     for name, each in data.items():  # find missing texts and labels before training
         if isinstance(task, Refusing):
             task.refuse_unread(each)
@@ -359,7 +360,7 @@ def without_dev(
     """
     if config.method != "finetune":  # cross-validation takes their place
         return config
-    settings = task.settings()
+    settings = task.get_config()
     requested = {name: settings.get(name, none) for name, none in _FITTED.items()}
     requested = {
         name: value for name, value in requested.items() if value != _FITTED[name]

@@ -489,7 +489,7 @@ def recorded_settings(
         "encoder": os.fspath(encoder),
         **{f"{name} rows": digest_of_rows(columns) for name, columns in data.items()},
         **recorded,
-        "task settings": json.loads(json.dumps(task.settings(), default=str)),
+        "task settings": json.loads(json.dumps(task.get_config(), default=str)),
     }
 
 

@@ -127,7 +127,7 @@ class HeadFit:
         task, columns = self.model.task, self.train_rows
         loss, targets = cast(Linear, task).linear_targets(columns)
         weights = weights_of(task, columns)
-        strata = strata_of(task, columns, **task.settings())
+        strata = strata_of(task, columns, **task.get_config())
         folds = stratified_folds(
             strata,
             seed=self.config.seed,

@@ -85,7 +85,7 @@ def with_method(
     given = [name for name in UNUSED["contrastive"] if _is_given(config, name)]
     classes, per_class = 0, 0.0
     if _has_classes(task):
-        own = settings if isinstance(task, type) else task.settings()
+        own = settings if isinstance(task, type) else task.get_config()
         classes = len(classes_of(strata_of(task, rows, **own)))
         per_class = len(rows) / max(classes, 1)
     reasons = {

@@ -51,7 +51,7 @@ def usage(task: Task, output: Path) -> dict[str, str]:
     return usage_of(
         output,
         task=task.name,
-        settings=task.settings(),
+        settings=task.get_config(),
         inputs=[spec.name for spec in specs],
     )
 
@@ -70,7 +70,7 @@ def shown_settings(
         **{k: v for k, v in dataclasses.asdict(loop.config).items() if k not in unused},
         "max_length": model.preprocessor.max_length,
     }
-    for name, value in model.task.settings().items():
+    for name, value in model.task.get_config().items():
         if name != "classes" and not isinstance(value, dict):  # nor a vocabulary
             shown[name] = value
     if loop.config.add_tokens:

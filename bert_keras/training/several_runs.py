@@ -156,7 +156,7 @@ def train_sizes(
     with one_revision(), _Runs(task, output, config, given, free=()) as runs:
         rows = runs.given["train"]
         order = _nested_order(
-            strata_of(runs.task, rows, **runs.task.settings()), config.seed
+            strata_of(runs.task, rows, **runs.task.get_config()), config.seed
         )
         sizes = [math.ceil(share * len(rows)) for share in shares]
         if len({*sizes}) < len(sizes):

@@ -19,6 +19,7 @@ from bert_keras.tasks import TASKS, check_settings, find_task, parse_settings
 from bert_keras.tasks.base import Task, answers_ids, changed
 from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.needs import Needs
+from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.regression import Regression
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -193,11 +194,11 @@ def test_a_setting_without_an_effect_is_rejected() -> None:
     for scaling in ("standard", "none"):
         given = {"scaling": scaling}
         refused(
-            lambda g=given: task.check_effects(g), "only with `activation` 'linear'"
+            lambda g=given: check_effects(task, g), "only with `activation` 'linear'"
         )
     task = find_task("embedding")(combine_layers="concat")
     refused(
-        lambda: task.check_effects({"combine_layers": "concat"}), "several `layers`"
+        lambda: check_effects(task, {"combine_layers": "concat"}), "several `layers`"
     )
 
 

@@ -25,6 +25,7 @@ from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training.evaluation import evaluate
@@ -246,8 +247,8 @@ def test_the_page_of_a_long_text_opens_the_window_that_decided(model: Any) -> No
 def test_settings_without_windows_are_rejected() -> None:
     task = Classification(CLASSES, combine="max")
     rule = "`combine` has an effect only with `long` 'windows'"
-    refused(lambda: task.check_effects({"combine": "max"}), rule, "'truncate'")
-    assert "long" not in Classification(CLASSES).settings()
+    refused(lambda: check_effects(task, {"combine": "max"}), rule, "'truncate'")
+    assert "long" not in Classification(CLASSES).get_config()
 
 
 def test_an_entailment_model_truncates() -> None:

@@ -392,7 +392,7 @@ def test_classes_of_other_tasks_are_kept_in_training(
     rows = as_columns(text=list("abcd"), text_pair=list("abcd"), label=labels)
     config = TrainConfig(seed=seed, validation_split=0.5)
     found, data = task_and_data(task, train=rows, config=config, tell=str)
-    settings = found.settings() if task == "multi-label" else {}
+    settings = found.get_config() if task == "multi-label" else {}
     kinds = [set(kind) for kind in found.strata(rows, **settings)]
     trained = [set(kind) for kind in found.strata(data["train"], **settings)]
     assert set.union(*trained) == set.union(*kinds)

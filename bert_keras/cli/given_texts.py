@@ -62,11 +62,9 @@ def given_texts(
         except NoRowsError as error:
             say(f"{error}: nothing to answer")
             return
-        from bert_keras.tasks.protocols import Refusing
+        from bert_keras.tasks.protocols import texts_of
 
-        if isinstance(task, Refusing):
-            task.refuse_unread(rows)
-        parts = task.texts(rows)
+        parts = texts_of(task, rows)
         items = zip(*parts, strict=True) if len(parts) > 1 else parts[0]
         names = rows["id"] if "id" in rows else names
     else:
@@ -168,7 +166,9 @@ def _may_be_pairs(task: Task) -> bool:
 
 def _ends_in_list(task: Task) -> bool:
     """Return whether the last role of a row is a list of texts."""
-    return task.signatures()["serving_default"][-1].shape.rank == 2
+    from bert_keras.tasks.protocols import input_specs
+
+    return input_specs(task)["serving_default"][-1].shape.rank == 2
 
 
 def _row(parts: list[str], task: Task) -> tuple[Any, ...] | None:

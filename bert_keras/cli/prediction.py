@@ -79,11 +79,12 @@ def run_predict(options: argparse.Namespace) -> None:
     check_answer_file(options.output, {"model": options.model, "input": options.input})
     load_tensorflow()
     from bert_keras.models.task_model import TaskModel
+    from bert_keras.tasks.protocols import input_specs
     from bert_keras.text.truncation import Truncation
 
     predictor = predictor_of(options)
     task = predictor.model.task
-    names = [spec.name for spec in task.signatures()["serving_default"]]
+    names = [spec.name for spec in input_specs(task)["serving_default"]]
     piped = piped_lines()
     given: Iterable[tuple[str | None, Any]] = given_texts(options, task, piped)
     if options.input or options.texts:

@@ -23,6 +23,7 @@ from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.embedding import Embedding, check_dense
 from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.plain_settings import check_effects
+from bert_keras.tasks.protocols import item_parts
 from bert_keras.text.truncation import Truncation
 
 _CHANGES = {
@@ -194,7 +195,7 @@ def vectors_of(
 
     Truncated texts are reported as in `Predictor.predict`.
     """
-    parts, counts = predictor.model.task.parts(texts), Truncation()
+    parts, counts = item_parts(predictor.model.task, texts), Truncation()
     answers = predictor.stream(parts, batch_size=batch_size, truncation=counts)
     name = _output_of(predictor)
     found = [answer[name] for answer in answers]
@@ -216,7 +217,7 @@ def sparse_vectors_of(
     predictor: Predictor, texts: Sequence[str], batch_size: int
 ) -> SparseVectors:
     """Return the vectors of N texts by a predictor of sparse vectors."""
-    parts, counts = predictor.model.task.parts(texts), Truncation()
+    parts, counts = item_parts(predictor.model.task, texts), Truncation()
     answers = predictor.stream(parts, batch_size=batch_size, truncation=counts)
     name = _output_of(predictor)
     width = int(predictor.outputs[name].shape[-1])

@@ -42,7 +42,12 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.settings import check_choice, check_number
 from bert_keras.tasks.embedding import PROMPT_LENGTHS
 from bert_keras.tasks.long_texts import WINDOW_LOGITS, LongTexts
-from bert_keras.tasks.protocols import Filling, reads_windows, recipe_of
+from bert_keras.tasks.protocols import (
+    Filling,
+    reads_windows,
+    recipe_of,
+    texts_of,
+)
 from bert_keras.text.tokenizer_files import TOKENIZER_JSON, write_tokenizer_json
 
 _MOST_CALIBRATED = 300  # texts; NNCF's own default
@@ -145,7 +150,7 @@ def _batches(
     """Return the inputs of a model for some texts, one at a time, without padding."""
     if calibration is None:
         return []
-    texts = model.task.texts(calibration)
+    texts = texts_of(model.task, calibration)
     count = len(texts[0])
     few = range(0, count, -(-count // _MOST_CALIBRATED))
     recorded = _Recorded(model.session)

@@ -44,8 +44,11 @@ from bert_keras.tasks.protocols import (
     Writing,
     check_scores_pairs,
     forms_of,
+    input_specs,
+    item_parts,
     lengths_of,
     reads_windows,
+    texts_of,
     windows_of,
 )
 from bert_keras.text.preprocessor import as_tensors, one_or_all
@@ -225,7 +228,7 @@ class Predictor:
                     autograph=False,
                 ).get_concrete_function
             )
-            for signature in task.signatures().values()
+            for signature in input_specs(task).values()
         }
 
     def with_classes(
@@ -408,7 +411,7 @@ class Predictor:
             seen: called after each batch with the number of rows that it completes.
             truncation: counts all texts and the truncated ones.
         """
-        texts = self.model.task.texts(columns, use="score")
+        texts = texts_of(self.model.task, columns, use="score")
         limits = (batch_size, max_batch_tokens)
         done, total = 0, len(texts[0]) if texts else 0
 
@@ -535,9 +538,9 @@ def parts_of(task: Task, texts: Any) -> tuple[list[Any], ...]:
     Raises:
         DataError: a text is missing or not a string.
     """
-    signatures = task.signatures().values()
+    signatures = input_specs(task).values()
     forms = [*forms_of(task), *([spec.name for spec in each] for each in signatures)]
-    return task.parts(as_items(texts, forms))
+    return item_parts(task, as_items(texts, forms))
 
 
 def _cuts(

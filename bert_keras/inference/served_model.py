@@ -40,6 +40,7 @@ from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.base import Batch, Task, answers_ids
 from bert_keras.tasks.protocols import (
     Writing,
+    input_specs,
     of_signature,
     reads_windows,
     respond,
@@ -150,7 +151,7 @@ class ServedModel(Backend):
             return self._scored(texts, preprocessor or self.preprocessor)
         parts = texts if isinstance(texts, tuple) else (texts,)
         ranks = [part.shape.rank for part in parts]
-        names = self._task.signatures()
+        names = input_specs(self._task)
         for name, specs in sorted(names.items(), key=lambda k: k[0] != self._first):
             if [spec.shape.rank for spec in specs] == ranks:
                 given = {s.name: part for s, part in zip(specs, parts, strict=True)}
@@ -180,7 +181,7 @@ class ServedModel(Backend):
     def check(self) -> None:
         """Raise a CheckpointError unless signatures and answers match the task."""
         seen: list[Any] = []
-        for name, specs in {**self._task.signatures(), "ids": None}.items():
+        for name, specs in {**input_specs(self._task), "ids": None}.items():
             if name not in self._served.signatures:
                 if specs in seen:  # exports of earlier versions lack `query`
                     continue
@@ -213,7 +214,7 @@ def check_answers(model: Backend, folder: Path, record: str) -> None:
         folder: its folder, for errors.
         record: the file of the folder that names task and settings.
     """
-    specs = next(iter(model.task.signatures().values()))
+    specs = next(iter(input_specs(model.task).values()))
     texts = tuple(tf.fill([1] * spec.shape.rank, "a") for spec in specs)
     try:
         found = model.answer(one_or_all(texts))

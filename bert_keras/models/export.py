@@ -45,7 +45,11 @@ from bert_keras.models.warmup import (
 )
 from bert_keras.tasks import name_of
 from bert_keras.tasks.base import answers_ids
-from bert_keras.tasks.protocols import of_signature, respond
+from bert_keras.tasks.protocols import (
+    input_specs,
+    of_signature,
+    respond,
+)
 from bert_keras.text.preprocessor import one_or_all
 
 if TYPE_CHECKING:
@@ -173,7 +177,7 @@ def _write(model: TaskModel, folder: Path) -> None:
     refuse_unknown_ops(graph.graph_def for graph in meta_graphs(folder))
     extra = folder / EXTRA
     extra.mkdir()
-    inputs = model.task.signatures()["serving_default"]
+    inputs = input_specs(model.task)["serving_default"]
     others = {
         "precision": model.backbone.blocks[0].dtype_policy.name,
         "inputs": [spec.name for spec in inputs],
@@ -209,7 +213,7 @@ def _write_for_servers(
     Raises:
         BertKerasError: the graph fails on a request; a server would not load the model.
     """
-    signatures = model.task.signatures()
+    signatures = input_specs(model.task)
     words = whole_words(model.preprocessor.tokenizer.vocabulary)
     length = model.preprocessor.max_length
     requests = list(warmup_requests(signatures, words=words, max_length=length))
@@ -299,7 +303,7 @@ def text_functions(
 
         return answer
 
-    return {name: from_texts(name, each) for name, each in task.signatures().items()}
+    return {name: from_texts(name, each) for name, each in input_specs(task).items()}
 
 
 _ASSERTION = re.compile(r"assertion failed: \[(.*?)\]")

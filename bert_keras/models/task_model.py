@@ -41,8 +41,8 @@ from bert_keras.settings import check_type
 from bert_keras.tasks.base import Batch, Task, default_learning_rate
 from bert_keras.tasks.classifier import label_errors
 from bert_keras.tasks.protocols import (
-    PositionLimited,
     TextTargets,
+    examples_of,
     frozen_layers,
     infer,
     lengths_of,
@@ -132,7 +132,7 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
 
     @task.setter
     def task(self, task: Task) -> None:
-        if isinstance(task, PositionLimited):
+        if isinstance(task, TextTargets):
             task = task.within(self.backbone.config)
         self._task = task
 
@@ -535,7 +535,7 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
         elif y is None:
             x = self.task.features(preprocessor, x)
         else:
-            x, y, weights = self.task.examples(preprocessor, x, y, weights)
+            x, y, weights = examples_of(self.task, preprocessor, x, y, weights)
         return keras.utils.pack_x_y_sample_weight(x, y, weights)
 
     def infer(self, batch: Batch) -> Any:

@@ -34,6 +34,7 @@ from bert_keras.tasks.base import (
     is_plain,
 )
 from bert_keras.tasks.protocols import (
+    input_specs,
     lengths_of,
     of_signature,
 )
@@ -384,7 +385,7 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
         functions = {k: _of_graph(each) for k, each in text_functions(model).items()}
     found: dict[str, Signature] = {}
     for name, function in functions.items():
-        specs = task.signatures().get(name)
+        specs = input_specs(task).get(name)
         answering = of_signature(task, name)
         # The order of the texts is the task's.
         names = [s.name for s in specs] if specs else sorted(function.inputs)

@@ -22,7 +22,7 @@ from bert_keras.data.class_names import renamed
 from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames, check_header
 from bert_keras.data.table import read_columns
-from bert_keras.errors import ConfigError, DataError, shown
+from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.settings import options_of
 from bert_keras.tasks.hugging_face import HeadCodec
@@ -35,7 +35,6 @@ from bert_keras.tasks.protocols import (
     Batch,
     OpenClasses,
     OwnFormat,
-    Plain,
     Reading,
     Responding,
     Run,
@@ -222,40 +221,6 @@ class Task(PlainSettings, abc.ABC):
         """Return the task with settings from the training rows, such as classes."""
         return cls(**settings)
 
-    def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
-        """Return the texts of each role: N strings, or N lists of strings, each.
-
-        `use` is `answer`, `train` (for `examples`) or `score` (for scored answers);
-        most tasks use the same texts.
-        """
-        what = "a text" if len(self.roles) == 1 else "pairs of texts"
-        for role in self.roles:
-            columns.require(role, reason=f"the model reads {what}")
-        return tuple(columns[role] for role in self.roles)
-
-    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
-        """Return one list per role from the items given to `predict`.
-
-        Raises:
-            DataError: an item is not a string, or not a tuple of one string per role.
-        """
-        return self._parts(items, len(self.roles))
-
-    def _parts(self, items: Sequence[Any], count: int) -> tuple[list[Any], ...]:
-        for row, item in enumerate(items):
-            parts = [item] if count == 1 else item
-            is_list = isinstance(parts, tuple | list) and len(parts) == count
-            if not is_list or not all(isinstance(part, str) for part in parts):
-                names = {1: "a string", 2: "a pair of strings"}
-                wanted = names.get(count, f"{count} strings")
-                raise DataError(
-                    f"`texts` must hold {wanted} in each place; received at {row}: "
-                    f"{shown(item)}"
-                )
-        if count == 1 or not items:
-            return (list(items),) * count
-        return tuple(list(part) for part in zip(*items, strict=True))
-
     @abc.abstractmethod
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the training targets, [N, …]; errors name bad rows by line."""
@@ -265,15 +230,6 @@ class Task(PlainSettings, abc.ABC):
         """Return the scores of answers, [N, …], against the labels of the rows."""
 
     # Text to batch.
-
-    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
-        """Return name, dtype and shape of the SavedModel's inputs, by signature.
-
-        The first is `serving_default`. `features` takes the inputs of each. They differ
-        in rank, like texts [B] and lists of words [B, W]; prediction selects by rank.
-        """
-        specs = (tf.TensorSpec([None], tf.string, name=role) for role in self.roles)
-        return {"serving_default": tuple(specs)}
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch dict of texts, in graph.
@@ -285,13 +241,6 @@ class Task(PlainSettings, abc.ABC):
         """
         check_parts(self, texts)
         return preprocessor(texts)
-
-    def examples(
-        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
-    ) -> tuple[Batch, Any, Any]:
-        """Return batch, targets and weights (or `None`) for the loss, in graph."""
-        batch = self.features(preprocessor, texts)
-        return batch, self.encode_targets(targets), weights
 
     def encode_targets(self, targets: Any) -> Any:
         """Return targets or labels in the form of the loss, in graph."""
@@ -337,7 +286,7 @@ def answers_ids(task: Task) -> bool:
 
 def is_plain(task: Task) -> bool:
     """Return whether texts are answered from their ids alone, one batch for all."""
-    if isinstance(task, Plain):
+    if isinstance(task, AnsweringIds):
         return task.is_plain
     return answers_ids(task) and not isinstance(task, Responding)
 

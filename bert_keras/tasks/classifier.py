@@ -68,7 +68,13 @@ from bert_keras.tasks.long_texts import (
     decided_at,
 )
 from bert_keras.tasks.needs import Needs
-from bert_keras.tasks.protocols import Decisions, Responding
+from bert_keras.tasks.protocols import (
+    Decisions,
+    Responding,
+    role_texts,
+    string_parts,
+    texts_of,
+)
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
 if TYPE_CHECKING:
@@ -126,24 +132,22 @@ class PooledTask(LongTexts, Task):
         either = [("text", "text_pair"), ("text_a", "text_b")]
         return [*(either if self.pairs is None else []), self.roles]
 
-    def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
+    def texts(self, columns: Columns, *, use: str) -> tuple[list[Any], ...]:
         if self.pairs is None and "text_pair" in columns:
             return columns["text"], columns["text_pair"]
-        return super().texts(columns, use=use)
-
-    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
-        is_pair = any(isinstance(item, tuple | list) for item in items)
-        if self.pairs is None and is_pair:
-            return self._parts(items, 2)
-        return super().parts(items)
-
-    def refuse_unread(self, columns: Columns) -> None:
         if self.pairs is False and "text_pair" in columns:
             raise DataError(
                 "has a second text, `text_pair`, which this model of single texts "
                 "does not read: leave the column out",
                 path=columns.path,
             )
+        return role_texts(self, columns)
+
+    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
+        is_pair = any(isinstance(item, tuple | list) for item in items)
+        if self.pairs is None and is_pair:
+            return string_parts(items, 2)
+        return string_parts(items, len(self.roles))
 
     # Text to batch.
 
@@ -159,8 +163,9 @@ class PooledTask(LongTexts, Task):
         """Return the batch; the texts may be followed by draws, see `resample`."""
         last = texts[-1] if isinstance(texts, tuple) else None
         if getattr(last, "dtype", None) != tf.int64:
-            return super().examples(preprocessor, texts, targets, weights)
-        batch = self.long_batch(preprocessor, one_or_all(texts[:-1]), draws=last)
+            batch = self.features(preprocessor, texts)
+        else:
+            batch = self.long_batch(preprocessor, one_or_all(texts[:-1]), draws=last)
         return batch, self.encode_targets(targets), weights
 
     @property
@@ -248,7 +253,7 @@ class PooledTask(LongTexts, Task):
 
     def mistake(self, columns: Columns, row: int, **facts: Any) -> dict[str, Any]:
         """Return a wrong answer for the report: line, text and further facts."""
-        text = "  |  ".join(part[row] for part in self.texts(columns))
+        text = "  |  ".join(part[row] for part in texts_of(self, columns))
         return {"line": columns.lines[row], "text": text, **facts}
 
     def doubt(
@@ -365,7 +370,7 @@ class SingleLabel(Confidence, PooledTask):
     def notes(self, columns: Columns) -> list[str]:
         """Return warnings about names that are almost equal, and contradictions."""
         names = label_names(columns["label"])
-        texts = self.texts(columns)
+        texts = texts_of(self, columns)
         return [
             *near_names(names, columns.path),
             *contradicting_labels(texts, names, columns),

@@ -76,7 +76,7 @@ from bert_keras.tasks.negatives import (
     read_with_negatives,
     without_positives,
 )
-from bert_keras.tasks.protocols import Reading
+from bert_keras.tasks.protocols import Reading, role_signatures, role_texts
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
             found["scale"] = 1.0
         return cls(**{**found, **settings})
 
-    def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
+    def texts(self, columns: Columns, *, use: str) -> tuple[list[Any], ...]:
         """Return the texts; to train, both of each pair, and then its negatives.
 
         Empty negatives fill the rows that have fewer. To score, all first texts,
@@ -278,7 +278,7 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         its own and a NUL.
         """
         if use == "answer":
-            return super().texts(columns)
+            return role_texts(self, columns)
         first, second = pairs_of(columns)
         if use == "train":
             some = self._negatives(columns)
@@ -339,7 +339,7 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
 
     def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
         """Return also `query` and `document`, if the task has one of these prompts."""
-        found = super().signatures()
+        found = role_signatures(self)
         named = {"query", *DOCUMENT_PROMPTS} & {*self.prompts}
         if named and self._is_of_strings and len(self.roles) == 1:
             found |= dict.fromkeys(("query", "document"), found["serving_default"])

@@ -32,7 +32,10 @@ from bert_keras.tasks.base import Answers, Batch, Run, Task, refuse_weights
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.masked_lm_settings import MaskedLMSettings
 from bert_keras.tasks.needs import Needs
-from bert_keras.tasks.protocols import Reading
+from bert_keras.tasks.protocols import (
+    Reading,
+    texts_of,
+)
 from bert_keras.text.masking import Masking, mask_id_of, ordinary
 from bert_keras.text.packing import locate
 from bert_keras.text.preprocessor import Preprocessor
@@ -117,7 +120,7 @@ class MaskedLM(MaskedLMSettings, Task):
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the masking seed of each text, int64 [N]."""
-        texts = self.texts(columns)[0]
+        texts = texts_of(self, columns)[0]
         blank = [
             (row, f"`text` must hold a word to predict; {received(text)}")
             for row, text in enumerate(texts)
@@ -274,7 +277,7 @@ class MaskedLM(MaskedLMSettings, Task):
     def further_scores(
         self, model: Any, columns: Columns, batch_size: int
     ) -> dict[str, Any]:
-        texts = self.texts(columns)[0][: self.pseudo_perplexity_texts]
+        texts = texts_of(self, columns)[0][: self.pseudo_perplexity_texts]
         if not texts:
             return {}
         found = pseudo_log_likelihoods(model, texts, batch_size=batch_size)

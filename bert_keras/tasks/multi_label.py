@@ -49,7 +49,11 @@ from bert_keras.tasks.classifier import (
 from bert_keras.tasks.entailment import GIVEN, EntailedClasses, EntailedCodec
 from bert_keras.tasks.hugging_face import MULTI_LABEL
 from bert_keras.tasks.multi_label_settings import MultiLabelSettings
-from bert_keras.tasks.protocols import Decisions, Reading
+from bert_keras.tasks.protocols import (
+    Decisions,
+    Reading,
+    texts_of,
+)
 
 if TYPE_CHECKING:
     from bert_keras.explanations.items import Item
@@ -151,7 +155,7 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
         return [
             *_other_separators(names, columns.path),
             *near_names(names, columns.path),
-            *contradicting_labels(self.texts(columns), sets, columns),
+            *contradicting_labels(texts_of(self, columns), sets, columns),
         ]
 
     def names(self, cell: Any) -> list[str]:

@@ -18,7 +18,7 @@ from typing_extensions import Self  # in typing since Python 3.11
 from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -69,6 +69,73 @@ class OwnFormat(Protocol):
     def read_own(cls, reading: Reading) -> Columns | None:
         """Return the rows of a file of the task's own format; `None`: it is a table."""
         ...
+
+
+@runtime_checkable
+class OwnTexts(Protocol):
+    """Reads other texts of the rows than its roles, or others to train or to score."""
+
+    def texts(self, columns: Columns, *, use: str) -> tuple[list[Any], ...]:
+        """Return the texts of each role, see `texts_of`."""
+        ...
+
+
+def texts_of(
+    task: Task, columns: Columns, *, use: str = "answer"
+) -> tuple[list[Any], ...]:
+    """Return the texts of each role: N strings, or N lists of strings, each.
+
+    `use` is `answer`, `train` (for `examples_of`) or `score` (for scored answers); most
+    tasks use the same texts.
+    """
+    if isinstance(task, OwnTexts):
+        return task.texts(columns, use=use)
+    return role_texts(task, columns)
+
+
+def role_texts(task: Task, columns: Columns) -> tuple[list[Any], ...]:
+    """Return the column of each role."""
+    what = "a text" if len(task.roles) == 1 else "pairs of texts"
+    for role in task.roles:
+        columns.require(role, reason=f"the model reads {what}")
+    return tuple(columns[role] for role in task.roles)
+
+
+@runtime_checkable
+class OwnItems(Protocol):
+    """Takes other items of `predict` than a string, or one for each role."""
+
+    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
+        """Return one list per role, see `item_parts`."""
+        ...
+
+
+def item_parts(task: Task, items: Sequence[Any]) -> tuple[list[Any], ...]:
+    """Return one list per role from the items given to `predict`.
+
+    Raises:
+        DataError: an item is not of a form that the task reads.
+    """
+    if isinstance(task, OwnItems):
+        return task.parts(items)
+    return string_parts(items, len(task.roles))
+
+
+def string_parts(items: Sequence[Any], count: int) -> tuple[list[Any], ...]:
+    """Return `count` lists from strings, or from tuples of `count` strings."""
+    for row, item in enumerate(items):
+        parts = [item] if count == 1 else item
+        is_list = isinstance(parts, tuple | list) and len(parts) == count
+        if not is_list or not all(isinstance(part, str) for part in parts):
+            names = {1: "a string", 2: "a pair of strings"}
+            wanted = names.get(count, f"{count} strings")
+            raise DataError(
+                f"`texts` must hold {wanted} in each place; received at {row}: "
+                f"{shown(item)}"
+            )
+    if count == 1 or not items:
+        return (list(items),) * count
+    return tuple(list(part) for part in zip(*items, strict=True))
 
 
 @runtime_checkable
@@ -152,15 +219,6 @@ class Inheriting(Protocol):
 
 
 @runtime_checkable
-class Refusing(Protocol):
-    """Refuses rows with a text that the model does not read."""
-
-    def refuse_unread(self, columns: Columns) -> None:
-        """Raise a DataError if rows hold such a text."""
-        ...
-
-
-@runtime_checkable
 class Weighting(Protocol):
     """Weights the examples in the loss."""
 
@@ -232,6 +290,60 @@ def forms_of(task: Task) -> list[tuple[str, ...]]:
     return task.forms if isinstance(task, ManyForms) else [task.roles]
 
 
+# Text to batch.
+
+
+@runtime_checkable
+class OwnSignatures(Protocol):
+    """Has other inputs of the SavedModel than a string for each role."""
+
+    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+        """Return the inputs by signature, see `input_specs`."""
+        ...
+
+
+def input_specs(task: Task) -> dict[str, tuple[tf.TensorSpec, ...]]:
+    """Return name, dtype and shape of the SavedModel's inputs, by signature.
+
+    The first is `serving_default`. `features` takes the inputs of each. They differ in
+    rank, like texts [B] and lists of words [B, W]; prediction selects by rank.
+    """
+    if isinstance(task, OwnSignatures):
+        return task.signatures()
+    return role_signatures(task)
+
+
+def role_signatures(task: Task) -> dict[str, tuple[tf.TensorSpec, ...]]:
+    """Return the signature of one string for each role."""
+    specs = (tf.TensorSpec([None], tf.string, name=role) for role in task.roles)
+    return {"serving_default": tuple(specs)}
+
+
+@runtime_checkable
+class OwnExamples(Protocol):
+    """Lays out the examples for the loss otherwise than texts to answer."""
+
+    def examples(
+        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
+    ) -> tuple[Batch, Any, Any]:
+        """Return batch, targets and weights (or `None`) for the loss, in graph."""
+        ...
+
+
+def examples_of(
+    task: Task,
+    preprocessor: Preprocessor,
+    texts: Any,
+    targets: Any,
+    weights: Any = None,
+) -> tuple[Batch, Any, Any]:
+    """Return batch, targets and weights (or `None`) for the loss, in graph."""
+    if isinstance(task, OwnExamples):
+        return task.examples(preprocessor, texts, targets, weights)
+    batch = task.features(preprocessor, texts)
+    return batch, task.encode_targets(targets), weights
+
+
 # The model and its training.
 
 
@@ -273,6 +385,10 @@ class TextTargets(Protocol):
 
     max_target_length: int
 
+    def within(self, config: BertConfig) -> Self:
+        """Return the task with this length within the positions of an encoder."""
+        ...
+
     def target_lengths(
         self, preprocessor: Preprocessor, targets: Any
     ) -> tuple[Any, Any]:
@@ -295,15 +411,6 @@ class Starting(Protocol):
 def start(task: Task, model: keras.Model, checkpoint: Checkpoint) -> list[str] | None:
     """Return notes on the weights that a task sets; `None` if the head stays random."""
     return task.start(model, checkpoint) if isinstance(task, Starting) else None
-
-
-@runtime_checkable
-class PositionLimited(Protocol):
-    """Has a length that the encoder's positions limit."""
-
-    def within(self, config: BertConfig) -> Self:
-        """Return the task with its lengths within the positions of an encoder."""
-        ...
 
 
 @runtime_checkable
@@ -428,21 +535,16 @@ class Responding(Protocol):
 
 @runtime_checkable
 class AnsweringIds(Protocol):
-    """Tells whether `answer` needs only token ids, although it has own `features`."""
+    """Tells what it answers from token ids, although it has own `features`."""
 
     @property
     def answers_ids(self) -> bool:
-        """Whether it does."""
+        """Whether `answer` needs only token ids."""
         ...
-
-
-@runtime_checkable
-class Plain(Protocol):
-    """Tells whether texts are answered from their ids alone, one batch for all."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether they are."""
+        """Whether texts are answered from their ids alone, one batch for all."""
         ...
 
 

@@ -152,7 +152,7 @@ class Reranking(RerankingSettings, NumberTask):
             **reading.rules,
         )
 
-    def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
+    def texts(self, columns: Columns, *, use: str) -> tuple[list[Any], ...]:
         is_ranked = use == "score" and self.objective != "margin-mse"
         if is_ranked and not (self.grades(columns) > 0).any():
             raise DataError("has no row with a `label` above 0", path=columns.path)

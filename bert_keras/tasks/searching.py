@@ -12,8 +12,9 @@ import tensorflow as tf
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.model.pooling import unit_vectors
-from bert_keras.tasks.base import Batch, Task
+from bert_keras.tasks.base import Batch
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.protocols import role_signatures
 from bert_keras.text.preprocessor import Preprocessor
 
 _AT_ONCE = 8192  # documents compared at once, in addition to the best ones
@@ -38,7 +39,7 @@ class SearchingEmbedding(Embedding):
         return found
 
     def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
-        return Task.signatures(self)
+        return role_signatures(self)
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `ids` and `texts`, string [B, K], and their cosines, `scores`.
@@ -49,7 +50,7 @@ class SearchingEmbedding(Embedding):
         vectors = super().answer(outputs, batch)["embedding"]
         return documents.answers(unit_vectors(vectors))
 
-    def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
+    def texts(self, columns: Columns, *, use: str) -> tuple[list[Any], ...]:
         if use != "answer":
             raise ConfigError(
                 "an export that searches returns documents, no vectors to score: "

@@ -31,7 +31,11 @@ from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.classifier_settings import POOLER
 from bert_keras.tasks.plain_settings import check_effects
-from bert_keras.tasks.protocols import Refusing, groups_of, strata_of
+from bert_keras.tasks.protocols import (
+    groups_of,
+    strata_of,
+    texts_of,
+)
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.methods import (
     check_method,
@@ -132,12 +136,10 @@ def task_and_data(
             raise
         check_effects(task, settings)
     for name, each in data.items():  # find missing texts and labels before training
-        if isinstance(task, Refusing):
-            task.refuse_unread(each)
-        task.texts(each, use="score")
+        texts_of(task, each, use="score")
         task.targets(each)
         if name != "train":
-            for note in shared_rows(task.texts(rows), task.texts(each), each):
+            for note in shared_rows(texts_of(task, rows), texts_of(task, each), each):
                 tell(note)
     if unlabeled is not None:
         found = unlabelled_rows(

@@ -33,7 +33,10 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.run_folder import digest_of
 from bert_keras.tasks import TASKS, name_of
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import Distillable, Refusing
+from bert_keras.tasks.protocols import (
+    Distillable,
+    texts_of,
+)
 from bert_keras.tasks.regression import ScaledSquaredError
 from bert_keras.text.truncation import Truncation
 from bert_keras.training.config import TrainConfig
@@ -146,9 +149,7 @@ class Distillation:
         """Return the teacher's outputs for rows, float32 [N, C]."""
         teacher = self.predictor.model.task
         try:
-            if isinstance(teacher, Refusing):
-                teacher.refuse_unread(columns)
-            texts = teacher.texts(columns)
+            texts = texts_of(teacher, columns)
         except DataError as error:
             raise ConfigError(
                 f"`teacher` cannot read the training rows: {error}"

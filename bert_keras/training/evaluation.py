@@ -11,7 +11,7 @@ from bert_keras.errors import ConfigError, received
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.retrieval import evaluate_collection
 from bert_keras.runs.progress import say
-from bert_keras.tasks.protocols import Refusing, ScoredFurther
+from bert_keras.tasks.protocols import ScoredFurther
 from bert_keras.text.truncation import Truncation
 from bert_keras.training.data import labelled_rows
 from bert_keras.training.findings import ALL, slices_of
@@ -64,8 +64,6 @@ def evaluate(
     rows = labelled_rows(
         task, data, columns=columns, header=header, bad_rows=bad_rows, slices=slices
     )
-    if isinstance(task, Refusing):
-        task.refuse_unread(rows)
     task.targets(rows)  # before the model runs
     truncation = Truncation()
     answers = predictor.answers(

@@ -29,6 +29,7 @@ from bert_keras.tasks.protocols import (
     Deciding,
     Decisions,
     Writing,
+    texts_of,
 )
 from bert_keras.text.preprocessor import as_tensors
 
@@ -202,7 +203,7 @@ def explained_mistakes(
     chosen = _different([row for row in mistakes if row.get("line") in places])[:most]
     if not chosen:
         return []
-    texts = task.texts(columns)
+    texts = texts_of(task, columns)
 
     def left() -> float:
         return start + seconds - time.perf_counter()

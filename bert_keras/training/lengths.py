@@ -18,6 +18,7 @@ from bert_keras.tasks.protocols import (
     TextTargets,
     lengths_of,
     reads_windows,
+    texts_of,
     windows_of,
 )
 from bert_keras.text.preprocessor import as_tensors
@@ -196,7 +197,7 @@ def _lengths(
 
     found = {}
     for name, columns in data.items():
-        texts = task.texts(columns, use="score")
+        texts = texts_of(task, columns, use="score")
         starts = range(0, len(texts[0]), _AT_ONCE)
         parts = [as_tensors([p[at : at + _AT_ONCE] for p in texts]) for at in starts]
         pairs = [graph_of(each)(each) for each in parts]

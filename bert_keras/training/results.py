@@ -15,7 +15,10 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.report.comparison import write_run
 from bert_keras.report.report import DOUBTFUL, csv_text, rows_with_set, write_report
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import describe
+from bert_keras.tasks.protocols import (
+    describe,
+    input_specs,
+)
 from bert_keras.text.new_tokens import described
 from bert_keras.training.config import unused_options
 from bert_keras.training.data import digest_of_rows
@@ -47,7 +50,7 @@ def write_results(folder: Path, output: Path, report: dict[str, Any]) -> None:
 
 def usage(task: Task, output: Path) -> dict[str, str]:
     """Return the code that uses a model, for the report."""
-    specs = next(iter(task.signatures().values()))
+    specs = next(iter(input_specs(task).values()))
     return usage_of(
         output,
         task=task.name,

@@ -24,6 +24,7 @@ from bert_keras.tasks.protocols import (
     gathered,
     reads_windows,
     resample,
+    texts_of,
     weights_of,
 )
 from bert_keras.text.preprocessor import as_tensors
@@ -179,7 +180,7 @@ class TrainingRows:
         """
         first_epoch, first_batch = divmod(first_step, self.steps_per_epoch)
         task = self.model.task
-        parts = [as_tensors(task.texts(self.columns, use="train"))]
+        parts = [as_tensors(texts_of(task, self.columns, use="train"))]
         parts.append(tf.convert_to_tensor(task.targets(self.columns)))
         weights = weights_of(task, self.columns)
         if weights is not None:

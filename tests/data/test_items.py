@@ -18,6 +18,7 @@ from bert_keras.inference.embedder import embed, load_embedder
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.search import SearchIndex, search
 from bert_keras.tasks import TASKS
+from bert_keras.tasks.protocols import input_specs, texts_of
 from bert_keras.training.evaluation import evaluate
 
 CASES = {name: first_case(name) for name in TASKS}
@@ -181,14 +182,14 @@ def asked(
 ) -> tuple[Predictor, tuple[list[Any], ...]]:
     """Return the predictor of a task, untrained, and a list of texts for each role."""
     case = CASES[request.param]
-    parts = tuple(part[:3] for part in case.task.texts(case.columns))
+    parts = tuple(part[:3] for part in texts_of(case.task, case.columns))
     return predictor_of(make_model, request.param), parts
 
 
 def test_every_task_accepts_common_inputs(asked: Any) -> None:
     predictor, parts = asked
     roles = predictor.model.task.roles
-    names = [spec.name for spec in predictor.model.task.signatures()["serving_default"]]
+    names = [spec.name for spec in input_specs(predictor.model.task)["serving_default"]]
     items = list(zip(*parts, strict=True)) if len(parts) > 1 else parts[0]
     wanted = predictor.predict(items)
     assert len(wanted) == 3

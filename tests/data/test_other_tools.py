@@ -24,6 +24,7 @@ from bert_keras.data.table import as_columns, read_columns, stream_columns
 from bert_keras.data.tagged import read_tagged, read_words
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.protocols import texts_of
 from bert_keras.tasks.question_answering.task import QuestionAnswering
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.tagging.task import TokenClassification
@@ -284,7 +285,7 @@ def test_doubtful_labels_are_told() -> None:
     )
     other = as_columns(text=["x", "c"], label=["good", "bad"])
     task = Classification.from_columns(columns)
-    (note,) = shared_rows(task.texts(columns), task.texts(other), other)
+    (note,) = shared_rows(texts_of(task, columns), texts_of(task, other), other)
     assert note.endswith("1 of 2 rows is also a training row: row 2")
 
 
@@ -776,7 +777,9 @@ def test_tables_of_cases(told: Told) -> None:
     train = Classification.read(case("19-label-spaces/train.csv"))
     task = Classification.from_columns(train)
     assert task.targets(test).tolist() == [1, 1, 1, 0, 0, 0]
-    assert shared_rows(task.texts(train), task.texts(test), test)[0].count("6 of 6")
+    assert shared_rows(texts_of(task, train), texts_of(task, test), test)[0].count(
+        "6 of 6"
+    )
     refused(lambda: Classification.read(case("21-two-headers/train.csv")), "csv:10: ")
     refused(lambda: Classification.read(case("24-empty/train.csv")), "line 18", "19")
     refused(lambda: Classification.read(case("17-tsv-quotes/train.tsv")), ":19", ".csv")

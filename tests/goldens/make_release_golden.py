@@ -26,7 +26,7 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.export import export_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
-from bert_keras.tasks import TASKS
+from bert_keras.tasks import TASKS, protocols
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.version import __version__
@@ -79,7 +79,7 @@ def model_of(case: Case) -> TaskModel:
 
 def texts_of(case: Case) -> list[object]:
     """Return the case's texts as `predict` takes them."""
-    roles = case.task.texts(case.columns)
+    roles = protocols.texts_of(case.task, case.columns)
     return (
         list(roles[0])
         if len(roles) == 1

@@ -31,6 +31,7 @@ from bert_keras.serving.config import ServeConfig
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.protocols import texts_of
 from bert_keras.training.evaluation import evaluate
 
 pytest.importorskip("openvino", reason="needs bert_keras[engines]")
@@ -47,7 +48,9 @@ def asked(request: pytest.FixtureRequest, make_model: Callable[..., Any]) -> Any
     model = make_model(case.task)
     parts = [
         part + others
-        for part, others in zip(case.task.texts(case.columns), case.others, strict=True)
+        for part, others in zip(
+            texts_of(case.task, case.columns), case.others, strict=True
+        )
     ]
     # Windows of one repeated word are equal; rounding decides between them.
     rows = zip(*parts, strict=True)

@@ -23,6 +23,7 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.serving import client as client_module
 from bert_keras.serving.client import AsyncClient, Client, _retry_after
 from bert_keras.tasks import TASKS
+from bert_keras.tasks.protocols import input_specs, texts_of
 from serving.rest_stub import Stub, running, stub_of
 
 pytest.importorskip("httpx")
@@ -309,7 +310,7 @@ def test_retry_after_is_seconds_or_a_date() -> None:
 
 
 def items_of(case: Any) -> list[Any]:
-    parts = case.task.texts(case.columns)
+    parts = texts_of(case.task, case.columns)
     parts = tuple(a[:2] + b[:2] for a, b in zip(parts, case.others, strict=True))
     return list(zip(*parts, strict=True)) if len(parts) > 1 else parts[0]
 
@@ -351,13 +352,13 @@ def test_answers_are_those_of_predict(
         (answers,) = predictor.stream(decoded(parts))
         return answers
 
-    signatures = {key: (specs, answer) for key, specs in case.task.signatures().items()}
+    signatures = {key: (specs, answer) for key, specs in input_specs(case.task).items()}
     with running(stub_of(signatures)) as stub, Client(stub.url, model="m") as client:
         assert client.predict(items) == near(predictor.predict(items))
         if len(signatures) > 1:
             other = case.other_form
             assert client.predict(other) == near(predictor.predict(other))
-        names = [spec.name for spec in case.task.signatures()["serving_default"]]
+        names = [spec.name for spec in input_specs(case.task)["serving_default"]]
     if len(names) > 1:  # TF Serving tells no order
         stub = stub_of(signatures)
         stub.tells_order = False

@@ -19,6 +19,7 @@ from bert_keras.serving.signatures import (
     signatures_of,
 )
 from bert_keras.tasks import TASKS
+from bert_keras.tasks.protocols import texts_of
 
 QUICK = ("classification", "token-classification")
 KINDS = {
@@ -52,7 +53,7 @@ def test_a_text_is_answered_as_alone(make_model: Callable[..., Any], name: str) 
     case = first_case(name)
     model = make_model(case.task)
     signatures = signatures_of(model)
-    texts = case.task.texts(case.columns)
+    texts = texts_of(case.task, case.columns)
     ranks = [1 + isinstance(part[0], list) for part in texts]
     signature = next(
         each

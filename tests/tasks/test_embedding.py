@@ -12,6 +12,7 @@ from conftest import refused
 
 from bert_keras.data.table import as_columns
 from bert_keras.tasks.embedding import Embedding, parse_layers, resolve_layers
+from bert_keras.tasks.protocols import texts_of
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_negatives_of_rows(tmp_path: Path, name: str, content: str) -> None:
     columns = Embedding.read(tmp_path / name)
     assert columns["negative"] == [["c", "d"], ["b"], []]
     task = Embedding.from_columns(columns)
-    first, second, *negatives = task.texts(columns, use="train")
+    first, second, *negatives = texts_of(task, columns, use="train")
     assert negatives == [["c", "", ""], ["d", "", ""]]
     assert task.targets(columns).tolist() == [
         [0, 1, 2, 3],

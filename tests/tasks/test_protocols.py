@@ -146,6 +146,26 @@ def test_a_member_of_earlier_versions_is_refused(former: dict[str, Any]) -> None
     assert line.endswith("Own defines the former")
 
 
+def test_the_contract_has_the_documented_members() -> None:
+    """CONTRIBUTING lists them, and how many members the protocols have."""
+    public = members(Task)
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    (listed,) = re.findall(r"(?s)The (\d+ are .*?)by which Keras", text)
+    assert {*re.findall(r"`(\w+)`", listed)} == public
+    assert listed.startswith(f"{len(public)} are ")
+    count = sum(len(members(getattr(protocols, name))) for name in NAMES)
+    assert f"| {len(NAMES)}, with {count} members |" in text
+
+
+def members(kind: type) -> set[str]:
+    """Return the public members that a class and its bases in the package define."""
+    found: set[str] = set()
+    for base in kind.__mro__:
+        if base.__module__.startswith("bert_keras."):
+            found |= {*vars(base), *base.__dict__.get("__annotations__", {})}
+    return {name for name in found if not name.startswith("_")}
+
+
 def test_each_protocol_has_a_task_of_the_package() -> None:
     tasks = [find_task(name) for name in TASKS]
     for name in NAMES:

@@ -25,6 +25,7 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.scoring.answers import normalize_answer
 from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.base import changed
+from bert_keras.tasks.protocols import examples_of, texts_of
 from bert_keras.tasks.question_answering.answers import cut_out, normalized
 from bert_keras.tasks.question_answering.spans import text_spans
 from bert_keras.tasks.question_answering.task import QuestionAnswering
@@ -140,7 +141,7 @@ def test_an_answer_far_down_is_found(make_model: Callable[..., Any]) -> None:
     )
     model.compile("adam", loss=model.task.loss())
     model.optimizer.learning_rate = 1e-2
-    x, y = as_tensors(model.task.texts(columns)), model.task.targets(columns)
+    x, y = as_tensors(texts_of(model.task, columns)), model.task.targets(columns)
     model.fit(tf.data.Dataset.from_tensors((x, y)).repeat(60), verbose=0)
     for row, text in zip(
         questions(model, columns["context"], "what?"), columns["context"], strict=True
@@ -319,7 +320,7 @@ def marked(model: TaskModel, layout: str, target: list[int], context: str) -> An
     """Return the tokens of each window that are start and end, and the window's."""
     texts = as_tensors([["when?"], [context]])
     preprocessor = model.preprocessor.replace(layout=layout)
-    batch, y, _ = model.task.examples(preprocessor, texts, tf.constant([target]))
+    batch, y, _ = examples_of(model.task, preprocessor, texts, tf.constant([target]))
     windows = []
     tokens = model.preprocessor.tokenizer.vocabulary
     for ids, marks in zip(batch["token_ids"].numpy(), y.numpy(), strict=True):
@@ -370,7 +371,7 @@ def test_both_layouts_have_the_same_loss(model: TaskModel) -> None:
     losses = []
     for layout in ("packed", "padded"):
         preprocessor = model.preprocessor.replace(layout=layout)
-        batch, y, _ = model.task.examples(preprocessor, texts, targets)
+        batch, y, _ = examples_of(model.task, preprocessor, texts, targets)
         losses.append(float(model.task.loss()(y, model(batch))))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
@@ -475,7 +476,7 @@ def test_the_temperature_makes_scores_as_sure_as_right(
     )
 
     def measured() -> dict[str, np.ndarray]:
-        texts = as_tensors(model.task.texts(columns, use="score"))
+        texts = as_tensors(texts_of(model.task, columns, use="score"))
         found = model.answer(texts, scored=True)
         return {key: value.numpy() for key, value in found.items()}
 

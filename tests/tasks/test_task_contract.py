@@ -34,7 +34,13 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.models.warmup import WARMUP
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.tasks.answer_rows import rows_of
-from bert_keras.tasks.protocols import Reportable, answer
+from bert_keras.tasks.protocols import (
+    Reportable,
+    answer,
+    examples_of,
+    input_specs,
+    texts_of,
+)
 from bert_keras.text.preprocessor import Preprocessor, as_tensors
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.evaluation import evaluate
@@ -59,17 +65,17 @@ class Trained:
     @property
     def texts(self) -> Any:
         """The texts of the rows, as the model reads them: one tensor or a pair."""
-        return as_tensors(self.case.task.texts(self.case.columns))
+        return as_tensors(texts_of(self.case.task, self.case.columns))
 
     @property
     def training_texts(self) -> Any:
         """The texts of the rows in the form for `fit`: one tensor or a pair."""
-        return as_tensors(self.case.task.texts(self.case.columns, use="train"))
+        return as_tensors(texts_of(self.case.task, self.case.columns, use="train"))
 
     @property
     def more_texts(self) -> Any:
         """The texts of the rows and others."""
-        parts = self.case.task.texts(self.case.columns)
+        parts = texts_of(self.case.task, self.case.columns)
         more = zip(parts, self.case.others, strict=True)
         return as_tensors([part + others for part, others in more])
 
@@ -99,7 +105,7 @@ class Trained:
 
         The same answer then occurs at several places, and rounding decides which.
         """
-        texts = self.case.task.texts(self.case.columns)[-1] + self.case.others[-1]
+        texts = texts_of(self.case.task, self.case.columns)[-1] + self.case.others[-1]
         words = [str(text).split() for text in texts]
         return np.array([len(each) - len(set(each)) > 15 for each in words])
 
@@ -157,7 +163,7 @@ def trained(request: pytest.FixtureRequest, make_model: Callable[..., Any]) -> T
     )
     made = Trained(case, model, (0.0, 0.0))
     x, y = made.training_texts, made.targets
-    batch, target, weights = case.task.examples(model.preprocessor, x, y)
+    batch, target, weights = examples_of(case.task, model.preprocessor, x, y)
     before = float(case.task.loss()(target, model(batch), weights))
     if case.target:
         y = tf.constant(case.columns[case.target])
@@ -355,7 +361,7 @@ def served(exported: tuple[Path, Predictor]) -> Predictor:
 def test_an_export_gives_the_same_answers(trained: Trained, served: Predictor) -> None:
     assert_same_answers(trained, served.model.answer(trained.more_texts))
     # What a server may be sent: texts without a word alone, and none at all.
-    for specs in trained.case.task.signatures().values():
+    for specs in input_specs(trained.case.task).values():
         for texts, row in ((2, ""), (2, " \n"), (0, "")):
             shapes = [[texts, *[1] * (spec.shape.rank - 1)] for spec in specs]
             blank = tuple(tf.fill(shape, row) for shape in shapes)
@@ -369,7 +375,7 @@ def test_an_export_predicts_and_scores_like_the_model(
     trained: Trained, served: Predictor
 ) -> None:
     task, columns = trained.case.task, trained.case.columns
-    parts = zip(task.texts(columns), trained.case.others, strict=True)
+    parts = zip(texts_of(task, columns), trained.case.others, strict=True)
     items = list(zip(*(texts + others for texts, others in parts), strict=True))
     if len(trained.case.others) == 1:
         items = [text for (text,) in items]
@@ -377,7 +383,7 @@ def test_an_export_predicts_and_scores_like_the_model(
     wanted = [rows_of(trained.answers())[number] for number in kept]
     found = served.predict([items[number] for number in kept], batch_size=2)
     assert_near(found, wanted)
-    if len(task.signatures()) > 1:  # the other form, too
+    if len(input_specs(task)) > 1:  # the other form, too
         other = trained.case.other_form
         assert_near(served.predict(other), trained.predictor.predict(other))
     assert served.predict([]) == []
@@ -389,7 +395,7 @@ def test_an_export_answers_each_warm_up_request(
     trained: Trained, exported: tuple[Path, Predictor]
 ) -> None:
     logs = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
-    signatures = trained.case.task.signatures()
+    signatures = input_specs(trained.case.task)
     version, served = exported
     asked = set()
     for record in tf.data.TFRecordDataset(str(version / "assets.extra" / WARMUP)):
@@ -461,7 +467,7 @@ def test_the_script_queries_every_task(
     jobs, wanted = [], []
     for name in names:
         version, served = exports(name)
-        specs = served.model.task.signatures()["serving_default"]
+        specs = input_specs(served.model.task)["serving_default"]
         texts = ["see [MASK] at six", "cash\udcff win", "lunch. home"]
         given_bytes = [text.encode("utf-8", "surrogateescape") for text in texts]
         parts: list[Any] = [given_bytes]

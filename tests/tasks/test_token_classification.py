@@ -22,6 +22,7 @@ from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.scoring.entities import entities_of
 from bert_keras.tasks.answer_rows import rows_of
+from bert_keras.tasks.protocols import examples_of, item_parts
 from bert_keras.tasks.tagging.task import TokenClassification
 from bert_keras.text.preprocessor import as_tensors
 
@@ -108,8 +109,8 @@ def test_the_loss_is_the_mean_over_first_pieces(model: Any) -> None:
     columns = as_columns(text=["lunch notit", "at"], label=["B-time O", "O"])
     task = model.task
     words = tf.constant([["lunch", "notit"], ["at", ""]])
-    batch, targets, weights = task.examples(
-        model.preprocessor, words, task.targets(columns)
+    batch, targets, weights = examples_of(
+        task, model.preprocessor, words, task.targets(columns)
     )
     logits = model(batch)
     assert int(tf.reduce_sum(tf.cast(targets >= 0, tf.int32))) == 3
@@ -273,7 +274,7 @@ def nearly_right(model: Any) -> Columns:
 
 def answered(model: Any, items: list[Any]) -> list[dict[str, Any]]:
     """Return the answers to texts or lists of words, without tracing a graph."""
-    answers = model.answer(as_tensors(model.task.parts(items)))
+    answers = model.answer(as_tensors(item_parts(model.task, items)))
     return rows_of({name: value.numpy() for name, value in answers.items()})
 
 

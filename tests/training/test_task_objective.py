@@ -19,7 +19,12 @@ from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
-from bert_keras.tasks.protocols import compares_rows, weights_of
+from bert_keras.tasks.protocols import (
+    compares_rows,
+    examples_of,
+    texts_of,
+    weights_of,
+)
 from bert_keras.tasks.summarization import Summarization
 from bert_keras.text.preprocessor import as_tensors
 from bert_keras.training.config import TrainConfig
@@ -37,9 +42,12 @@ FORMS.append(("embedding", list(CASES["embedding"])[-1]))
 def labelled(model: Any, case: Case, rows: slice) -> tuple[Any, dict[str, Any]]:
     """Return outputs and labels of some rows."""
     task = case.task
-    texts = as_tensors([part[rows] for part in task.texts(case.columns, use="train")])
+    texts = as_tensors(
+        [part[rows] for part in texts_of(task, case.columns, use="train")]
+    )
     weights = weights_of(task, case.columns)
-    batch, targets, weights = task.examples(
+    batch, targets, weights = examples_of(
+        task,
         model.preprocessor,
         texts,
         task.targets(case.columns)[rows],
@@ -246,9 +254,9 @@ def test_a_document_that_weighs_more_counts_more(make_model: Any) -> None:
     model = make_model(case.task)
     targets = case.task.targets(case.columns)
     weights = np.linspace(0.001, 0.002, len(targets), dtype="float32")
-    texts = as_tensors(case.task.texts(case.columns, use="train"))
-    batch, marks, weight = case.task.examples(
-        model.preprocessor, texts, targets, weights
+    texts = as_tensors(texts_of(case.task, case.columns, use="train"))
+    batch, marks, weight = examples_of(
+        case.task, model.preprocessor, texts, targets, weights
     )
     objective, outputs = TaskObjective(model), model(batch)
     labels = {"targets": marks, "weights": weight}

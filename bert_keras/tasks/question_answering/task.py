@@ -32,7 +32,7 @@ from bert_keras.tasks.base import Answers, Batch, Column, Run, Task, refuse_weig
 from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
-from bert_keras.tasks.protocols import Reading
+from bert_keras.tasks.protocols import Reading, string_parts
 from bert_keras.tasks.question_answering.answers import AnswerFinder, QuestionWindows
 from bert_keras.tasks.question_answering.explanation import explained_span
 from bert_keras.tasks.question_answering.settings import QuestionAnsweringSettings
@@ -98,7 +98,7 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
         # Replaces lone surrogates by one character, which keeps offsets right.
         return tuple(
             [text.encode("utf-8", "replace").decode("utf-8") for text in part]
-            for part in super().parts(items)
+            for part in string_parts(items, 2)
         )
 
     def targets(self, columns: Columns) -> np.ndarray:

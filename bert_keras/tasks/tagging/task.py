@@ -60,7 +60,12 @@ from bert_keras.tasks.base import Answers, Batch, Run, Task
 from bert_keras.tasks.classifier import Confidence, class_numbers
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
-from bert_keras.tasks.protocols import Reading
+from bert_keras.tasks.protocols import (
+    Reading,
+    role_signatures,
+    role_texts,
+    string_parts,
+)
 from bert_keras.tasks.tagging import words
 from bert_keras.tasks.tagging.explanation import explained_entities
 from bert_keras.tasks.tagging.settings import FeatureTaggingSettings, TaggingSettings
@@ -163,16 +168,16 @@ class TaggingTask(TaggingSettings, Confidence, Task):
         classes = ("O", *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI"))
         return cls(**{"classes": classes, **settings})
 
-    def texts(self, columns: Columns, *, use: str = "answer") -> tuple[list[Any], ...]:
+    def texts(self, columns: Columns, *, use: str) -> tuple[list[Any], ...]:
         """Return lists of words, or plain texts where there are no tags."""
         if "label" in columns:
             return (split_cells(columns, "text"),)
-        return super().texts(columns)
+        return role_texts(self, columns)
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
         """Return texts, or lists of words, which must not be mixed."""
         if not any(isinstance(item, list | tuple) for item in items):
-            return super().parts(items)
+            return string_parts(items, 1)
         for row, item in enumerate(items):
             words = isinstance(item, list | tuple)
             if not words or not all(isinstance(w, str) and w for w in item):
@@ -236,7 +241,7 @@ class TaggingTask(TaggingSettings, Confidence, Task):
 
     def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
         listed = tf.TensorSpec([None, None], tf.string, name="words")
-        return {**super().signatures(), "words": (listed,)}
+        return {**role_signatures(self), "words": (listed,)}
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch dict of texts, string [B], or of words, string [B, W].

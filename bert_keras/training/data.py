@@ -31,11 +31,7 @@ from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.classifier_settings import POOLER
 from bert_keras.tasks.plain_settings import check_effects
-from bert_keras.tasks.protocols import (
-    groups_of,
-    strata_of,
-    texts_of,
-)
+from bert_keras.tasks.protocols import groups_of, strata_of, texts_of
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.methods import (
     check_method,
@@ -224,10 +220,8 @@ def _new_rows(
     tell: Callable[[str], object],
 ) -> Columns:
     """Return the unlabelled rows that differ from all labelled ones and each other."""
-    if isinstance(task, Refusing):
-        task.refuse_unread(rows)
-    known = [task.texts(each) for each in labelled]
-    kept = new_rows(known, task.texts(rows))
+    known = [texts_of(task, each) for each in labelled]
+    kept = new_rows(known, texts_of(task, rows))
     if not kept:
         raise DataError(
             f"must have other rows than the labelled ones; received {len(rows):,} "

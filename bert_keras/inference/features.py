@@ -36,11 +36,12 @@ from bert_keras.inference.embedder import Source, load_embedder
 from bert_keras.inference.packed_vectors import PackedVectors
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.vector_file import TextsHash, entries_of
-from bert_keras.model.encoder import BertEncoder, batch_inputs
+from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.pooling import unit_vectors
 from bert_keras.runs.progress import Progress, report, say
 from bert_keras.settings import DTYPES, check_choice
 from bert_keras.tasks.embedding import Embedding, check_dense
+from bert_keras.tasks.needs import Needs
 from bert_keras.text.packing import join, unpack
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.truncation import Truncation
@@ -268,8 +269,9 @@ class TokenVectors(Embedding):
         starts, ends = (tf.concat([zero, x, zero], axis=1) for x in (starts, ends))
         return preprocessor.lay(ids, segments, starts=starts, ends=ends)
 
-    def inputs(self) -> dict[str, Any]:
-        return batch_inputs(cls_positions=False)
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]
+        return dataclasses.replace(super().needs, inputs=None)
 
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None

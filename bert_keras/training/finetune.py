@@ -542,8 +542,7 @@ def finish_run(
         name: facts_of(model, rows, lengths[name], labelled=name != UNLABELED)
         for name, rows in data.items()
     }
-    if not isinstance(loop, HeadFit):
-        facts["train"]["real_token_share"] = loop.progress.real_share
+    facts["train"] |= loop.batch_facts
     if "dev" in data:
         scores["dev"], answers = loop.best.scores or {}, loop.best.answers or {}
         dev = data["dev"]
@@ -553,12 +552,12 @@ def finish_run(
             answers = loop.answers(predictor, "dev", data["dev"])
             scores["dev"] = task.score(data["dev"], answers)
         scored["dev"] = (data["dev"], answers, lengths["dev"].whole)
-    elif isinstance(loop, HeadFit):
-        name, chosen, answers = loop.cross_validated()
+    elif (validated := loop.cross_validated()) is not None:
+        name, chosen, answers = validated
         columns, sizes = data["train"].take(chosen), lengths["train"].take(chosen)
         if isinstance(task, Tunable):
             model.task = task = task.tune(columns, answers)
-            answers = loop.cross_validated().answers
+            answers = (loop.cross_validated() or validated).answers
         scores[name] = task.score(columns, answers)
         scored[name] = (columns, answers, sizes.whole)
         facts[name] = facts_of(model, columns, sizes)

@@ -94,6 +94,8 @@ class HeadFit:
     steps = 1
     update_seconds = math.nan, math.nan
     skipped: tuple[str, ...] = ()
+    best_settings: Mapping[str, Any] = {}
+    batch_facts: Mapping[str, Any] = {}
 
     def __init__(
         self,

@@ -378,6 +378,22 @@ class FineTuningLoop(TrainingLoop):
         return self._curve.best
 
     @property
+    def best_settings(self) -> dict[str, Any]:
+        """The best epoch and its dev loss, as the report shows them."""
+        found: dict[str, Any] = {"best_epoch": self.best.epoch}
+        if self.dev is not None:
+            found["best_epoch_dev_loss"] = self.best.loss
+        return found
+
+    @property
+    def batch_facts(self) -> dict[str, Any]:
+        """What is known of the batches of the training rows."""
+        return {"real_token_share": self.progress.real_share}
+
+    def cross_validated(self) -> None:
+        """Return nothing: no training row is held out."""
+
+    @property
     def seconds(self) -> float:
         """Seconds of the run so far, in all its processes."""
         return float(self.progress.state()["seconds"])

@@ -78,10 +78,7 @@ def shown_settings(
             shown[name] = value
     if loop.config.add_tokens:
         shown["add_tokens"] = described(loop.config.add_tokens)
-    if not isinstance(loop, HeadFit):
-        shown["best_epoch"] = loop.best.epoch
-        if loop.dev is not None:
-            shown["best_epoch_dev_loss"] = loop.best.loss
+    shown |= loop.best_settings
     if loop.ending:
         shown["training"] = loop.ending
     shown["training_seconds"] = round(loop.seconds, 1)

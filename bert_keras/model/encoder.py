@@ -184,6 +184,9 @@ def with_optional(inputs: dict[str, Any], names: Iterable[str]) -> dict[str, Any
 
 
 TARGET = "target_"  # precedes the names of a decoder's own inputs
+# Inputs of a decoder whose sources are read in windows, see `source_inputs`.
+MEMORY = "memory_"
+MEMORY_PLACES = f"{MEMORY}places"
 
 
 def is_optional(name: str) -> bool:
@@ -193,13 +196,15 @@ def is_optional(name: str) -> bool:
 
 def is_of_packed_rows(name: str) -> bool:
     """Return whether an input is for packed rows only, which exports do not take."""
-    return name.removeprefix(TARGET) in PACKED_INPUTS
+    return name.removeprefix(TARGET).removeprefix(MEMORY) in PACKED_INPUTS
 
 
 def _of_one_text(name: str, inputs: dict[str, Any]) -> Any:
     """Return the input of packed rows that is equivalent to one text per row."""
-    kind = name.removeprefix(TARGET)
-    ones = ops.ones_like(inputs[f"{name.removesuffix(kind)}padding_mask"])
+    kind = name.removeprefix(TARGET).removeprefix(MEMORY)
+    prefix = name.removesuffix(kind)
+    like = MEMORY_PLACES if prefix == MEMORY else f"{prefix}padding_mask"
+    ones = ops.ones_like(inputs[like])
     if kind == "position_ids":
         return ops.cumsum(ones, axis=1) - 1
     if kind == "sequence_ids":

@@ -15,11 +15,14 @@ from keras import ops
 from bert_keras.config import BertConfig
 from bert_keras.model.decoder import BertDecoder, target_inputs
 from bert_keras.model.encoder import (
+    MEMORY,
+    MEMORY_PLACES,
     TARGET,
     BatchModel,
     BertEncoder,
     batch_inputs,
     frozen_paths,
+    is_optional,
     seed_behind,
     with_frozen,
 )
@@ -29,17 +32,43 @@ if TYPE_CHECKING:
     from bert_keras.checkpoints import Checkpoint
 
 
+def source_inputs() -> dict[str, Any]:
+    """Return Keras inputs of sources that are read in several rows.
+
+    `memory_places` int32 [R, M] are the places of the tokens of a source, among the
+    tokens of all rows of the encoder laid end to end, or -1 at padding; row R is also
+    that of its target. `memory_sequence_ids` int32 [R, M], of packed rows, are the
+    numbers of the targets in their rows.
+    """
+    names = (MEMORY_PLACES, f"{MEMORY}sequence_ids")
+    return {
+        name: keras.Input((None,), dtype="int32", name=name, optional=is_optional(name))
+        for name in names
+    }
+
+
 def logits_of(encoder: BertEncoder, decoder: BertDecoder, inputs: Any) -> Any:
     """Return the logits of targets, float32 [R, T, V].
 
-    `inputs` are the Keras inputs of the encoder and of `target_inputs`.
+    `inputs` are the Keras inputs of the encoder and of `target_inputs`, and perhaps of
+    `source_inputs`.
     """
-    sources = {k: v for k, v in inputs.items() if not k.startswith(TARGET)}
+    own = {k: v for k, v in inputs.items() if not k.startswith((TARGET, MEMORY))}
+    memory = encoder(own)["sequence_output"]
+    kept = own
+    if MEMORY_PLACES in inputs:
+        places = inputs[MEMORY_PLACES]
+        memory = ops.reshape(memory, (-1, memory.shape[-1]))
+        memory = ops.take(memory, ops.maximum(places, 0), axis=0)
+        kept = {
+            "padding_mask": ops.cast(places >= 0, "int32"),
+            "sequence_ids": inputs[f"{MEMORY}sequence_ids"],
+        }
     given = {
         **{k: v for k, v in inputs.items() if k.startswith(TARGET)},
-        "memory": encoder(sources)["sequence_output"],
-        "padding_mask": inputs["padding_mask"],
-        "sequence_ids": inputs["sequence_ids"],
+        "memory": memory,
+        "padding_mask": kept["padding_mask"],
+        "sequence_ids": kept["sequence_ids"],
     }
     return decoder(given)
 

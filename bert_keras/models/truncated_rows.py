@@ -25,8 +25,8 @@ class TruncatedRows(keras.callbacks.Callback):
         task: the task that reads the rows.
         max_length: the maximum tokens of a row.
         lengths: returns the lengths of texts and targets, or `None`, in graph: pairs of
-            read and lost tokens, int32 [B] each, see `lengths_of`; or of texts also
-            the windows, see `windows_of`.
+            read and lost tokens, int32 [B] each, see `lengths_of`; and behind them the
+            windows of texts, if the task reads some, see `windows_of`.
         of: what the rows are for, such as `train`.
     """
 
@@ -56,12 +56,10 @@ class TruncatedRows(keras.callbacks.Callback):
         if self.is_reported:
             return []
         if self.combines:
-            self.counts[0].add(*sizes[:2])
-            read, lost, windows = sizes
-            self.counts[0].add_windows(read, lost, windows, self.max_length)
-        else:
-            for counts, at in zip(self.counts, range(0, len(sizes), 2), strict=False):
-                counts.add(*sizes[at : at + 2])
+            sizes, windows = sizes[:-1], sizes[-1]
+            self.counts[0].add_windows(sizes[0], sizes[1], windows, self.max_length)
+        for counts, at in zip(self.counts, range(0, len(sizes), 2), strict=False):
+            counts.add(*sizes[at : at + 2])
         return []
 
     def report(self) -> None:

@@ -31,8 +31,15 @@ from bert_keras.data.parallel import read_sources, without_empty
 from bert_keras.errors import CheckpointError, ConfigError, received
 from bert_keras.generation.search import write
 from bert_keras.model.decoder import BertDecoder, target_inputs
-from bert_keras.model.encoder import TARGET, BertEncoder, batch_inputs
-from bert_keras.model.encoder_decoder import logits_of
+from bert_keras.model.encoder import (
+    INPUTS,
+    MEMORY,
+    MEMORY_PLACES,
+    TARGET,
+    BertEncoder,
+    batch_inputs,
+)
+from bert_keras.model.encoder_decoder import logits_of, source_inputs
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, SmoothedCrossentropy
 from bert_keras.scoring.rouge import Rouge
 from bert_keras.scoring.translation import translation_scores
@@ -53,22 +60,27 @@ from bert_keras.tasks.generation_settings import (
     GenerationSettings,
 )
 from bert_keras.tasks.hugging_face import HeadCodec
+from bert_keras.tasks.long_texts import LongTexts, Parts, check_windows_run
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import Reading
 from bert_keras.text.detokenizer import detokenized
-from bert_keras.text.packing import first_pieces, join, pack_pairs, pad_rows, unpack
+from bert_keras.text.packing import (
+    both_ends,
+    first_pieces,
+    join,
+    pack_pairs,
+    pad_rows,
+    text_starts,
+    unpack,
+)
 from bert_keras.text.preprocessor import Preprocessor, as_tensors
-from bert_keras.text.ragged import sizes_of, slices, starts_of
+from bert_keras.text.ragged import sizes_of, slices, starts_of, with_sizes
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 _MORE_TOKENS = 10  # beyond the length relative to the source
 _SHOWN = 3  # outputs shown after an epoch
 # Weights with a row or a value for each token of the vocabulary.
 _OF_TOKENS = ("/word_embeddings", "/output_embeddings", "/output_bias")
-
-
-def _inputs() -> Batch:
-    return {**batch_inputs(cls_positions=False), **target_inputs()}
 
 
 class DecoderCodec(HeadCodec):
@@ -115,7 +127,7 @@ class DecoderCodec(HeadCodec):
 
 
 @dataclasses.dataclass(frozen=True)
-class Generation(GenerationSettings, Task):
+class Generation(GenerationSettings, LongTexts, Task):
     """The shared parts of the tasks that write.
 
     In Python, `target_vocab` may also be the config of a `WordPieceTokenizer`.
@@ -131,11 +143,6 @@ class Generation(GenerationSettings, Task):
         "source": Column("source", empty=True),
         "target": Column("target", empty=True),
     }
-    needs = Needs(
-        pooler=False,
-        inputs=_inputs,
-        not_for_engines="it writes token by token, in many steps of its decoder",
-    )
 
     def __post_init__(self) -> None:
         if isinstance(self.decoder, os.PathLike):
@@ -250,12 +257,14 @@ class Generation(GenerationSettings, Task):
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
         """Return the batch of sources, with `[CLS]` as the only target token."""
-        batch = preprocessor(texts)
-        sizes, _ = preprocessor.lengths(texts)
+        batch, memory = self._sources(preprocessor, texts)
+        if memory is not None:
+            batch |= _padded_memory(memory)
+        sizes, _ = self.lengths(preprocessor, texts)
         longest = tf.cast(sizes - 2, tf.float32) * self.length_ratio
         limits = tf.cast(tf.math.ceil(longest), tf.int32) + _MORE_TOKENS
         tokenizer = self.target_tokenizer(preprocessor)
-        first = tf.zeros_like(batch["token_ids"][:, :1])
+        first = tf.zeros_like(batch.get(MEMORY_PLACES, batch["token_ids"])[:, :1])
         if "sequence_ids" in batch:
             batch[f"{TARGET}position_ids"] = first
             batch[f"{TARGET}sequence_ids"] = first + 1
@@ -273,8 +282,12 @@ class Generation(GenerationSettings, Task):
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[dict[str, Any], Any, Any]:
-        """Return the batch, labels int32 [R, T] (-1: none) and no weights, in graph."""
+        """Return the batch, labels int32 [R, T] (-1: none) and no weights, in graph.
+
+        The texts may be followed by draws of windows, see `resample`.
+        """
         refuse_weights(self, weights)
+        texts, draws = texts if isinstance(texts, tuple) else (texts, None)
         tokenizer = self.target_tokenizer(preprocessor)
         pieces = tokenizer(tf.convert_to_tensor(targets, tf.string))
         most = self.max_target_length - 1
@@ -284,21 +297,51 @@ class Generation(GenerationSettings, Task):
         inputs = slices(whole.values, starts, sizes)  # without `[SEP]`
         labels = slices(whole.values, starts + 1, sizes)  # without `[CLS]`
         zeros = inputs.with_values(tf.zeros_like(inputs.values))
-        source = preprocessor.join(texts)
         pads = (preprocessor.tokenizer.pad_id, tokenizer.pad_id)
         multiple = preprocessor.length_multiple
+        batch: dict[str, Any] = {}
+        if self.reads_windows:  # in pairs with the targets are the places of sources
+            batch, memory = self._sources(preprocessor, texts, draws)
+            source = memory, memory.with_values(tf.zeros_like(memory.values))
+            pads = -1, tokenizer.pad_id
+        else:
+            source = self._joined(preprocessor, texts)
         if preprocessor.layout == "padded":
-            batch = pad_rows(*source, pad_id=pads[0], multiple=multiple)
+            own = pad_rows(*source, pad_id=pads[0], multiple=multiple)
             target = pad_rows(
                 inputs, zeros, pad_id=pads[1], multiple=multiple, labels=labels
             )
         else:
-            batch, target = pack_pairs(
+            own, target = pack_pairs(
                 source, (inputs, zeros), pad_ids=pads, multiple=multiple, labels=labels
             )
+        if self.reads_windows:
+            own = {f"{MEMORY}{name}": value for name, value in own.items()}
+            own[MEMORY_PLACES] = own.pop(f"{MEMORY}token_ids")
         found = target.pop("labels")
         kept = {f"{TARGET}{name}": value for name, value in target.items()}
-        return {**batch, **kept}, found, None
+        return {**batch, **own, **kept}, found, None
+
+    def _joined(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+        """Return tokens and segments of truncated sources, ragged int32 [B, None]."""
+        keep = both_ends if self.long == "head-tail" else first_pieces
+        return preprocessor.join_pieces(*preprocessor.pieces(texts), keep=keep)
+
+    def _sources(
+        self, preprocessor: Preprocessor, texts: Any, draws: Any = None
+    ) -> tuple[dict[str, Any], Any]:
+        """Return the batch dict of sources; with windows also the places of the tokens
+        of each source in its rows, ragged int32 [B, None], else `None`.
+        """
+        if not self.reads_windows:
+            return preprocessor.lay(*self._joined(preprocessor, texts)), None
+        pieces = preprocessor.tokenizer(texts)
+        windows = self.cut_texts(preprocessor, pieces, draws=draws)
+        batch = preprocessor.lay(windows.ids, windows.segments)
+        starts, sizes = text_starts(batch), sizes_of(windows.ids)
+        places = tf.ragged.range(starts, starts + sizes).values
+        of_text = tf.math.unsorted_segment_sum(sizes, windows.text, tf.shape(texts)[0])
+        return batch, with_sizes(places, of_text)
 
     def target_lengths(
         self, preprocessor: Preprocessor, targets: Any
@@ -313,6 +356,22 @@ class Generation(GenerationSettings, Task):
         return read, whole - read
 
     # The model.
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]
+        return Needs(
+            pooler=False,
+            inputs=self._inputs,
+            rows_per_text=None if self.reads_windows else 1,
+            not_for_engines="it writes token by token, in many steps of its decoder",
+        )
+
+    def _inputs(self) -> Batch:
+        inputs = {**batch_inputs(cls_positions=False), **target_inputs()}
+        if not self.reads_windows:
+            return inputs
+        check_windows_run()
+        return {**inputs, **source_inputs()}
 
     def within(self, config: BertConfig) -> Any:
         """Return the task with targets within the positions of the decoder."""
@@ -383,19 +442,10 @@ class Generation(GenerationSettings, Task):
 
     def infer(self, model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the `Hypotheses`: `ids` int32 [B, S, L], `scores` float32 [B, S]."""
-        decoder = model.get_layer("decoder")
-        states = model.backbone(dict(batch), training=False)["sequence_output"]
-        memory = unpack(states, batch)
-        lengths = sizes_of(memory)
-        longest = tf.reduce_max(tf.concat([lengths, [1]], 0))
-        shape = tf.stack([tf.shape(lengths)[0], longest, tf.shape(states)[2]])
-        mask = tf.sequence_mask(lengths, longest, dtype=tf.int32)
+        find_memory = self._window_memory if self.reads_windows else _row_memory
         found = write(
-            decoder,
-            tf.ensure_shape(
-                memory.to_tensor(0, shape=shape), [None, None, states.shape[2]]
-            ),
-            mask,
+            model.get_layer("decoder"),
+            *find_memory(model, batch),
             self,
             first_id=batch["frame"][0],
             last_id=batch["frame"][1],
@@ -404,6 +454,23 @@ class Generation(GenerationSettings, Task):
             vocab_size=batch["tokens"].shape[0],
         )
         return found._asdict()
+
+    def _window_memory(self, model: Any, batch: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return the encoder's output for sources in windows, [B, M, H], and its mask.
+
+        Some windows at a time, and without padding, which is most of long sources.
+        """
+        places, width = batch[MEMORY_PLACES], model.backbone.config.hidden_size
+
+        def states(part: Mapping[str, Any]) -> Any:
+            return model.backbone(dict(part), training=False)["sequence_output"]
+
+        found, starts = Parts(dict(batch)).tokens(states, INPUTS, width)
+        mask, places = tf.cast(places >= 0, tf.int32), tf.maximum(places, 0)
+        length = tf.shape(batch["padding_mask"])[1]
+        return tf.gather(
+            found, tf.gather(starts, places // length) + places % length
+        ), mask
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `text` string [B], and all hypotheses, best first: `texts` string and
@@ -451,7 +518,7 @@ class Generation(GenerationSettings, Task):
         @tf.function(input_signature=[string, string], autograph=False)
         def counted(sources: Any, targets: Any) -> Any:
             batch, labels, _ = self.examples(preprocessor, sources, targets)
-            logits = tf.cast(model.computed(batch), tf.float32)
+            logits = tf.cast(self._logits(model, batch), tf.float32)
             real = labels != NO_LABEL
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
                 tf.maximum(labels, 0), logits
@@ -476,6 +543,15 @@ class Generation(GenerationSettings, Task):
             "perplexity": math.exp(min(total / max(count, 1), 700.0)),
             "token_accuracy": correct / max(count, 1),
         }
+
+    def _logits(self, model: Any, batch: Mapping[str, Any]) -> Any:
+        """Return the logits of the targets of a padded batch, [B, T, V]."""
+        if not self.reads_windows:
+            return model.computed(batch)
+        memory, mask = self._window_memory(model, batch)
+        given = {k: v for k, v in batch.items() if k.startswith(TARGET)}
+        given |= {"memory": memory, "padding_mask": mask}
+        return model.get_layer("decoder")(given, training=False)
 
     # Files.
 
@@ -512,17 +588,41 @@ class AbstractiveSummarization(AbstractiveSummarizationSettings, Generation):
 
     name = "abstractive-summarization"
     best_score = "rougeL"
-    needs = dataclasses.replace(Generation.needs, max_length=512)
     columns = {
         "source": Column("document", empty=True),
         "target": Column("summary", empty=True),
     }
+
+    @property
+    def needs(self) -> Needs:  # type: ignore[override]
+        return dataclasses.replace(super().needs, max_length=512)
 
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return mean ROUGE F-measures, from 0 to 1."""
         texts = plain_values(answers["text"])
         scores = Rouge(self.stemmer).score(columns["target"], texts)
         return {"num_examples": len(columns), **scores}
+
+
+def _padded_memory(places: Any) -> dict[str, Any]:
+    """Return the inputs of sources in windows, one source in a row."""
+    sizes = sizes_of(places)
+    longest = tf.reduce_max(tf.concat([sizes, [1]], 0))
+    laid = places.to_tensor(-1, shape=tf.stack([tf.shape(sizes)[0], longest]))
+    ids = tf.cast(laid >= 0, tf.int32)
+    return {MEMORY_PLACES: laid, f"{MEMORY}sequence_ids": ids}
+
+
+def _row_memory(model: Any, batch: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the encoder's output for truncated sources, [B, M, H], and its mask."""
+    states = model.backbone(dict(batch), training=False)["sequence_output"]
+    memory = unpack(states, batch)
+    lengths, width = sizes_of(memory), states.shape[2]
+    longest = tf.reduce_max(tf.concat([lengths, [1]], 0))
+    shape = tf.stack([tf.shape(lengths)[0], longest, width])
+    mask = tf.sequence_mask(lengths, longest, dtype=tf.int32)
+    laid = memory.to_tensor(0, shape=shape)
+    return tf.ensure_shape(laid, [None, None, width]), mask
 
 
 def _sizes_of(decoder: Any) -> tuple[dict[str, Any], Any]:

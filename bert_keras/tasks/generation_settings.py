@@ -8,14 +8,15 @@ from typing import Any
 from bert_keras.generation.settings import LENGTH_RATIO, NO_REPEAT_NGRAM, Decoding
 from bert_keras.settings import option
 from bert_keras.tasks.declaration import TaskHelp
+from bert_keras.tasks.long_text_settings import WindowSettings
 from bert_keras.tasks.summarization_settings import STEMMER
 
 ENCODER, SHARED = "encoder", "shared"  # what a decoder starts from
 
 
 @dataclasses.dataclass(frozen=True)
-class GenerationSettings(Decoding):
-    """The settings of a task with a decoder, and of decoding."""
+class GenerationSettings(WindowSettings, Decoding):
+    """The settings of a task with a decoder, of decoding, and of long sources."""
 
     decoder: str = option(
         ENCODER,

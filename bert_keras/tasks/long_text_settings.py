@@ -10,8 +10,8 @@ IN_WINDOWS = ("long", "windows")  # without it the other settings have no effect
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LongTextSettings:
-    """The settings of a task for texts longer than the maximum length."""
+class WindowSettings:
+    """The settings for texts longer than the maximum length."""
 
     long: str = option(
         "truncate",
@@ -41,20 +41,26 @@ class LongTextSettings:
         later=True,
         needs=IN_WINDOWS,
     )
-    combine: str = option(
-        "mean",
-        "how the vectors of the windows of a text become one: mean, max of each "
-        "number, attention, a sum with learned weights, or first, the first window",
-        words=WINDOW_COMBINATIONS,
-        later=True,
-        needs=IN_WINDOWS,
-    )
     train_windows: int = option(
         8,
         "windows of a text that are read in an epoch of training, others in each; "
         "bounds the memory",
         unit="windows",
         least=1,
+        later=True,
+        needs=IN_WINDOWS,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LongTextSettings(WindowSettings):
+    """The settings of a task of one vector per text for texts longer than that."""
+
+    combine: str = option(
+        "mean",
+        "how the vectors of the windows of a text become one: mean, max of each "
+        "number, attention, a sum with learned weights, or first, the first window",
+        words=WINDOW_COMBINATIONS,
         later=True,
         needs=IN_WINDOWS,
     )

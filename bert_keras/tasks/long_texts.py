@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError
-from bert_keras.model.encoder import REQUIRED_INPUTS, WINDOW_STARTS
+from bert_keras.model.encoder import WINDOW_STARTS
 from bert_keras.model.windows import WindowCombination
 from bert_keras.tasks.protocols import Batch
-from bert_keras.text.packing import both_ends, join
+from bert_keras.text.packing import both_ends, join, text_starts
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.ragged import sizes_of, starts_of
 from bert_keras.text.windows import Cut, Windows, cut_windows
@@ -27,6 +27,7 @@ from bert_keras.text.windows import Cut, Windows, cut_windows
 _ROUNDING = 1e-5  # of a window's score, relative to it
 _AT_ONCE = 32  # windows computed together, however long the texts are
 _PLACES = "window_places"  # int32 [S, 2], first character and end of each window
+_CLS = "cls_positions"
 PREFIX_LENGTHS = "prefix_lengths"  # int32 [S], tokens before the text, 0 without any
 WINDOW_LOGITS = "window_logits"  # their name in the file of an engine
 SHARES = "shares"  # outputs of the head for the share of each window, float32 [S, C]
@@ -55,11 +56,7 @@ class LongTexts:
         """Return the Keras input that combines windows, if the task has them."""
         if not self.reads_windows:
             return {}
-        if keras.config.backend() != "tensorflow":
-            raise ConfigError(
-                "`long` must be truncate or head-tail unless Keras runs on TensorFlow; "
-                "received windows"
-            )
+        check_windows_run()
         found = keras.Input((), dtype="int32", name=WINDOW_STARTS, optional=True)
         return {WINDOW_STARTS: found}
 
@@ -99,13 +96,12 @@ class LongTexts:
             )
         else:
             pieces = tokenizer(text)
-        windows = cut_windows(
-            None if first is None else tokenizer(first),
+        windows = self.cut_texts(
+            preprocessor,
             pieces,
-            self._cut(preprocessor, is_prefix=prefixes is not None),
-            cls_id=tokenizer.cls_id,
-            sep_id=tokenizer.sep_id,
-            draws=None if draws is None else (draws, self.train_windows),
+            None if first is None else tokenizer(first),
+            is_prefix=prefixes is not None,
+            draws=draws,
         )
         rows, more = (windows.ids, windows.segments), {}
         if prefixes is not None:
@@ -116,6 +112,29 @@ class LongTexts:
         more[_PLACES] = _places(windows, starts, ends)
         pieces = {} if prefixes is not None else {"pieces": windows.pieces()}
         return {**preprocessor.lay(*rows, **pieces), **more}
+
+    def cut_texts(
+        self,
+        preprocessor: Preprocessor,
+        pieces: Any,
+        first: Any = None,
+        *,
+        is_prefix: bool = False,
+        draws: Any = None,
+    ) -> Windows:
+        """Return the windows of tokenized texts, ragged int32 [B, None], in graph.
+
+        `first` are the tokens of first texts, or with `is_prefix` of prefixes, and
+        `draws` as in `long_batch`.
+        """
+        return cut_windows(
+            first,
+            pieces,
+            self._cut(preprocessor, is_prefix=is_prefix),
+            cls_id=preprocessor.tokenizer.cls_id,
+            sep_id=preprocessor.tokenizer.sep_id,
+            draws=None if draws is None else (draws, self.train_windows),
+        )
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
         return self.lengths_after(None, preprocessor, texts)
@@ -197,7 +216,7 @@ class LongTexts:
     def combined_outputs(self, model: keras.Model, batch: Batch) -> Any:
         """Return the outputs of a model, [B, …], with its windows some at a time."""
         below, combination, head = _parts_of(model)
-        vectors = _by_parts(below, batch)
+        vectors = below.vectors(batch)
         return head(combination(vectors, batch[WINDOW_STARTS]), training=False)
 
     def window_outputs(self, model: keras.Model, batch: Batch) -> dict[str, Any]:
@@ -208,11 +227,20 @@ class LongTexts:
         together.
         """
         below, combination, head = _parts_of(model)
-        vectors = _by_parts(below, batch)
+        vectors = below.vectors(batch)
         shares = combination.shares(vectors, batch[WINDOW_STARTS])
         whole = head(combination(vectors, batch[WINDOW_STARTS]), training=False)
         bias = head(tf.zeros_like(shares[:1]), training=False)
         return {"outputs": whole, SHARES: head(shares, training=False) - bias}
+
+
+def check_windows_run() -> None:
+    """Raise ConfigError unless Keras runs on TensorFlow, which windows need."""
+    if keras.config.backend() != "tensorflow":
+        raise ConfigError(
+            "`long` must be truncate or head-tail unless Keras runs on TensorFlow; "
+            "received windows"
+        )
 
 
 def _first_and_text(texts: Any, prefixes: Any) -> tuple[Any, Any]:
@@ -281,29 +309,78 @@ def _places(windows: Windows, starts: Any, ends: Any) -> Any:
     return tf.where(there, tf.cast(tf.stack(found, axis=1), tf.int32), 0)
 
 
-def _by_parts(below: Any, batch: Batch) -> Any:
-    """Return the vectors of windows, [S, H], in graph."""
-    if batch.get("cls_positions") is not None:
-        return below(batch)
-    sizes = tf.reduce_sum(batch["padding_mask"], axis=1)
-    order = tf.argsort(sizes, stable=True)
+class Parts:
+    """The rows of a batch dict in the order of their lengths, `_AT_ONCE` at a time.
 
-    def more(done: Any, found: Any) -> tuple[Any, Any]:
-        rows = order[done : done + _AT_ONCE]
-        longest = tf.reduce_max(tf.gather(sizes, rows))
-        part = {k: tf.gather(batch[k], rows) for k in below.names if k in batch}
-        part |= {k: part[k][:, :longest] for k in REQUIRED_INPUTS}
-        return done + _AT_ONCE, tf.concat([found, below(part)], 0)
+    However many rows there are, memory is that of one part, and of what is kept.
+    """
 
-    none = tf.zeros([0, below.width], below.dtype)
-    _, found = tf.while_loop(
-        lambda done, _: done < tf.size(order),
-        more,
-        (0, none),
-        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, below.width])),
-        parallel_iterations=1,
-    )
-    return tf.gather(found, tf.math.invert_permutation(order))
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._sizes = tf.reduce_sum(batch["padding_mask"], axis=1)
+        self._order = tf.argsort(self._sizes, stable=True)
+        self._rank = tf.math.invert_permutation(self._order)
+        # The texts in the order in which they are computed, by row and column.
+        length = tf.shape(batch["padding_mask"])[1]
+        starts = text_starts(batch)
+        keys = tf.gather(self._rank, starts // length) * length + starts % length
+        self._texts = tf.argsort(keys)
+        self._keys, self._length = tf.gather(keys, self._texts), length
+
+    def vectors(self, compute: Any, names: Sequence[str], width: int) -> Any:
+        """Return the vectors of texts, [S, width], which `compute` returns of a part,
+        in the order of the texts.
+        """
+        found = self._computed(compute, names, width)
+        return tf.gather(found, tf.math.invert_permutation(self._texts))
+
+    def tokens(self, compute: Any, names: Sequence[str], width: int) -> tuple[Any, Any]:
+        """Return the vectors of all real tokens, [N, width], and where each row starts
+        among them, int32 [R]. `compute` returns vectors [R, T, width] of a part.
+        """
+
+        def real(part: Batch) -> Any:
+            return tf.boolean_mask(compute(part), part["padding_mask"] > 0)
+
+        found = self._computed(real, names, width)
+        starts = tf.cumsum(tf.gather(self._sizes, self._order), exclusive=True)
+        return found, tf.gather(starts, self._rank)
+
+    def _computed(self, compute: Any, names: Sequence[str], width: int) -> Any:
+        """Return vectors of all parts one after the other, [N, width]."""
+        rows = tf.size(self._order)
+        count = tf.maximum((rows + _AT_ONCE - 1) // _AT_ONCE, 1)
+
+        def more(index: Any, found: Any) -> tuple[Any, Any]:
+            part = self._part(names, index * _AT_ONCE)
+            vectors = tf.cast(compute(part), tf.float32)
+            return index + 1, found.write(index, vectors)
+
+        found = tf.TensorArray(
+            tf.float32, count, element_shape=[None, width], infer_shape=False
+        )
+        _, found = tf.while_loop(
+            lambda index, _: index < count, more, (0, found), parallel_iterations=1
+        )
+        return tf.ensure_shape(found.concat(), [None, width])
+
+    def _part(self, names: Sequence[str], first: Any) -> Batch:
+        """Return the batch dict of the rows from `first` on in their order."""
+        rows = self._order[first : first + _AT_ONCE]
+        longest = tf.reduce_max(tf.pad(tf.gather(self._sizes, rows), [[0, 1]]))
+        ends = [first * self._length, (first + _AT_ONCE) * self._length]
+        start, end = tf.unstack(tf.searchsorted(self._keys, ends))
+        part = {}
+        for name in names:
+            given = self._batch.get(name)
+            if given is not None and given.shape.rank == 2:
+                part[name] = tf.gather(given, rows)[:, :longest]
+            elif given is not None:
+                part[name] = tf.gather(given, self._texts[start:end])
+        if _CLS in part:
+            keys = self._keys[start:end] - first * self._length
+            part[_CLS] = keys // self._length * longest + keys % self._length
+        return part
 
 
 class _Below:
@@ -312,10 +389,14 @@ class _Below:
     def __init__(self, inputs: Mapping[str, Any], vectors: Any) -> None:
         self.names = [name for name in inputs if name != WINDOW_STARTS]
         self._model = keras.Model({name: inputs[name] for name in self.names}, vectors)
-        self.width, self.dtype = vectors.shape[-1], vectors.dtype
+        self.width = vectors.shape[-1]
 
-    def __call__(self, batch: Batch) -> Any:
-        given = {name: batch.get(name) for name in self.names}
+    def vectors(self, batch: Batch) -> Any:
+        """Return the vectors of windows, float32 [S, H], in graph."""
+        return Parts(batch).vectors(self, self.names, self.width)
+
+    def __call__(self, part: Batch) -> Any:
+        given = {name: part.get(name) for name in self.names}
         return self._model(given, training=False)
 
 

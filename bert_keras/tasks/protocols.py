@@ -370,7 +370,7 @@ def lengths_of(task: Task, preprocessor: Preprocessor, texts: Any) -> tuple[Any,
 
 
 def windows_of(task: Task, preprocessor: Preprocessor, texts: Any, like: Any) -> Any:
-    """Return the windows of each text that a task combines, int32 [B], in graph.
+    """Return the windows of each text, see `Windowed`, int32 [B], in graph.
 
     0 for other tasks; `like` is int32 [B].
     """
@@ -597,14 +597,14 @@ def respond(
 
 def answer(task: Task, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answers from what `infer` returns, in graph."""
-    if isinstance(task, Windowed) and task.reads_windows:
+    if isinstance(task, Combining) and task.reads_windows:
         return task.answer_windows(outputs, batch)
     return task.answer(outputs, batch)
 
 
 @runtime_checkable
 class Windowed(Protocol):
-    """Reads long texts in windows, whose vectors it combines, see `LongTexts`."""
+    """Reads long texts in windows of which one answer follows, see `LongTexts`."""
 
     @property
     def reads_windows(self) -> bool:
@@ -614,6 +614,11 @@ class Windowed(Protocol):
     def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
         """Return the number of windows of each text, int32 [B], in graph."""
         ...
+
+
+@runtime_checkable
+class Combining(Windowed, Protocol):
+    """Combines the vectors of the windows of a text."""
 
     def window_outputs(self, model: keras.Model, batch: Batch) -> Any:
         """Return what `answer_windows` reads of a `TaskModel`, in graph."""
@@ -625,7 +630,7 @@ class Windowed(Protocol):
 
 
 def reads_windows(task: Any) -> bool:
-    """Return whether a task combines the vectors of a text's windows."""
+    """Return whether a task reads a long text in windows for one answer."""
     return isinstance(task, Windowed) and task.reads_windows
 
 
@@ -642,7 +647,7 @@ def infer(task: Task, model: Any, batch: Batch) -> Any:
     """Return what `answer` reads of a `TaskModel`, in graph: its outputs."""
     if isinstance(task, Writing):
         return task.infer(model, batch)
-    if isinstance(task, Windowed) and task.reads_windows:
+    if isinstance(task, Combining) and task.reads_windows:
         return task.window_outputs(model, batch)
     return model(batch, training=False)
 

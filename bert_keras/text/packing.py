@@ -256,7 +256,7 @@ def unpack(values: Any, batch: Mapping[str, Any]) -> Any:
     """
     mask = batch["padding_mask"]
     rows, length = tf.shape(mask)[0], tf.shape(mask)[1]
-    starts = _starts(batch)
+    starts = text_starts(batch)
     if batch.get("cls_positions") is None:
         counts = tf.reduce_sum(mask, axis=1)
     else:
@@ -287,7 +287,7 @@ def locate(
     """
     rows, length = tf.unstack(tf.shape(batch["padding_mask"]))
     texts = segment_ids(offsets.row_splits)
-    places = tf.gather(_starts(batch), texts) + offsets.flat_values
+    places = tf.gather(text_starts(batch), texts) + offsets.flat_values
     order = tf.argsort(places)
     row = tf.gather(places, order) // length
     counts = tf.math.bincount(row, minlength=rows, maxlength=rows)
@@ -301,7 +301,7 @@ def locate(
     return tf.reshape(positions, [rows, most]), offsets.with_flat_values(back)
 
 
-def _starts(batch: Mapping[str, Any]) -> Any:
+def text_starts(batch: Mapping[str, Any]) -> Any:
     """Return where each text begins in the rows laid end to end, int32 [S]."""
     starts = batch.get("cls_positions")
     if starts is None:

@@ -22,6 +22,7 @@ from bert_keras.models.engine_graph import EngineGraph
 from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
+from bert_keras.tasks import long_texts
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.multi_label import MultiLabel
@@ -120,9 +121,10 @@ def test_the_window_that_decides_gives_most_to_the_answer(
 
 
 def test_folder_and_export_give_the_same_answers(
-    model: Any, predictor: Predictor, tmp_path: Path
+    model: Any, predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = predictor.predict(TEXTS)
+    monkeypatch.setattr(long_texts, "_AT_ONCE", 3)  # several parts of packed rows
     folder = save_model(model, tmp_path / "folder")
     served = load_predictor(export_model(model, tmp_path / "served"))
     loaded = load_model(folder)

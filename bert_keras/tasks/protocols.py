@@ -597,7 +597,7 @@ def respond(
 
 def answer(task: Task, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answers from what `infer` returns, in graph."""
-    if isinstance(task, Combining) and task.reads_windows:
+    if reads_windows(task) and isinstance(task, Combining):
         return task.answer_windows(outputs, batch)
     return task.answer(outputs, batch)
 
@@ -617,7 +617,7 @@ class Windowed(Protocol):
 
 
 @runtime_checkable
-class Combining(Windowed, Protocol):
+class Combining(Protocol):
     """Combines the vectors of the windows of a text."""
 
     def window_outputs(self, model: keras.Model, batch: Batch) -> Any:
@@ -647,7 +647,7 @@ def infer(task: Task, model: Any, batch: Batch) -> Any:
     """Return what `answer` reads of a `TaskModel`, in graph: its outputs."""
     if isinstance(task, Writing):
         return task.infer(model, batch)
-    if isinstance(task, Combining) and task.reads_windows:
+    if reads_windows(task) and isinstance(task, Combining):
         return task.window_outputs(model, batch)
     return model(batch, training=False)
 

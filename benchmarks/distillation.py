@@ -1,13 +1,16 @@
 """Scores and speed of students with half of the layers, beside their teachers.
 
     python benchmarks/distillation.py [--sets sms news mrpc] [--rows 2000] \
-[--keep-layers 0,2,4] [--epochs 3] [--student-epochs 6] [--seed 42] [--int8]
+[--test-rows 1000] [--keep-layers 0,2,4] [--epochs 3] [--student-epochs 6] \
+[--max-length 64] [--seed 42] [--alone] [--int8] [--passes 5] [--folder DIR]
 
 Fine-tunes all-MiniLM-L6-v2 (6 layers) as the teacher, and then, on the same rows, the
-same layers of it with and without the teacher's answers. Prints a line of JSON for each
-set: accuracy on the test rows, seconds for 1,000 of them, the median of five alternate
-passes, and the ratios to the teacher. `--int8` adds the student in int8 for OpenVINO
-(needs `openvino` and `nncf`). Needs scikit-learn.
+some layers of it with the teacher's answers. Prints a line of JSON for each set:
+accuracy on the test rows, seconds for 1,000 of them, the median of alternate passes,
+and the ratios to the teacher. `--alone` adds a student without a teacher, `--int8` the
+student in int8 for OpenVINO (needs `openvino` and `nncf`); `--passes 0` leaves out the
+times; `--folder` keeps the models, and a model that is there is not trained again.
+Needs scikit-learn.
 """
 
 from __future__ import annotations
@@ -24,22 +27,29 @@ import numpy as np
 from inputs import encoder_path, news, sms
 from precision_quality import mrpc
 
-PASSES, TIMED = 5, 1000
+TIMED = 1000  # rows
 
 
-def data_of(name: str, count: int, seed: int) -> tuple[Any, Any]:
+def data_of(name: str, options: argparse.Namespace) -> tuple[Any, Any]:
     """Return the training and the test rows of a set, as columns."""
     from bert_keras.data.table import as_columns
 
+    rng, count = np.random.default_rng(options.seed), options.rows
     if name == "mrpc":
-        rows = mrpc()
-        return as_columns(**rows.train), as_columns(**rows.dev)
-    draw = news(count // 4) if name == "news" else sms(count)
-    train, test = (
-        as_columns(text=[text for text, _ in each], label=[label for _, label in each])
-        for each in draw(np.random.default_rng(seed))
-    )
-    return train, test
+        rows = mrpc()  # dev has too few rows to compare scores by
+        both = as_columns(**{k: [*v, *rows.dev[k]] for k, v in rows.train.items()})
+        order = rng.permutation(len(both))
+        train, test = both.take(order[:count]), both.take(order[count:])
+    else:
+        draw = news(count // 4) if name == "news" else sms(count)
+        train, test = (
+            as_columns(
+                text=[text for text, _ in each], label=[label for _, label in each]
+            )
+            for each in draw(rng)
+        )
+    chosen = rng.permutation(len(test))[: options.test_rows]
+    return train, test.take(np.sort(chosen))
 
 
 def trained(train: Any, output: Path, **given: Any) -> Any:
@@ -49,13 +59,14 @@ def trained(train: Any, output: Path, **given: Any) -> Any:
     from bert_keras.training.finetune import train as train_model
 
     encoder = given.pop("encoder", None)
-    train_model(
-        "classification",
-        encoder=encoder,
-        train=train,
-        output=output,
-        config=TrainConfig(validation_split=0.0, **given),
-    )
+    if not output.exists():
+        train_model(
+            "classification",
+            encoder=encoder,
+            train=train,
+            output=output,
+            config=TrainConfig(validation_split=0.0, **given),
+        )
     return load_predictor(output)
 
 
@@ -64,33 +75,61 @@ def int8(model: Any, output: Path, train: Any) -> Any:
     from bert_keras.inference.engine_export import export_to_engine
     from bert_keras.inference.predictor import load_predictor
 
-    rows = train.take(range(min(len(train), 300)))
-    export_to_engine(model, output, format="openvino", int8=True, calibration=rows)
+    if not output.exists():
+        rows = train.take(range(min(len(train), 300)))
+        export_to_engine(model, output, format="openvino", int8=True, calibration=rows)
     return load_predictor(output)
 
 
-def measured(predictors: dict[str, Any], test: Any) -> dict[str, dict[str, float]]:
+def measured(
+    predictors: dict[str, Any], test: Any, passes: int
+) -> dict[str, dict[str, float]]:
     """Return accuracy and seconds for 1,000 rows of each model, and its ratios."""
     some = test.take(range(min(len(test), TIMED)))
-    scores, seconds = {}, {name: [] for name in predictors}
+    scores: dict[str, float] = {}
+    seconds: dict[str, list[float]] = {name: [] for name in predictors}
     for name, each in predictors.items():
         answers = each.answers(test)  # the graphs are traced here
         scores[name] = each.model.task.score(test, answers)["accuracy"]
-    for _ in range(PASSES):
+    for _ in range(passes):
         for name, each in predictors.items():
             start = time.perf_counter()
             each.answers(some)
             seconds[name].append((time.perf_counter() - start) * 1000 / len(some))
-    middle = {name: statistics.median(found) for name, found in seconds.items()}
-    return {
-        name: {
-            "accuracy": round(scores[name], 4),
-            "share_of_teacher": round(scores[name] / scores["teacher"], 4),
-            "seconds": round(middle[name], 3),
-            "times_as_fast": round(middle["teacher"] / middle[name], 2),
+    found: dict[str, dict[str, float]] = {}
+    for name, score in scores.items():
+        found[name] = {
+            "accuracy": round(score, 4),
+            "share_of_teacher": round(score / scores["teacher"], 4),
         }
-        for name in predictors
+        if passes:
+            middle = statistics.median(seconds[name])
+            whole = statistics.median(seconds["teacher"])
+            found[name]["seconds"] = round(middle, 3)
+            found[name]["times_as_fast"] = round(whole / middle, 2)
+    return found
+
+
+def models(place: Path, train: Any, options: argparse.Namespace) -> dict[str, Any]:
+    """Return the predictors of the teacher and its students, by name."""
+    given = {"max_length": options.max_length, "seed": options.seed}
+    teacher = place / "teacher"
+    found = {
+        "teacher": trained(
+            train, teacher, encoder=encoder_path(), epochs=options.epochs, **given
+        )
     }
+    given |= {"keep_layers": options.keep_layers, "epochs": options.student_epochs}
+    soft = {key: getattr(options, key) for key in ("temperature", "distill_weight")}
+    student = place / "student"
+    found["student"] = trained(train, student, teacher=str(teacher), **soft, **given)
+    if options.alone:
+        alone = trained(train, place / "alone", encoder=encoder_path(), **given)
+        found["without teacher"] = alone
+    if options.int8:
+        model = found["student"].model
+        found["student in int8"] = int8(model, place / "int8", train)
+    return found
 
 
 def main() -> None:
@@ -99,35 +138,25 @@ def main() -> None:
     )
     parser.add_argument("--sets", nargs="+", default=["sms", "news", "mrpc"])
     parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--test-rows", type=int, default=1000)
     parser.add_argument("--keep-layers", default="0,2,4")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--student-epochs", type=int, default=6)
+    parser.add_argument("--max-length", type=int, default=64)
     parser.add_argument("--temperature", type=float, default=2.0)
     parser.add_argument("--distill-weight", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("--int8", action="store_true")
+    parser.add_argument("--passes", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help="keeps the models of each set")
     options = parser.parse_args()
     for name in options.sets:
-        train, test = data_of(name, options.rows, options.seed)
-        kept: dict[str, Any] = {
-            "keep_layers": options.keep_layers,
-            "epochs": options.student_epochs,
-            "seed": options.seed,
-        }
-        soft = {key: getattr(options, key) for key in ("temperature", "distill_weight")}
+        train, test = data_of(name, options)
         with tempfile.TemporaryDirectory() as folder:
-            place, given = Path(folder), {"epochs": options.epochs}
-            teacher = place / "teacher"
-            given |= {"encoder": encoder_path(), "seed": options.seed}
-            found = {"teacher": trained(train, teacher, **given)}
-            taught = {"teacher": str(teacher), **soft, **kept}
-            found["student"] = trained(train, place / "student", **taught)
-            alone = {"encoder": encoder_path(), **kept}
-            found["without teacher"] = trained(train, place / "alone", **alone)
-            if options.int8:
-                small = int8(found["student"].model, place / "int8", train)
-                found["student in int8"] = small
-            print(json.dumps({"set": name, **measured(found, test)}), flush=True)
+            place = (options.folder or Path(folder)) / name
+            found = measured(models(place, train, options), test, options.passes)
+            print(json.dumps({"set": name, **found}), flush=True)
 
 
 if __name__ == "__main__":

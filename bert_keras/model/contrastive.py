@@ -1,8 +1,8 @@
 """Losses of pairs of texts, each compared with the others of its batch.
 
-Except for `SharedClassLoss`, the rows of `y_pred`, float32 [2B, D], are embeddings, the
-two of a pair next to each other, and negatives after them. A loss depends on the batch:
-the more rows, the more comparisons.
+Except for `SoftSimilarityLoss` and `SharedClassLoss`, the rows of `y_pred`, float32
+[2B, D], are embeddings, the two of a pair next to each other, and negatives after them.
+A loss depends on the batch: the more rows, the more comparisons.
 
 Sources: Henderson et al. 2017 (arXiv:1705.00652), section 4.4 (in-batch negatives);
 Reimers and Gurevych 2019 (arXiv:1908.10084); Su 2022, "CoSENT"
@@ -19,6 +19,7 @@ import keras
 from keras import ops
 
 from bert_keras.errors import ConfigError
+from bert_keras.model.distillation import SoftTargetLoss
 from bert_keras.model.layers import MASKED, Configured
 from bert_keras.model.pooling import unit_vectors
 
@@ -196,6 +197,48 @@ class SimilarityOrderLoss(_PairLoss):
         )
         zero = ops.zeros((1,), dtype=wrong.dtype)
         return ops.logsumexp(ops.concatenate([zero, ops.reshape(wrong, (-1,))]))
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class SoftSimilarityLoss(Configured, keras.losses.Loss):
+    """A student finds the texts of a batch as similar to each other as its teacher.
+
+    `SoftTargetLoss` of the cosines of each text with the other texts, times `scale`:
+    the vectors of both may differ in width.
+
+    Args:
+        scale: factor of the cosines, as in `RankingLoss`.
+        temperature: divides them; its square is a factor of the loss.
+
+    Call: `y_true` [B, K * D], the teacher's vectors of each row's K texts; `y_pred`
+    [B * K, E], the student's. Returns float32 [B] before the reduction.
+    """
+
+    def __init__(
+        self,
+        scale: float = 20.0,
+        temperature: float = 2.0,
+        *,
+        name: str | None = "soft_similarity",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name, **kwargs)
+        self.scale = scale
+        self.temperature = temperature
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        texts, rows = ops.shape(y_pred)[0], ops.shape(y_true)[0]
+        each = SoftTargetLoss(temperature=self.temperature, reduction=None)(
+            self._others(ops.reshape(y_true, (texts, -1))), self._others(y_pred)
+        )
+        return ops.mean(ops.reshape(each, (rows, -1)), axis=1)
+
+    def _others(self, vectors: Any) -> Any:
+        """Return the similarities of each text with the others, float32 [N, N]."""
+        unit = unit_vectors(ops.cast(vectors, "float32"))
+        found = self.scale * ops.matmul(unit, ops.transpose(unit))
+        place = ops.arange(ops.shape(unit)[0])
+        return ops.where(place[:, None] == place[None, :], MASKED, found)
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

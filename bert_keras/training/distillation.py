@@ -24,8 +24,14 @@ import tensorflow as tf
 
 from bert_keras.data.class_names import comparable, listed
 from bert_keras.data.columns import Columns
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.inference.predictor import Predictor, joined, load_predictor
+from bert_keras.model.contrastive import (
+    RankingLoss,
+    SimilarityOrderLoss,
+    SoftSimilarityLoss,
+    SparseRankingLoss,
+)
 from bert_keras.model.distillation import SoftTargetLoss
 from bert_keras.model.ranking import ListwiseLoss, MarginLoss
 from bert_keras.models.saved_model_folder import find_saved_model
@@ -33,10 +39,8 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.run_folder import digest_of
 from bert_keras.tasks import TASKS, name_of
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import (
-    Distillable,
-    texts_of,
-)
+from bert_keras.tasks.protocols import Distillable, Writing, compares_rows, texts_of
+from bert_keras.tasks.question_answering.spans import SoftSpanLoss, SpanLoss
 from bert_keras.tasks.regression import ScaledSquaredError
 from bert_keras.text.truncation import Truncation
 from bert_keras.training.config import TrainConfig
@@ -46,6 +50,7 @@ _SOFTMAX = (
     keras.losses.SparseCategoricalCrossentropy,
     keras.losses.CategoricalCrossentropy,
 )
+_SIMILARITIES = (RankingLoss, SimilarityOrderLoss)
 _MOST_TIMED = 1000  # rows
 _LINEAR = (ScaledSquaredError, keras.losses.MeanSquaredError)
 
@@ -138,6 +143,11 @@ class Distillation:
         )
         if not isinstance(task, Distillable):
             found._check_reads_batches()
+            if compares_rows(task) and config.accumulation > 1:
+                raise ConfigError(
+                    f"`accumulation` must be 1 with `teacher` for {task.name}; "
+                    f"received {config.accumulation}"
+                )
             tell("the teacher reads each batch of the student")
             return found
         answered = found._answered(train, tell=tell)
@@ -190,6 +200,12 @@ class Distillation:
                 f"`teacher` must have the vocabulary of the student for "
                 f"{self.task.name}, whose outputs belong to tokens; received another"
             )
+        for name in ("long", "prompts", "default_prompt"):  # what the batches hold
+            one, other = (getattr(each.task, name, None) for each in (teacher, student))
+            if one != other and isinstance(self.loss, SoftSimilarityLoss):
+                raise ConfigError(
+                    f"`{name}` must be the teacher's {one!r}; {received(other)}"
+                )
         longest = teacher.backbone.config.max_position_embeddings  # type: ignore[attr-defined]
         if student.preprocessor.max_length > longest:
             raise ConfigError(
@@ -248,7 +264,7 @@ class Distillation:
         rank = 1
         if self.outputs is None:
             rank = len(self.predictor.model.output.shape) - 1  # type: ignore[attr-defined]
-        compares = isinstance(self.loss, MarginLoss)
+        compares = isinstance(self.loss, MarginLoss | SoftSimilarityLoss)
         return LossSum(self.loss, rank=rank, compares=compares)
 
     def sum(self, outputs: Any, labels: dict[str, Any]) -> Any:
@@ -265,6 +281,11 @@ class Distillation:
         if "inputs" in labels:
             model: Any = self.predictor.model
             found = tf.stop_gradient(model(labels["inputs"], training=False))
+            if isinstance(self.loss, SoftSpanLoss):
+                windows = tf.cast(labels["targets"][..., :1], found.dtype)
+                return tf.concat([windows, found], axis=-1)
+            if isinstance(self.loss, SoftSimilarityLoss):
+                return tf.reshape(found, [tf.shape(labels["targets"])[0], -1])
             return self._ordered(found)
         if isinstance(self.loss, MarginLoss):  # with the number of the query
             return tf.concat([labels["teacher"], labels["targets"][:, 1:]], axis=1)
@@ -308,6 +329,10 @@ def soft_target_loss(task: Task, config: TrainConfig) -> keras.losses.Loss:
         ConfigError: the task's own loss is none of logits or numbers.
     """
     own = task.loss()
+    if isinstance(own, SpanLoss):
+        return SoftSpanLoss(config.temperature)
+    if isinstance(own, _SIMILARITIES) and not isinstance(own, SparseRankingLoss):
+        return SoftSimilarityLoss(own.scale, config.temperature)
     if isinstance(own, ListwiseLoss | MarginLoss):
         activation = "margins"
     elif isinstance(own, _LINEAR):
@@ -317,9 +342,13 @@ def soft_target_loss(task: Task, config: TrainConfig) -> keras.losses.Loss:
     elif isinstance(own, keras.losses.BinaryCrossentropy) and own.from_logits:
         activation = "sigmoid"
     else:
+        reason = "whose outputs are no logits or numbers"
+        if isinstance(task, Writing):
+            reason = "which writes texts"
+        elif isinstance(own, SparseRankingLoss):
+            reason = "with vectors of `kind` sparse"
         raise ConfigError(
-            f"`teacher` cannot teach {task.name}, whose outputs are no logits or "
-            f"numbers; received {config.teacher}"
+            f"`teacher` cannot teach {task.name}, {reason}; received {config.teacher}"
         )
     if activation in ("linear", "margins"):
         if config.temperature != TrainConfig().temperature:

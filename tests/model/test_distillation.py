@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from bert_keras.model.contrastive import SoftSimilarityLoss
 from bert_keras.model.distillation import SoftTargetLoss
 
 TEACHER = np.array([[2.0, -1.0, 0.5], [0.0, 0.0, 3.0]])
@@ -37,6 +38,20 @@ def test_numbers_and_equal_outputs() -> None:
     np.testing.assert_allclose(found, ((TEACHER - STUDENT) ** 2).mean(), rtol=1e-6)
     for activation in ("linear", "softmax", "sigmoid"):
         assert abs(float(SoftTargetLoss(activation)(TEACHER, TEACHER))) < 1e-6
+
+
+def test_similarities_of_the_texts_of_a_batch() -> None:
+    rng = np.random.default_rng(0)
+    teacher, student = rng.normal(size=(4, 5)), rng.normal(size=(4, 3))
+
+    def others(x: np.ndarray) -> np.ndarray:
+        x = x / np.linalg.norm(x, axis=1, keepdims=True)
+        return (10 * x @ x.T)[~np.eye(4, dtype=bool)].reshape(4, 3)
+
+    p, q = softmax(others(teacher) / 4), softmax(others(student) / 4)
+    wanted = 16 * (p * np.log(p / q)).sum(axis=1).reshape(2, 2).mean(axis=1)
+    loss = SoftSimilarityLoss(10.0, 4.0, reduction=None)
+    np.testing.assert_allclose(loss(teacher.reshape(2, 10), student), wanted, rtol=1e-4)
 
 
 def test_extreme_outputs_are_finite() -> None:

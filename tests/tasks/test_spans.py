@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bert_keras.tasks.question_answering.spans import (
     NEVER,
+    SoftSpanLoss,
     SpanAccuracy,
     SpanLoss,
     Spans,
@@ -46,6 +47,20 @@ def test_loss_by_hand() -> None:
     pad = ((0, 0), (0, 6), (0, 0))
     accuracy.update_state(np.pad(TARGETS, pad), np.pad(LOGITS - LOGITS, pad))
     assert float(accuracy.result()) == 7 / 8
+
+
+def test_divergence_from_a_teacher_by_hand() -> None:
+    rng = np.random.default_rng(0)
+    teacher = rng.normal(size=(1, 6, 2)).astype("float32")
+    wanted = []
+    for window in (slice(0, 3), slice(3, 5)):
+        p, q = (np.exp(each[0, window] / 3) for each in (teacher, LOGITS))
+        p, q = p / p.sum(axis=0), q / q.sum(axis=0)
+        wanted.append(9 * (p * np.log(p / q)).sum(axis=0))
+    truth = np.concatenate([TARGETS[..., :1], teacher], axis=-1)
+    loss = SoftSpanLoss(3.0)
+    assert float(loss(truth, LOGITS)) == pytest.approx(np.mean(wanted), rel=1e-5)
+    assert float(loss.counted(TARGETS)) == 4
 
 
 def test_a_window_in_its_own_row_has_the_same_loss() -> None:

@@ -17,9 +17,11 @@ from bert_keras.models.loading import new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.generation import AbstractiveSummarization
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.multiple_choice import MultipleChoice
 from bert_keras.tasks.next_sentence import NextSentence
+from bert_keras.tasks.question_answering.task import QuestionAnswering
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.tasks.tagging.task import TokenClassification
@@ -54,6 +56,15 @@ TASKS = {
             text=TEXTS, label=[" ".join("O" * len(text.split())) for text in TEXTS]
         ),
     ),
+    "question-answering": (
+        QuestionAnswering(),
+        as_columns(
+            question=["what now"] * 12,
+            context=TEXTS,
+            answers=[[(text.split()[0], 0)] for text in TEXTS],
+        ),
+    ),
+    "embedding": (Embedding(), as_columns(**PAIRS)),
 }
 NO_DEV = {"validation_split": 0.0, "epochs": 1}
 
@@ -67,6 +78,7 @@ def distilled(task: Any, rows: Any, teacher: Any, told: list[str], **given: Any)
     "name",
     [
         *("classification", "multi-label", "token-classification", "reranking"),
+        *("question-answering", "embedding"),
         *map(thorough, ("regression", "next-sentence", "multiple-choice")),
     ],
 )
@@ -86,7 +98,7 @@ def test_outputs_of_the_teacher_itself_are_learned_already(
         outputs = model(inputs, training=False)
         sums, counts = objective.sums(outputs, labels), objective.counts(labels)
         assert abs(float(sums["distillation"][0] / counts["distillation"])) < 1e-4
-        other = objective.sums(-outputs, labels)["distillation"][0]
+        other = objective.sums(outputs**2, labels)["distillation"][0]
         assert float(other / counts["distillation"]) > 1e-3
 
 
@@ -210,8 +222,17 @@ def test_teachers_that_cannot_teach(
     refuse(tags, words, spam_folder, "of the task token-classification")
     pairs = Classification(("different", "same"), pairs=False)
     refuse(pairs, FEW, pair_folder, "`teacher` cannot read the training rows", "pairs")
-    encoder = save_model(make_model(Embedding()), tmp_path / "embedding")
-    refuse(Embedding(), FEW, encoder, "cannot teach embedding")
+    sparse = Embedding(kind="sparse")
+    refuse(sparse, FEW, spam_folder, "cannot teach embedding, with vectors of `kind`")
+    writing = AbstractiveSummarization()
+    refuse(writing, FEW, spam_folder, "cannot teach abstractive", "which writes texts")
+    task_of, pair_rows = TASKS["embedding"]
+    encoder = save_model(make_model(task_of), tmp_path / "embedding")
+    given = {"batch_size": 8, "accumulation": 2}
+    refuse(task_of, pair_rows, encoder, "`accumulation` must be 1", **given)
+    prompted = make_model(Embedding(prompts={"query": "see "}))
+    taught = distilled(prompted.task, pair_rows, str(encoder), [])
+    refused(lambda: taught.check_student(prompted), "`prompts` must be the teacher's")
     numbers = save_model(make_model(Regression()), tmp_path / "numbers")
     given = {"temperature": 3.0}
     refuse(*TASKS["regression"], numbers, "`temperature` has no effect", **given)

@@ -45,6 +45,45 @@ class SpanLoss(keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+class SoftSpanLoss(keras.losses.Loss):
+    """Divergence of a student's starts and ends from its teacher's: `SoftTargetLoss`.
+
+    Each window has a softmax over its own tokens, as in `SpanLoss`. The mean is over
+    the starts and ends of all windows.
+
+    Args:
+        temperature: divides the logits of both; its square is a factor of the loss.
+
+    Call: the teacher's targets float32 [R, T, 3] (window, start, end: as in `SpanLoss`,
+    with its logits in place of marks) and logits float32 [R, T, 2]. Returns a scalar.
+    """
+
+    def __init__(self, temperature: float = 2.0, **kwargs: Any) -> None:
+        super().__init__(**{"name": "soft_spans", **kwargs})
+        self.temperature = temperature
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        p, q = (
+            each - ops.logsumexp(_own_logits(y_true, each), axis=2)
+            for each in (
+                ops.cast(logits, "float32") / self.temperature
+                for logits in (y_true[..., 1:], y_pred)
+            )
+        )
+        real = ops.expand_dims(y_true[..., 0] > 0, -1)
+        found = ops.sum(ops.where(real, ops.exp(p) * (p - q), 0.0))
+        return self.temperature**2 * found / ops.maximum(self.counted(y_true), 1.0)
+
+    def counted(self, y_true: Any) -> Any:
+        """Return the number of starts and ends that the loss averages over."""
+        windows = ops.max(y_true[..., 0], axis=1)  # of each row, numbered from 1
+        return 2 * ops.sum(ops.cast(windows, "float32"))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "temperature": self.temperature}
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
 class SpanAccuracy(keras.metrics.Mean):
     """Accuracy of starts and ends: the share with the highest logit of their window.
 

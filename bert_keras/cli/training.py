@@ -68,7 +68,8 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         "unlabeled",
         "FILE",
         f"{ROWS} of texts without labels, for the methods linear and contrastive: "
-        "confident answers to them train the head, too, if cross-validation gains",
+        "confident answers to them train the head, too, if cross-validation gains; "
+        "with a teacher: the student learns its answers to them",
     )
     add_path(parser, "output", "DIR", "the model folder to write", required=True)
     add_columns(parser)

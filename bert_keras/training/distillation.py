@@ -39,12 +39,19 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.run_folder import digest_of
 from bert_keras.tasks import TASKS, name_of
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import Distillable, Writing, compares_rows, texts_of
+from bert_keras.tasks.protocols import (
+    Distillable,
+    Writing,
+    compares_rows,
+    gathered,
+    texts_of,
+    weights_of,
+)
 from bert_keras.tasks.question_answering.spans import SoftSpanLoss, SpanLoss
 from bert_keras.tasks.regression import ScaledSquaredError
 from bert_keras.text.truncation import Truncation
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.objective import LossSum
+from bert_keras.training.objective import SOFT_WEIGHTS, LossSum
 
 _SOFTMAX = (
     keras.losses.SparseCategoricalCrossentropy,
@@ -98,8 +105,10 @@ class Distillation:
         weight: share of this loss; the labels' loss has the rest.
         order: for each class of the student, its number among the teacher's; `None`:
             they are in the same order.
-        outputs: the teacher's outputs for each training row, float32 [N, C]; `None`:
-            the teacher reads the batches.
+        outputs: the teacher's outputs for each training row and then each unlabelled
+            row, float32 [N, C]; `None`: the teacher reads the batches.
+        unlabelled: rows of which only the teacher's outputs are learned.
+        weights: of all these rows in this loss, float32 [N], if some are unlabelled.
     """
 
     task: Task
@@ -109,6 +118,8 @@ class Distillation:
     weight: float
     order: Sequence[int] | None = None
     outputs: np.ndarray | None = None
+    unlabelled: Columns | None = None
+    weights: np.ndarray | None = None
 
     @classmethod
     def of(
@@ -116,6 +127,7 @@ class Distillation:
         task: Task,
         config: TrainConfig,
         train: Columns,
+        unlabelled: Columns | None = None,
         *,
         tell: Callable[[str], object],
     ) -> Distillation | None:
@@ -125,6 +137,7 @@ class Distillation:
             task: the student's.
             config: names the teacher.
             train: the training rows, which it answers.
+            unlabelled: rows without labels, which it answers, too.
             tell: gets lines on what was matched or truncated.
 
         Raises:
@@ -141,7 +154,13 @@ class Distillation:
         found = cls(
             task, predictor, Path(config.teacher), loss, config.distill_weight, order
         )
-        if not isinstance(task, Distillable):
+        is_answered = isinstance(task, Distillable)
+        if unlabelled is not None and (not is_answered or gathered(task, train)):
+            raise ConfigError(
+                "`unlabeled` needs a teacher's answers to whole texts, one by one; "
+                f"received it for {task.name}"
+            )
+        if not is_answered:
             found._check_reads_batches()
             if compares_rows(task) and config.accumulation > 1:
                 raise ConfigError(
@@ -150,23 +169,37 @@ class Distillation:
                 )
             tell("the teacher reads each batch of the student")
             return found
-        answered = found._answered(train, tell=tell)
-        return dataclasses.replace(found, outputs=answered)
+        if unlabelled is None:
+            answered = found._answered([train], tell=tell)
+            return dataclasses.replace(found, outputs=answered)
+        weights, more = weights_of(task, train), np.ones(len(unlabelled), "float32")
+        known = np.ones(len(train), "float32") if weights is None else weights
+        return dataclasses.replace(
+            found,
+            outputs=found._answered([train, unlabelled], tell=tell),
+            unlabelled=unlabelled,
+            weights=np.concatenate([known, more]),
+        )
 
     def _answered(
-        self, columns: Columns, *, tell: Callable[[str], object]
+        self, sets: Sequence[Columns], *, tell: Callable[[str], object]
     ) -> np.ndarray:
-        """Return the teacher's outputs for rows, float32 [N, C]."""
+        """Return the teacher's outputs for all rows of some sets, float32 [N, C].
+
+        The first set are the training rows; a second one has no labels.
+        """
         teacher = self.predictor.model.task
-        try:
-            texts = texts_of(teacher, columns)
-        except DataError as error:
-            raise ConfigError(
-                f"`teacher` cannot read the training rows: {error}"
-            ) from None
-        counts = Truncation()
-        tell(f"the teacher answers {len(columns):,} training rows")
-        answers = joined(list(self.predictor.stream(texts, truncation=counts)))
+        counts, parts = Truncation(), []
+        for columns, name in zip(sets, ("training", "unlabelled"), strict=False):
+            try:
+                texts = texts_of(teacher, columns)
+            except DataError as error:
+                raise ConfigError(
+                    f"`teacher` cannot read the {name} rows: {error}"
+                ) from None
+            tell(f"the teacher answers {len(columns):,} {name} rows")
+            parts += list(self.predictor.stream(texts, truncation=counts))
+        answers = joined(parts)
         for line in self.predictor.truncated(counts):
             tell(f"teacher: {line}")
         found = self.task.soft_targets(answers, teacher)  # type: ignore[attr-defined]
@@ -257,7 +290,10 @@ class Distillation:
         """
         if self.outputs is None:
             return {"inputs": inputs}
-        return {"teacher": tf.gather(tf.constant(self.outputs), rows)}
+        found = {"teacher": tf.gather(tf.constant(self.outputs), rows)}
+        if self.weights is not None:
+            found[SOFT_WEIGHTS] = tf.gather(tf.constant(self.weights), rows)
+        return found
 
     @functools.cached_property
     def _sum(self) -> LossSum:
@@ -296,7 +332,7 @@ class Distillation:
         """Return the weights of the items: 0 where the task's loss ignores them."""
         ignored = getattr(self.task.loss(), "ignore_class", None)
         if ignored is None:
-            return labels.get("weights")
+            return labels.get(SOFT_WEIGHTS, labels.get("weights"))
         return tf.cast(labels["targets"] != ignored, tf.float32)
 
 

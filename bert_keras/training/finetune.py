@@ -177,7 +177,8 @@ def train(
             `matched` and `mismatched`. For models that search or rerank, also folders
             in the form of BEIR, see `evaluate_collection`.
         unlabeled: texts without labels, of any form that `as_columns` takes, which the
-            methods `linear` and `contrastive` label by themselves, see `SelfTraining`.
+            methods `linear` and `contrastive` label by themselves, see `SelfTraining`;
+            with a teacher, whose answers to them are learned.
         columns: role, such as `text` or `label`, to the name of its column if that is
             not the default; for a file without a header, its number from 0.
         header: for files: `auto`, `yes` or `no`, see `read_columns`.
@@ -252,6 +253,8 @@ def train(
     if collections:
         check_ranks(task)
     rows = training_examples(task, data["train"])
+    if config.teacher is not None:
+        rows += len(data.get(UNLABELED, ()))
     config = config.with_split()
     given, config = config, config.finalized(task, rows)
     if "dev" not in data:
@@ -261,7 +264,9 @@ def train(
         _check_accumulation(task, config)
     distillation = None
     with devices.strategy.scope():
-        distillation = Distillation.of(task, config, data["train"], tell=devices.say)
+        distillation = Distillation.of(
+            task, config, data["train"], data.get(UNLABELED), tell=devices.say
+        )
     training = _Training(
         task=task,
         encoder=encoder,

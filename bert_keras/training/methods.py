@@ -151,6 +151,8 @@ def check_method(task: type[Task] | Task, config: TrainConfig) -> None:
 
 def check_unlabeled(task: type[Task] | Task, config: TrainConfig) -> None:
     """Raise ConfigError if a run learns nothing from rows without labels."""
+    if config.method == "finetune" and config.teacher is not None:
+        return  # `Distillation.of` checks the task
     if config.method == "finetune":
         raise ConfigError(
             "`unlabeled` has an effect only with `method` linear or contrastive, or "

@@ -25,6 +25,7 @@ from bert_keras.tasks.protocols import compares_rows
 if TYPE_CHECKING:
     from bert_keras.training.distillation import Distillation
 
+SOFT_WEIGHTS = "soft_weights"  # of a batch's rows in the loss on a teacher's outputs
 _SCALE = 2.0**20  # the sum of weights may be below 1; such counts become 1
 
 
@@ -166,7 +167,9 @@ class TaskObjective:
         targets, weights = self._split(labels)
         for metric in self.metrics:
             plain = tf.nest.map_structure(tf.stop_gradient, outputs)
-            metric.update_state(targets, plain)
+            # Rows without labels, see `Distillation.labels`, do not count.
+            given = {"sample_weight": weights} if SOFT_WEIGHTS in labels else {}
+            metric.update_state(targets, plain, **given)
         added = () if self._has_names else self.model.losses
         found = {}
         for name, loss in self.losses.items():

@@ -118,8 +118,10 @@ class TrainingRows:
         distillation: Distillation | None = None,
     ) -> None:
         self.distillation = distillation
+        self.unlabelled = None if distillation is None else distillation.unlabelled
         self.groups = gathered(model.task, columns)
         self.count = len(columns if self.groups is None else self.groups)
+        self.count += len(self.unlabelled or ())
         if fixed and self.groups is not None:
             raise ConfigError(
                 f"{model.task.name} with batches of whole groups of rows, of any "
@@ -180,12 +182,7 @@ class TrainingRows:
         """
         first_epoch, first_batch = divmod(first_step, self.steps_per_epoch)
         task = self.model.task
-        parts = [as_tensors(texts_of(task, self.columns, use="train"))]
-        parts.append(tf.convert_to_tensor(task.targets(self.columns)))
-        weights = weights_of(task, self.columns)
-        if weights is not None:
-            parts.append(tf.convert_to_tensor(weights))
-
+        parts = self._examples()
         texts = self.part_size // share.replicas
         groups = None if self.groups is None else tf.ragged.constant(self.groups)
 
@@ -219,6 +216,24 @@ class TrainingRows:
         count *= share.count
         found = found.apply(tf.data.experimental.assert_cardinality(count))
         return found.prefetch(tf.data.AUTOTUNE)
+
+    def _examples(self) -> list[Any]:
+        """Return the texts, targets and, if there are any, weights of all rows."""
+        task = self.model.task
+        texts = as_tensors(texts_of(task, self.columns, use="train"))
+        targets = tf.convert_to_tensor(task.targets(self.columns))
+        weights = weights_of(task, self.columns)
+        if self.unlabelled is not None:  # whose targets are 0, with a weight of 0
+            more = as_tensors(texts_of(task, self.unlabelled, use="train"))
+            texts = tf.nest.map_structure(
+                lambda *each: tf.concat(each, axis=0), texts, more
+            )
+            ends = [[0, len(self.unlabelled)], *[[0, 0]] * (targets.shape.rank - 1)]
+            targets = tf.pad(targets, ends)
+            known = np.ones(len(self.columns)) if weights is None else weights
+            weights = np.pad(known, ends[0]).astype("float32")
+        weighted = [] if weights is None else [tf.convert_to_tensor(weights)]
+        return [texts, targets, *weighted]
 
     def _batch(self, texts: int, *row: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         preprocessor = self.model.preprocessor
@@ -273,14 +288,27 @@ class RowsPlace:
 
     def rows(self) -> dict[str, Any]:
         """Return the line numbers of the rows in their file."""
-        lines = self.batches.columns.lines
         found = self.batches.rows_of(self.step - 1)
-        return {"lines": [lines[row] for row in found]}
+        labelled = len(self.batches.columns)
+        lines = self.batches.columns.lines
+        more = getattr(self.batches.unlabelled, "lines", [])
+        named = {"lines": [lines[row] for row in found if row < labelled]}
+        if self.batches.unlabelled is not None:
+            named["unlabelled lines"] = [
+                more[row - labelled] for row in found if row >= labelled
+            ]
+        return named
 
     def __str__(self) -> str:
         facts = self.facts()
-        rows = self.batches.rows_of(self.step - 1)
+        rows, labelled = self.batches.rows_of(self.step - 1), len(self.batches.columns)
+        places = []
+        if own := [row for row in rows if row < labelled]:
+            places.append(places_of(self.batches.columns, own))
+        if self.batches.unlabelled is not None:
+            if more := [row - labelled for row in rows if row >= labelled]:
+                places.append(places_of(self.batches.unlabelled, more))
         return (
             f"epoch {facts['epoch']}, step {facts['step_of_epoch']:,} of it, "
-            f"{self.step:,} of all ({places_of(self.batches.columns, rows)})"
+            f"{self.step:,} of all ({'; '.join(places)})"
         )

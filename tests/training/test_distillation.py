@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 from conftest import ROWS, refused, thorough
@@ -100,6 +101,41 @@ def test_outputs_of_the_teacher_itself_are_learned_already(
         assert abs(float(sums["distillation"][0] / counts["distillation"])) < 1e-4
         other = objective.sums(outputs**2, labels)["distillation"][0]
         assert float(other / counts["distillation"]) > 1e-3
+
+
+def test_of_rows_without_labels_only_the_teachers_answers_are_learned(
+    make_model: Any, tmp_path: Path
+) -> None:
+    task, rows = TASKS["classification"]
+    model = make_model(task)
+    folder = save_model(model, tmp_path / "teacher")
+    more = as_columns(text=["a prize at home", "free lunch", "sale at six"])
+    config, told = TrainConfig(teacher=folder), []
+    found = Distillation.of(task, config, rows, more, tell=told.append)
+    assert told[-1] == "the teacher answers 3 unlabelled rows"
+    batches = TrainingRows(
+        model, rows, batch_size=15, epochs=1, seed=1, distillation=found
+    )
+    ((inputs, labels),) = batches.dataset()
+    metric = keras.metrics.SparseCategoricalAccuracy()
+    objective = TaskObjective(model, metrics=[metric], distillation=found)
+    outputs = np.random.default_rng(0).normal(size=(15, 3)).astype("float32")
+    sums, counts = objective.sums(outputs, labels), objective.counts(labels)
+    known = labels["weights"].numpy() == 1
+    targets = labels["targets"].numpy()[known]
+    p = np.exp(outputs) / np.exp(outputs).sum(axis=1, keepdims=True)
+    wanted = -np.log(p[known, targets]).sum()
+    assert float(sums["loss"][0]) == pytest.approx(0.5 * wanted, rel=1e-5)
+    q = np.exp(found.outputs[batches.rows_of(0)] / 2)
+    q, p = q / q.sum(axis=1, keepdims=True), np.exp(outputs / 2)
+    p = p / p.sum(axis=1, keepdims=True)
+    divergence = 4 * (q * np.log(q / p)).sum()
+    assert float(sums["distillation"][0]) == pytest.approx(0.5 * divergence, rel=1e-4)
+    assert float(counts["loss"]) == float(counts["distillation"]) == 15
+    hits = outputs[known].argmax(axis=1) == targets
+    assert float(metric.result()) == pytest.approx(hits.mean())
+    assert len(batches.place(1).rows()["unlabelled lines"]) == 3
+    assert str(batches.place(1)).count("lines") == 2
 
 
 def test_a_student_of_kept_layers(
@@ -245,7 +281,11 @@ def test_teachers_that_cannot_teach(
         refused(lambda config=config: train(task, config=config, **both), part)
     teacher = make_model(tags)
     folder = save_model(teacher, tmp_path / "tags")
-    found = distilled(tags, words, str(folder), [])
+    found, config = distilled(tags, words, str(folder), []), TrainConfig(teacher=folder)
+    refused(
+        lambda: Distillation.of(tags, config, words, FEW, tell=print),
+        "`unlabeled` needs a teacher's answers to whole texts",
+    )
     longer = dataclasses.replace(found)
     teacher.preprocessor = teacher.preprocessor.replace(max_length=30)
     longer.check_student(teacher)

@@ -63,6 +63,7 @@ LONG = ("truncate", "head-tail", "windows")
 WINDOW_COMBINATIONS = ("mean", "max", "attention", "first")
 COMBINATIONS = ("sum", "concat", "weighted")
 SELECTIONS = ("margin", "entropy", "coverage", "mixture")  # of rows to label
+DISTILLED = ("soft", "hidden", "relations")
 METHODS = ("auto", "finetune", "linear", "contrastive")
 STEMMERS = ("porter", "none")
 # 0 is the embedding layer, L the last block. Negative numbers count from the end.

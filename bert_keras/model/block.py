@@ -333,6 +333,7 @@ class Block(Attention):
         self.hidden_act = hidden_act
         self.rematerialize = rematerialize
         self.activation = activation(hidden_act)
+        self.watch: Callable[[Any], object] | None = None  # gets the input of a call
         self.intermediate = self._dense("dense", intermediate_size, 4)
         self.feed_forward_output = self._dense("dense", self.hidden_size, 5)
         self.feed_forward_norm = self._norm()
@@ -376,6 +377,8 @@ class Block(Attention):
 
         if self.rematerialize and training:
             forward = keras.remat(forward)
+        if self.watch is not None:
+            self.watch(x)
         return forward(x, bias, *drawn)
 
     def transform(

@@ -1,15 +1,21 @@
-"""The loss of a student on the outputs of its teacher: `SoftTargetLoss`.
+"""The losses of a student on what its teacher computes: outputs, states, relations.
 
 Sources: Hinton et al. 2015 (arXiv:1503.02531), section 2, for the temperature and its
-square as a factor; Sanh et al. 2019 (arXiv:1910.01108).
+square as a factor; Sanh et al. 2019 (arXiv:1910.01108); Jiao et al. 2020
+(arXiv:1909.10351) for hidden states; Wang et al. 2020 (arXiv:2012.15828) for relations.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
+
+_RELATION_HEADS = 12  # at most, those of BERT-base; they divide both hidden sizes
+_RIDGE = 1e-3  # share of the mean square of a state, added to solve for a projection
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -63,6 +69,77 @@ class SoftTargetLoss(keras.losses.Loss):
     def get_config(self) -> dict[str, Any]:
         own = {"activation": self.activation, "temperature": self.temperature}
         return {**super().get_config(), **own}
+
+
+def hidden_state_errors(
+    teacher: Sequence[Any], student: Sequence[Any], mask: Any
+) -> Any:
+    """Return the mean squared errors of a student's hidden states, float32 [B, T].
+
+    Each state of the student is compared with the state of the teacher below the same
+    share of its blocks. Between different widths, the student's states are first mapped
+    by the matrix that fits those of the batch best, by least squares; Jiao et al. learn
+    one matrix for all batches instead.
+
+    Args:
+        teacher, student: the inputs of all L blocks, float [B, T, H]; each model has
+            its own L and H.
+        mask: 1 for the tokens that count, [B, T].
+    """
+    total: Any = 0.0
+    for layer, state in enumerate(student):
+        wanted = teacher[layer * len(teacher) // len(student)]
+        wanted, state = ops.cast(wanted, "float32"), ops.cast(state, "float32")
+        if wanted.shape[-1] != state.shape[-1]:
+            state = _projected(state, wanted, mask)
+        total = total + ops.mean(ops.square(wanted - state), axis=-1)
+    return total / len(student) * ops.cast(mask, "float32")
+
+
+def _projected(state: Any, wanted: Any, mask: Any) -> Any:
+    """Return states [B, T, H] mapped to [B, T, W] with the least squared error."""
+    real = ops.cast(mask, "float32")[..., None]
+    width = state.shape[-1]
+    # A constant matrix: at its minimum, its own changes do not change the error.
+    x = ops.reshape(ops.stop_gradient(state) * real, (-1, width))
+    y = ops.reshape(ops.stop_gradient(wanted) * real, (-1, wanted.shape[-1]))
+    squares = ops.matmul(ops.transpose(x), x)
+    ridge = _RIDGE * (ops.trace(squares) / width + 1e-6) * ops.eye(width)
+    found = ops.solve(squares + ridge, ops.matmul(ops.transpose(x), y))
+    return ops.matmul(state, found)
+
+
+def relation_divergences(
+    teacher: Sequence[Any], student: Sequence[Any], bias: Any, mask: Any
+) -> Any:
+    """Return the divergences of a student's relations of tokens, float32 [B, T].
+
+    The relations are the softmax of the scaled dot products of queries with queries, of
+    keys with keys, and of values with values, of one block of each model. All are split
+    into the same number of heads, whatever the widths. The mean is over heads and the
+    three kinds.
+
+    Args:
+        teacher, student: queries, keys and values, float [B, T, H] each.
+        bias: 0 where a token may attend, else a large negative number; float32
+            [B, 1, 1 or T, T].
+        mask: 1 for the tokens that count, [B, T].
+    """
+    heads = math.gcd(teacher[0].shape[-1], student[0].shape[-1], _RELATION_HEADS)
+    total: Any = 0.0
+    for one, other in zip(teacher, student, strict=True):
+        p, q = (ops.log_softmax(_products(x, heads) + bias) for x in (one, other))
+        divergence = ops.sum(ops.exp(p) * (p - q), axis=-1)  # [B, heads, T]
+        total = total + ops.mean(divergence, axis=1)
+    return total / len(teacher) * ops.cast(mask, "float32")
+
+
+def _products(x: Any, heads: int) -> Any:
+    """Return the scaled dot products of tokens, float32 [B, heads, T, T]."""
+    rows, length, width = ops.shape(x)[0], ops.shape(x)[1], x.shape[-1] // heads
+    x = ops.reshape(ops.cast(x, "float32"), (rows, length, heads, width))
+    x = ops.transpose(x, (0, 2, 1, 3))
+    return ops.matmul(x, ops.transpose(x, (0, 1, 3, 2))) / math.sqrt(width)
 
 
 def _log_sigmoid(x: Any) -> Any:

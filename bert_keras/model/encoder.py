@@ -9,8 +9,9 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -239,6 +240,23 @@ def encode(
             hidden_states.append(x)
             attentions.append(probabilities)
     return hidden_states, attentions, bias
+
+
+@contextlib.contextmanager
+def recorded_states(encoder: BertEncoder) -> Iterator[list[Any]]:
+    """Collect the inputs of the blocks that a call of an encoder computes in a `with`.
+
+    After a call the list contains L [B, T, H], from the embeddings to the output of the
+    block below the last one.
+    """
+    found: list[Any] = []
+    for block in encoder.blocks:
+        block.watch = found.append
+    try:
+        yield found
+    finally:
+        for block in encoder.blocks:
+            block.watch = None
 
 
 def seed_behind(config: BertConfig, seed: int) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Of a report's explanations, at most: seconds, and the share of the run so far.
 EXPLAIN_SECONDS, EXPLAIN_SHARE = 10.0, 1 / 6
 # Options without effect where there is no teacher.
-DISTILLATION = ("teacher", "student", "temperature", "distill_weight")
+DISTILLATION = ("teacher", "student", "distill", "temperature", "distill_weight")
 _FEW_ROWS, _SMALL_BATCH, _BATCH = 1000, 16, 32
 _VALIDATION_SPLIT = 0.1
 _LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _LEAST_PATIENCE = 500, 4, 20, 3
@@ -169,6 +169,13 @@ class TrainConfig:
         form="layers/hidden/heads such as 3/192/3",
         unset="none",
     )
+    distill: str = option(
+        "soft",
+        "what the student learns of its teacher: soft, the answers; hidden, also the "
+        "hidden states; relations, also the relations of tokens in the last block; the "
+        "latter two of a model folder with the student's vocabulary",
+        words=settings.DISTILLED,
+    )
     temperature: float = option(
         2.0,
         "divides the logits of teacher and student before they are compared",
@@ -276,7 +283,9 @@ class TrainConfig:
 
 def unused_options(config: TrainConfig) -> tuple[str, ...]:
     """Return the options of students that a run leaves at their defaults."""
-    unused = () if config.teacher is not None else DISTILLATION
+    # Runs of earlier versions do not know `distill`.
+    known = ("distill",) if config.distill == "soft" else ()
+    unused = known if config.teacher is not None else DISTILLATION
     return unused if config.keep_layers is not None else (*unused, "keep_layers")
 
 

@@ -10,6 +10,7 @@ Hofstätter et al. 2020 (arXiv:2010.02666) for the margins of a reranker.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -52,11 +53,13 @@ from bert_keras.tasks.regression import ScaledSquaredError
 from bert_keras.text.truncation import Truncation
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.objective import SOFT_WEIGHTS, LossSum
+from bert_keras.training.taught_states import TaughtStates
 
 _SOFTMAX = (
     keras.losses.SparseCategoricalCrossentropy,
     keras.losses.CategoricalCrossentropy,
 )
+SOFT, STATES = "distillation", "states"  # names of losses
 _SIMILARITIES = (RankingLoss, SimilarityOrderLoss)
 _MOST_TIMED = 1000  # rows
 _LINEAR = (ScaledSquaredError, keras.losses.MeanSquaredError)
@@ -109,6 +112,7 @@ class Distillation:
             row, float32 [N, C]; `None`: the teacher reads the batches.
         unlabelled: rows of which only the teacher's outputs are learned.
         weights: of all these rows in this loss, float32 [N], if some are unlabelled.
+        states: what is learned from inside the teacher, if anything.
     """
 
     task: Task
@@ -120,6 +124,7 @@ class Distillation:
     outputs: np.ndarray | None = None
     unlabelled: Columns | None = None
     weights: np.ndarray | None = None
+    states: TaughtStates | None = None
 
     @classmethod
     def of(
@@ -154,19 +159,22 @@ class Distillation:
         found = cls(
             task, predictor, Path(config.teacher), loss, config.distill_weight, order
         )
+        if config.distill != "soft":
+            found = dataclasses.replace(found, states=found._states(config.distill))
         is_answered = isinstance(task, Distillable)
         if unlabelled is not None and (not is_answered or gathered(task, train)):
             raise ConfigError(
                 "`unlabeled` needs a teacher's answers to whole texts, one by one; "
                 f"received it for {task.name}"
             )
+        reads = not is_answered or found.states is not None
+        if reads and compares_rows(task) and config.accumulation > 1:
+            raise ConfigError(
+                f"`accumulation` must be 1 with `teacher` for {task.name}; received "
+                f"{config.accumulation}"
+            )
         if not is_answered:
             found._check_reads_batches()
-            if compares_rows(task) and config.accumulation > 1:
-                raise ConfigError(
-                    f"`accumulation` must be 1 with `teacher` for {task.name}; "
-                    f"received {config.accumulation}"
-                )
             tell("the teacher reads each batch of the student")
             return found
         if unlabelled is None:
@@ -221,23 +229,54 @@ class Distillation:
                 "belong to tokens; received an export"
             )
 
+    def _states(self, kind: str) -> TaughtStates:
+        """Return what is learned from inside the teacher.
+
+        Raises:
+            ConfigError: it is an export, or there are several replicas.
+        """
+        if not isinstance(self.predictor.model, TaskModel):
+            raise ConfigError(
+                f"`teacher` must be a model folder with `distill` {kind}; received an "
+                "export"
+            )
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if replicas > 1:
+            raise ConfigError(
+                f"`distill` must be soft on several replicas; received {kind} on "
+                f"{replicas}"
+            )
+        return TaughtStates(kind, self.predictor.model)
+
     def check_student(self, student: TaskModel) -> None:
         """Raise ConfigError if the teacher cannot read the student's batches."""
-        if self.outputs is not None:
+        if self.outputs is not None and self.states is None:
             return
         teacher = self.predictor.model
         tokenizers = [each.preprocessor.tokenizer for each in (teacher, student)]
         one, other = (tokenizer.get_config() for tokenizer in tokenizers)
         if one != other:
+            reason = f"for {self.task.name}, whose outputs belong to tokens"
+            if self.states is not None:
+                reason = "with `distill` hidden or relations"
             raise ConfigError(
-                f"`teacher` must have the vocabulary of the student for "
-                f"{self.task.name}, whose outputs belong to tokens; received another"
+                f"`teacher` must have the vocabulary of the student {reason}; received "
+                "another"
+            )
+        trained = {id(weight) for weight in student.trainable_weights}
+        last = student.backbone.blocks[-1].weights
+        if self.states is not None and not trained & {id(each) for each in last}:
+            raise ConfigError(
+                "`distill` must be soft where the encoder's last block is not trained; "
+                "received hidden or relations"
             )
         for name in ("long", "prompts", "default_prompt"):  # what the batches hold
-            one, other = (getattr(each.task, name, None) for each in (teacher, student))
-            if one != other and isinstance(self.loss, SoftSimilarityLoss):
+            theirs, ours = (
+                getattr(each.task, name, None) for each in (teacher, student)
+            )
+            if theirs != ours and isinstance(self.loss, SoftSimilarityLoss):
                 raise ConfigError(
-                    f"`{name}` must be the teacher's {one!r}; {received(other)}"
+                    f"`{name}` must be the teacher's {theirs!r}; {received(ours)}"
                 )
         longest = teacher.backbone.config.max_position_embeddings  # type: ignore[attr-defined]
         if student.preprocessor.max_length > longest:
@@ -288,9 +327,11 @@ class Distillation:
             rows: the batch's training rows, int64 [B].
             inputs: the student's inputs.
         """
-        if self.outputs is None:
-            return {"inputs": inputs}
-        found = {"teacher": tf.gather(tf.constant(self.outputs), rows)}
+        found: dict[str, Any] = {}
+        if self.outputs is None or self.states is not None:
+            found["inputs"] = inputs
+        if self.outputs is not None:
+            found["teacher"] = tf.gather(tf.constant(self.outputs), rows)
         if self.weights is not None:
             found[SOFT_WEIGHTS] = tf.gather(tf.constant(self.weights), rows)
         return found
@@ -303,20 +344,33 @@ class Distillation:
         compares = isinstance(self.loss, MarginLoss | SoftSimilarityLoss)
         return LossSum(self.loss, rank=rank, compares=compares)
 
-    def sum(self, outputs: Any, labels: dict[str, Any]) -> Any:
-        """Return the mean of a batch's loss times `count`, float32 []."""
-        targets = self._targets(outputs, labels)
-        return self._sum.sum(targets, outputs, self._weights(labels))
+    def recording(self, student: Any) -> contextlib.AbstractContextManager[None]:
+        """Keep what `sums` reads of an update of the student in this block."""
+        if self.states is None:
+            return contextlib.nullcontext()
+        return self.states.recording(student)
 
-    def count(self, labels: dict[str, Any]) -> Any:
-        """Return the number of items in the mean of a batch's loss, float32 []."""
-        return self._sum.count(labels["targets"], self._weights(labels))
+    def sums(self, outputs: Any, labels: dict[str, Any]) -> dict[str, Any]:
+        """Return the mean of each loss of a batch times its count, float32 []."""
+        targets = self._targets(outputs, labels)
+        found = {SOFT: self._sum.sum(targets, outputs, self._weights(labels))}
+        if self.states is not None:
+            found[STATES] = self.states.sum(labels["inputs"])
+        return found
+
+    def counts(self, labels: dict[str, Any]) -> dict[str, Any]:
+        """Return the number of items in the mean of each loss, float32 []."""
+        found = {SOFT: self._sum.count(labels["targets"], self._weights(labels))}
+        if self.states is not None:
+            found[STATES] = self.states.count(labels["inputs"])
+        return found
 
     def _targets(self, outputs: Any, labels: dict[str, Any]) -> Any:
         """Return the targets of the loss, from the teacher's outputs."""
         if "inputs" in labels:
-            model: Any = self.predictor.model
-            found = tf.stop_gradient(model(labels["inputs"], training=False))
+            read = self._read(labels["inputs"])
+        if "teacher" not in labels:
+            found = tf.stop_gradient(read)
             if isinstance(self.loss, SoftSpanLoss):
                 windows = tf.cast(labels["targets"][..., :1], found.dtype)
                 return tf.concat([windows, found], axis=-1)
@@ -327,6 +381,13 @@ class Distillation:
             return tf.concat([labels["teacher"], labels["targets"][:, 1:]], axis=1)
         # Rows have as many choices as the longest of their batch.
         return labels["teacher"][:, : tf.shape(outputs)[-1]]
+
+    def _read(self, inputs: dict[str, Any]) -> Any:
+        """Return the teacher's outputs of a batch of the student."""
+        if self.states is not None:
+            return self.states.read(inputs)
+        model: Any = self.predictor.model
+        return model(inputs, training=False)
 
     def _weights(self, labels: dict[str, Any]) -> Any:
         """Return the weights of the items: 0 where the task's loss ignores them."""

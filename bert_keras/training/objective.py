@@ -7,6 +7,7 @@ fine-tuning, pretraining, held-out data and `fit` compute the same ones.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -155,7 +156,7 @@ class TaskObjective:
             for name, loss in self.losses.items()
         }
         if self.distillation is not None:
-            found["distillation"] = self.distillation.count(labels)
+            found |= self.distillation.counts(labels)
         return found
 
     def sums(self, outputs: Any, labels: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -182,9 +183,15 @@ class TaskObjective:
         if self.distillation is not None:
             weight = self.distillation.weight
             found = {k: ((1 - weight) * total, n) for k, (total, n) in found.items()}
-            soft = weight * self.distillation.sum(outputs, labels)
-            found["distillation"] = soft, tf.zeros([])
+            taught = self.distillation.sums(outputs, labels)
+            found |= {k: (weight * total, tf.zeros([])) for k, total in taught.items()}
         return found
+
+    def recording(self) -> contextlib.AbstractContextManager[None]:
+        """Keep what `sums` reads of the model's call in this block, besides outputs."""
+        if self.distillation is None:
+            return contextlib.nullcontext()
+        return self.distillation.recording(self.model)
 
     def _split(self, labels: dict[str, Any]) -> tuple[Any, Any]:
         """Return the targets and the weights of labels."""

@@ -152,12 +152,13 @@ class TrainStep:
     def _gradients(
         self, inputs: dict[str, Any], labels: dict[str, Any], totals: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        gradients, sums = gradients_of(
-            self.model,
-            self.optimizer,
-            inputs,
-            lambda outputs: self._loss_of(outputs, labels, totals),
-        )
+        with self.objective.recording():
+            gradients, sums = gradients_of(
+                self.model,
+                self.optimizer,
+                inputs,
+                lambda outputs: self._loss_of(outputs, labels, totals),
+            )
         return gradients, {name: tf.stack(pair) for name, pair in sums.items()}
 
     def _loss_of(self, outputs: Any, labels: Any, totals: Any) -> tuple[Any, Any]:

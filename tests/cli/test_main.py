@@ -171,6 +171,7 @@ def test_every_setting_of_training_has_an_option() -> None:
         "keep_layers": "0,2",
         "teacher": "m",
         "student": "1/8/2",
+        "distill": "hidden",
         "temperature": 4,
         "distill_weight": 0.25,
     }

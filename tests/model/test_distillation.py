@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 from bert_keras.model.contrastive import SoftSimilarityLoss
-from bert_keras.model.distillation import SoftTargetLoss
+from bert_keras.model.distillation import (
+    SoftTargetLoss,
+    hidden_state_errors,
+    relation_divergences,
+)
 
 TEACHER = np.array([[2.0, -1.0, 0.5], [0.0, 0.0, 3.0]])
 STUDENT = np.array([[0.5, 0.5, -2.0], [1.0, -1.0, 2.0]])
@@ -52,6 +56,43 @@ def test_similarities_of_the_texts_of_a_batch() -> None:
     wanted = 16 * (p * np.log(p / q)).sum(axis=1).reshape(2, 2).mean(axis=1)
     loss = SoftSimilarityLoss(10.0, 4.0, reduction=None)
     np.testing.assert_allclose(loss(teacher.reshape(2, 10), student), wanted, rtol=1e-4)
+
+
+def test_hidden_states_of_equal_and_of_other_widths() -> None:
+    rng = np.random.default_rng(0)
+    teacher = rng.normal(size=(6, 2, 5, 4)).astype("float32")
+    student = rng.normal(size=(3, 2, 5, 4)).astype("float32")
+    mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    errors = np.square(teacher[::2] - student).mean(axis=(0, 3)) * mask
+    found = hidden_state_errors(list(teacher), list(student), mask)
+    np.testing.assert_allclose(found, errors, rtol=1e-5)
+    narrow, wanted = student[..., :2], np.zeros((2, 5))
+    for one, other in zip(teacher[::2], narrow, strict=True):
+        x, y = other[mask == 1], one[mask == 1]
+        w = np.linalg.lstsq(x, y, rcond=None)[0]
+        wanted += np.square(one - other @ w).mean(axis=-1) / 3
+    found = hidden_state_errors(list(teacher), list(narrow), mask)
+    np.testing.assert_allclose(found, wanted * mask, atol=2e-2)
+
+
+def test_relations_of_tokens_whatever_the_widths() -> None:
+    rng = np.random.default_rng(0)
+    teacher = rng.normal(size=(3, 1, 4, 24)).astype("float32")
+    student = rng.normal(size=(3, 1, 4, 12)).astype("float32")
+    mask = np.array([[1, 1, 1, 0]])
+    bias = np.where(mask == 1, 0.0, -1e9)[:, None, None].astype("float32")
+
+    def relations(x: np.ndarray) -> np.ndarray:
+        parts = np.stack(np.split(x[0], 12, axis=-1))  # a head of each
+        scores = parts @ parts.transpose(0, 2, 1) / np.sqrt(parts.shape[-1])
+        return softmax(scores[:, :3, :3])
+
+    wanted = np.zeros(4)
+    for one, other in zip(teacher, student, strict=True):
+        p, q = relations(one), relations(other)
+        wanted[:3] += (p * np.log(p / q)).sum(axis=-1).mean(axis=0) / 3
+    found = relation_divergences(list(teacher), list(student), bias, mask)
+    np.testing.assert_allclose(found, wanted[None], rtol=1e-4, atol=1e-7)
 
 
 def test_extreme_outputs_are_finite() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import ROWS, refused, thorough
 
 from bert_keras.cli.main import main
@@ -138,6 +139,38 @@ def test_of_rows_without_labels_only_the_teachers_answers_are_learned(
     assert str(batches.place(1)).count("lines") == 2
 
 
+@pytest.mark.parametrize("kind", ["hidden", "relations"])
+def test_what_the_teacher_computes_inside_is_learned(
+    kind: str, make_model: Any, tmp_path: Path
+) -> None:
+    """Of the teacher itself there is nothing to learn; other weights get gradients."""
+    task, rows = TASKS["classification"]
+    model = make_model(task)
+    folder = save_model(model, tmp_path / "teacher")
+    found = distilled(task, rows, folder, [], distill=kind)
+    found.check_student(model)
+    batches = TrainingRows(
+        model, rows, batch_size=12, epochs=1, seed=1, distillation=found
+    )
+    objective = TaskObjective(model, distillation=found)
+    ((inputs, labels),) = batches.dataset()
+
+    def loss() -> Any:
+        with objective.recording():
+            sums = objective.sums(model(inputs, training=False), labels)
+        return sums["states"][0] / objective.counts(labels)["states"]
+
+    assert abs(float(loss())) < 1e-6
+    for block in model.backbone.blocks[::-1]:
+        block.query.kernel.assign(block.query.kernel + 0.3)
+        block.value.kernel.assign(block.value.kernel * 2)
+    with tf.GradientTape() as tape:
+        value = loss()
+    assert float(value) > 1e-4
+    assert np.abs(tape.gradient(value, block.value.kernel.value)).max() > 0
+    assert block.watch is None
+
+
 def test_a_student_of_kept_layers(
     spam_folder: Path, train_spam: Any, tmp_path: Path
 ) -> None:
@@ -226,6 +259,7 @@ def test_the_command(
             {"teacher": "t", "student": "1/8"},
             ("`student` must be layers/hidden/heads",),
         ),
+        ({"distill": "hidden"}, ("`distill` needs `teacher`", "hidden")),
         ({"teacher": "t", "distill_weight": 0.0}, ("`distill_weight` must be",)),
         ({"teacher": "t", "restarts": 1}, ("`restarts` must be 0",)),
         (
@@ -272,6 +306,8 @@ def test_teachers_that_cannot_teach(
     numbers = save_model(make_model(Regression()), tmp_path / "numbers")
     given = {"temperature": 3.0}
     refuse(*TASKS["regression"], numbers, "`temperature` has no effect", **given)
+    given = {"distill": "hidden"}
+    refuse(task, rows, spam_export, "with `distill` hidden", "export", **given)
     both = {"train": FEW, "output": tmp_path / "out"}
     for changes, part in (
         ({"teacher": str(spam_folder)}, "`encoder` must be given; or `keep_layers`"),

@@ -20,6 +20,7 @@ from bert_keras.runs.progress import say_once
 _ANSWERS = ("accept", "reject", "ignore")
 # Keys of tools, and the keys that readers expect.
 _NAMES = {"data": "text", "labels": "label", "accept": "label"}
+TOOL_KEYS = frozenset({"answer", *_NAMES})  # without one, rows are like any others
 
 
 def plain_rows(

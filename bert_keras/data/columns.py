@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from bert_keras.data.class_names import are_positions, listed, numbers_of
 from bert_keras.data.memory import MemoryRows
 from bert_keras.data.rows import existing, refuse_lines
+from bert_keras.data.text_column import TextColumn
 from bert_keras.errors import MOST_NAMED, DataError, first_of, nearest, received
 from bert_keras.runs.progress import say_once
 
@@ -18,6 +20,8 @@ from bert_keras.runs.progress import say_once
 @dataclasses.dataclass(frozen=True)
 class Columns:
     """The selected columns of a file: `columns[role]` is a list of N strings.
+
+    Of a large file it is a `TextColumn`, and `lines` a range or an array.
 
     Args:
         path: the file.
@@ -36,10 +40,10 @@ class Columns:
     """
 
     path: str
-    cells: dict[str, list[Any]]
-    lines: list[int]
+    cells: dict[str, Any]
+    lines: Sequence[int]
 
-    def __getitem__(self, role: str) -> list[Any]:
+    def __getitem__(self, role: str) -> Any:
         if role not in self.cells:
             names = existing(list(self.cells), named=True)
             message = f"the column of `{role}` is missing; it has {names}: name it"
@@ -60,11 +64,9 @@ class Columns:
 
     def take(self, rows: Iterable[int]) -> Columns:
         """Return some of the rows, by index from 0."""
-        chosen = list(rows)
-        cells = {
-            role: [values[row] for row in chosen] for role, values in self.cells.items()
-        }
-        return Columns(self.path, cells, [self.lines[row] for row in chosen])
+        chosen = rows if isinstance(rows, np.ndarray) else list(rows)
+        cells = {role: _taken(values, chosen) for role, values in self.cells.items()}
+        return Columns(self.path, cells, _taken(self.lines, chosen))
 
     def filled(self, role: str, *, skip_empty: bool) -> Columns:
         """Return the rows whose cell of a role is not blank.
@@ -73,7 +75,9 @@ class Columns:
             DataError: a cell is blank, and such rows are not skipped.
         """
         blank = [row for row, cell in enumerate(self[role]) if not cell.strip()]
-        if blank and not skip_empty:
+        if not blank:
+            return self
+        if not skip_empty:
             raise DataError(
                 f"`{role}` is empty in {len(blank):,} of {len(self):,} rows, "
                 f"{self.places(blank)}: --skip-empty leaves such rows out",
@@ -119,7 +123,7 @@ class Columns:
                 for row in unknown
             ]
         )
-        return np.array([index[cell] for cell in cells], "int32")
+        return np.fromiter((index[cell] for cell in cells), "int32", len(cells))
 
     def places(self, rows: Sequence[int]) -> str:
         """Return the first places of rows, for a note: `lines 2, 5`."""
@@ -145,3 +149,13 @@ class Columns:
         """Raise one DataError with the line of each problem, a (row, message)."""
         named = [(self.lines[row], message) for row, message in problems]
         refuse_lines(self.path, named)
+
+
+def _taken(values: Any, rows: Any) -> Any:
+    """Return some of the values, by index from 0."""
+    if isinstance(values, TextColumn):
+        return values.take(rows)
+    if isinstance(values, range | array.array):
+        taken = np.asarray(values, "int64")[np.asarray(rows, "int64")]
+        return array.array("q", taken.tobytes())
+    return [values[row] for row in rows]

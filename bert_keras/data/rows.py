@@ -157,6 +157,11 @@ def dialect_of(
     return kind, usual
 
 
+def declares_delimiter(first: str) -> bool:
+    """Return whether the first line of a table only names its delimiter."""
+    return _SEPARATOR.match(first) is not None
+
+
 def check_header(source: Any, header: str) -> None:
     """Raise ConfigError if `header` is given for a file whose rows have names.
 
@@ -463,12 +468,14 @@ def repeated_headers(
     ]
 
 
-def refuse_hidden_header(path: str, cells: dict[str, list[str]]) -> None:
+def refuse_hidden_header(path: str, cells: Mapping[str, Sequence[str]]) -> None:
     """Raise if row 0 looks like a header: a known name, or text above numbers only."""
-    for role, (first, *rest) in cells.items():
+    for role, column in cells.items():
+        rest = iter(column)
+        first = next(rest)
         word = first.strip().casefold()
         above_numbers = (
-            bool(rest) and not _is_float(first) and all(map(_is_float, rest))
+            len(column) > 1 and not _is_float(first) and all(map(_is_float, rest))
         )
         if word in _HEADER_WORDS or word == role or above_numbers:
             raise DataError(

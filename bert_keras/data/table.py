@@ -11,15 +11,16 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_keras.data.annotations import plain_rows, usual_names
+from bert_keras.data.annotations import plain_rows
 from bert_keras.data.columns import Columns
 from bert_keras.data.conll import ENDINGS
-from bert_keras.data.json_rows import json_cell, json_rows, one_object
+from bert_keras.data.json_rows import json_rows, one_object
+from bert_keras.data.large_files import read_large, start_of
 from bert_keras.data.memory import (
-    MISSING_WORDS,
     MemoryRows,
     Row,
     is_column,
+    is_path,
     rows_in_memory,
     rows_of_file,
     source_of,
@@ -30,29 +31,28 @@ from bert_keras.data.rows import (
     check_header,
     dialect_of,
     ending_of,
-    existing,
     format_of,
-    good_rows,
     quote,
     read_text,
-    refuse_hidden_header,
-    refuse_lines,
-    repeated_headers,
     selection_of,
     stream_lines,
     table_rows,
+)
+from bert_keras.data.selected import (
+    SLICE,
+    select_cells,
+    select_keys,
+    table_dialect,
+    with_missing_told,
 )
 from bert_keras.data.squad import is_squad, read_squad
 from bert_keras.data.tagged import read_tagged
 from bert_keras.errors import (
     ConfigError,
     DataError,
-    NoRowsError,
-    first_of,
     received,
 )
 from bert_keras.files.parquet import is_parquet, stream_tables
-from bert_keras.runs.progress import say_once
 
 
 def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Columns:
@@ -123,7 +123,7 @@ def _fault(cell: Any, *, is_chosen: bool) -> str:
 def _of_file(path: str, columns: Mapping[str, str | int], header: str) -> Columns:
     """Return selected columns of a file of any format; by default all."""
     check_header(path, header)
-    text = read_text(path)
+    text = start_of(path) or read_text(path)
     is_json = format_of(path, text) == "jsonl"
     content = one_object(text) if is_json else None
     if is_squad(content):
@@ -148,9 +148,6 @@ def column_names(path: str, text: str) -> list[str]:
     return [name.strip() for name in next(rows)[1]]
 
 
-_SLICE = "slice "  # prefix of the roles of columns by which rows are sliced
-
-
 def with_slices(
     columns: Columns,
     source: Any,
@@ -168,7 +165,7 @@ def with_slices(
         for name in names:
             sliced(columns, name)
         return columns
-    wanted = {f"{_SLICE}{name}": name for name in names}
+    wanted = {f"{SLICE}{name}": name for name in names}
     roles = list(wanted)
     found = read_columns(
         source,
@@ -189,13 +186,13 @@ def with_slices(
 
 def sliced(columns: Columns, name: str) -> list[Any]:
     """Return the cells of a column to slice by."""
-    role = f"{_SLICE}{name}"
+    role = f"{SLICE}{name}"
     return columns[role if role in columns else name]
 
 
 def without_slices(columns: Columns) -> list[str]:
     """Return the roles that a task reads, sorted."""
-    return sorted(role for role in columns.cells if not role.startswith(_SLICE))
+    return sorted(role for role in columns.cells if not role.startswith(SLICE))
 
 
 def read_columns(
@@ -263,26 +260,25 @@ def read_columns(
         bad_rows=bad_rows,
     )
     check_header(path, header)
+    if is_path(path):
+        large = read_large(os.fspath(path), chosen)
+        if large is not None:
+            return large
     place = source_of(path)
     if isinstance(place, MemoryRows):
         return _select_objects(place.path, place.rows(), chosen)
     text = read_text(place)
     if format_of(place, text) == "jsonl":
         return _select_objects(place, json_rows(place, text), chosen)
-    dialect = _dialect(place, text, chosen)
-    return _select_cells(place, list(table_rows(place, text, dialect)), chosen, dialect)
+    dialect = table_dialect(place, text, chosen)
+    return select_cells(place, list(table_rows(place, text, dialect)), chosen, dialect)
 
 
 def _select_objects(path: str, rows: list[Row], chosen: Selection) -> Columns:
     """Return the columns of all rows of JSON or of a table in memory."""
     names = chosen.columns.values()
-    return _select_keys(path, plain_rows(path, rows, names, names), chosen)
-
-
-def _dialect(path: str, text: str, chosen: Selection) -> tuple[str, str]:
-    """Return format and delimiter of a table, whose header may name columns."""
-    has_names = chosen.header != "no" and bool(chosen.names)
-    return dialect_of(path, text, names=chosen.names, has_header=has_names)
+    rows = plain_rows(path, rows, names, names)
+    return with_missing_told(select_keys(path, rows, chosen))
 
 
 def stream_columns(
@@ -318,121 +314,21 @@ def stream_columns(
         while part := list(itertools.islice(lines, rows_at_once)):
             text = "".join(part).removesuffix("\n")
             objects = json_rows(place, text, first_line=number)
-            yield _select_keys(place, objects, chosen)
+            yield with_missing_told(select_keys(place, objects, chosen))
             number += len(part)
         return
-    dialect = _dialect(place, first, chosen)
+    dialect = table_dialect(place, first, chosen)
     rows = table_rows(place, lines, dialect)
     top = next(rows)
     cells = list(itertools.islice(rows, rows_at_once))
-    found = _select_cells(place, [top, *cells], chosen, dialect)
+    found = select_cells(place, [top, *cells], chosen, dialect)
     named = len(found) == len(cells)  # else the first row is data
     yield found
     chosen = dataclasses.replace(chosen, header="yes" if named else "no")
     while cells := list(itertools.islice(rows, rows_at_once)):
         # Each part is read after the first row, which determines names and width.
-        found = _select_cells(place, [top, *cells], chosen, dialect)
+        found = select_cells(place, [top, *cells], chosen, dialect)
         yield found if named else found.take(range(1, len(found)))
-
-
-def _select_cells(
-    path: str,
-    rows: list[tuple[int, list[str]]],
-    chosen: Selection,
-    dialect: tuple[str, str],
-) -> Columns:
-    """Return the columns of a TSV or CSV file."""
-    kind, delimiter = dialect
-    first = [cell.strip() for cell in rows[0][1]]
-    if not any(first):
-        raise DataError("the first line must not be blank", path=path, line=1)
-    header = chosen.header
-    named = header == "yes" or (header == "auto" and chosen.names_a_column(first))
-    if named:
-        chosen.tell_unread(path, first)
-        names = chosen.columns.values()
-        usual = usual_names(path, first, names, names)
-        first = [usual.get(name, name) for name in first]
-    found = chosen.locate(path, first, named=named, delimiter=delimiter)
-    data = rows[1:] if named else rows
-    if not data:
-        raise NoRowsError("holds a header but no rows", path=path)
-    width = len(first)
-    if width == 1:  # a blank line is an empty cell
-        data = [(line, row or [""]) for line, row in data]
-    problems = [
-        (line, _width_problem(row, width, kind))
-        for line, row in data
-        if len(row) != width
-    ]
-    for role, index in found.items():
-        if role in chosen.empty:
-            continue
-        problems += [
-            (line, f"`{role}` (column {index}) is empty")
-            for line, row in data
-            if len(row) == width and not row[index].strip()
-        ]
-    if named and width > 1:
-        refuse_lines(path, repeated_headers(first, data))
-    if problems:
-        kept = good_rows(path, data, problems, bad_rows=chosen.bad_rows)
-        data = [data[row] for row in kept]
-    cells = {role: [row[i] for _, row in data] for role, i in found.items()}
-    if header == "auto" and not named:
-        refuse_hidden_header(path, cells)
-    lines = [line for line, _ in data]
-    if kind == "tsv":
-        _report_quotes(path, cells, lines)
-    return _with_missing_told(Columns(path, cells, lines))
-
-
-def _with_missing_told(columns: Columns) -> Columns:
-    """Report texts that other tools write for a missing value; return the columns.
-
-    Labels are excepted: a note on class names tells of them.
-    """
-    missing = set(MISSING_WORDS)
-    for role, cells in columns.cells.items():
-        if role in ("id", "label") or role.startswith(_SLICE):
-            continue
-        rows = [row for row, cell in enumerate(cells) if cell in missing]
-        if rows:
-            words = first_of(sorted({cells[row] for row in rows}))
-            say_once(
-                f"{columns.path}: cells of `{role}` with {words}, as other tools write "
-                f"a missing value, are read as text: {len(rows):,}: "
-                f"{columns.places(rows)}"
-            )
-    return columns
-
-
-def _report_quotes(path: str, cells: Mapping[str, list[str]], lines: list[int]) -> None:
-    """Report cells of TSV that were quoted as in CSV."""
-    quoted = sorted(
-        {
-            line
-            for values in cells.values()
-            for line, cell in zip(lines, values, strict=True)
-            if '""' in cell and cell[0] == cell[-1] == '"'
-        }
-    )
-    if quoted:
-        say_once(
-            f"{path}: rows with cells quoted as in CSV: {len(quoted):,}; in TSV quotes "
-            "are text, unless the file's name ends in .csv: "
-            f"line{'s' * (len(quoted) > 1)} {first_of(quoted)}"
-        )
-
-
-def _width_problem(row: list[str], width: int, kind: str) -> str:
-    if not any(row):
-        return "is blank"
-    columns = f"{len(row)} column{'s' * (len(row) > 1)}"
-    reason = f"has {columns} where the first row has {width} (read as {kind.upper()}"
-    if kind == "tsv" and any(cell.count('"') % 2 for cell in row):
-        reason += ", where a quote is text; a cell over several lines needs .csv"
-    return f"{reason})"
 
 
 def _stream_parquet(
@@ -442,55 +338,5 @@ def _stream_parquet(
     for table in stream_tables(path, rows_at_once):
         rows = rows_of_file(path, table).rows()
         numbered = [(count + number, row) for number, row in rows]
-        yield _select_keys(path, numbered, chosen)
+        yield with_missing_told(select_keys(path, numbered, chosen))
         count += len(rows)
-
-
-def _select_keys(
-    path: str, rows: list[tuple[int, dict[str, Any]]], chosen: Selection
-) -> Columns:
-    """Return the columns of a JSONL file."""
-    chosen.tell_unread(path, list(rows[0][1]))
-    cells: dict[str, list[str]] = {}
-    problems: list[tuple[int, str]] = []
-    missing = []
-    for role, key in chosen.columns.items():
-        if not isinstance(key, str):
-            kind = "Parquet" if is_parquet(path) else "JSONL"
-            what = "in memory" if path == MemoryRows.path else f"of a {kind} file"
-            message = f"columns {what} have names; received {key} for `{role}`"
-            raise DataError(message, path=path)
-        values = [row.get(key) for _, row in rows]
-        if role in chosen.optional and all(value is None for value in values):
-            continue
-        if not any(key in row for _, row in rows):
-            missing.append(quote(key))
-            continue
-        cells[role] = []
-        for (line, _), value in zip(rows, values, strict=True):
-            if value is None and role in chosen.nulls:
-                value = ""
-            if role in chosen.singles and isinstance(value, list):
-                if len(value) > 1:
-                    reason = f"must be one text; received a list of {len(value)}"
-                    problems.append((line, f"`{role}` (key {quote(key)}) {reason}"))
-                value = value[0] if value else ""
-            cell, reason = json_cell(
-                value, empty=role in chosen.empty, is_list=role in chosen.lists
-            )
-            cells[role].append(cell)
-            if reason:
-                problems.append((line, f"`{role}` (key {quote(key)}) {reason}"))
-    if missing:
-        keys = existing(list(rows[0][1]), named=True)
-        message = f"has no key {', '.join(missing)}; its first line has {keys}"
-        if is_parquet(path):
-            message = f"has no column {', '.join(missing)}; it has {keys}"
-        elif path == MemoryRows.path:
-            message = f"have no column {', '.join(missing)}; they have {keys}"
-        message += chosen.other_columns(list(rows[0][1]), missing)
-        raise DataError(message, path=path)
-    found = Columns(path, cells, [line for line, _ in rows])
-    if problems:
-        found = found.take(good_rows(path, rows, problems, bad_rows=chosen.bad_rows))
-    return _with_missing_told(found)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 from collections.abc import Iterator
 from typing import Any
 
-from bert_keras.errors import DataError, NoRowsError, needs, reason_of
+from bert_keras.errors import DataError, NoRowsError, reason_of
 from bert_keras.files.filesystems import is_remote, opened
 from bert_keras.files.lfs import check_no_pointer
 
@@ -24,7 +23,6 @@ def read_table(path: str) -> Any:
     """Return the rows of a Parquet file as an Arrow table.
 
     Raises:
-        ConfigError: pyarrow is not installed.
         DataError: the file is missing, broken or has no rows.
     """
     with _parquet(path) as parquet, _stored(path) as file:
@@ -41,7 +39,9 @@ def stream_tables(
 
     With `column`, only that one is read.
     """
-    arrow = None
+    from pyarrow import Table
+
+    count = 0
     with _parquet(path) as parquet, _stored(path) as stored:
         file = parquet.ParquetFile(stored)
         names = file.schema_arrow.names
@@ -50,9 +50,9 @@ def stream_tables(
             raise DataError(f"must have the column {column!r}; has {have}", path=path)
         columns = None if column is None else [column]
         for batch in file.iter_batches(rows_at_once, columns=columns):
-            arrow = arrow or importlib.import_module("pyarrow")
-            yield arrow.Table.from_batches([batch])
-    if arrow is None:
+            count += 1
+            yield Table.from_batches([batch])
+    if not count:
         raise NoRowsError("has no rows", path=path)
 
 
@@ -66,12 +66,12 @@ def _stored(path: str) -> Iterator[Any]:
 @contextlib.contextmanager
 def _parquet(path: str) -> Iterator[Any]:
     """Yield pyarrow.parquet; turn its errors into errors of a user's file."""
-    with needs(f"{path}: Parquet", extra="parquet"):
-        parquet = importlib.import_module("pyarrow.parquet")
-        arrow_error = importlib.import_module("pyarrow").ArrowException
+    # Not at the top: most commands read no Parquet, and start faster without it.
+    from pyarrow import ArrowException, parquet
+
     try:
         yield parquet
-    except (arrow_error, OSError) as error:
+    except (ArrowException, OSError) as error:
         if not is_remote(path):
             check_no_pointer(path, error=DataError)
         message = f"cannot be read: {reason_of(error)}"

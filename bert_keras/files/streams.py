@@ -253,6 +253,15 @@ def bytes_of(path: str) -> bytes:
         return _without_mark(path, stream.read())
 
 
+def blocks_of(path: str, size: int) -> Iterator[bytes]:
+    """Yield the bytes of `bytes_of` in blocks of a size; the last may be shorter."""
+    with open_unpacked(path) as stream:
+        block = _without_mark(path, stream.read(size))
+        while block:
+            yield block
+            block = stream.read(size)
+
+
 def lines_of(
     path: str, *, errors: str = "strict", replaced: Replaced | None = None
 ) -> Iterator[tuple[int, str]]:

@@ -29,7 +29,7 @@ import tensorflow as tf
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.table import stream_columns
-from bert_keras.errors import ConfigError, DataError, needs, reason_of
+from bert_keras.errors import ConfigError, DataError, reason_of
 from bert_keras.files.atomic import check_output_place, new_folder
 from bert_keras.files.parquet import is_parquet
 from bert_keras.inference.embedder import Source, load_embedder
@@ -84,7 +84,7 @@ def check_output(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file of features if it can be written.
 
     Raises:
-        ConfigError: its extension is unknown, or the package that writes it is missing.
+        ConfigError: its extension is unknown.
         DataError: it cannot be written.
     """
     target = Path(os.path.realpath(path))  # the target of a link, not the link
@@ -96,8 +96,6 @@ def check_output(path: str | os.PathLike[str]) -> Path:
         raise DataError("is a folder, not a file", path=path)
     if not target.parent.is_dir():
         raise DataError(f"no such folder: {target.parent}", path=path)
-    if target.suffix == ".parquet":
-        _pyarrow()
     return target
 
 
@@ -195,7 +193,7 @@ class _Parquet:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "whole"
-        self._arrow = _pyarrow()
+        self._arrow = importlib.import_module("pyarrow")
         self._parquet = importlib.import_module("pyarrow.parquet")
         self._writer: Any = None
 
@@ -229,11 +227,6 @@ class _Parquet:
     def close(self, *, whole: bool) -> None:
         if self._writer is not None:
             self._writer.close()
-
-
-def _pyarrow() -> Any:
-    with needs("writing Parquet", extra="parquet"):
-        return importlib.import_module("pyarrow")
 
 
 LEVELS = ("text", "token")

@@ -183,7 +183,6 @@ def read_vectors(path: str | os.PathLike[str]) -> VectorFile:
     """Return the vectors of texts in a file.
 
     Raises:
-        ConfigError: it is Parquet, and pyarrow is not installed.
         DataError: it is another file, of another version, or of the vectors of tokens.
     """
     if is_parquet(os.fspath(path)):

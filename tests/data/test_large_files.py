@@ -1,17 +1,36 @@
-"""Readers whose work grows no faster than their input.
+"""Large files: their work grows no faster than the input, their rows as any others.
 
-Each case takes about a second; if its work were quadratic, it would take many minutes.
+Each case of the former takes about a second; if its work were quadratic, it would take
+many minutes.
 """
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
+import json
 import os
+import pickle
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
+import pyarrow
 import pytest
 from conftest import ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from bert_keras.data import large_files
+from bert_keras.data.rows import selection_of
+from bert_keras.data.table import as_columns, read_columns
+from bert_keras.data.text_column import TextColumn
+from bert_keras.errors import DataError
+from bert_keras.training.data import digest_of_rows
 
 _CASES = {
     "columns of a file": """
@@ -66,6 +85,7 @@ import os, sys, threading
 from pathlib import Path
 from bert_keras.cli.given_texts import Lines
 from bert_keras.data.class_names import class_names
+from bert_keras.data.rows import selection_of
 from bert_keras.data.table import as_columns
 from bert_keras.data.tagged import read_tagged
 from bert_keras.errors import DataError
@@ -81,3 +101,145 @@ def test_work_grows_with_the_input(code: str, tmp_path: Path) -> None:
         check=True,
         timeout=120,
     )
+
+
+SMALL = {"LEAST_BYTES": 0, "BLOCK_BYTES": 48}
+ROLES = {"text": "text", "label": "label"}
+
+
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Let files of any size be read in small blocks."""
+    for name, value in SMALL.items():
+        monkeypatch.setattr(large_files, name, value)
+    return monkeypatch
+
+
+def outcome(path: Path, **rules: Any) -> tuple[Any, ...]:
+    """Return cells and lines of a file, or its error."""
+    try:
+        found = read_columns(path, ROLES, **rules)
+    except DataError as error:
+        return (str(error),)
+    cells = {role: list(found[role]) for role in found.cells}
+    return cells, list(found.lines)
+
+
+CELL = st.text(
+    alphabet=st.sampled_from("ab0 \"',;\t\n\ufeff\u2028\xa0é漢🎉.") | st.characters(),
+    max_size=8,
+) | st.sampled_from(["NaN", "NA", "null", "1e5", "007", "true", "text", "label", ""])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(CELL, CELL), min_size=3, max_size=12),
+    st.sampled_from(["csv", "tsv", "jsonl", "raw.csv", "raw.tsv"]),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(
+        [{}, {"header": "yes"}, {"bad_rows": "keep"}, {"empty": list(ROLES)}]
+    ),
+)
+def test_any_file_is_read_like_a_small_one(
+    rows: list[tuple[str, str]], kind: str, end: str, rules: dict[str, Any]
+) -> None:
+    """The readers of small files read it, or refuse it, in the same way."""
+    rules = {} if kind == "jsonl" and "header" in rules else rules
+    delimiter = "," if kind.endswith("csv") else "\t"
+    table = [("text", "label"), *rows]
+    if kind == "jsonl":
+        lines = [json.dumps(dict(zip(ROLES, row, strict=True))) for row in rows]
+        text = end.join(lines)
+    elif kind == "csv":
+        file = io.StringIO(newline="")
+        csv.writer(file, lineterminator=end).writerows(table)
+        text = file.getvalue()
+    else:
+        text = end.join(delimiter.join(row) for row in table)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        path = Path(folder) / f"a.{kind}"
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        wanted = outcome(path, **rules)
+        for name, value in SMALL.items():
+            patch.setattr(large_files, name, value)
+        assert outcome(path, **rules) == wanted
+
+
+_TEXTS = ["NaN", "007", '1e5, "so"', " x\n\ny ", "a\r\nb", "漢 é\u2028", "", "null"] * 3
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "tsv", "jsonl", "parquet"])
+def test_a_large_file_is_read_in_blocks(
+    blocks: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    texts = [t.replace("\n", " ").replace("\r", "") for t in _TEXTS]
+    texts = texts if kind == "tsv" else _TEXTS
+    rows = [(text, f"c{row % 2}") for row, text in enumerate(texts)]
+    path = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        names = pyarrow.array([row % 2 for row in range(len(texts))])
+        parquet.write_table(pyarrow.table({"text": texts, "label": names}), path)
+        blocks.setattr(large_files, "_PARQUET_ROWS", 5)
+        rows = [(text, label[1:]) for text, label in rows]
+    else:
+        file = io.StringIO(newline="")
+        if kind == "jsonl":
+            lines = [json.dumps(dict(zip(ROLES, row, strict=True))) for row in rows]
+            file.write("\n".join(lines))
+        else:
+            table = [("text", "label"), *rows]
+            if kind == "tsv":
+                file.write("\n".join(map("\t".join, table)))
+            else:
+                csv.writer(file).writerows(table)
+        data = file.getvalue().encode()
+        path.write_bytes(gzip.compress(data) if kind.endswith("gz") else data)
+    found = read_columns(path, ROLES, empty=["text"])
+    assert isinstance(found["text"], TextColumn)
+    assert list(zip(found["text"], found["label"], strict=True)) == rows
+    blocks.setattr(large_files, "LEAST_BYTES", 1 << 30)
+    assert outcome(path, empty=["text"])[1] == list(found.lines)
+    some = found.take([5, 2, 2, -1])
+    assert some["text"] == [texts[5], texts[2], texts[2], texts[-1]]
+    assert list(some.lines) == [found.lines[row] for row in (5, 2, 2, -1)]
+    assert some["text"][1:3] == [texts[2]] * 2 and some.take([3])["text"][0] == "null"
+    assert pickle.loads(pickle.dumps(some["text"])) == some["text"]  # noqa: S301
+    assert digest_of_rows(some) == digest_of_rows(
+        as_columns(text=list(some["text"]), label=list(some["label"]))
+    )
+    assert some.indices("label", sorted(set(found["label"]))).tolist() == [1, 0, 0, 1]
+
+
+_ODD = {
+    "a row of another width": b"text,label\na,b\nc\n",
+    "a blank row": b"text,label\na,b\n\nc,d\n",
+    "a quote within a cell": b'text,label\na"b,c\nd,e\n',
+    "a cell that goes on after its quote": b'text,label\n"a"b,c\nd,e\n',
+    "an open quote": b'text,label\na,b\n"c,d\n',
+    "a line break of CR": b"text,label\ra,b\nc,d\n",
+    "a NUL": b"text,label\na,b\nc,\0\n",
+    "Western text": b"text,label\n" + b"a,b\n" * 9 + b"caf\xe9,b\n",
+    "a header again": b"text,label\na,b\ntext , label\n",
+    "a delimiter": b"sep=,\ntext,label\na,b\n",
+    "a mark within the file": b"text,label\n\xef\xbb\xbfa,b\n",
+}
+
+
+@pytest.mark.parametrize("data", _ODD.values(), ids=_ODD)
+def test_an_odd_file_is_left_to_the_other_readers(
+    blocks: pytest.MonkeyPatch, tmp_path: Path, data: bytes
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(data)
+    for empty in ([], list(ROLES)):
+        found = outcome(path, empty=empty)
+        chosen = selection_of(ROLES, empty=empty)
+        assert large_files.read_large(str(path), chosen) is None
+        with blocks.context() as patch:
+            patch.setattr(large_files, "LEAST_BYTES", 1 << 30)
+            assert outcome(path, empty=empty) == found
+
+
+def test_the_spaces_are_those_of_python() -> None:
+    every = map(chr, range(0x110000))
+    assert sorted(large_files.SPACES) == [c for c in every if c.isspace()]

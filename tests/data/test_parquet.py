@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +89,3 @@ def test_what_is_wrong_is_told_by_file_and_row(file: str, tmp_path: Path) -> Non
     empty = write(tmp_path / "empty.parquet", text=[], label=[])
     with pytest.raises(NoRowsError, match="has no rows"):
         read_columns(empty, ROLES)
-
-
-def test_without_pyarrow(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    refused(lambda: read_columns(file, ROLES), "pip install 'bert_keras[parquet]'")

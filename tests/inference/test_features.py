@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from pathlib import Path
 from typing import Any
@@ -118,20 +117,6 @@ def test_parquet(encoder_folder: Path, file: Path, tmp_path: Path, tokens: Any) 
     ):
         check_tokens(row, row["text"], words)
         np.testing.assert_allclose(row["embeddings"], vectors, atol=1e-5)
-
-
-def test_parquet_without_its_package(
-    encoder_folder: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def absent(name: str) -> Any:
-        raise ImportError(name)
-
-    monkeypatch.setattr(importlib, "import_module", absent)
-    output = tmp_path / "a.parquet"
-    refused(
-        lambda: write_features(encoder_folder, file, output),
-        "pip install 'bert_keras[parquet]'",
-    )
 
 
 @pytest.mark.parametrize(

@@ -330,7 +330,7 @@ def misplaced_answers(columns: Columns) -> list[tuple[int, str, int]]:
 
 def names_of(columns: Columns) -> list[Any]:
     """Return the ids of questions, or their lines where they have none."""
-    return columns["id"] if "id" in columns else columns.lines
+    return columns["id"] if "id" in columns else list(columns.lines)
 
 
 def gold_texts(columns: Columns) -> list[list[str]]:

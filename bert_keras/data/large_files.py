@@ -1,0 +1,393 @@
+"""Large local files, read in blocks into Arrow's memory: `read_large`.
+
+pyarrow splits the rows of TSV and CSV, and decodes Parquet. It reads only what it
+reads as the readers of `rows` do, cell by cell: a file that is odd or wrong anywhere,
+such as by a quote within a cell or a row of another width, is left to them, which name
+file and line. Cells are text, whatever they look like.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_keras.data.annotations import TOOL_KEYS
+from bert_keras.data.columns import Columns
+from bert_keras.data.json_rows import json_rows
+from bert_keras.data.memory import rows_of_file
+from bert_keras.data.rows import (
+    Selection,
+    csv_rows,
+    declares_delimiter,
+    format_of,
+    tsv_rows,
+)
+from bert_keras.data.selected import (
+    Header,
+    checked,
+    header_of,
+    select_keys,
+    table_dialect,
+    with_missing_told,
+)
+from bert_keras.data.text_column import TextColumn
+from bert_keras.errors import DataError
+from bert_keras.files.parquet import is_parquet, stream_tables
+from bert_keras.files.streams import blocks_of
+
+LEAST_BYTES = 4 << 20  # of a large file; smaller ones do not need pyarrow
+BLOCK_BYTES = 4 << 20  # read at once
+_MOST_BYTES = 256 << 20  # of a row
+_PARQUET_ROWS = 1 << 16  # decoded at once
+# What `str.strip` removes.
+SPACES = (
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005"
+    "\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
+_NEWLINE, _RETURN, _QUOTE = b'\n\r"'
+
+
+class _OddError(Exception):
+    """The readers of `rows` must read the file, or refuse it."""
+
+
+def read_large(path: str, chosen: Selection) -> Columns | None:
+    """Return the columns of a large file; `None` if it is small, odd or wrong."""
+    if not _is_large(path):
+        return None
+    from pyarrow import ArrowException
+
+    try:
+        if is_parquet(path):
+            return _of_parts(path, _parquet_parts(path, chosen))
+        blocks = blocks_of(path, BLOCK_BYTES)
+        block = next(blocks, b"")
+        if b"\n" not in block:
+            return None
+        first = block.partition(b"\n")[0].decode()
+        blocks = itertools.chain([block], blocks)
+        if format_of(path, first) == "jsonl":
+            return _of_parts(path, _json_parts(path, blocks, chosen))
+        return _read_table(path, first, blocks, chosen)
+    except (_OddError, DataError, UnicodeDecodeError, ArrowException):
+        return None
+
+
+def start_of(path: str) -> str | None:
+    """Return the first rows of a large file; `None` if it is small, odd or wrong.
+
+    A large file of JSON has one object a line; else it is odd.
+    """
+    if is_parquet(path) or not _is_large(path):
+        return None
+    try:
+        block = next(iter(blocks_of(path, BLOCK_BYTES)), b"")
+        text = block[: block.rfind(b"\n") + 1].decode()
+    except (DataError, UnicodeDecodeError):
+        return None
+    first = text.partition("\n")[0].strip()
+    is_row = first.startswith("{") and first.endswith("}")
+    return text if is_row or format_of(path, text) != "jsonl" else None
+
+
+def _is_large(path: str) -> bool:
+    return os.path.isfile(path) and os.path.getsize(path) >= LEAST_BYTES
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """Some whole rows of a table."""
+
+    data: bytes  # without the last line break
+    lines: np.ndarray  # at which each row begins
+
+
+def _read_table(
+    path: str, first: str, blocks: Iterable[bytes], chosen: Selection
+) -> Columns:
+    """Return the columns of a TSV or CSV file."""
+    if declares_delimiter(first):
+        raise _OddError
+    kind, delimiter = table_dialect(path, first, chosen)
+    if not delimiter.isascii():
+        raise _OddError
+    top: Header | None = None
+    parts: dict[str, list[Any]] = {}
+    lines: list[np.ndarray] = []
+    for rows in _whole_rows(blocks, delimiter.encode(), is_csv=kind == "csv"):
+        if top is None:
+            row, rest = _first_row(path, rows, kind, delimiter)
+            top = header_of(path, row, chosen, delimiter)
+            parts = {role: [] for role in top.found}
+            rows = rest if top.named else rows
+            if not len(rows.lines):
+                raise _OddError
+        for role, cells in _split(rows, top, chosen, kind, delimiter).items():
+            parts[role].append(cells)
+        lines.append(rows.lines)
+    if top is None:
+        raise _OddError
+    texts = {role: TextColumn(each) for role, each in parts.items()}
+    return checked(Columns(path, texts, _joined(lines)), top, kind)
+
+
+def _joined(lines: Sequence[Any]) -> Sequence[int]:
+    """Return the lines of all rows; a range if they are in turn."""
+    first, last = int(lines[0][0]), int(lines[-1][-1])
+    if last - first + 1 == sum(map(len, lines)):
+        return range(first, last + 1)
+    return array.array("q", np.concatenate(lines).astype("int64").tobytes())
+
+
+def _whole_rows(
+    blocks: Iterable[bytes], delimiter: bytes, *, is_csv: bool
+) -> Iterator[_Rows]:
+    """Yield the rows of a table in parts; empty lines at its end are no rows.
+
+    Raises:
+        _OddError: it has a NUL, a line break of CR alone, bytes that are not UTF-8, or
+            a quote that neither begins nor ends a cell.
+    """
+    rest, line = b"", 1
+    for block in itertools.chain(blocks, [None]):
+        data = rest + (block or b"")
+        if len(data) > _MOST_BYTES:
+            raise _OddError
+        marks = np.frombuffer(data, "uint8")
+        quotes = np.flatnonzero((marks == _QUOTE) & is_csv)
+        breaks = np.flatnonzero(marks == _NEWLINE)
+        is_end = np.searchsorted(quotes, breaks) % 2 == 0
+        end = len(data)
+        if block is not None:
+            end = int(breaks[is_end][-1]) if is_end.any() else 0
+        body = data[:end].rstrip(b"\r\n")
+        if not body:
+            rest = data
+            continue
+        rest = _after_break(data[len(body) :])
+        _check_bytes(body)
+        _check_quotes(marks, quotes[quotes < len(body)], len(body), delimiter)
+        is_end = is_end[breaks < len(body)]
+        starts = np.concatenate([[0], np.flatnonzero(is_end) + 1])
+        yield _Rows(body, starts + line)
+        line += len(is_end) + 1
+
+
+def _after_break(data: bytes) -> bytes:
+    """Return what follows the line break with which data begins."""
+    for ending in (b"\n", b"\r\n"):
+        if data.startswith(ending):
+            return data[len(ending) :]
+    if data:
+        raise _OddError
+    return data
+
+
+def _check_bytes(data: bytes) -> None:
+    data.decode()
+    returns = data.count(b"\r")
+    if b"\0" in data or returns and returns != data.count(b"\r\n"):
+        raise _OddError
+
+
+def _check_quotes(
+    marks: np.ndarray, quotes: np.ndarray, size: int, delimiter: bytes
+) -> None:
+    """Raise unless each quote begins or ends a cell, or is one of two within a cell.
+
+    Args:
+        marks: the bytes.
+        quotes: the places of quotes among the first `size` bytes.
+        size: number of bytes.
+        delimiter: what separates cells.
+    """
+    if len(quotes) % 2:
+        raise _OddError
+    first, second = quotes[::2], quotes[1::2]
+    before = marks[np.maximum(first - 1, 0)][first > 0]
+    after = marks[np.minimum(second + 1, size - 1)][second < size - 1]
+    for near, edges in ((before, (_NEWLINE,)), (after, (_NEWLINE, _RETURN))):
+        allowed = (_QUOTE, delimiter[0], *edges)
+        if not np.isin(near, np.array(allowed, "uint8")).all():
+            raise _OddError
+
+
+def _first_row(
+    path: str, rows: _Rows, kind: str, delimiter: str
+) -> tuple[list[str], _Rows]:
+    """Return the cells of the first row, and the other rows."""
+    size = int(rows.lines[1] - rows.lines[0]) if len(rows.lines) > 1 else 0
+    end = -1
+    for _ in range(size):
+        end = rows.data.index(b"\n", end + 1)
+    head, rest = (rows.data[:end], rows.data[end + 1 :]) if size else (rows.data, b"")
+    text = head.decode()
+    found = tsv_rows(text) if kind == "tsv" else csv_rows(path, text, delimiter)
+    return next(found)[1], _Rows(rest, rows.lines[1:])
+
+
+def _split(
+    rows: _Rows, top: Header, chosen: Selection, kind: str, delimiter: str
+) -> dict[str, Any]:
+    """Return the selected cells of each role as an Arrow array of strings.
+
+    Raises:
+        _OddError: a row has another width, a required cell is blank, or a row may be
+            the header again.
+    """
+    import pyarrow
+    from pyarrow import compute, csv
+
+    if rows.data.startswith(b"\xef\xbb\xbf"):  # pyarrow would drop it
+        raise _OddError
+    width, used = len(top.cells), sorted(set(top.found.values()))
+    table = csv.read_csv(
+        pyarrow.BufferReader(rows.data),
+        csv.ReadOptions(
+            use_threads=False,
+            block_size=len(rows.data) + 1,
+            column_names=[str(index) for index in range(width)],
+        ),
+        csv.ParseOptions(
+            delimiter=delimiter,
+            quote_char=kind == "csv" and b'"' in rows.data and '"',
+            escape_char=False,
+            newlines_in_values=len(rows.lines) <= rows.data.count(b"\n"),
+            # Else a blank line would be a row of empty cells, in any number of columns.
+            ignore_empty_lines=width > 1,
+        ),
+        csv.ConvertOptions(
+            check_utf8=False,
+            include_columns=[str(index) for index in used],
+            column_types={str(index): pyarrow.string() for index in used},
+            null_values=[],
+            strings_can_be_null=False,
+        ),
+    )
+    if table.num_rows != len(rows.lines):
+        raise _OddError
+    columns = {index: table[str(index)].combine_chunks() for index in used}
+    trimmed = {i: compute.utf8_trim(each, SPACES) for i, each in columns.items()}
+    for role, index in top.found.items():
+        if role not in chosen.empty and _holds(compute.equal(trimmed[index], "")):
+            raise _OddError
+    if top.named and width > 1:
+        names = pyarrow.array(top.cells)
+        alike = [np.asarray(compute.is_in(each, names)) for each in trimmed.values()]
+        if np.logical_and.reduce(alike).any():
+            raise _OddError
+    return {role: columns[index] for role, index in top.found.items()}
+
+
+def _holds(found: Any) -> bool:
+    """Return whether one of Arrow's Booleans is true."""
+    from pyarrow import compute
+
+    return bool(compute.any(found).as_py())
+
+
+_Part = tuple[dict[str, Any], Sequence[int]]  # Arrow's cells by role, and lines
+
+
+def _of_parts(path: str, parts: Iterable[_Part]) -> Columns:
+    """Return the columns of parts that have the same roles."""
+    found: dict[str, list[Any]] | None = None
+    lines = []
+    for cells, numbers in parts:
+        found = {role: [] for role in cells} if found is None else found
+        if found.keys() != cells.keys():
+            raise _OddError
+        for role, each in cells.items():
+            found[role].append(each)
+        lines.append(np.asarray(numbers))
+    if found is None:
+        raise _OddError
+    texts = {role: TextColumn(each) for role, each in found.items()}
+    return with_missing_told(Columns(path, texts, _joined(lines)))
+
+
+def _json_parts(
+    path: str, blocks: Iterable[bytes], chosen: Selection
+) -> Iterator[_Part]:
+    """Yield the cells of JSON objects, one a line."""
+    rest, line = b"", 1
+    for block in itertools.chain(blocks, [None]):
+        data = rest + (block or b"")
+        if len(data) > _MOST_BYTES or b"\0" in data:
+            raise _OddError
+        end = len(data) if block is None else data.rfind(b"\n") + 1
+        body = data[:end].rstrip(b"\r\n")
+        # A single line may be a whole file of another form.
+        if not body or line == 1 and b"\n" not in body and block is not None:
+            rest = data
+            continue
+        rest = _after_break(data[len(body) :])
+        if line == 1 and (not body.startswith(b"{") or b"\n" not in body):
+            raise _OddError
+        text = body.decode()
+        rows = json_rows(path, text, first_line=line)
+        if any(not TOOL_KEYS.isdisjoint(row) for _, row in rows[:100]):
+            raise _OddError
+        yield _strings(path, rows, chosen), [number for number, _ in rows]
+        line += text.count("\n") + 1
+        chosen = dataclasses.replace(chosen, unread=())  # told of the first row
+
+
+def _strings(path: str, rows: list[Any], chosen: Selection) -> dict[str, Any]:
+    """Return the selected cells of objects as Arrow arrays; a bad one raises."""
+    from pyarrow import array
+
+    cells = select_keys(path, rows, dataclasses.replace(chosen, bad_rows="error")).cells
+    return {role: array(each, "string") for role, each in cells.items()}
+
+
+def _parquet_parts(path: str, chosen: Selection) -> Iterator[_Part]:
+    """Yield the cells of a Parquet file."""
+    count = 0
+    for table in stream_tables(path, _PARQUET_ROWS):
+        names = table.column_names
+        if TOOL_KEYS & set(names) or len(set(names)) < len(names):
+            raise _OddError
+        if not count:
+            chosen.tell_unread(path, names)
+        cells: dict[str, Any] = {}
+        for role, key in chosen.columns.items():
+            plain = _plain_texts(table, role, key, chosen)
+            if plain is not None:
+                cells[role] = plain
+                continue
+            one = dataclasses.replace(chosen, columns={role: key}, unread=())
+            held = [key] if key in names else names[:1]
+            rows = rows_of_file(path, table.select(held)).rows()
+            cells |= _strings(path, rows, one)
+        numbers = range(count + 1, count + 1 + table.num_rows)
+        yield cells, numbers
+        count += table.num_rows
+
+
+def _plain_texts(table: Any, role: str, key: Any, chosen: Selection) -> Any:
+    """Return a column of texts without a bad one; `None`: it must be read by cell."""
+    import pyarrow
+    from pyarrow import compute
+
+    if key not in table.column_names:
+        return None
+    column = table[key].combine_chunks()
+    if pyarrow.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if str(column.type) not in ("string", "large_string") or column.null_count:
+        return None
+    column.validate(full=True)
+    if _holds(compute.match_substring(column, "\0")):
+        return None
+    if role not in chosen.empty:
+        trimmed = compute.utf8_trim(column, SPACES)
+        if _holds(compute.equal(trimmed, "")):
+            return None
+    return column

@@ -47,6 +47,7 @@ from bert_keras.tasks.protocols import (
     input_specs,
     item_parts,
     lengths_of,
+    may_read_windows,
     reads_windows,
     texts_of,
     windows_of,
@@ -381,9 +382,17 @@ class Predictor:
         """Return lines about texts, see `of`, that are longer than a row, if any are:
         how many are truncated, or read in windows.
         """
-        windows = self.model.task.needs.rows_per_text is None
-        length = self.model.preprocessor.max_length
-        return counts.lines(of=of, length=length, in_windows=windows)
+        task, whole_by = self.model.task, ""
+        if may_read_windows(task):  # of an embedding model also after training
+            how = "long=windows"
+            is_later = isinstance(task, Embedding)
+            whole_by = how if is_later else f"training with --set {how}"
+        return counts.lines(
+            of=of,
+            length=self.model.preprocessor.max_length,
+            in_windows=task.needs.rows_per_text is None,
+            whole_by=whole_by,
+        )
 
     def _count(self, counts: Truncation, measured: Sequence[Any]) -> np.ndarray:
         """Count texts by the output of `_lengths`; return their tokens, int [N]."""

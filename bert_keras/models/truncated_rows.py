@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_keras.runs.progress import say
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import TextTargets, reads_windows
+from bert_keras.tasks.protocols import TextTargets, may_read_windows, reads_windows
 from bert_keras.text.truncation import Truncation
 
 _AT_ONCE = 1024  # rows in memory
@@ -46,6 +46,7 @@ class TruncatedRows(keras.callbacks.Callback):
         self.max_length = max_length
         self.in_windows = task.needs.rows_per_text is None
         self.combines = reads_windows(task)
+        self.whole_by = 'long="windows"' if may_read_windows(task) else ""
         self.drawn = getattr(task, "train_windows", 0) if of == "train" else 0
         self.shown = ((f"{of} texts", max_length), (f"{of} targets", most or 0))
         self.counts = Truncation(), Truncation()
@@ -68,12 +69,13 @@ class TruncatedRows(keras.callbacks.Callback):
             return
         self.is_reported = True
         for counts, (name, length) in zip(self.counts, self.shown, strict=True):
-            in_windows = self.in_windows and counts is self.counts[0]
+            is_texts = counts is self.counts[0]
             for line in counts.lines(
                 of=name.strip(),
                 length=length,
-                in_windows=in_windows,
+                in_windows=self.in_windows and is_texts,
                 drawn=self.drawn,
+                whole_by=self.whole_by if is_texts else "",
             ):
                 say(line)
 

@@ -217,11 +217,16 @@ def _slices(
     for title, rows in slices.items():
         if len(rows) < 2:
             continue
+        heads = ["Rows", words(best_score), "95% interval"]
         shown = [
             (str(row["slice"]), [row["rows"], row.get(best_score), bar(row)])
             for row in [*whole, *rows]
         ]
-        table = Table("", ["Rows", words(best_score), "95% interval"], shown)
+        if any("truncated" in row for row in rows):
+            heads.append("truncated")
+            for row, (_, cells) in zip([*whole, *rows], shown, strict=True):
+                cells.append(f"{row['truncated']:.0%}" if "truncated" in row else None)
+        table = Table("", heads, shown)
         note = "" if found else "The bars of all slices have the same axis."
         found.append((f"{words(best_score)} by {title}", Part("table", table, note)))
     return found

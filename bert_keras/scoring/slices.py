@@ -36,17 +36,21 @@ _Score = Callable[[npt.NDArray[np.int64]], float]
 _Ends = tuple[float | None, float | None]
 
 
-def length_slices(lengths: Sequence[int]) -> dict[str, npt.NDArray[np.int64]]:
+def length_slices(
+    lengths: Sequence[int], edge: int = 0
+) -> dict[str, npt.NDArray[np.int64]]:
     """Return the rows of each third of the lengths, by the range of the third.
 
-    Fewer than three if many lengths are equal.
+    Fewer than three if many lengths are equal. No slice has lengths on both sides of an
+    edge: those up to `edge`, what is read at once, and those above.
 
     Example:
         >>> [*length_slices([3, 9, 4, 8, 20, 30])]
         ['3 to 4', '8 to 9', '20 to 30']
     """
     sizes = np.asarray(lengths)
-    edges = np.unique(np.quantile(sizes, (1 / 3, 2 / 3), method="lower"))
+    edges = np.quantile(sizes, (1 / 3, 2 / 3), method="lower")
+    edges = np.unique(np.append(edges, edge))
     places = np.searchsorted(edges, sizes)  # an edge belongs to the third below it
     found = {}
     for place in np.unique(places):

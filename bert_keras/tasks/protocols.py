@@ -634,6 +634,12 @@ def reads_windows(task: Any) -> bool:
     return isinstance(task, Windowed) and task.reads_windows
 
 
+def may_read_windows(task: Any) -> bool:
+    """Return whether a task that truncates long texts has a setting to read them."""
+    may = isinstance(task, Windowed) and not getattr(task, "entailment", ())
+    return may and not task.reads_windows
+
+
 @runtime_checkable
 class Writing(Protocol):
     """Writes its answers in many steps of its layers; `score` takes these answers."""

@@ -19,6 +19,7 @@ class Truncation:
         cut: the truncated ones.
         tokens, lost: all tokens of the truncated texts, special tokens included, and
             the tokens that are not read.
+        kept: the tokens that are read, of all texts.
         longer, windows: the texts that are read in several windows, and these windows.
         read, in_one: all tokens that are read where texts are read in windows, and how
             many one row of each text would hold.
@@ -35,6 +36,7 @@ class Truncation:
     cut: int = 0
     tokens: int = 0
     lost: int = 0
+    kept: int = 0
     longer: int = 0
     windows: int = 0
     read: int = 0
@@ -51,6 +53,7 @@ class Truncation:
             self.cut += int(cut.sum())
             self.tokens += int((read + lost)[cut].sum())
             self.lost += int(lost.sum())
+            self.kept += int(read.sum())
 
     def add_windows(
         self, read: np.ndarray, lost: np.ndarray, windows: np.ndarray, max_length: int
@@ -64,7 +67,13 @@ class Truncation:
             self.in_one += int(np.minimum(read + lost, max_length).sum())
 
     def lines(
-        self, *, of: str = "texts", length: int, in_windows: bool, drawn: int = 0
+        self,
+        *,
+        of: str = "texts",
+        length: int,
+        in_windows: bool,
+        drawn: int = 0,
+        whole_by: str = "",
     ) -> list[str]:
         """Return the lines about texts that are longer than `length` tokens, if any.
 
@@ -73,6 +82,7 @@ class Truncation:
             length: the maximum length in tokens.
             in_windows: whether longer texts are read in windows.
             drawn: the windows that training draws of each text; 0: it reads all.
+            whole_by: what would read the truncated texts whole, if anything would.
         """
         found = []
         if self.longer:
@@ -87,7 +97,11 @@ class Truncation:
                 f"tokens: read in {of_text:,.1f} windows on average, {cost}"
             )
         if self.cut:
-            found.append(self.line(of=of, length=None if in_windows else length))
+            line = self.line(of=of, length=None if in_windows else length)
+            if whole_by:
+                times = (self.kept + self.lost) / max(self.kept, 1)
+                line += f"; {whole_by} reads them whole: {times:,.1f} times the tokens"
+            found.append(line)
         return found
 
     def __str__(self) -> str:

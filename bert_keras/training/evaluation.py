@@ -12,10 +12,9 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.retrieval import evaluate_collection
 from bert_keras.runs.progress import say
 from bert_keras.tasks.protocols import ScoredFurther
-from bert_keras.text.truncation import Truncation
 from bert_keras.training.data import labelled_rows
 from bert_keras.training.findings import ALL, slices_of
-from bert_keras.training.lengths import tell_truncated_targets
+from bert_keras.training.lengths import RowLengths, tell_truncated_targets
 
 
 def evaluate(
@@ -37,7 +36,8 @@ def evaluate(
             that search is judged on, or its folder, see `evaluate_collection`.
         slices: columns of the rows. For each, `by COLUMN` has the best score of the
             rows with each of its values: `rows`, the score, and its 95% interval from
-            `low` to `high`.
+            `low` to `high`. If a text is longer than a row, `by length in tokens` has
+            these of ranges of the lengths, and the share of `truncated` texts.
         batch_size, max_batch_tokens: as in `Predictor.predict`.
 
     Raises:
@@ -65,7 +65,7 @@ def evaluate(
         task, data, columns=columns, header=header, bad_rows=bad_rows, slices=slices
     )
     task.targets(rows)  # before the model runs
-    truncation = Truncation()
+    truncation = RowLengths()
     answers = predictor.answers(
         rows,
         batch_size=batch_size,
@@ -78,7 +78,12 @@ def evaluate(
     more = {}
     if isinstance(task, ScoredFurther):
         more = task.further_scores(predictor.model, rows, batch_size)
-    parts = slices_of(task, rows, answers, names=slices) if slices else {}
+    lengths = truncation.lengths(predictor.model.preprocessor.max_length)
+    if lengths is not None and not lengths.are_longer:
+        lengths = None
+    parts = {}
+    if slices or lengths is not None:
+        parts = slices_of(task, rows, answers, lengths=lengths, names=slices)
     return {**task.score(rows, answers), **more, **_by_slice(parts)}
 
 

@@ -32,6 +32,7 @@ from bert_keras.tasks.protocols import (
     texts_of,
 )
 from bert_keras.text.preprocessor import as_tensors
+from bert_keras.training.lengths import TextLengths
 
 if TYPE_CHECKING:
     from bert_keras.explanations.targets import Target
@@ -70,14 +71,15 @@ def slices_of(
     columns: Columns,
     answers: Answers,
     *,
-    lengths: np.ndarray | None = None,
+    lengths: TextLengths | None = None,
     names: Sequence[str] = (),
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the best score of all rows and of each slice, with its interval.
 
     The keys are what the slices have in common, such as a column; the values come
     from `slice_scores`. There are no slices unless there is one answer per row.
-    `lengths` int [N] are the tokens of each row, `names` columns to slice by.
+    `lengths` are the tokens of each row, whose slices also have `truncated`, the share
+    of rows with truncated texts, if there are some; `names` are columns to slice by.
     """
     count, key = len(columns), task.best_score
     if any(len(values) != count for values in answers.values()):
@@ -90,7 +92,10 @@ def slices_of(
         except Exception as error:  # of few rows, the score of a user's own task
             raise BertKerasError(str(error)) from error
 
-    groups = {} if lengths is None else {LENGTH: length_slices(lengths.tolist())}
+    groups = {}
+    if lengths is not None and len(lengths.read) == count:
+        edge = lengths.max_length if lengths.are_longer else 0
+        groups[LENGTH] = length_slices(lengths.whole.tolist(), edge)
     groups |= {name: value_slices(sliced(columns, name)) for name in names}
     found = {}
     for title, slices in ({ALL: {ALL: np.arange(count)}} | groups).items():
@@ -101,17 +106,21 @@ def slices_of(
             most=task.most_score if isinstance(task, Bounded) else None,
             seconds=_INTERVAL_SECONDS / (1 + len(groups)),
         )
+    if lengths is not None and LENGTH in found and lengths.lost.any():
+        for row in found[LENGTH]:
+            cut = lengths.lost[groups[LENGTH][row["slice"]]] > 0
+            row["truncated"] = round(float(cut.mean()), 4)
     return found
 
 
 def findings_of(
     task: Task,
-    scored: Mapping[str, tuple[Columns, Answers, np.ndarray]],
+    scored: Mapping[str, tuple[Columns, Answers, TextLengths]],
     slices: Sequence[str] = (),
 ) -> dict[str, dict[str, Any]]:
     """Return `curves`, `slices` and `doubtful_labels`, each by data set, dev first.
 
-    A data set is its rows, their answers by name and the tokens of each row; `slices`
+    A data set is its rows, their answers by name and the lengths of its texts; `slices`
     are columns to slice the scores by.
     """
     found: dict[str, dict[str, Any]] = {"curves": {}, "slices": {}}

@@ -556,7 +556,7 @@ def finish_run(
             model.task = task = tuned
             answers = loop.answers(predictor, "dev", data["dev"])
             scores["dev"] = task.score(data["dev"], answers)
-        scored["dev"] = (data["dev"], answers, lengths["dev"].whole)
+        scored["dev"] = (data["dev"], answers, lengths["dev"])
     elif (validated := loop.cross_validated()) is not None:
         name, chosen, answers = validated
         columns, sizes = data["train"].take(chosen), lengths["train"].take(chosen)
@@ -564,14 +564,14 @@ def finish_run(
             model.task = task = task.tune(columns, answers)
             answers = (loop.cross_validated() or validated).answers
         scores[name] = task.score(columns, answers)
-        scored[name] = (columns, answers, sizes.whole)
+        scored[name] = (columns, answers, sizes)
         facts[name] = facts_of(model, columns, sizes)
     else:
         facts["dev"] = "no dev rows: the model is the one after the last epoch"
     for name in tests_of(data):
         answers = loop.answers(predictor, name, data[name])
         scores[name] = task.score(data[name], answers)
-        scored[name] = (data[name], answers, lengths[name].whole)
+        scored[name] = (data[name], answers, lengths[name])
     for name, collection in (collections or {}).items():
         scores[name] = evaluate_collection(predictor, collection)
         facts[name] = str(collection)

@@ -17,6 +17,7 @@ from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import (
     TextTargets,
     lengths_of,
+    may_read_windows,
     reads_windows,
     texts_of,
     windows_of,
@@ -37,7 +38,7 @@ class TextLengths:
     read: np.ndarray
     lost: np.ndarray
     windows: np.ndarray | None = None  # that a task combines, int32 [N]
-    max_length: int = 0  # of a window
+    max_length: int = 0  # of a row; 0: texts are read in rows that are not combined
 
     @property
     def whole(self) -> np.ndarray:
@@ -47,11 +48,17 @@ class TextLengths:
     def at(self, max_length: int) -> TextLengths:
         """Return the lengths with another maximum length."""
         read = np.minimum(self.whole, max_length)
-        return TextLengths(read, self.whole - read)
+        return TextLengths(read, self.whole - read, max_length=max_length)
 
     def take(self, rows: Sequence[int]) -> TextLengths:
         """Return the lengths of some of the texts."""
-        return TextLengths(self.read[rows], self.lost[rows])
+        windows = None if self.windows is None else self.windows[rows]
+        return TextLengths(self.read[rows], self.lost[rows], windows, self.max_length)
+
+    @property
+    def are_longer(self) -> bool:
+        """Whether a text is longer than a row."""
+        return bool(self.max_length and (self.whole > self.max_length).any())
 
     def truncation(self) -> Truncation:
         found = Truncation()
@@ -59,6 +66,25 @@ class TextLengths:
         if self.windows is not None:
             found.add_windows(self.read, self.lost, self.windows, self.max_length)
         return found
+
+
+class RowLengths(Truncation):
+    """Counts truncated texts, and keeps the tokens of each."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._parts: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def add(self, read: np.ndarray, lost: np.ndarray) -> None:
+        super().add(read, lost)
+        self._parts.append((read, lost))
+
+    def lengths(self, max_length: int) -> TextLengths | None:
+        """Return the lengths; `None` if not all texts were measured, as short ones."""
+        if self.texts == 0 or sum(len(read) for read, _ in self._parts) != self.texts:
+            return None
+        read, lost = (np.concatenate(part) for part in zip(*self._parts, strict=True))
+        return TextLengths(read, lost, max_length=max_length)
 
 
 def measure_lengths(
@@ -97,7 +123,11 @@ def measure_lengths(
     for name, each in found.items():
         drawn = getattr(model.task, "train_windows", 0) if name == "train" else 0
         for line in each.truncation().lines(
-            of=f"{name} texts", length=length, in_windows=not cuts, drawn=drawn
+            of=f"{name} texts",
+            length=length,
+            in_windows=not cuts,
+            drawn=drawn,
+            whole_by="--set long=windows" if may_read_windows(model.task) else "",
         ):
             tell(line)
     for name, columns in data.items():

@@ -31,6 +31,11 @@ def test_thirds_of_the_lengths(lengths, names):
     assert sorted(np.concatenate(list(found.values()))) == list(range(len(lengths)))
 
 
+def test_no_slice_has_lengths_on_both_sides_of_an_edge():
+    found = length_slices([1, 2, 3, 4, 5, 6, 7, 8, 9], 7)
+    assert list(found) == ["1 to 3", "4 to 6", "7", "8 to 9"]
+
+
 def test_values_of_a_column():
     found = value_slices(["b", "a", "a", ""])
     assert {name: rows.tolist() for name, rows in found.items()} == {

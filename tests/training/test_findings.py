@@ -25,6 +25,7 @@ from bert_keras.training.findings import (
     findings_of,
     slices_of,
 )
+from bert_keras.training.lengths import TextLengths
 
 TWO = Classification(("ham", "spam"))
 P_SPAM = np.array([0.1, 0.2, 0.9, 0.8, 0.7, 0.1])
@@ -47,7 +48,7 @@ def test_decisions_of_the_positive_class() -> None:
 
 
 def test_the_threshold_of_dev_is_applied_to_test() -> None:
-    lengths = np.arange(6)
+    lengths = TextLengths(np.arange(6), np.zeros(6, int))
     reversed_answers = {"probabilities": ANSWERS["probabilities"][::-1]}
     scored = {
         "dev": (ROWS, ANSWERS, lengths),
@@ -70,12 +71,13 @@ def test_only_frequent_labels_have_points() -> None:
 
 
 def test_scores_of_slices() -> None:
-    found = slices_of(
-        TWO, ROWS, ANSWERS, lengths=np.array([3, 3, 3, 4, 4, 5]), names=["channel"]
-    )
+    lost = np.array([0, 0, 0, 0, 1, 1])
+    lengths = TextLengths(np.array([3, 3, 3, 4, 4, 4]), lost, max_length=4)
+    found = slices_of(TWO, ROWS, ANSWERS, lengths=lengths, names=["channel"])
     assert list(found) == [ALL, LENGTH, "channel"]
     assert found[ALL][0]["accuracy"] == pytest.approx(4 / 6)
     assert [row["slice"] for row in found[LENGTH]] == ["3", "4", "5"]
+    assert [row["truncated"] for row in found[LENGTH]] == [0, 0, 1]
     assert [row["accuracy"] for row in found["channel"]] == pytest.approx([2 / 3] * 2)
     # Answers that are not one a row, such as the vectors of pairs.
     assert slices_of(TWO, ROWS, {"embedding": np.zeros((12, 2))}) == {}
@@ -109,10 +111,11 @@ def test_doubtful_rows_name_both_labels() -> None:
         "probability_of_other": pytest.approx(0.95),
     }  # fmt: skip
     assert TWO.doubtful_labels(ROWS, ANSWERS) == []  # a third of six rows is wrong
-    scored = {"dev": (ROWS, ANSWERS, np.arange(6))}
+    lengths = TextLengths(np.arange(6), np.zeros(6, int))
+    scored = {"dev": (ROWS, ANSWERS, lengths)}
     assert findings_of(TWO, scored)["doubtful_labels"] == {"dev": []}
     numbers = as_columns(text=["a", "b"], label=["1", "2"])
-    scored = {"dev": (numbers, {"score": np.arange(2.0)}, np.arange(2))}
+    scored = {"dev": (numbers, {"score": np.arange(2.0)}, lengths.take([0, 1]))}
     found = findings_of(Regression(), scored)
     assert found["curves"] == found["doubtful_labels"] == {}
 

@@ -14,6 +14,7 @@ from bert_keras.cli.main import main
 from bert_keras.config import BertConfig
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.training import finetune
+from bert_keras.training.findings import LENGTH
 from bert_keras.training.lengths import chosen_length
 
 CONFIG = BertConfig(
@@ -80,6 +81,10 @@ def test_truncated_texts_are_told_by_each_verb(
     assert err.count("truncated to") == 2  # once each, not for explained mistakes too
     assert "dev texts" not in err and "max length:" not in err  # as it is given
     facts = run.report["data"]
+    times = facts["train"]["mean_tokens"] / 24
+    assert f"; --set long=windows reads them whole: {times:.1f} times" in err
+    by_length = run.report["slices"]["test"][LENGTH]
+    assert [row["truncated"] for row in by_length] == [1.0] * len(by_length)
     assert facts["train"]["truncated"] == 12 and facts["train"]["mean_tokens"] > 100
     assert facts["train"]["share_of_tokens_not_read"] > 0.8
     assert "share_of_tokens_not_read" not in facts["dev"]
@@ -100,8 +105,10 @@ def test_truncated_texts_are_told_by_each_verb(
     file.write_text(f"text\tlabel\n{rows}", "utf-8")
     for words in (["evaluate", model, file], ["predict", model, "--input", file]):
         assert main([os.fspath(word) for word in [*words, "--batch-size", "4"]]) == 0
-        err = capsys.readouterr().err
+        out, err = capsys.readouterr()
         assert err.count("12 of 12 texts (100%) are truncated to 24 tokens: ") == 1
+        assert ("by length in tokens" in out.lower()) == (words[0] == "evaluate")
+        assert "; training with --set long=windows reads them whole" in err
     predictor = load_predictor(model)
     for texts_given, told in ((["ham"], 0), (texts[:2], 1), (texts, 0)):
         predictor.predict(texts_given)

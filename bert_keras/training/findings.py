@@ -28,6 +28,7 @@ from bert_keras.tasks.protocols import (
     Bounded,
     Deciding,
     Decisions,
+    ExplainedInPairs,
     Writing,
     texts_of,
 )
@@ -197,7 +198,7 @@ def explained_mistakes(
         return []
     start = time.perf_counter()
     from bert_keras.explanations.attribution import integrated_gradients
-    from bert_keras.explanations.explainer import Explainer, predictor_of
+    from bert_keras.explanations.explainer import Explainer, predictor_of, reading_task
     from bert_keras.explanations.explanation import page_values
     from bert_keras.explanations.items import Item, targets_of
 
@@ -212,7 +213,10 @@ def explained_mistakes(
     chosen = _different([row for row in mistakes if row.get("line") in places])[:most]
     if not chosen:
         return []
-    texts = texts_of(task, columns)
+    try:
+        texts = texts_of(reading_task(task), columns)
+    except ConfigError:  # settings, such as prompts, that do not allow it
+        return []
 
     def left() -> float:
         return start + seconds - time.perf_counter()
@@ -260,10 +264,12 @@ def _left_out(done: int, chosen: int) -> str:
 
 def _answer(model: Any, parts: Sequence[Any]) -> dict[str, Any]:
     """Return the answer to the texts of a row, computed op by op."""
-    padded = model.preprocessor.replace(layout="padded")
-    found = model.answer(as_tensors([[part] for part in parts]), preprocessor=padded)
-    (answer,) = rows_of({key: value.numpy() for key, value in found.items()})
-    return answer
+    padded, task = model.preprocessor.replace(layout="padded"), model.task
+    in_pairs = isinstance(task, ExplainedInPairs)
+    texts = as_tensors([parts] if in_pairs else [[part] for part in parts])
+    found = model.answer(texts, preprocessor=padded)
+    answers = rows_of({key: value.numpy() for key, value in found.items()})
+    return task.pair_answers(answers)[0] if in_pairs else answers[0]
 
 
 def _different(mistakes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -13,6 +13,7 @@ import pytest
 from bert_keras.data.table import as_columns, with_slices
 from bert_keras.inference.predictor import Predictor
 from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.regression import Regression
 from bert_keras.training.findings import (
@@ -172,6 +173,20 @@ def test_confident_mistakes_are_explained(
         assert explained(most=1, seconds=1, costs=ExplanationCosts(*costs)) == []
         line = capsys.readouterr().err
         assert "explains 0 of 1 mistakes" in line and "bert-keras explain" in line
+
+
+def test_a_pair_that_is_a_mistake_is_explained(
+    make_model: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predictor = Predictor(make_model(Embedding()))
+    columns = as_columns(text=["win cash", "hello"], text_pair=["a prize", "see you"])
+    costs = ExplanationCosts(0.1, 1e-6)
+    (found,) = explained_mistakes(
+        predictor, columns, [{"line": 2}], most=1, seconds=60, costs=costs
+    )
+    (target,) = found["targets"]
+    assert {bar["text"] for bar in target["bars"]} == {"hello", "see", "you"}
+    assert not capsys.readouterr().err
 
 
 def test_what_an_explanation_takes_is_learned() -> None:

@@ -132,6 +132,7 @@ class ChangedModel(Backend):
         self.task = task
         self.preprocessor = model.preprocessor
         self.infer = model.infer  # type: ignore[method-assign]
+        self.weights = getattr(model, "weights", ())
 
 
 def _prompted(task: Embedding, prompt: str, *, tell: bool) -> Embedding:

@@ -33,9 +33,10 @@ from bert_keras.errors import ConfigError, DataError, reason_of
 from bert_keras.files.atomic import check_output_place, new_folder
 from bert_keras.files.parquet import is_parquet
 from bert_keras.inference.embedder import Source, load_embedder
+from bert_keras.inference.index_model import model_hash
 from bert_keras.inference.packed_vectors import PackedVectors
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.vector_file import TextsHash, entries_of
+from bert_keras.inference.vector_file import MODEL_KEY, TextsHash, entries_of
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.pooling import unit_vectors
 from bert_keras.runs.progress import Progress, report, say
@@ -111,19 +112,20 @@ def check_dtype(dtype: str, path: str | os.PathLike[str] | None) -> None:
 
 @contextlib.contextmanager
 def feature_writer(
-    path: str | os.PathLike[str], dtype: str = "float32"
+    path: str | os.PathLike[str], dtype: str = "float32", *, model: str = ""
 ) -> Iterator[_Npz | _Parquet]:
     """Yield the writer of a new file, which appears at `path` only on success.
 
-    Parquet holds float32; npz any of `DTYPES`.
+    Parquet holds float32; npz any of `DTYPES`. `model` is the hash of the model.
 
     Raises:
         ConfigError: see `check_output`; or the features for npz do not fit in memory.
         DataError: see `check_output`; or writing fails.
     """
     target = check_output(path)
-    make: Callable[[Path], _Npz | _Parquet]
-    make = functools.partial(_Npz, dtype) if target.suffix == ".npz" else _Parquet
+    make: Callable[[Path], _Npz | _Parquet] = functools.partial(_Parquet, model)
+    if target.suffix == ".npz":
+        make = functools.partial(_Npz, dtype, model)
     try:
         with new_folder(target.parent, f".{target.name}-") as folder:
             writer, whole = make(folder), False
@@ -141,9 +143,9 @@ def feature_writer(
 class _Npz:
     """Keeps all arrays in memory: npz stores their lengths first."""
 
-    def __init__(self, dtype: str, folder: Path) -> None:
+    def __init__(self, dtype: str, model: str, folder: Path) -> None:
         self._path = folder / "whole"
-        self._dtype = dtype
+        self._dtype, self._model = dtype, model
         self._parts: dict[str, list[np.ndarray]] = {}
         self._bytes = 0
         self._texts = TextsHash()
@@ -178,7 +180,8 @@ class _Npz:
             arrays["row_splits"] = np.cumsum([0, *arrays["row_splits"]], dtype=np.int64)
         vectors = arrays.pop("embeddings", np.zeros((0, 0), np.float32))
         packed = PackedVectors.of(vectors, self._dtype, rescored=False)
-        arrays |= entries_of(packed, str(self._texts), lines=arrays.pop("lines", []))
+        lines = arrays.pop("lines", [])
+        arrays |= entries_of(packed, str(self._texts), lines=lines, model=self._model)
         with open(self._path, "wb") as file:
             np.savez(file, **arrays)
 
@@ -191,8 +194,9 @@ def _most_bytes() -> int:
 class _Parquet:
     """Writes each part as one row group of Parquet."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, model: str, folder: Path) -> None:
         self._path = folder / "whole"
+        self._metadata = {MODEL_KEY: model} if model else None
         self._arrow = importlib.import_module("pyarrow")
         self._parquet = importlib.import_module("pyarrow.parquet")
         self._writer: Any = None
@@ -219,7 +223,7 @@ class _Parquet:
             }
             for name, column in values.items():
                 columns[name] = arrow.ListArray.from_arrays(offsets, column)
-        table = arrow.table(columns)
+        table = arrow.table(columns, metadata=self._metadata)
         if self._writer is None:
             self._writer = self._parquet.ParquetWriter(self._path, table.schema)
         self._writer.write_table(table)
@@ -353,8 +357,9 @@ def write_features(
     task: Any = predictor.model.task
     if level == "token" and task.default_prompt:
         say(f"the prompt {task.default_prompt} is left out: it is of a text's vector")
+    model = "" if level == "token" else model_hash(predictor)
     with (
-        feature_writer(output, dtype) as writer,
+        feature_writer(output, dtype, model=model) as writer,
         Progress("vectors", unit="texts") as shown,
     ):
         rows = 0

@@ -6,7 +6,7 @@ Source: Reimers and Gurevych 2019 (arXiv:1908.10084); Malkov and Yashunin 2016
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +31,8 @@ from bert_keras.inference.features import (
     check_output,
     feature_writer,
 )
-from bert_keras.inference.packed_vectors import PackedVectors, as_bits
+from bert_keras.inference.index_model import is_of_model, model_hash, read_index_of
+from bert_keras.inference.packed_vectors import PackedVectors
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.sparse_vectors import SparseVectors
 from bert_keras.inference.vector_file import (
@@ -46,10 +47,10 @@ from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import check_choice, check_whole_number
 
 ENGINES = ("exact", "faiss")
+AUTO = "auto"
+_LARGE = 100_000  # texts that faiss searches by default, if it is installed
 Packed = PackedVectors | SparseVectors
 _LINKS = 32  # per text in faiss's graph
-_SAME = 1e-2  # vectors of the same text differ by less, whatever the precision
-_SAME_BITS = 0.9  # of a text's bits, likewise
 _FUSED = 100  # texts of each ranking that a hybrid search fuses, at least
 RESCORE = 4  # times as many candidates as answers are compared again
 
@@ -207,8 +208,8 @@ class SearchIndex:
                 "their bits alone; `search --dtype binary` writes both"
             )
         graph = None
-        if engine == "faiss" and stored is not None and stored.graph is not None:
-            graph = _faiss().deserialize_index(stored.graph)
+        if engine == "faiss" and stored is not None:
+            graph = _stored_graph(stored)
         made = cls(
             predictor,
             texts,
@@ -226,13 +227,80 @@ class SearchIndex:
             return made
         has_graph = made.graph is not None and not is_parquet(os.fspath(index))
         if stored is None or (has_graph and made.graph is not graph):
-            _write_index(Path(index), packed, made)
+            _write_index(Path(index), packed, made, model_hash(reader))
         if made.graph is not None and not has_graph:
             say(
                 f"{index}: Parquet contains no graph of faiss: it is built each time; "
                 "an index that ends with .npz keeps it"
             )
         return made
+
+    @classmethod
+    def load(
+        cls,
+        source: Source,
+        index: str | os.PathLike[str],
+        *,
+        engine: str = "auto",
+        prompt: str | None = None,
+        **settings: Any,
+    ) -> SearchIndex:
+        """Return a search over the texts that an index holds.
+
+        Args:
+            source: a model, as in `load_embedder`.
+            index: a file that `search` wrote, or a Parquet file of `features`.
+            engine: `exact` or `faiss`; `auto` is faiss for float32 vectors of at least
+                100,000 texts if it is installed, with a message.
+            prompt: as above.
+            **settings: arguments of `load_embedder`.
+
+        Raises:
+            ConfigError: the engine is unknown, or its package is missing.
+            DataError: the index holds no texts, or vectors of another model.
+        """
+        check_choice("engine", engine, (AUTO, *ENGINES))
+        predictor = load_embedder(source, **settings)
+        stored = read_index_of(index, with_prompt(predictor, "document"))
+        if engine == AUTO:
+            engine = _engine_for(stored)
+            if engine == "faiss":
+                say(
+                    f"{index}: {len(stored.packed):,} texts are searched with faiss, "
+                    "which may miss some; the engine exact compares all"
+                )
+        graph = None
+        if engine == "faiss":
+            graph = _stored_graph(stored)
+        if engine == "faiss" and graph is None:
+            say(
+                f"{index}: holds no graph of faiss, so it is built each time; `search "
+                "--engine faiss` stores it"
+            )
+        return cls(
+            predictor,
+            stored.content or [],
+            stored.packed,
+            lines=None if stored.lines is None else stored.lines.tolist(),
+            ids=stored.ids,
+            engine=engine,
+            graph=graph,
+            prompt=prompt,
+        )
+
+    def nearest(self, vectors: np.ndarray, top: int) -> tuple[Any, Any]:
+        """Return rows of texts and their scores, [Q, top] each, nearest first.
+
+        Args:
+            vectors: of queries, float [Q, D].
+            top: at most the number of texts.
+
+        Returns:
+            Rows are -1 where faiss finds no more texts.
+        """
+        vectors = self._scaled(vectors)
+        find = self._exact if self.graph is None else self._approximate
+        return find(vectors, top)
 
     def __call__(
         self, queries: Iterable[str], *, top: int = 5
@@ -255,11 +323,10 @@ class SearchIndex:
         blank = [place for place, query in enumerate(queries) if not query.strip()]
         if blank:
             raise DataError(f"`queries` must not be empty; received '' at {blank[0]}")
-        vectors = self._scaled(vectors_of(self.predictor, queries, 32))
+        vectors = vectors_of(self.predictor, queries, 32)
         top = min(top, len(self.texts))
-        find = self._exact if self.graph is None else self._approximate
         found = (
-            find(vectors, top)
+            self.nearest(vectors, top)
             if self._words is None and self._other is None
             else self._fused(queries, vectors, top)
         )
@@ -286,7 +353,7 @@ class SearchIndex:
         rankings = [self._ranked(vectors, count)]
         if self._other is not None:
             given = vectors_of(self._other.predictor, queries, 32)
-            rankings.append(self._other._ranked(self._other._scaled(given), count))
+            rankings.append(self._other._ranked(given, count))
         if self._words is not None:
             rankings.append([self._words.ranked(query, count) for query in queries])
         fusions = [fused(each, top) for each in zip(*rankings, strict=True)]
@@ -295,8 +362,7 @@ class SearchIndex:
 
     def _ranked(self, vectors: np.ndarray, count: int) -> list[list[int]]:
         """Return the rows nearest to each vector, as far as they are found."""
-        find = self._exact if self.graph is None else self._approximate
-        near = find(vectors, count)[0]
+        near, _ = self.nearest(vectors, count)
         return [[int(row) for row in rows if row >= 0] for rows in near]
 
     def _scaled(self, vectors: np.ndarray) -> np.ndarray:
@@ -377,9 +443,20 @@ def _check_engine(engine: str) -> None:
         _faiss()
 
 
+def _engine_for(stored: VectorFile) -> str:
+    """Return the engine for an index: faiss for many texts, if it is installed."""
+    is_large = len(stored.packed) >= _LARGE and stored.packed.dtype == "float32"
+    return "faiss" if is_large and importlib.util.find_spec("faiss") else "exact"
+
+
 def _faiss() -> Any:
     with needs("the engine faiss", extra="search"):
         return importlib.import_module("faiss")
+
+
+def _stored_graph(stored: VectorFile) -> Any:
+    """Return faiss's graph of an index, or `None` if it holds none."""
+    return None if stored.graph is None else _faiss().deserialize_index(stored.graph)
 
 
 def _new_graph(vectors: np.ndarray) -> Any:
@@ -419,19 +496,24 @@ def _of_length_1(vectors: Any) -> Packed:
     return PackedVectors.of(unit_rows(vectors.values))
 
 
-def _write_index(path: Path, packed: Packed, made: SearchIndex) -> None:
+def _write_index(path: Path, packed: Packed, made: SearchIndex, model: str) -> None:
     if is_parquet(str(path)):
         if isinstance(packed, SparseVectors):
             raise ConfigError(
                 f"`index` must be npz for sparse vectors; received {path}"
             )
-        with feature_writer(path) as writer:
+        with feature_writer(path, model=model) as writer:
             writer.add(Part(made.lines, made.texts, packed.values))
         return
     mark = TextsHash()
     mark.add(made.texts)
     arrays = entries_of(
-        packed, str(mark), lines=made.lines, content=made.texts, ids=made.ids
+        packed,
+        str(mark),
+        lines=made.lines,
+        content=made.texts,
+        ids=made.ids,
+        model=model,
     )
     if made.graph is not None:
         arrays["graph"] = _faiss().serialize_index(made.graph)
@@ -461,7 +543,7 @@ def _read_index(
     reason = "other texts or another model"
     if stored.is_of(texts):
         reason = "another model"
-        if is_of_model(stored, predictor, texts):
+        if is_of_model(stored, predictor, texts, path):
             if dtype in (None, stored.packed.dtype):
                 return stored
             reason = f"dtype {stored.packed.dtype}"
@@ -470,19 +552,3 @@ def _read_index(
         raise DataError(f"are the vectors of {reason}: name another index", path=path)
     say(f"{path}: belongs to {reason}: rebuilt")
     return None
-
-
-def is_of_model(stored: VectorFile, predictor: Predictor, texts: Sequence[str]) -> bool:
-    """Return whether an index has the vectors of some of these texts."""
-    rows = sorted({0, len(texts) // 2, len(texts) - 1})
-    probe = unit_rows(vectors_of(predictor, [texts[row] for row in rows], len(rows)))
-    packed = stored.packed
-    if probe.shape[1] != packed.width:
-        return False
-    if packed.dtype == "binary":
-        differ = np.unpackbits(as_bits(probe) ^ packed.values[rows])
-        return 1 - differ.sum() / probe.size >= _SAME_BITS
-    most = _SAME
-    if packed.ranges is not None:
-        most += float((packed.ranges[1] - packed.ranges[0]).max()) / 255
-    return float(np.abs(probe - unit_rows(packed.numbers(rows))).max()) <= most

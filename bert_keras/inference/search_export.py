@@ -8,10 +8,9 @@ from typing import Any
 
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.inference.embedder import with_prompt
+from bert_keras.inference.index_model import read_index_of
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.search import is_of_model
 from bert_keras.inference.sparse_vectors import SparseVectors
-from bert_keras.inference.vector_file import read_vectors
 from bert_keras.models.export import export_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import say
@@ -80,21 +79,10 @@ def _documents(
     model: TaskModel, index: str | os.PathLike[str], top: int, found: int
 ) -> Documents:
     """Return the index, of which `found` texts are nearest to a query."""
-    stored = read_vectors(index)
-    packed, texts = stored.packed, stored.content
+    stored = read_index_of(index, with_prompt(Predictor(model), "document"))
+    packed, texts = stored.packed, stored.content or []
     if isinstance(packed, SparseVectors):
         raise DataError("holds sparse vectors, which no export holds", path=index)
-    if texts is None:
-        raise DataError(
-            "contains no texts, which an export returns: write it with "
-            "`search --index`, or as Parquet",
-            path=index,
-        )
-    if not is_of_model(stored, with_prompt(Predictor(model), "document"), texts):
-        raise DataError(
-            f"holds vectors of another model or width ({packed.width} numbers)",
-            path=index,
-        )
     if top > len(texts):
         say(
             f"top {top:,}: the index holds {len(texts):,} texts, which are all returned"

@@ -3,6 +3,7 @@
 An npz holds `embeddings` float32 [N, D] and `lines` int64 [N], the `format`, a hash of
 the `texts`, and for `search` perhaps faiss's `graph`, and the texts and their names in
 UTF-8: `content` and `ids` uint8, with the end of each, `content_ends` and `ids_ends`.
+`model` is a hash of the model, see `index_model.model_hash`.
 Format 4 has sparse vectors: `embeddings` float32 [M], their `places` int32 [M], `ends`
 int64 [N] and `width`, see `SparseVectors`. Format 3 has `embeddings` int8, or bits in
 uint8, with `width`, `ranges` and perhaps int8 `rescoring`, see `PackedVectors`. A file
@@ -31,6 +32,7 @@ from bert_keras.inference.sparse_vectors import SparseVectors
 FORMAT = 2
 _PACKED_FORMAT = 3  # of vectors in int8 or bits
 _SPARSE_FORMAT = 4
+MODEL_KEY = b"bert_keras.model"  # in the metadata of Parquet
 _AT_ONCE = 8192  # rows of Parquet
 _OF_TOKENS = "holds the vectors of tokens: an index has one for each text"
 _NOT_OURS = "must be an index that `search` or `features` wrote"
@@ -60,6 +62,7 @@ class VectorFile(NamedTuple):
         format: 1 for files of earlier versions.
         content, ids: N texts, and their names, if the file holds them.
         lines: int64 [N], the lines of the texts.
+        model: the hash of the model; empty if it is unknown.
     """
 
     packed: PackedVectors | SparseVectors
@@ -69,6 +72,7 @@ class VectorFile(NamedTuple):
     content: list[str] | None = None
     ids: list[str] | None = None
     lines: np.ndarray | None = None
+    model: str = ""
 
     @property
     def vectors(self) -> np.ndarray:
@@ -94,11 +98,14 @@ def entries_of(
     lines: Any,
     content: Sequence[str] | None = None,
     ids: Sequence[str] | None = None,
+    model: str = "",
 ) -> dict[str, Any]:
     """Return the arrays of a file of vectors; the arguments are as in `VectorFile`."""
     found: dict[str, Any] = {"embeddings": packed.values, "texts": texts_hash}
     found["lines"] = np.asarray(lines, np.int64)
     found["format"] = FORMAT
+    if model:
+        found["model"] = model
     if packed.dtype != "float32":
         found |= {"format": _PACKED_FORMAT, "width": packed.width}
     if isinstance(packed, SparseVectors):
@@ -205,6 +212,7 @@ def read_vectors(path: str | os.PathLike[str]) -> VectorFile:
                 _strings(stored, "content"),
                 _strings(stored, "ids"),
                 stored["lines"] if "lines" in stored else None,
+                str(stored["model"]) if "model" in stored else "",
             )
     except DataError:
         raise
@@ -215,6 +223,7 @@ def read_vectors(path: str | os.PathLike[str]) -> VectorFile:
 def _read_parquet(path: str | os.PathLike[str]) -> VectorFile:
     """Return the vectors of a Parquet file that `features` wrote."""
     parts, lines, content, mark = [], [], [], TextsHash()
+    model = ""
     for table in stream_tables(os.fspath(path), _AT_ONCE):
         names = set(table.column_names)
         if {"tokens", "embeddings"} <= names:
@@ -228,6 +237,7 @@ def _read_parquet(path: str | os.PathLike[str]) -> VectorFile:
         except (AttributeError, TypeError, ValueError):  # other columns of these names
             raise DataError(_NOT_OURS, path=path) from None
         content += table["text"].to_pylist()
+        model = (table.schema.metadata or {}).get(MODEL_KEY, b"").decode()
         if "line" in names:
             lines += table["line"].to_pylist()
     mark.add(content)
@@ -240,6 +250,7 @@ def _read_parquet(path: str | os.PathLike[str]) -> VectorFile:
         FORMAT,
         content,
         lines=np.array(lines, np.int64) if len(lines) == len(content) else None,
+        model=model,
     )
 
 
@@ -287,5 +298,6 @@ def describe_vectors(path: str | os.PathLike[str]) -> dict[str, Any]:
         "holds the texts": found.content is not None,
         "faiss graph": found.graph is not None,
         "hash of the texts": found.texts or "none",
+        "hash of the model": found.model or "none",
         "bytes": os.path.getsize(path),
     }

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 _URL = re.compile("https?://")
 _KEY = re.compile(r"[!-~]+")
+_SEARCH = "search"  # a signature
 _BUSY = (429, 502, 503)  # statuses after which a request is retried
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 60.0  # seconds
 # A step of `predict`: a request (method, place, body), or seconds to wait.
@@ -136,6 +137,7 @@ class _Client:
         self._place = self.url.rstrip("/") + self._path()
         self._signatures: list[_Signature] = []
         self._told = False  # whether truncated texts were mentioned
+        self._told_few = False  # whether it was told that a search returns few texts
         httpx = _httpx()
         try:
             httpx.URL(self._place)
@@ -276,15 +278,24 @@ class _Client:
             for n, at in enumerate(order[:top], 1)
         ]
 
+    def _searching(self) -> str | None:
+        """Return the signature that searches, unless it is the default one."""
+        names = [each.name for each in self._signatures]
+        return _SEARCH if _SEARCH in names else None
+
     def _found(self, row: Mapping[str, Any], top: int | None) -> list[dict[str, Any]]:
-        """Return what an export with an index has found for a query."""
+        """Return what is found in an index for a query."""
         columns = [row.get(name) for name in ("scores", "texts", "ids")]
         if not all(isinstance(each, list) for each in columns):
             raise ServerError(
                 f"{self._place}: must be an export with an index to search: "
-                "`bert-keras export --index` writes it"
+                "`bert-keras export --index` writes it; or be served with `--index`"
             )
-        found = list(zip(*columns, strict=True))[:top]
+        found = list(zip(*columns, strict=True))
+        if top is not None and top > len(found) and not self._told_few:
+            self._told_few = True
+            say(f"top {top:,}: {self._place} returns {len(found):,} texts of a query")
+        found = [each for each in found if each[1:] != ("", "")][:top]  # see faiss
         return [
             {"rank": rank, "score": score, "text": text, "id": name}
             for rank, (score, text, name) in enumerate(found, 1)
@@ -421,11 +432,14 @@ class Client(_Client):
     def search(
         self, queries: Any, *, top: int | None = None
     ) -> list[list[dict[str, Any]]]:
-        """Return the texts that an export with an index finds for each query.
+        """Return the texts of an index that are found for each query.
+
+        The model is an export with an index, or is served with `--index`.
 
         Args:
             queries: strings.
-            top: maximum texts; as many as the export returns by default.
+            top: maximum texts; by default as many as the server returns, and a message
+                tells if it returns fewer.
 
         Returns:
             For each query its texts, nearest first: `rank`, `score`, `text` and `id`.
@@ -434,7 +448,9 @@ class Client(_Client):
             ServerError: as in `predict`; or the model has no index.
         """
         _check_top(top)
-        return [self._found(row, top) for row in self.predict(_queries(queries))]
+        self._run(self._read_signatures())
+        rows = self._predict(_queries(queries), self._searching())
+        return [self._found(row, top) for row in rows]
 
     def _predict(self, texts: Any, name: str | None) -> list[dict[str, Any]]:
         """Return the answers of a signature; `None`: the one that takes such texts."""
@@ -518,7 +534,9 @@ class AsyncClient(_Client):
     ) -> list[list[dict[str, Any]]]:
         """Return the texts found for each query, see `Client.search`."""
         _check_top(top)
-        return [self._found(row, top) for row in await self.predict(_queries(queries))]
+        await self._run(self._read_signatures())
+        rows = await self._predict(_queries(queries), self._searching())
+        return [self._found(row, top) for row in rows]
 
     async def _predict(self, texts: Any, name: str | None) -> list[dict[str, Any]]:
         """Return the answers of a signature, see `Client._predict`."""

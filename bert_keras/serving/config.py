@@ -86,6 +86,22 @@ class ServeConfig:
         words=ENGINES,
         unset="tensorflow, or the engine of an exported folder",
     )
+    index: str | None = option(
+        None,
+        "index that `search --index` wrote, or NAME=INDEX if there are several models: "
+        "the embedding model then has the signature `search`",
+        unit="index",
+        unset="no index",
+    )
+    index_top: int = option(
+        10, "texts of the index that answer a query", unit="texts", least=1
+    )
+    index_engine: str = option(
+        "auto",
+        "exact compares all texts; faiss, which may miss some, is faster for very many; "
+        "auto: faiss from 100,000 texts in float32 on, if it is installed",
+        words=("auto", "exact", "faiss"),
+    )
     api_key_file: str | None = option(
         None,
         "file of accepted keys, one per line; requests must then send `Authorization: "

@@ -22,6 +22,7 @@ from bert_keras.serving.batcher import Seen
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.logs import log, log_error
+from bert_keras.serving.searching import index_for
 from bert_keras.serving.version import Version
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -69,6 +70,8 @@ class Models:
 
     Raises:
         CheckpointError: one of the models cannot be loaded.
+        ConfigError: the index has no model, or the model has another task.
+        DataError: the index is broken or of another model.
     """
 
     def __init__(
@@ -78,8 +81,10 @@ class Models:
         *,
         seen_of: Callable[[str], Seen],
     ) -> None:
+        found = index_for(config.index, list(paths))
+        index = dict([found] if found else [])
         self._models = {
-            name: _Model(name, path, config, seen_of(name))
+            name: _Model(name, path, config, seen_of(name), index.get(name))
             for name, path in paths.items()
         }
         self._seconds = config.poll_interval
@@ -164,8 +169,11 @@ class _Model:
         CheckpointError: it cannot be loaded.
     """
 
-    def __init__(self, name: str, path: str, config: ServeConfig, seen: Seen) -> None:
+    def __init__(
+        self, name: str, path: str, config: ServeConfig, seen: Seen, index: str | None
+    ) -> None:
         self.name = name
+        self._index = index
         self._given = path  # may be hf://owner/name
         self._path = Path(path)
         self._config = config
@@ -233,7 +241,9 @@ class _Model:
             is_number = re.fullmatch(r"[1-9]\d{0,17}", self._path.name)
             number = int(self._path.name) if is_saved and is_number else 1
         self._set(number, "LOADING")
-        version = Version(path, number, config=self._config, seen=self._seen)
+        version = Version(
+            path, number, config=self._config, seen=self._seen, index=self._index
+        )
         if waits:
             version.wait_for_warm_up()
         self._set(number, "AVAILABLE")

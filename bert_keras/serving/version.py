@@ -13,6 +13,7 @@ from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.example import card_example
 from bert_keras.serving.logs import log_error
+from bert_keras.serving.searching import DEFAULT, SEARCH, search_signature
 from bert_keras.serving.signatures import (
     Parts,
     Signature,
@@ -23,7 +24,6 @@ from bert_keras.serving.signatures import (
 # Words of the texts of each warm-up: a graph is optimized at its first call, and one
 # text has another graph than several.
 _WARM_UPS: tuple[tuple[int, ...], ...] = ((1,), (60,), (1, 60))
-DEFAULT = "serving_default"
 
 
 class Version:
@@ -37,13 +37,21 @@ class Version:
         number: the version number.
         config: the limits of a batch.
         seen: see `Batcher`.
+        index: a file of texts that the model then searches.
 
     Raises:
         CheckpointError: the model is missing or broken.
+        ConfigError, DataError: it cannot search the index, see `search_signature`.
     """
 
     def __init__(
-        self, path: str, number: int, *, config: ServeConfig, seen: Seen
+        self,
+        path: str,
+        number: int,
+        *,
+        config: ServeConfig,
+        seen: Seen,
+        index: str | None = None,
     ) -> None:
         model = load_predictor(path, engine=config.engine).model
         self.number = number
@@ -53,6 +61,14 @@ class Version:
         self.classes: tuple[str, ...] = tuple(getattr(model.task, "classes", ()))
         self._path = path
         self.signatures: dict[str, Signature] = signatures_of(model)
+        if index is not None:
+            self.signatures[SEARCH] = search_signature(
+                model,
+                self.signatures,
+                index,
+                top=config.index_top,
+                engine=config.index_engine,
+            )
         self._in_use = 0
         self._changed = threading.Condition()
         self._is_draining = False

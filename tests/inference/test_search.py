@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from conftest import ROWS, refused
 
-from bert_keras.inference import packed_vectors
+from bert_keras.inference import index_model, packed_vectors
 from bert_keras.inference import search as text_search
 from bert_keras.inference.embedder import embed, load_embedder
 from bert_keras.inference.info import describe
@@ -77,7 +77,8 @@ def test_an_index_is_reused(
         asked.append(len(texts))
         return compute(predictor, texts, size)
 
-    monkeypatch.setattr(text_search, "vectors_of", counted)
+    for module in (text_search, index_model):
+        monkeypatch.setattr(module, "vectors_of", counted)
     (first,) = SearchIndex.of(predictor, TEXTS, index=index)(["six"])
     assert asked == [12, 1]
     asked.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,10 +49,50 @@ def served(
     index = place / "index.npz"
     SearchIndex.of(Predictor(models["vectors"]), DOCUMENTS, index=index)
     export_search(models["vectors"], place / "found", index=index, top=2)
-    config = ServeConfig(port=0, no_grpc=True, max_texts=20)
+    config = ServeConfig(
+        port=0, no_grpc=True, max_texts=20, index=f"vectors={index}", index_top=2
+    )
     paths = [str(place / name) for name in (*TASKS, "found")]
     with Server(paths, config=config, is_quiet=True).running() as server:
         yield server, {name: Predictor(model) for name, model in models.items()}
+
+
+def test_a_served_index_is_searched(
+    served: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, predictors = served
+    wanted = SearchIndex.of(predictors["vectors"], DOCUMENTS)([QUERY, "six"], top=2)
+    with bert_keras.Client(server.url, model="vectors") as client:
+        assert client.embed([QUERY]).shape == (1, 16)  # as without an index
+        found = client.search([QUERY, "six"], top=5)
+        assert "top 5" in capsys.readouterr().err  # more than the server returns
+        for rows, expected in zip(found, wanted, strict=True):
+            assert [row["id"] for row in rows] == [str(r["line"]) for r in expected]
+            assert [row["text"] for row in rows] == [r["text"] for r in expected]
+            scores = [row["score"] for row in expected]
+            np.testing.assert_allclose([row["score"] for row in rows], scores, 1e-4)
+        refused(lambda: client.search(["cash", " "]), "a query must not be empty")
+
+
+def test_an_index_that_cannot_be_served(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    places = {"max": Embedding("max"), "letters": TASKS["letters"]}
+    for name, task in places.items():
+        save_model(make_model(task), tmp_path / name)
+    index = tmp_path / "index.npz"
+    SearchIndex.of(Predictor(make_model(TASKS["vectors"])), DOCUMENTS, index=index)
+    (tmp_path / "broken.npz").write_bytes(b"PK")
+
+    def serve(names: tuple[str, ...], given: str) -> None:
+        config = ServeConfig(port=0, no_grpc=True, index=given)
+        Server([str(tmp_path / name) for name in names], config=config)
+
+    refused(lambda: serve(("max",), str(index)), "another model", str(index))
+    refused(lambda: serve(("letters",), str(index)), "the task embedding")
+    refused(lambda: serve(("max", "letters"), str(index)), "NAME of max, letters")
+    refused(lambda: serve(("max",), str(tmp_path / "broken.npz")), "broken.npz")
+    refused(lambda: serve(("max",), str(tmp_path / "none.npz")), "none.npz")
 
 
 @pytest.fixture
@@ -140,6 +181,7 @@ def test_clients_embed_rank_and_search(served: Any, vectors: np.ndarray) -> None
         np.testing.assert_allclose(client.embed(TEXTS), vectors, atol=1e-5)
         refused(lambda: client.embed(TEXTS, prompt="query"), "`prompt` must be")
         refused(lambda: client.rank(QUERY, DOCUMENTS), "must take a query and")
+    with bert_keras.Client(url, model="sparse") as client:
         refused(lambda: client.search([QUERY]), "an export with an index")
     wanted = predictors["ranker"].rank(QUERY, DOCUMENTS, top=2)
     near = SearchIndex.of(predictors["vectors"], DOCUMENTS)([QUERY], top=2)[0]

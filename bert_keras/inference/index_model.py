@@ -1,0 +1,112 @@
+"""Whose vectors an index holds: the hash of a model, and whether an index is of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from bert_keras.errors import DataError
+from bert_keras.inference.embedder import vectors_of
+from bert_keras.inference.packed_vectors import as_bits
+from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.vector_file import VectorFile, read_vectors
+from bert_keras.runs.progress import say
+from bert_keras.scoring.embeddings import unit_rows
+
+_SAME = 1e-2  # vectors of the same text differ by less, whatever the precision
+_SAME_BITS = 0.9  # of a text's bits, likewise
+# What else changes the vector of a short text; its width and length are compared.
+_SETTINGS = ("kind", "pooling", "layers", "combine_layers", "include_prompt")
+
+
+def model_hash(predictor: Predictor) -> str:
+    """Return a hash of what vectors depend on: weights, vocabulary, pooling, prompt.
+
+    It is empty for a model whose weights cannot be read, such as a SavedModel.
+
+    Args:
+        predictor: of the task `embedding`.
+    """
+    model: Any = predictor.model
+    weights = getattr(model, "weights", ())
+    if not weights:
+        return ""
+    task, tokenizer = model.task, model.preprocessor.tokenizer
+    facts = [str(getattr(task, name)) for name in _SETTINGS]
+    facts += [task.prompt(), str(tokenizer.lowercase), *tokenizer.vocabulary]
+    found = hashlib.sha256(json.dumps(facts).encode())
+    for weight in sorted(weights, key=lambda each: each.path):
+        found.update(weight.path.encode())
+        values = np.asarray(keras.ops.convert_to_numpy(weight))
+        found.update(np.ascontiguousarray(values).data)
+    return found.hexdigest()
+
+
+def read_index_of(path: str | os.PathLike[str], predictor: Predictor) -> VectorFile:
+    """Return an index that holds its texts, with vectors of a model.
+
+    Args:
+        path: a file that `search` wrote, or a Parquet file of `features`.
+        predictor: the model, which computes vectors of documents.
+
+    Raises:
+        DataError: it holds no texts, or vectors of another model.
+    """
+    stored = read_vectors(path)
+    if stored.content is None:
+        raise DataError(
+            "contains no texts, which are answers: write it with `search --index`, or as "
+            "Parquet",
+            path=path,
+        )
+    if not is_of_model(stored, predictor, stored.content, path):
+        width = stored.packed.width
+        raise DataError(
+            f"holds vectors of another model or width ({width} numbers)", path=path
+        )
+    return stored
+
+
+def is_of_model(
+    stored: VectorFile,
+    predictor: Predictor,
+    texts: Sequence[str],
+    path: str | os.PathLike[str],
+) -> bool:
+    """Return whether an index has this model's vectors of these texts.
+
+    The hashes of the models are compared, and the vectors of three texts. A message
+    tells if only the vectors are, since there is no hash.
+
+    Args:
+        stored: the index.
+        predictor: computes vectors of documents.
+        texts: N strings, of which the index has the vectors.
+        path: of the index, for the message.
+    """
+    own = model_hash(predictor)
+    if stored.model and own and stored.model != own:
+        return False
+    if not stored.model or not own:
+        reason = "the weights of the model cannot be read"
+        if not stored.model:
+            reason = "an earlier version wrote it without a hash of its model"
+        say(f"{path}: {reason}: it is recognized by the vectors of three texts")
+    rows = sorted({0, len(texts) // 2, len(texts) - 1})
+    probe = unit_rows(vectors_of(predictor, [texts[row] for row in rows], len(rows)))
+    packed = stored.packed
+    if probe.shape[1] != packed.width:
+        return False
+    if packed.dtype == "binary":
+        differ = np.unpackbits(as_bits(probe) ^ packed.values[rows])
+        return 1 - differ.sum() / probe.size >= _SAME_BITS
+    most = _SAME
+    if packed.ranges is not None:
+        most += float((packed.ranges[1] - packed.ranges[0]).max()) / 255
+    return float(np.abs(probe - unit_rows(packed.numbers(rows))).max()) <= most

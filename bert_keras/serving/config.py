@@ -98,8 +98,8 @@ class ServeConfig:
     )
     index_engine: str = option(
         "auto",
-        "exact compares all texts; faiss, which may miss some, is faster for very many; "
-        "auto: faiss from 100,000 texts in float32 on, if it is installed",
+        "exact compares all texts; faiss is faster for very many, but may miss some; "
+        "auto: faiss from 100,000 texts in float32 on, where it is installed",
         words=("auto", "exact", "faiss"),
     )
     api_key_file: str | None = option(

@@ -121,6 +121,29 @@ def test_an_index_of_other_texts_is_rebuilt(
     np.testing.assert_allclose(made.vectors, wanted, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["index.npz", "index.parquet"])
+def test_an_index_knows_its_model(
+    encoder_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    index, predictor = tmp_path / name, load_embedder(encoder_folder)
+    made = SearchIndex.of(predictor, TEXTS, index=index)
+    held = SearchIndex.load(predictor, index)
+    assert held(["win cash"], top=3) == made(["win cash"], top=3)
+    assert not capsys.readouterr().err
+    if name.endswith(".npz"):
+        arrays = dict(np.load(index))
+        del arrays["model"]  # as an earlier version wrote it
+        np.savez(tmp_path / "old.npz", **arrays)
+        assert len(SearchIndex.load(predictor, tmp_path / "old.npz").texts) == 12
+        assert "without a hash of its model" in capsys.readouterr().err
+    (weight, *_) = predictor.model.weights
+    weight.assign(weight + 1e-6)  # vectors differ by less than any rounding
+    refused(lambda: SearchIndex.load(predictor, index), "another model", name)
+
+
 def test_a_file_that_is_not_an_index_is_kept(
     predictor: Predictor, tmp_path: Path
 ) -> None:

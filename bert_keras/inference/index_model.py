@@ -61,8 +61,8 @@ def read_index_of(path: str | os.PathLike[str], predictor: Predictor) -> VectorF
     stored = read_vectors(path)
     if stored.content is None:
         raise DataError(
-            "contains no texts, which are answers: write it with `search --index`, or as "
-            "Parquet",
+            "contains no texts, which are answers: write it with `search --index`, or "
+            "as Parquet",
             path=path,
         )
     if not is_of_model(stored, predictor, stored.content, path):

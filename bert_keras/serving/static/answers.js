@@ -3,7 +3,12 @@
 // A view is chosen by the names of the outputs, as `row_of` of answer_rows.py does.
 // Text from the server becomes text nodes, never HTML.
 
+import { findsTexts, givesVectors, scoresPairs } from "./fields.js";
+
 const MOST_BARS = 20;
+const EXPLAINED = 3; // texts whose words are marked
+const MOST_PARTS = 40; // of a text, each left out once
+const LEAST_SHARE = 0.25; // of the largest loss, for a word that is marked
 const KINDS = 6; // colors of marks in page.css
 const scores = new Map(); // numbers answered so far, by model
 
@@ -194,15 +199,104 @@ function scoreView(row, given, model) {
 const dot = (a, b) => a.reduce((sum, value, at) => sum + value * b[at], 0);
 const cosine = (a, b) => dot(a, b) / (Math.sqrt(dot(a, a) * dot(b, b)) || 1);
 
-function nearestView(vectors, texts) {
+// Texts by their scores, best first. `scoresOf` gives the scores of other texts, with
+// which `words` marks the words of the best ones.
+function rankedView(items, title, scoresOf) {
+  const ranked = [...items].sort((a, b) => b.score - a.score);
+  const list = node("ol", "ranked");
+  for (const { text, score, id } of ranked.slice(0, MOST_BARS)) {
+    const value = node("span", "value", score.toFixed(3));
+    const shown = node("span", "name", text);
+    shown.dir = "auto";
+    const named = id ? [node("span", "note", id)] : [];
+    list.append(node("li", "", value, shown, ...named));
+  }
+  const nodes = [node("h2", "", title), list];
+  const more = ranked.length - MOST_BARS;
+  if (more > 0) nodes.push(node("p", "note", `and ${more} more, see JSON`));
+  if (!scoresOf) return { headline: ranked[0].text, nodes };
+  const words = async () => {
+    const names = list.querySelectorAll(".name");
+    const best = ranked.slice(0, EXPLAINED);
+    const note = await markWords(best, names, scoresOf).catch((error) => {
+      if (error.name === "AbortError") throw error; // the answer itself is right
+      return `The words that counted are unknown: ${error.message}`;
+    });
+    list.after(node("p", "note", note));
+  };
+  return { headline: ranked[0].text, nodes, words };
+}
+
+// Marks what a text would score less without, as `explain --method occlusion` does.
+async function markWords(ranked, shown, scoresOf) {
+  const parts = ranked.map(({ text }) => partsOf(text));
+  const without = parts.flatMap((each) => each.map((_, at) => each.toSpliced(at, 1).join("")));
+  if (!without.length) return "";
+  const left = await scoresOf(without);
+  let place = 0;
+  for (const [at, each] of parts.entries()) {
+    const losses = each.map(() => ranked[at].score - left[place++]);
+    const most = Math.max(...losses);
+    if (most <= 0) continue;
+    shown[at].replaceChildren(...each.map((part, n) => {
+      const share = losses[n] / most;
+      if (share < LEAST_SHARE) return part;
+      const mark = node("mark", share < 2 / 3 ? "weak" : "", part.trimEnd());
+      return node("span", "", mark, part.slice(part.trimEnd().length));
+    }));
+  }
+  return "Marked are the words without which a text would score less.";
+}
+
+// Returns words, each with the space after it; of long texts, runs of words.
+function partsOf(text) {
+  const words = text.match(/\s*\S+\s*/gu) ?? [];
+  const run = Math.ceil(words.length / MOST_PARTS);
+  const starts = [...words.keys()].filter((at) => at % run === 0);
+  const parts = starts.map((at) => words.slice(at, at + run).join(""));
+  return parts.length > 1 ? parts : []; // no text is left without its only word
+}
+
+function nearestView(vectors, texts, signature, ask) {
   const [query, ...others] = vectors;
-  const items = others.map((vector, at) => {
-    const share = cosine(query, vector);
-    return { name: texts[at + 1], share, value: share.toFixed(3) };
+  const items = others.map((vector, at) => (
+    { text: texts[at + 1], score: cosine(query, vector) }
+  ));
+  const scoresOf = async (given) => {
+    const found = await ask(signature, given.map((text) => [text]));
+    return found.map((vector) => cosine(query, vector));
+  };
+  return rankedView(items, "Cosine to the query", scoresOf);
+}
+
+function pairsView(predictions, instances, signature, ask) {
+  const [first, second] = signature.inputs.map(({ name }) => name);
+  const query = instances[0][first];
+  const scores = (rows) => rows.map((row) => (typeof row === "number" ? row : row.score));
+  const items = zip(instances.map((each) => each[second]), scores(predictions))
+    .map(([text, score]) => ({ text, score }));
+  const scoresOf = async (given) => scores(
+    await ask(signature, given.map((text) => [query, text])),
+  );
+  return rankedView(items, "Score for the query", scoresOf);
+}
+
+// A model that also gives vectors tells the words; an export with an index does not.
+function foundView(row, given, model, ask) {
+  const items = zip(row.texts, row.scores, row.ids)
+    .filter(([text, , id]) => text || id)
+    .map(([text, score, id]) => ({ text, score, id }));
+  if (!items.length) return { headline: "No texts", nodes: [] };
+  const named = ["document", "serving_default"].map((name) => model.signatures[name]);
+  const documents = named.find((each) => each && givesVectors(each));
+  const queries = model.signatures.query ?? documents;
+  const [query] = Object.values(given);
+  const scoresOf = documents && (async (texts) => {
+    const [vector] = await ask(queries, [[query]]);
+    const found = await ask(documents, texts.map((text) => [text]));
+    return found.map((each) => cosine(vector, each));
   });
-  const nearest = byShare(items);
-  nearest[0].chosen = true;
-  return { headline: nearest[0].name, nodes: bars(nearest, "Cosine to the query") };
+  return rankedView(items, "Texts of the index", scoresOf);
 }
 
 function jsonView(row) {
@@ -231,7 +325,9 @@ const HINTS = {
   "multi-label": "the labels that apply, and the probability of each label",
   "regression": "a number on its scale",
   "next-sentence": "whether the second text follows the first",
-  "embedding": "the text nearest to the query, and how similar each text is",
+  "embedding": "the texts nearest to the query, and the words that counted",
+  "reranking": "the texts in the order of their scores, and the words that counted",
+  "search": "the texts of the index nearest to the query",
   "masked-lm": "the most probable words for each [MASK]",
   "multiple-choice": "the best choice, and the probability of each choice",
   "token-classification": "the names that were found, marked in the text",
@@ -247,13 +343,19 @@ export function hintOf(model) {
   return `The answer will appear here: ${what}.`;
 }
 
-// Returns `headline` and `nodes` for the answers to the sent rows.
-export function viewOf(model, signature, instances, predictions) {
+// Returns `headline` and `nodes` for the answers to the sent rows, and perhaps `words`,
+// which asks again to mark the words that counted. `ask` sends rows to a signature.
+export function viewOf(model, signature, instances, predictions, ask) {
   const names = signature.outputs.map(({ name }) => name);
-  if (isVectors(names, predictions)) {
+  if (givesVectors(signature) && isVectors(predictions)) {
     const [input] = signature.inputs;
-    return nearestView(predictions, instances.map((each) => each[input.name]));
+    const texts = instances.map((each) => each[input.name]);
+    return nearestView(predictions, texts, signature, ask);
   }
+  if (scoresPairs(model, signature)) {
+    return pairsView(predictions, instances, signature, ask);
+  }
+  if (findsTexts(signature)) return foundView(predictions[0], instances[0], model, ask);
   // The API omits the name of a single output.
   const row = names.length === 1 ? { [names[0]]: predictions[0] } : predictions[0];
   const [given] = instances;
@@ -267,7 +369,6 @@ export function viewOf(model, signature, instances, predictions) {
   }
 }
 
-function isVectors(names, predictions) {
-  return names.length === 1 && names[0] === "embedding" && predictions.length > 1
-    && predictions.every((each) => Array.isArray(each));
+function isVectors(predictions) {
+  return predictions.length > 1 && predictions.every((each) => Array.isArray(each));
 }

@@ -18,11 +18,12 @@ const FIELDS = {
   },
 };
 
-// Vectors are shown by their similarity, so one input has two fields.
-const SEARCH = [
+// Vectors are shown by their similarity, and pairs by their scores: a query and texts.
+const RANKED = [
   { id: "query", label: "Query" },
   { id: "texts", label: "Texts, one per line", rows: 8, read: lines },
 ];
+const QUERY = [{ id: "query", label: "Query" }];
 
 const CITY =
   "Lisbon is the capital of Portugal. It lies on seven hills at the mouth of the " +
@@ -52,6 +53,13 @@ const BY_CLASS = [
   [/card|order|refund|account|payment|deliver|support|transfer/i, ORDER],
 ];
 
+const RANKED_TEXTS = {
+  query: "How do I get my money back?",
+  texts:
+    "Refunds are paid within a week.\nOur shop is open on Sundays.\n" +
+    "You can return shoes that do not fit.\nThe parcel leaves us tomorrow.",
+};
+
 // By task; an input name that is not listed uses `text`.
 const EXAMPLES = {
   "classification": PAIR,
@@ -61,12 +69,9 @@ const EXAMPLES = {
     text_a: "She opened the window.",
     text_b: "Fresh air came into the room.",
   },
-  "embedding": {
-    query: "How do I get my money back?",
-    texts:
-      "Refunds are paid within a week.\nOur shop is open on Sundays.\n" +
-      "You can return shoes that do not fit.\nThe parcel leaves us tomorrow.",
-  },
+  "embedding": RANKED_TEXTS,
+  "reranking": RANKED_TEXTS,
+  "search": RANKED_TEXTS,
   "masked-lm": { text: "Paris is the [MASK] of France, and Rome is in [MASK]." },
   "multiple-choice": {
     context: "It rained all night and the road was under water.",
@@ -88,9 +93,25 @@ function textFor(classes) {
   return named ? `This is about ${named.replace(/[_-]+/g, " ")}.` : REVIEW;
 }
 
-export function isSearch(signature) {
-  return signature.outputs.length === 1 && signature.outputs[0].name === "embedding"
-    && signature.inputs.length === 1 && signature.inputs[0].shape.length === 1;
+const answers = (signature, ...names) => names.every(
+  (name) => signature.outputs.some((output) => output.name === name),
+);
+
+const takesStrings = (signature, count) => signature.inputs.length === count
+  && signature.inputs.every(({ shape }) => shape.length === 1);
+
+export function givesVectors(signature) {
+  return signature.outputs.length === 1 && answers(signature, "embedding")
+    && takesStrings(signature, 1);
+}
+
+export function scoresPairs(model, signature) {
+  return model.task === "reranking" && answers(signature, "score")
+    && takesStrings(signature, 2);
+}
+
+export function findsTexts(signature) {
+  return answers(signature, "ids", "texts", "scores") && takesStrings(signature, 1);
 }
 
 export function takesTexts(signature) {
@@ -98,8 +119,9 @@ export function takesTexts(signature) {
     && input.shape.length <= 2);
 }
 
-export function fieldsOf(signature) {
-  if (isSearch(signature)) return SEARCH;
+export function fieldsOf(model, signature) {
+  if (givesVectors(signature) || scoresPairs(model, signature)) return RANKED;
+  if (findsTexts(signature)) return QUERY;
   return signature.inputs.map(({ name, shape }) => {
     const found = Object.hasOwn(FIELDS, name) ? FIELDS[name] : { label: name, rows: 4 };
     if (shape.length === 1) return { ...found, id: name, read: undefined };
@@ -120,11 +142,15 @@ export function exampleOf(model, fields) {
 }
 
 // Returns the rows to send, for the texts of the fields by id.
-export function instancesOf(signature, fields, texts) {
+export function instancesOf(model, signature, fields, texts) {
   const values = fields.map(({ id, read }) => (read ? read(texts[id]) : texts[id]));
-  if (isSearch(signature)) {
-    const { name } = signature.inputs[0];
-    return [values[0], ...values[1]].map((text) => ({ [name]: text }));
+  const [first, second] = signature.inputs.map(({ name }) => name);
+  if (givesVectors(signature)) {
+    return [values[0], ...values[1]].map((text) => ({ [first]: text }));
   }
+  if (scoresPairs(model, signature)) {
+    return values[1].map((text) => ({ [first]: values[0], [second]: text }));
+  }
+  if (findsTexts(signature)) return [{ [first]: values[0] }];
   return [Object.fromEntries(fields.map(({ id }, at) => [id, values[at]]))];
 }

@@ -77,8 +77,14 @@ function chooseModel() {
   const names = Object.keys(model.signatures).filter(
     (name) => takesTexts(model.signatures[name]),
   );
-  const inputs = (name) => model.signatures[name].inputs.map((each) => each.name);
-  fill(byId("signature"), names, names.map((name) => inputs(name).join(", ")));
+  const shown = names.map(
+    (name) => model.signatures[name].inputs.map((each) => each.name).join(", "),
+  );
+  const labels = shown.map((inputs, at) => (
+    shown.indexOf(inputs) === shown.lastIndexOf(inputs) ? inputs : `${inputs} (${names[at]})`
+  ));
+  fill(byId("signature"), names, labels);
+  if (names.includes("search")) byId("signature").value = "search";
   byId("signatures").hidden = names.length < 2;
   byId("about").textContent = `${model.task}, version ${model.version}`;
   chooseSignature();
@@ -96,7 +102,7 @@ function chooseSignature() {
     return;
   }
   byId("hint").textContent = hintOf(model);
-  for (const field of fieldsOf(signature)) {
+  for (const field of fieldsOf(model, signature)) {
     const label = document.createElement("label");
     const box = document.createElement(field.rows ? "textarea" : "input");
     label.textContent = field.label;
@@ -119,7 +125,7 @@ function texts() {
 
 function showExample() {
   const { model, signature } = current();
-  const fields = fieldsOf(signature);
+  const fields = fieldsOf(model, signature);
   exampleOf(model, fields).forEach((text, at) => {
     byId(`field-${fields[at].id}`).value = text;
   });
@@ -132,24 +138,40 @@ function insertMask() {
   box.focus();
 }
 
+function predict(model, request, signal) {
+  const path = `v1/models/${encodeURIComponent(model.name)}:predict`;
+  return send(path, { method: "POST", body: JSON.stringify(request), signal });
+}
+
+// Returns the predictions of a signature for rows of texts.
+async function answersTo(model, signature, rows, signal) {
+  const name = Object.keys(model.signatures).find(
+    (each) => model.signatures[each] === signature,
+  );
+  const instances = rows.map((row) => Object.fromEntries(
+    signature.inputs.map((input, at) => [input.name, row[at]]),
+  ));
+  return (await predict(model, { signature_name: name, instances }, signal)).predictions;
+}
+
 async function ask() {
   clear();
   const { model, signature } = current();
   const given = texts();
-  const instances = instancesOf(signature, fieldsOf(signature), given);
+  const instances = instancesOf(model, signature, fieldsOf(model, signature), given);
   const request = { signature_name: byId("signature").value, instances };
   const asking = state.asking = new AbortController();
   byId("answer").setAttribute("aria-busy", "true");
   byId("hint").hidden = true;
   try {
-    const path = `v1/models/${encodeURIComponent(model.name)}:predict`;
-    const body = await send(path, {
-      method: "POST", body: JSON.stringify(request), signal: asking.signal,
-    });
-    show(viewOf(model, signature, instances, body.predictions));
+    const body = await predict(model, request, asking.signal);
+    const again = (other, rows) => answersTo(model, other, rows, asking.signal);
+    const view = viewOf(model, signature, instances, body.predictions, again);
+    show(view);
     byId("request").textContent = JSON.stringify(request, null, 2);
     byId("reply").textContent = JSON.stringify(body, null, 2);
     byId("raw").hidden = false;
+    await view.words?.();
   } catch (error) {
     if (asking.signal.aborted) return; // another request has replaced this one
     fail(error);

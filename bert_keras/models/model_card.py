@@ -92,6 +92,7 @@ _SETTINGS = (
     "precision",
     "freeze_layers",
     "lora_rank",
+    "unlabeled",
     "training_seconds",
 )
 _VERSIONS = ("python", "bert_keras", "tensorflow", "keras")

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 EXPLAIN_SECONDS, EXPLAIN_SHARE = 10.0, 1 / 6
 # Options without effect where there is no teacher.
 DISTILLATION = ("teacher", "student", "distill", "temperature", "distill_weight")
-_FEW_ROWS, _SMALL_BATCH, _BATCH = 1000, 16, 32
+FEW_ROWS = 1000
+_SMALL_BATCH, _BATCH = 16, 32
 _VALIDATION_SPLIT = 0.1
 _LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _LEAST_PATIENCE = 500, 4, 20, 3
 
@@ -121,7 +122,8 @@ class TrainConfig:
         least=0,
         below=1,
         unset="0.1; 0 with the methods linear and contrastive, which are scored by "
-        "cross-validation",
+        "cross-validation, and for fewer than 1,000 rows of texts if that would give "
+        "dev fewer than 5 rows of a class",
     )
     seed: int = settings.SEED.field(most=settings.INT32)
     precision: str = settings.PRECISION.field()
@@ -263,7 +265,7 @@ class TrainConfig:
         batch_size, epochs = self.batch_size, self.epochs
         learning_rate, patience = self.learning_rate, self.patience
         if batch_size is None:
-            is_small = rows < _FEW_ROWS and not compares_rows(task)
+            is_small = rows < FEW_ROWS and not compares_rows(task)
             batch_size = _SMALL_BATCH if is_small else _BATCH
         if epochs is None:
             epochs = chosen_epochs(rows, batch_size)

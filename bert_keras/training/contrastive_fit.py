@@ -8,7 +8,6 @@ all of its pairs, and no list of pairs is made.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,10 +25,11 @@ from bert_keras.training.head_fit import HeadFit
 from bert_keras.training.linear_head import (
     Head,
     Validation,
-    best_factor,
     fit_head,
+    validation_of,
 )
 from bert_keras.training.loop import RunContext
+from bert_keras.training.self_training import self_trained_head
 from bert_keras.training.updates import fit
 
 ROWS = 32  # of a batch
@@ -72,48 +72,68 @@ class ContrastiveFit(HeadFit):
         start = [weight.numpy() for weight in self.model.backbone.weights]
         weights = np.ones(len(targets)) if weights is None else weights
 
-        def head_of(rows: list[int], name: str) -> Head:
+        def heads_of(
+            rows: list[int], name: str, unlabelled: Columns | None
+        ) -> list[Head]:
             for weight, value in zip(self.model.backbone.weights, start, strict=True):
                 weight.assign(value)
             some, wanted = self.train_rows.take(rows), targets[rows]
             train_on_pairs(self.model, some, wanted, self.config, name=name)
-            x, l2 = self.vectors(some), 1 / wanted.size  # weaker for many classes
-            return fit_head(x, wanted, loss=loss, l2=l2, weights=weights[rows])[0]
+            given: dict[str, Any] = {"loss": loss, "weights": weights[rows]}
+            given["l2"] = 1 / wanted.size  # weaker for many classes
+            x = self.vectors(some)
+            heads = fit_head(x, wanted, **given)
+            if unlabelled is not None:
+                others = self.vectors(unlabelled)
+                heads.append(self_trained_head(x, wanted, others, **given))
+            return heads
 
-        found = None
-        if self.dev is None:
-            logits = self._held_out(folds, targets.shape, head_of)
-            rows = sorted(itertools.chain.from_iterable(folds))
-            of_rows = logits[rows]
-            _, factor = best_factor(of_rows, targets[rows], loss, weights[rows])
-            found = Validation(
-                1 / targets.size, factor, len(folds), rows, factor * of_rows
-            )
+        found, unlabelled = None, None
+        if self.dev is None or self.unlabelled is not None:
+            found, *others = [
+                validation_of(
+                    logits,
+                    targets,
+                    folds,
+                    loss=loss,
+                    l2=1 / targets.size,
+                    weights=weights,
+                )
+                for logits in self._held_out(folds, targets.shape, heads_of)
+            ]
+            if others and self.gains(found, others[0]):
+                found, unlabelled = others[0], self.unlabelled
         line = (
             f"the encoder, trained on pairs within and across classes "
             f"({updates_for(len(targets))} updates of up to {ROWS} texts), and a "
             "linear head on its vectors"
         )
-        return head_of(list(range(len(targets))), "all rows"), found, line
+        *_, head = heads_of(list(range(len(targets))), "all rows", unlabelled)
+        return head, found, line
 
     def _held_out(
         self,
         folds: Sequence[Sequence[int]],
         shape: tuple[int, ...],
-        head_of: Callable[[list[int], str], Head],
+        heads_of: Callable[[list[int], str, Columns | None], list[Head]],
     ) -> np.ndarray:
-        """Return the logits of the rows of the folds, float64 [N, C]; 0 for others."""
-        logits = np.zeros(shape)
+        """Return the logits of the rows of the folds by each head, float64 [K, N, C].
+
+        Rows in no fold have 0.
+        """
+        logits = np.zeros((1 if self.unlabelled is None else 2, *shape))
         for number, fold in enumerate(folds, 1):
             name = f"fold-{number}.npy"
             found = self.run.array(name) if self.run else None
             if found is None:
-                kept = sorted(set(range(len(logits))) - set(fold))
-                head = head_of(kept, f"fold {number} of {len(folds)}")
-                found = head(self.vectors(self.train_rows.take(fold)))
+                kept = sorted(set(range(shape[0])) - set(fold))
+                part = f"fold {number} of {len(folds)}"
+                heads = heads_of(kept, part, self.unlabelled)
+                x = self.vectors(self.train_rows.take(fold))
+                found = np.stack([head(x) for head in heads])
                 if self.run is not None:
                     self.run.add_array(name, found)
-            logits[fold] = found
+            logits[:, fold] = found
         return logits
 
 

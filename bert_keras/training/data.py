@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import hashlib
 import json
@@ -31,8 +32,8 @@ from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.classifier_settings import POOLER
 from bert_keras.tasks.plain_settings import check_effects
-from bert_keras.tasks.protocols import groups_of, strata_of, texts_of
-from bert_keras.training.config import TrainConfig
+from bert_keras.tasks.protocols import Linear, groups_of, strata_of, texts_of
+from bert_keras.training.config import FEW_ROWS, TrainConfig
 from bert_keras.training.methods import (
     check_method,
     check_unlabeled,
@@ -41,6 +42,7 @@ from bert_keras.training.methods import (
 
 _AT_ONCE = 1 << 14  # cells
 UNLABELED = "unlabeled"
+_LEAST_OF_A_CLASS = 5  # dev rows
 _NOT_SCORED = ("train", "dev", UNLABELED)
 _TAKEN = {*_NOT_SCORED, "runs", "diverged"}  # names of scores
 
@@ -105,9 +107,14 @@ def task_and_data(
 
     given = rows = read("train", train)
     held_out = 0
+    own = settings if isinstance(task, type) else task.get_config()
+    few = ""
+    if dev is None and not is_earlier:
+        few = too_few_to_hold_out(task, given, config, own)
     config = config.with_split()
-    if dev is None and config.validation_split:
-        own = settings if isinstance(task, type) else task.get_config()
+    if few:
+        tell(f"{few} (--validation-split holds some out, --dev gives others)")
+    elif dev is None and config.validation_split:
         rows, dev = with_dev(task, given, config, own, is_earlier=is_earlier, tell=tell)
         held_out = len(dev)
     elif dev is None and config.method != "finetune":
@@ -329,6 +336,42 @@ def with_dev(
         line += f"; {shared:,} first texts are in both"
     tell(line)
     return rows.take(kept), rows.take(held_out)
+
+
+def too_few_to_hold_out(
+    task: type[Task] | Task,
+    rows: Columns,
+    config: TrainConfig,
+    settings: Mapping[str, Any],
+) -> str:
+    """Return why no dev rows are held out by default; empty if some are.
+
+    With fewer than 1,000 rows, a tenth that has fewer than 5 rows of a class would
+    choose the epoch by chance, and training needs it. This concerns tasks with a linear
+    head, unless a setting is given that is fitted on dev rows.
+
+    Args:
+        task, config: as in `task_and_data`; `settings` are the task's.
+        rows: all training rows.
+    """
+    is_fitted = any(settings.get(name, none) != none for name, none in _FITTED.items())
+    is_left_open = config.validation_split is None and config.method == "finetune"
+    if not is_left_open or config.patience or is_fitted or len(rows) >= FEW_ROWS:
+        return ""
+    if not isinstance(task, Linear):
+        return ""
+    classes = [name for names in strata_of(task, rows, **settings) for name in names]
+    sizes = collections.Counter(name for name in classes if isinstance(name, str))
+    share = config.with_split().validation_split or 0
+    count = round(share * min(sizes.values(), default=len(rows)))
+    if count >= _LEAST_OF_A_CLASS:
+        return ""
+    of = f"{count} of a class" if sizes else str(count)
+    return (
+        f"no dev rows: a tenth of the {len(rows):,} training rows would be only {of}, "
+        "too few to choose an epoch by; all rows are trained on, the model of the last "
+        "epoch is kept, and only test rows would give it a score"
+    )
 
 
 def _shared(groups: Sequence[str] | None, kept: list[int], held_out: list[int]) -> int:

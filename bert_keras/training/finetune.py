@@ -72,6 +72,7 @@ from bert_keras.training.data import (
     task_and_data,
     tests_and_collections,
     tests_of,
+    too_few_to_hold_out,
     without_dev,
 )
 from bert_keras.training.distillation import Distillation, student_encoder
@@ -177,7 +178,7 @@ def train(
             `matched` and `mismatched`. For models that search or rerank, also folders
             in the form of BEIR, see `evaluate_collection`.
         unlabeled: texts without labels, of any form that `as_columns` takes, which the
-            methods `linear` and `contrastive` label by themselves, see `SelfTraining`;
+            methods `linear` and `contrastive` label by themselves, see `self_training`;
             with a teacher, whose answers to them are learned.
         columns: role, such as `text` or `label`, to the name of its column if that is
             not the default; for a file without a header, its number from 0.
@@ -255,7 +256,12 @@ def train(
     rows = training_examples(task, data["train"])
     if config.teacher is not None:
         rows += len(data.get(UNLABELED, ()))
+    few = ""
+    if "dev" not in data and not is_earlier:
+        few = too_few_to_hold_out(task, data["train"], config, task.settings())
     config = config.with_split()
+    if few:
+        config = dataclasses.replace(config, validation_split=0.0)
     given, config = config, config.finalized(task, rows)
     if "dev" not in data:
         config = without_dev(task, given, config, tell=devices.say)
@@ -280,6 +286,7 @@ def train(
         slices=tuple(slices),
         is_earlier=is_earlier,
         distillation=distillation,
+        no_dev=few,
     )
     if given.epochs is None and config.method == "finetune":
         devices.say(_chosen(config, rows))
@@ -346,6 +353,7 @@ class _Training:
     slices: tuple[str, ...]
     is_earlier: bool  # whether an earlier version began the run
     distillation: Distillation | None = None
+    no_dev: str = ""  # why no dev rows were held out by default
 
     def recorded(self, config: TrainConfig) -> dict[str, Any]:
         return recorded_settings(
@@ -429,6 +437,7 @@ class _Training:
                     slices=self.slices,
                     collections=self.collections,
                     distillation=self.distillation,
+                    no_dev=self.no_dev,
                 )
             if run is not None:
                 remove_run(run)
@@ -522,6 +531,7 @@ def finish_run(
     slices: Sequence[str] = (),
     collections: Mapping[str, JudgedCollection] | None = None,
     distillation: Distillation | None = None,
+    no_dev: str = "",
 ) -> TrainResult:
     """Score the best epoch of a run, and write its model folder and report.
 
@@ -529,7 +539,7 @@ def finish_run(
     rows by name: `train`, `dev` and the tests; `lengths` are the lengths of their
     texts; `failed` is the divergence of the run, certain or possible, if any;
     `collections` are tests of search; with `distillation`, the report shows the student
-    beside its teacher.
+    beside its teacher; `no_dev` is why no dev rows were held out by default.
 
     Raises:
         CheckpointError: the folder of the best epoch is broken, or writing fails.
@@ -567,7 +577,9 @@ def finish_run(
         scored[name] = (columns, answers, sizes)
         facts[name] = facts_of(model, columns, sizes)
     else:
-        facts["dev"] = "no dev rows: the model is the one after the last epoch"
+        facts["dev"] = (
+            no_dev or "no dev rows: the model is the one after the last epoch"
+        )
     for name in tests_of(data):
         answers = loop.answers(predictor, name, data[name])
         scores[name] = task.score(data[name], answers)

@@ -36,6 +36,10 @@ from bert_keras.training.linear_head import (
     strengths_of,
 )
 from bert_keras.training.loop import RunContext
+from bert_keras.training.self_training import (
+    self_trained_head,
+    validate_self_training,
+)
 
 HEAD = "classifier"
 _AT_ONCE = 1024  # rows whose vectors are kept in one file of the run folder
@@ -82,11 +86,13 @@ class HeadFit:
 
     Args:
         model: its head is set; the encoder stays as it is.
-        data: the rows by name; `dev` is only scored.
+        data: the rows by name; `dev` is only scored, and `unlabeled` are labelled by
+            the head itself.
         context: the run that it belongs to.
 
     Attributes:
         validation: what cross-validation found.
+        unlabelled_note: what the unlabelled rows gained; empty without such rows.
     """
 
     keeps_vectors = True  # of the training rows, in the run folder
@@ -105,6 +111,7 @@ class HeadFit:
     ) -> None:
         self.model = model
         self.train_rows, self.dev = data["train"], data.get("dev")
+        self.unlabelled, self.unlabelled_note = data.get("unlabeled"), ""
         self.run, self.config = context.folder, context.config
         self.devices, self.stop = context.devices, context.stop
         self.trackers = context.trackers
@@ -175,6 +182,13 @@ class HeadFit:
         x = self.vectors(self.train_rows)
         found = cross_validate(x, targets, folds, loss=loss, weights=weights)
         (head,) = fit_head(x, targets, loss=loss, l2=found.l2, weights=weights)
+        if self.unlabelled is not None:
+            others = self.vectors(self.unlabelled, name="unlabelled")
+            given: dict[str, Any] = {"loss": loss, "l2": found.l2, "weights": weights}
+            validation = validate_self_training(x, targets, others, folds, **given)
+            if self.gains(found, validation):
+                head = self_trained_head(x, targets, others, **given)
+                found = validation
         several = len(strengths_of(targets, loss)) > 1
         line = (
             f"a linear head on vectors of the frozen encoder; L2 {found.l2:.2g} "
@@ -182,6 +196,35 @@ class HeadFit:
             f"{found.folds} folds"
         )
         return head, found, line
+
+    def gains(self, plain: Validation, other: Validation) -> bool:
+        """Return whether self-training gains in cross-validation, and report it."""
+        task = self.model.task
+        columns = self.train_rows.take(plain.rows)
+        name = task.best_score
+        before, after = (
+            float(task.score(columns, self._answers_of(each.logits))[name])
+            for each in (plain, other)
+        )
+        gained = self._kept((before, -plain.loss), (after, -other.loss))
+        count = len(cast(Columns, self.unlabelled))
+        self.unlabelled_note = (
+            f"{count:,} unlabelled rows {'are used' if gained else 'are not used'}: "
+            f"by cross-validation, self-training on them changes {name} from "
+            f"{before:.4f} to {after:.4f}, and the loss from {plain.loss:.4f} to "
+            f"{other.loss:.4f}"
+        )
+        say(self.unlabelled_note)
+        return gained
+
+    @staticmethod
+    def _kept(before: tuple[float, float], after: tuple[float, float]) -> bool:
+        """Return whether score and negative loss are better, the score first."""
+        return after > before
+
+    def _answers_of(self, logits: np.ndarray) -> dict[str, np.ndarray]:
+        answers = self.model.task.answer(tf.constant(logits, tf.float32), {})
+        return {name: value.numpy() for name, value in answers.items()}
 
     def cross_validated(self) -> CrossValidated:
         """Return the training rows with the answers of heads that have not seen them.
@@ -192,12 +235,10 @@ class HeadFit:
         found = self.validation
         if found is None:
             raise ConfigError("`train` must be called first")
-        logits = tf.constant(found.logits, tf.float32)
-        answers = self.model.task.answer(logits, {})
         return CrossValidated(
             f"cross-validation, {found.folds} folds",
             found.rows,
-            {name: value.numpy() for name, value in answers.items()},
+            self._answers_of(found.logits),
         )
 
     def best_model(self) -> TaskModel:
@@ -215,20 +256,23 @@ class HeadFit:
         with Progress(f"scoring {name}", unit="examples", total=len(rows)) as bar:
             return predictor.answers(rows, seen=bar.add)
 
-    def vectors(self, columns: Columns) -> np.ndarray:
-        """Return the vectors of rows, float32 [N, H]; may keep them in the run."""
+    def vectors(self, columns: Columns, *, name: str = "vectors") -> np.ndarray:
+        """Return the vectors of rows, float32 [N, H]; may keep them in the run.
+
+        `name` begins the names of their files there.
+        """
         run = self.run if self.keeps_vectors else None
         predictor = Predictor(HeadInputs(self.model), freeze=False)
         parts = []
         with Progress("vectors", unit="examples", total=len(columns)) as bar:
             for start in range(0, len(columns), _AT_ONCE):
                 rows = columns.take(range(len(columns))[start : start + _AT_ONCE])
-                name = f"vectors-{start:09d}.npy"
-                found = run.array(name) if run else None
+                file = f"{name}-{start:09d}.npy"
+                found = run.array(file) if run else None
                 if found is None:
                     found = predictor.answers(rows, seen=bar.add)["vector"]
                     if run is not None:
-                        run.add_array(name, found)
+                        run.add_array(file, found)
                 else:
                     bar.skip(len(rows))
                 parts.append(found)

@@ -171,6 +171,7 @@ class Validation(NamedTuple):
         rows: the rows that were held out once, in order: all but those that are the
             only one of their class.
         logits: float64 [len(rows), C], of the head that has not seen the row.
+        loss: the mean loss of these rows.
     """
 
     l2: float
@@ -178,6 +179,7 @@ class Validation(NamedTuple):
     folds: int
     rows: list[int]
     logits: np.ndarray
+    loss: float
 
 
 def cross_validate(
@@ -207,13 +209,29 @@ def cross_validate(
         )
         for place, head in enumerate(heads):
             logits[place, fold] = head(x[fold])
-    rows = sorted(row for fold in folds for row in fold)
     found = [
-        (*best_factor(each[rows], targets[rows], loss, weights[rows]), strength, each)
+        validation_of(each, targets, folds, loss=loss, l2=strength, weights=weights)
         for strength, each in zip(strengths, logits, strict=True)
     ]
-    _, factor, l2, best = min(found, key=lambda each: each[0])
-    return Validation(l2, factor, len(folds), rows, factor * best[rows])
+    return min(found, key=lambda each: each.loss)
+
+
+def validation_of(
+    logits: np.ndarray,
+    targets: np.ndarray,
+    folds: Sequence[Sequence[int]],
+    *,
+    loss: str,
+    l2: float,
+    weights: np.ndarray,
+) -> Validation:
+    """Return what cross-validation found from the logits of all rows, float [N, C].
+
+    The other arguments are as in `cross_validate`; rows in no fold may have any logits.
+    """
+    rows = sorted(row for fold in folds for row in fold)
+    lowest, factor = best_factor(logits[rows], targets[rows], loss, weights[rows])
+    return Validation(l2, factor, len(folds), rows, factor * logits[rows], lowest)
 
 
 def strengths_of(targets: np.ndarray, loss: str) -> tuple[float, ...]:

@@ -218,7 +218,9 @@ class _Runs:
         # All runs are scored on the same rows.
         self.given = {key: given[key] for key in given if key not in _OF_DATA}
         of_data = {key: given[key] for key in given if key in _OF_DATA}
-        task, data = task_and_data(task, config=config, encoder=encoder, **of_data)
+        task, data = task_and_data(
+            task, config=config.with_split(), encoder=encoder, **of_data
+        )
         self.task: Task = task
         tests = {name: data[name] for name in tests_of(data)}
         if "dev" not in data and (free or not tests):

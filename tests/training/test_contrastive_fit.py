@@ -96,11 +96,13 @@ def test_a_contrastive_run_is_scored_by_whole_folds_and_resumes(
     monkeypatch.setattr(contrastive_fit, "train_on_pairs", counted)
     given: dict[str, Any] = {"encoder": encoder_folder, "train": DATA[name]}
     given |= {"output": tmp_path / "m", "config": CONFIG}
+    given["unlabeled"] = {"text": [f"{text} now" for text in TEXTS]}
     with pytest.raises(RunStopped):
         train(name, **given)
     found = train(name, **given)
     assert fitted[1:] == ["fold 2 of 3", "fold 2 of 3", "fold 3 of 3", "all rows"]
     assert found.scores["cross-validation, 3 folds"]["num_examples"] == 12
+    assert found.report["settings"]["unlabeled"].startswith("12 unlabelled rows are ")
     assert "pairs within and across classes" in found.report["settings"]["training"]
     answers = load_predictor(tmp_path / "m").predict(TEXTS)
     assert_near(answers, Predictor(found.model).predict(TEXTS))

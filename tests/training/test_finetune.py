@@ -401,18 +401,16 @@ def test_classes_of_other_tasks_are_kept_in_training(
 def test_without_dev_rows_the_last_epoch_is_kept(
     run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = run(train=FEW, dev=None, validation_split=0.0, test=FEW, patience=0)
+    result = run(train=FEW, dev=None, test=FEW, patience=0)
     err = capsys.readouterr().err
-    assert (
-        "no dev rows, by --validation-split 0: the model of the last epoch is kept"
-        in err
-    )
+    assert "no dev rows: a tenth of the 12 training rows would be only 0 of a" in err
     assert "dev_accuracy" not in err and "held out" not in err
     assert list(result.scores) == ["test"]
     assert result.report["settings"]["best_epoch"] == 2
     assert not [row for row in result.history if "dev_loss" in row]
     page, card = ((result.folder / n).read_text() for n in ("report.html", "README.md"))
-    assert "no dev rows: the model is the one after the last epoch" in page
+    assert result.report["settings"]["validation_split"] == 0
+    assert "no dev rows: a tenth of the 12 training rows" in page
     assert "no dev rows" in card and "on dev chose" not in card
     for given in ({"patience": 2}, {"task_settings": {"calibration": "temperature"}}):
         name = next(iter(given.get("task_settings", given)))
@@ -450,7 +448,8 @@ def test_a_run_of_an_earlier_version_resumes_with_its_dev_rows(
 
 
 def test_held_out_rows_are_mentioned_if_relevant() -> None:
-    action = functools.partial(task_and_data, config=TrainConfig(), tell=str)
+    config = TrainConfig(validation_split=0.1)
+    action = functools.partial(task_and_data, config=config, tell=str)
     two = as_columns(text=["a", "b"], label=["neg", "pos"])
     refused(lambda: action(Classification, train=two), "too few rows", "each class")
     two = as_columns(text=["a", "b"], label=["1", "2"])
@@ -459,6 +458,30 @@ def test_held_out_rows_are_mentioned_if_relevant() -> None:
     same = as_columns(text=["a", "b"], label=["1", "1"])
     line = refused(lambda: action("regression", train=same, dev=same), "two values")
     assert "held out" not in line
+
+
+@pytest.mark.parametrize(
+    ("times", "changes", "line"),
+    [
+        (1, {}, "no dev rows: a tenth of the 12 training rows would be only 0 of a"),
+        (11, {}, "no dev rows: a tenth of the 132 training rows would be only 4 of a"),
+        (12, {}, "no dev rows given: 14 of 144 training rows are held out (seed 42)"),
+        (1, {"validation_split": 0.3}, "no dev rows given: 4 of 12 training rows are"),
+        (1, {"patience": 2}, "no dev rows given: 1 of 12 training rows are held out"),
+    ],
+)
+def test_a_dev_split_of_few_rows_of_a_class_is_not_made(
+    times: int, changes: dict[str, Any], line: str
+) -> None:
+    said: list[str] = []
+    rows = as_columns(text=TEXTS * times, label=LABELS * times)
+    config = TrainConfig(**changes)
+    given: dict[str, Any] = {"config": config, "tell": said.append}
+    _, data = task_and_data("classification", train=rows, **given)
+    assert said[0].startswith(line)
+    assert ("dev" in data) == ("given" in line)
+    calibrated = {"task_settings": {"calibration": "temperature"}}
+    assert "dev" in task_and_data(Classification, train=rows, **given, **calibrated)[1]
 
 
 @pytest.mark.thorough

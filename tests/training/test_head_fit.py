@@ -125,6 +125,43 @@ def test_a_linear_run_writes_an_ordinary_folder(
     assert not list(tmp_path.glob(".*run*"))
 
 
+def test_self_training_is_reported_and_kept_only_if_it_gains(
+    encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"{text} {n}" for n in range(4) for text in TEXTS]
+    given = {"encoder": encoder_folder, "train": DATA["classification"]}
+    given |= {"unlabeled": as_columns(text=[*TEXTS, *texts, *texts]), "config": LINEAR}
+    heads = []
+    for kept in (False, True):
+        monkeypatch.setattr(
+            head_fit.HeadFit, "_kept", staticmethod(lambda *_, kept=kept: kept)
+        )
+        found = train("classification", output=tmp_path / "m", **given)
+        heads.append(found.model.get_layer("classifier").kernel.numpy())
+        told = f"48 unlabelled rows {'are used' if kept else 'are not used'}: by cross"
+        assert found.report["settings"]["unlabeled"].startswith(told)
+        card = (tmp_path / "m" / "README.md").read_text(encoding="utf-8")
+        assert told in card and "| unlabeled | 48 |" in card
+    assert not np.allclose(*heads)
+
+
+@pytest.mark.parametrize(
+    ("rows", "task", "method", "parts"),
+    [
+        ({"text": ["a", "b"], "label": ["", "x"]}, "classification", "linear", "2"),
+        ({"text": TEXTS}, "multi-label", "contrastive", "all of which equal one"),
+        ({"text": ["a"]}, "regression", "linear", "a task with classes"),
+        ({"text": ["a"]}, "classification", "finetune", "only with `method` linear"),
+    ],
+)
+def test_unlabelled_rows_that_teach_nothing_are_refused(
+    rows: dict[str, list[str]], task: str, method: str, parts: str
+) -> None:
+    given: dict[str, Any] = {"train": DATA[task], "unlabeled": rows}
+    config = TrainConfig(method=method)
+    refused(lambda: task_and_data(task, config=config, **given), "unlabeled", parts)
+
+
 def test_other_tools_find_no_head_that_reads_cls(
     encoder_folder: Path, tmp_path: Path
 ) -> None:

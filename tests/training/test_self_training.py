@@ -1,0 +1,58 @@
+"""Self-training of a head, without models."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bert_keras.training.linear_head import (
+    cross_validate,
+    fit_head,
+    probabilities,
+    stratified_folds,
+)
+from bert_keras.training.self_training import (
+    confident_rows,
+    self_trained_head,
+    validate_self_training,
+)
+
+
+@pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
+def test_self_training_finds_the_clusters_of_unlabelled_rows(loss: str) -> None:
+    random = np.random.default_rng(0)
+    centers = random.normal(size=(4, 50)) / 2
+
+    def rows(count: int) -> tuple[np.ndarray, np.ndarray]:
+        classes = np.arange(count) % 4
+        return centers[classes] + random.normal(size=(count, 50)), np.eye(4)[classes]
+
+    (x, targets), (others, _), (test, wanted) = rows(24), rows(400), rows(400)
+
+    def accuracy(logits: np.ndarray, targets: np.ndarray) -> float:
+        return float((logits.argmax(axis=1) == targets.argmax(axis=1)).mean())
+
+    (plain,) = fit_head(x, targets, loss=loss, l2=0.03)
+    head = self_trained_head(x, targets, others, loss=loss, l2=0.03)
+    gain = accuracy(head(test), wanted) - accuracy(plain(test), wanted)
+    assert gain > 0.03
+    folds = stratified_folds([(str(n % 4),) for n in range(24)], seed=0)
+    before = cross_validate(x, targets, folds, loss=loss)
+    after = validate_self_training(x, targets, others, folds, loss=loss, l2=0.03)
+    assert accuracy(after.logits, targets) > accuracy(before.logits, targets)
+
+
+def test_each_class_gives_the_same_share_of_its_rows() -> None:
+    random = np.random.default_rng(1)
+    logits = random.normal(size=(100, 3)) + [2, 1, 0]
+    for loss in ("softmax", "sigmoid"):
+        rows, answers = confident_rows(logits, loss, 0.1, np.array([0.5, 0.3, 0.0]))
+        if loss == "softmax":
+            sizes = np.bincount(logits.argmax(axis=1))
+            assert answers.sum(axis=0).tolist() == np.ceil(sizes / 10).tolist()
+            sure = probabilities(logits, loss).max(axis=1)
+            best = max(sure[logits.argmax(axis=1) == 2])
+            assert best in sure[rows[answers[:, 2] > 0]]
+        else:
+            assert 10 <= len(rows) < 20 and not (answers.sum(axis=1) > 2).any()
+            assert (answers.sum(axis=1) == 0).any()

@@ -320,7 +320,8 @@ class _Runs:
         """Return the key that compares runs: score, then loss on dev; see `rank_of`."""
         report = self._found[name]
         value = float(report["scores"]["dev"][report["best_score"]])
-        return rank_of(value, report["settings"]["best_epoch_dev_loss"])
+        loss = report["settings"].get("best_epoch_dev_loss", math.nan)  # of epochs
+        return rank_of(value, loss)
 
 
 def summary(

@@ -35,7 +35,7 @@ class Trainer:
 
     source: TrainResult
     accuracy: dict[Any, float]
-    loss: dict[Any, float] = dataclasses.field(default_factory=dict)
+    loss: dict[Any, float | None] = dataclasses.field(default_factory=dict)
     calls: list[TrainConfig] = dataclasses.field(default_factory=list)
     fails: Any = None
 
@@ -53,7 +53,7 @@ class Trainer:
         }
         loss = self.loss.get(self.key(config), 0.5)
         settings = {"task": "classification", "seed": config.seed}
-        settings |= {"best_epoch_dev_loss": loss}
+        settings |= {} if loss is None else {"best_epoch_dev_loss": loss}
         report = {**self.source.report, "scores": scores, "settings": settings}
         return dataclasses.replace(self.source, scores=scores, report=report)
 
@@ -102,7 +102,7 @@ def test_among_tied_seeds_the_one_with_the_lowest_loss_is_kept(
     trainer: Trainer, tmp_path: Path
 ) -> None:
     trainer.accuracy |= {9: 0.75}
-    trainer.loss = {7: 0.1, 8: 0.6, 9: 0.4}
+    trainer.loss = {7: None, 8: 0.6, 9: 0.4}  # methods without epochs have none
     assert seeds(tmp_path).report["settings"]["best_run"] == "seed-9"
 
 

@@ -232,8 +232,8 @@ def _new_rows(
     kept = new_rows(known, texts_of(task, rows))
     if not kept:
         raise DataError(
-            f"must have other rows than the labelled ones; received {len(rows):,} "
-            "rows, all of which equal one",
+            "unlabeled rows must differ from the labelled ones; received "
+            f"{len(rows):,} rows, all of which equal one",
             path=rows.path,
         )
     if len(kept) < len(rows):

@@ -258,7 +258,7 @@ def train(
         rows += len(data.get(UNLABELED, ()))
     few = ""
     if "dev" not in data and not is_earlier:
-        few = too_few_to_hold_out(task, data["train"], config, task.settings())
+        few = too_few_to_hold_out(task, data["train"], config, task.get_config())
     config = config.with_split()
     if few:
         config = dataclasses.replace(config, validation_split=0.0)

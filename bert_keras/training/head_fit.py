@@ -92,7 +92,6 @@ class HeadFit:
 
     Attributes:
         validation: what cross-validation found.
-        unlabelled_note: what the unlabelled rows gained; empty without such rows.
     """
 
     keeps_vectors = True  # of the training rows, in the run folder
@@ -100,7 +99,7 @@ class HeadFit:
     steps = 1
     update_seconds = math.nan, math.nan
     skipped: tuple[str, ...] = ()
-    best_settings: Mapping[str, Any] = {}
+    best_settings: Mapping[str, Any] = {}  # what the unlabelled rows gained, if any
     batch_facts: Mapping[str, Any] = {}
 
     def __init__(
@@ -111,7 +110,7 @@ class HeadFit:
     ) -> None:
         self.model = model
         self.train_rows, self.dev = data["train"], data.get("dev")
-        self.unlabelled, self.unlabelled_note = data.get("unlabeled"), ""
+        self.unlabelled = data.get("unlabeled")
         self.run, self.config = context.folder, context.config
         self.devices, self.stop = context.devices, context.stop
         self.trackers = context.trackers
@@ -208,13 +207,14 @@ class HeadFit:
         )
         gained = self._kept((before, -plain.loss), (after, -other.loss))
         count = len(cast(Columns, self.unlabelled))
-        self.unlabelled_note = (
+        note = (
             f"{count:,} unlabelled rows {'are used' if gained else 'are not used'}: "
             f"by cross-validation, self-training on them changes {name} from "
             f"{before:.4f} to {after:.4f}, and the loss from {plain.loss:.4f} to "
             f"{other.loss:.4f}"
         )
-        say(self.unlabelled_note)
+        self.best_settings = {"unlabeled": note}
+        say(note)
         return gained
 
     @staticmethod

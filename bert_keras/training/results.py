@@ -81,8 +81,6 @@ def shown_settings(
     shown |= loop.best_settings
     if loop.ending:
         shown["training"] = loop.ending
-    if isinstance(loop, HeadFit) and loop.unlabelled_note:
-        shown["unlabeled"] = loop.unlabelled_note
     shown["training_seconds"] = round(loop.seconds, 1)
     if loop.skipped:
         shown["skipped_updates"] = "; ".join(loop.skipped)

@@ -43,7 +43,6 @@ from bert_keras.settings import check_choice, check_number
 from bert_keras.tasks.embedding import PROMPT_LENGTHS
 from bert_keras.tasks.long_texts import WINDOW_LOGITS, LongTexts
 from bert_keras.tasks.protocols import (
-    Filling,
     reads_windows,
     recipe_of,
     texts_of,
@@ -204,7 +203,7 @@ def _describe(
         folder,
         preprocessor.tokenizer.get_config(),
         max_length=length,
-        read_tokens=task.read_tokens if isinstance(task, Filling) else (),
+        read_tokens=task.needs.read_tokens,
     )
 
 

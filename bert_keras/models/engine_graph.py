@@ -15,7 +15,7 @@ import numpy as np
 from bert_keras.errors import ConfigError, one_line
 from bert_keras.model.encoder import WINDOW_STARTS, is_of_packed_rows
 from bert_keras.models.task_model import TaskModel
-from bert_keras.tasks.protocols import filled_inputs, named_outputs
+from bert_keras.tasks.protocols import named_outputs
 
 NAMES = {
     "token_ids": "input_ids",
@@ -59,7 +59,7 @@ class EngineGraph(keras.Model):
         model, _ = self._parts()
         found = {}
         for name, each in inputs_of(model).items():
-            if name in filled_inputs(model.task):
+            if name in model.task.needs.filled_inputs:
                 continue
             dtype = "int64" if name in NAMES else each.dtype
             named = NAMES.get(name, name)
@@ -114,9 +114,9 @@ class EngineGraph(keras.Model):
         batch = {OUR_NAMES.get(name, name): each for name, each in inputs.items()}
         given: dict[str, Any] = dict.fromkeys(model._inputs_struct)  # some are optional
         for name, each in inputs_of(model).items():
-            if name not in filled_inputs(model.task):
+            if name not in model.task.needs.filled_inputs:
                 given[name] = keras.ops.cast(batch[name], each.dtype)
-        for name in filled_inputs(model.task):  # every place of a row
+        for name in model.task.needs.filled_inputs:  # every place of a row
             shape = keras.ops.shape(given["token_ids"])
             places = keras.ops.arange(shape[1], dtype="int32")[None]
             given[name] = keras.ops.broadcast_to(places, shape)

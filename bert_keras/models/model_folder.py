@@ -25,7 +25,6 @@ from bert_keras.model.lora import plain_weights
 from bert_keras.models.model_card import write_readme
 from bert_keras.tasks import name_of
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import WritingFiles
 
 if TYPE_CHECKING:
     from bert_keras.models.task_model import TaskModel
@@ -81,10 +80,9 @@ def write_sentence_files(
     Of `arrays`, weights by name, these are the layers on a text's vector.
     """
     task, hidden_size = model.task, model.backbone.config.hidden_size
-    if isinstance(task, WritingFiles):
-        task.write_files(
-            folder, hidden_size=hidden_size, preprocessor=model.preprocessor
-        )
+    task.head_codec.write_files(
+        task, folder, hidden_size=hidden_size, preprocessor=model.preprocessor
+    )
     dense = {name: arrays[name] for name in arrays if name.startswith(DENSE_SCOPE)}
     if dense:
         write_dense(folder, dense)

@@ -47,6 +47,7 @@ _FORMER = {
     "architecture": "head_codec.architecture",
     "check_effects": "Option.needs",
     "encoder_outputs": "needs.outputs",
+    "filled_inputs": "needs.filled_inputs",
     "folder_config": "head_codec.folder_config",
     "from_model_config": "head_codec.settings",
     "inputs": "needs.inputs",
@@ -58,6 +59,7 @@ _FORMER = {
     "pooler": "needs.pooler",
     "pretrained_scopes": "needs.scopes",
     "problem_type": "head_codec.problem_type",
+    "read_tokens": "needs.read_tokens",
     "readings": "needs.readings",
     "reads": "head_codec.reads",
     "redrawn": "resample",
@@ -65,6 +67,7 @@ _FORMER = {
     "rows": "row_forms of TaskHelp",
     "rows_per_text": "needs.rows_per_text",
     "settle": "finalize",
+    "write_files": "head_codec.write_files",
 }
 AnyTask = TypeVar("AnyTask", bound="Task")
 __all__ = ["Answers", "Batch", "Column", "Run", "Task"]

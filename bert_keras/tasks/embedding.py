@@ -149,6 +149,25 @@ class EmbeddingCodec(HeadCodec):
         named = {"architectures": ["BertForMaskedLM"]} if task.is_sparse else {}
         return {**found, **named}
 
+    def write_files(
+        self, task: Any, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
+    ) -> None:
+        """Write sentence-transformers' files; it supports only the last layer."""
+        if task.layers == LAST:
+            write_sentence_files(
+                folder,
+                hidden_size=hidden_size,
+                pooling=task.pooling,
+                normalize=task.normalize,
+                max_length=preprocessor.max_length,
+                dense=task.dense,
+                prompts=task.prompts,
+                default_prompt=task.default_prompt,
+                include_prompt=task.include_prompt,
+                truncate_dim=task.truncate_dim,
+                kind=task.kind,
+            )
+
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 @with_options_documented
@@ -734,25 +753,6 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         own = {"objective", "scale", "dimensions"}  # of a training
         own |= {"query_flops", "document_flops"}
         return {k: v for k, v in held.get_config().items() if k not in own}
-
-    def write_files(
-        self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
-    ) -> None:
-        """Write sentence-transformers' files; it supports only the last layer."""
-        if self.layers == LAST:
-            write_sentence_files(
-                folder,
-                hidden_size=hidden_size,
-                pooling=self.pooling,
-                normalize=self.normalize,
-                max_length=preprocessor.max_length,
-                dense=self.dense,
-                prompts=self.prompts,
-                default_prompt=self.default_prompt,
-                include_prompt=self.include_prompt,
-                truncate_dim=self.truncate_dim,
-                kind=self.kind,
-            )
 
 
 class PairedTexts(Embedding):

@@ -125,6 +125,14 @@ class DecoderCodec(HeadCodec):
             "eos_token_id": tokenizer.sep_id,
         }
 
+    def write_files(
+        self, task: Any, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
+    ) -> None:
+        if task.target_vocab is not None:  # a copy, for other tools
+            lines = [f"{token}\n" for token in task.target_vocab["vocabulary"]]
+            text = "".join(lines)
+            (folder / "target_vocab.txt").write_text(text, encoding="utf-8")
+
 
 @dataclasses.dataclass(frozen=True)
 class Generation(GenerationSettings, LongTexts, Task):
@@ -552,16 +560,6 @@ class Generation(GenerationSettings, LongTexts, Task):
         given = {k: v for k, v in batch.items() if k.startswith(TARGET)}
         given |= {"memory": memory, "padding_mask": mask}
         return model.get_layer("decoder")(given, training=False)
-
-    # Files.
-
-    def write_files(
-        self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
-    ) -> None:
-        if self.target_vocab is not None:  # a copy, for other tools
-            lines = [f"{token}\n" for token in self.target_vocab["vocabulary"]]
-            text = "".join(lines)
-            (folder / "target_vocab.txt").write_text(text, encoding="utf-8")
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

@@ -12,6 +12,8 @@ from bert_keras.data.class_names import class_entries, class_names
 from bert_keras.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bert_keras.tasks.base import Task
     from bert_keras.text.preprocessor import Preprocessor
 
@@ -60,6 +62,11 @@ class HeadCodec:
             **self.entries(task),
             "pad_token_id": preprocessor.tokenizer.pad_id,
         }
+
+    def write_files(
+        self, task: Any, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
+    ) -> None:
+        """Write further files of a model folder that other tools need."""
 
 
 def from_model_config(

@@ -80,11 +80,15 @@ class MaskedLM(MaskedLMSettings, Task):
 
     name = "masked-lm"
     head_codec = _MaskedCodec("BertForMaskedLM")
-    filled_inputs = ("masked_positions",)
-    read_tokens = ("[MASK]",)
     columns = {"text": "text"}
     best_score = "log_likelihood"
-    needs = Needs(pooler=False, scopes=("cls/predictions/",), inputs=_inputs)
+    needs = Needs(
+        pooler=False,
+        scopes=("cls/predictions/",),
+        inputs=_inputs,
+        filled_inputs=("masked_positions",),
+        read_tokens=("[MASK]",),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,6 +20,9 @@ class Needs:
             training loads from the checkpoint if it has them; the others are ignored.
         inputs: returns the Keras inputs by name; `None`: the inputs of a batch dict,
             with `cls_positions` if there is a pooler.
+        filled_inputs: inputs of the model that other tools do not give, such as places
+            to fill; in a file for an engine they are all places of a row.
+        read_tokens: the special tokens that are read as such in texts to answer.
         max_length: default for training, in tokens.
         rows_per_text: rows per text in the padded layout; `None`: varies by text.
         readings: how often a text is read for its answer, such as once for each class;
@@ -33,6 +36,8 @@ class Needs:
     outputs: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
     inputs: Callable[[], dict[str, Any]] | None = None
+    filled_inputs: tuple[str, ...] = ()
+    read_tokens: tuple[str, ...] = ()
     max_length: int = 128
     rows_per_text: int | None = 1
     readings: int = 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -691,24 +690,6 @@ def from_named(task: Task, named: Mapping[str, Any], batch: Mapping[str, Any]) -
 
 
 @runtime_checkable
-class Filling(Protocol):
-    """Fills places of a text, such as [MASK].
-
-    `filled_inputs` are inputs of the model that other tools do not give, the places; in
-    a file for an engine they are all places of a row. `read_tokens` are the special
-    tokens that are read as such in texts to answer.
-    """
-
-    filled_inputs: ClassVar[tuple[str, ...]]
-    read_tokens: ClassVar[tuple[str, ...]]
-
-
-def filled_inputs(task: Task) -> tuple[str, ...]:
-    """Return the inputs of a model that other tools do not give, see `Filling`."""
-    return task.filled_inputs if isinstance(task, Filling) else ()
-
-
-@runtime_checkable
 class Reciting(Protocol):
     """Says how `answer` turns outputs into answers."""
 
@@ -726,17 +707,6 @@ def recipe_of(task: Task) -> dict[str, Any]:
     if isinstance(task, Reciting):
         return task.recipe()
     return {"meaning": "see the settings of the task"}
-
-
-@runtime_checkable
-class WritingFiles(Protocol):
-    """Other tools need further files in a model folder."""
-
-    def write_files(
-        self, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
-    ) -> None:
-        """Write files of `atomic.FILES`."""
-        ...
 
 
 @runtime_checkable

@@ -79,9 +79,9 @@ def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
         if is_encoder_decoder(raw)
         else names.from_huggingface
     )
-    tensors, told = _tensors(folder, canonical)
-    chosen, unrecognized, notes = _sorted_out(tensors, raw, place=folder)
-    notes[:0] = told
+    tensors, notes = _tensors(folder, canonical)
+    chosen, unrecognized, more = _sorted_out(tensors, raw, place=folder)
+    notes += more
     types = sorted({tensor.dtype for tensor in chosen.values()} - {"F32"})
     if types:
         notes.append(f"weights stored as {', '.join(types)} are read as float32")

@@ -79,9 +79,9 @@ def unit_of(places: Iterable[Place]) -> str:
         >>> unit_of([Place("🎉 win with Anna", 12, 16, "Anna")])
         'UTF-16 units'
     """
-    told: Sequence[Place] = [place for place in places if place.text]
+    named: Sequence[Place] = [place for place in places if place.text]
     for unit, convert in UNITS.items():
-        if all(is_right(place, convert) for place in told):
+        if all(is_right(place, convert) for place in named):
             return unit
     return "characters"
 

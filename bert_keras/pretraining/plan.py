@@ -102,7 +102,7 @@ def plan_pretraining(
     if not places:
         raise ConfigError("`data` must name at least one folder; received none")
     ends = list(itertools.accumulate(config.steps_of(len(places))))
-    checkpoint, told = None, list[str]()
+    checkpoint, added = None, list[str]()
     if isinstance(encoder, BertConfig):
         if config.add_tokens is not None:
             raise ConfigError(
@@ -112,13 +112,13 @@ def plan_pretraining(
         sizes = encoder
     else:
         folder = Folder.open(encoder)
-        folder = with_tokens(folder, config.add_tokens, tell=told.append)
+        folder = with_tokens(folder, config.add_tokens, tell=added.append)
         checkpoint = folder.checkpoint
         sizes = checkpoint.config
     tokenizer = _tokenizer(checkpoint, vocab)
     files = [find_files(place, tokenizer) for place in places]
     check_sizes(sizes, tokenizer, files)
-    notes = [*checkpoint.notes, *tokenizer.notes, *told] if checkpoint else []
+    notes = [*checkpoint.notes, *tokenizer.notes, *added] if checkpoint else []
     sizes = _directed(sizes, checkpoint, config, notes)
     phases = tuple(
         Phase(place, found, _masking(found, tokenizer, config), first, last)

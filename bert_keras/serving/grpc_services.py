@@ -75,8 +75,8 @@ class _Services(
                 outputs=list(request.output_filter),
             )
             if answered.truncated:  # the message has no place for it
-                told = ",".join(map(str, answered.truncated))
-                context.set_trailing_metadata(((TRUNCATED.replace("_", "-"), told),))
+                numbers = ",".join(map(str, answered.truncated))
+                context.set_trailing_metadata(((TRUNCATED.replace("_", "-"), numbers),))
             response = predict_pb2.PredictResponse()
             _fill(response.model_spec, record.model, answered.version)
             response.model_spec.signature_name = answered.signature.name

@@ -144,10 +144,9 @@ class PooledTask(LongTexts, Task):
         return role_texts(self, columns)
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
-        is_pair = any(isinstance(item, tuple | list) for item in items)
-        if self.pairs is None and is_pair:
-            return string_parts(items, 2)
-        return string_parts(items, len(self.roles))
+        are_pairs = any(isinstance(item, tuple | list) for item in items)
+        either = self.pairs is None and are_pairs
+        return string_parts(items, 2 if either else len(self.roles))
 
     # Text to batch.
 

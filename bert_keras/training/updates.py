@@ -94,12 +94,12 @@ def fit(
             after_update(update.batches)
     skipped = len(made) - sum(map(bool, made))
     if skipped:
-        told = f"{skipped:,} of {len(made):,} updates were not finite, and skipped"
+        line = f"{skipped:,} of {len(made):,} updates were not finite, and skipped"
         if config.on_nonfinite == "stop":
             raise TrainingError(
-                f"{told}: use a smaller --learning-rate, or --on-nonfinite skip"
+                f"{line}: use a smaller --learning-rate, or --on-nonfinite skip"
             )
-        say(told)
+        say(line)
 
 
 class MeanLosses:

@@ -83,7 +83,7 @@ from bert_keras.training.findings import (
     findings_of,
 )
 from bert_keras.training.head_fit import HeadFit
-from bert_keras.training.lengths import TextLengths, measure_lengths
+from bert_keras.training.lengths import TextLengths, measure_lengths, reads_long_texts
 from bert_keras.training.loop import FineTuningLoop, RunContext
 from bert_keras.training.methods import AUTO, UNUSED, with_method
 from bert_keras.training.results import (
@@ -235,6 +235,7 @@ def train(
             one_replica=devices.replicas == 1 and not devices.has_static_shapes,
             tell=devices.say,
         )
+    is_named = not isinstance(task, Task)
     task, data = task_and_data(
         task,
         train=train,
@@ -265,6 +266,15 @@ def train(
     given, config = config, config.finalized(task, rows)
     if "dev" not in data:
         config = without_dev(task, given, config, tell=devices.say)
+    if is_named and not is_earlier and not devices.has_static_shapes:
+        task, config = reads_long_texts(
+            task,
+            config,
+            data["train"],
+            encoder,
+            given=task_settings or {},
+            tell=devices.say,
+        )
     devices.check_batch_size(cast(int, config.batch_size), config.accumulation)
     if devices.replicas > 1:
         _check_accumulation(task, config)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
 
 from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
+from bert_keras.models.folder import Folder
+from bert_keras.models.pretrained_model import max_length_of
 from bert_keras.models.task_model import TaskModel
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.protocols import (
+    Linear,
     TextTargets,
     lengths_of,
     may_read_windows,
@@ -22,13 +26,17 @@ from bert_keras.tasks.protocols import (
     texts_of,
     windows_of,
 )
-from bert_keras.text.preprocessor import as_tensors
+from bert_keras.text.preprocessor import Preprocessor, as_tensors
 from bert_keras.text.truncation import Truncation, percent
+from bert_keras.training.config import TrainConfig
 
 _AT_ONCE = 1024  # texts
 _STEP = 16  # tokens to which a chosen length is rounded up
 _MOST_COST = 8.0  # times the computation of the task's default length
 _FIXED_SHARE = 0.99  # of the texts that a length holds if all rows are padded to it
+_MEASURED = 1000  # texts at most, to choose how long ones are read
+_LONG_SHARE = 0.1  # of the tokens unread, from which long texts are read in windows
+_WINDOW, _TRAIN_WINDOWS, _WINDOWS_PARTS = 256, 4, 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +116,10 @@ def measure_lengths(
     """
     cuts = model.task.needs.rows_per_text is not None  # a task with windows does not
     limit = model.backbone.config.max_position_embeddings
-    found = _lengths(model, data, max_length=limit if cuts else None)
+    preprocessor = model.preprocessor
+    if cuts:
+        preprocessor = preprocessor.replace(max_length=limit)
+    found = _lengths(model.task, preprocessor, data)
     if follows and cuts:
         sizes = [found[name].whole for name in ("train", "dev") if name in found]
         default = model.preprocessor.max_length
@@ -133,6 +144,64 @@ def measure_lengths(
     for name, columns in data.items():
         tell_truncated_targets(model, columns, of=f"{name} targets", tell=tell)
     return found
+
+
+def reads_long_texts(
+    task: Task,
+    config: TrainConfig,
+    rows: Columns,
+    encoder: str | os.PathLike[str],
+    *,
+    given: Mapping[str, Any],
+    tell: Callable[[str], object],
+) -> tuple[Task, TrainConfig]:
+    """Return task and config that read long texts in windows, if many are long.
+
+    Neither `long` nor the maximum length is given, the task has one text a row and a
+    linear head, and the longest input that `train` would choose leaves a tenth of the
+    tokens unread. Windows, their number and the parts of an update are as measured by
+    `benchmarks/long_documents.py`.
+
+    Args:
+        task: of the run.
+        config: of the run, finalized.
+        rows: the training rows; up to 1,000 of them are measured.
+        encoder: as in `train`.
+        given: settings of the task that the user gives.
+        tell: gets a line if windows are read.
+    """
+    is_open = config.method == "finetune" and config.max_length is None
+    is_open = is_open and config.teacher is None and "long" not in given
+    is_single = isinstance(task, Linear) and len(task.roles) == 1
+    if not is_open or not is_single or not may_read_windows(task):
+        return task, config
+    folder = Folder.open(encoder)
+    limit = folder.checkpoint.config.max_position_embeddings
+    some = rows.take(range(0, len(rows), -(-len(rows) // _MEASURED)))
+    (texts,) = texts_of(task, some)
+    if max(map(len, texts)) + 2 <= limit:  # few tokens have less than a character
+        return task, config
+    whole = Preprocessor(folder.tokenizer, max_length=limit)
+    sizes = _lengths(task, whole, {"train": some})["train"].whole
+    default = max_length_of(task, folder.checkpoint, None)
+    length, _ = chosen_length(sizes, default, folder.checkpoint.config)
+    read, all_of_them = int(np.minimum(sizes, length).sum()), int(sizes.sum())
+    if all_of_them - read < _LONG_SHARE * all_of_them:
+        return task, config
+    window, parts = min(_WINDOW, limit), config.accumulation
+    if parts == 1:
+        parts = math.gcd(cast(int, config.batch_size), _WINDOWS_PARTS)
+    longer = percent(int((sizes > length).sum()), len(sizes))
+    tell(
+        f"long texts: {longer} have more than {length:,} tokens, so they are read in "
+        f"windows of {window}, {all_of_them / read:,.1f} times the tokens, "
+        f"of which an epoch draws {_TRAIN_WINDOWS}; an update computes its rows in "
+        f"{parts} parts (--set long=truncate reads the start alone)"
+    )
+    return (
+        replaced(task, long="windows", train_windows=_TRAIN_WINDOWS),
+        dataclasses.replace(config, max_length=window, accumulation=parts),
+    )
 
 
 def tell_truncated_targets(
@@ -201,12 +270,9 @@ def _computation(sizes: np.ndarray, config: BertConfig) -> float:
 
 
 def _lengths(
-    model: TaskModel, data: Mapping[str, Columns], *, max_length: int | None
+    task: Task, preprocessor: Preprocessor, data: Mapping[str, Columns]
 ) -> dict[str, TextLengths]:
     """Return the lengths of each data set's texts, as they are scored."""
-    task, preprocessor = model.task, model.preprocessor
-    if max_length is not None:
-        preprocessor = preprocessor.replace(max_length=max_length)
 
     def lengths(parts: Any) -> Any:
         read, lost = lengths_of(task, preprocessor, parts)

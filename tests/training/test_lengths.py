@@ -90,15 +90,26 @@ def test_truncated_texts_are_told_by_each_verb(
     assert "share_of_tokens_not_read" not in facts["dev"]
     with monkeypatch.context() as patch:  # no update is made
 
-        def loop(model: Any, *_: Any) -> None:
-            raise KeyError(model.preprocessor.max_length)
+        def loop(model: Any, _: Any, context: Any) -> None:
+            parts = context.config.accumulation
+            raise KeyError(model.preprocessor.max_length, model.task.long, parts)
 
         patch.setattr(finetune, "FineTuningLoop", loop)
-        with pytest.raises(KeyError, match="40"):  # the encoder's positions
-            train_spam(tmp_path / "free", train=table, dev=short, max_length=None)
-    err = capsys.readouterr().err
-    assert "max length: 40 tokens, which hold 50% of 24 texts" in err
-    assert "12 of 12 train texts (100%) are truncated to 40 tokens" in err
+        free = {"train": table, "dev": short, "max_length": None}
+        with pytest.raises(KeyError, match="40, 'truncate', 1"):  # all positions
+            train_spam(tmp_path / "free", task_settings={"long": "truncate"}, **free)
+        err = capsys.readouterr().err
+        assert "max length: 40 tokens, which hold 50% of 24 texts" in err
+        assert "12 of 12 train texts (100%) are truncated to 40 tokens" in err
+        with pytest.raises(KeyError, match="40, 'windows', 4"):
+            train_spam(tmp_path / "free", **free)
+        err = capsys.readouterr().err
+        assert "long texts: 100% have more than 40 tokens, so they are read in " in err
+        assert "(--set long=truncate reads the start alone)" in err
+        free["train"] = short
+        with pytest.raises(KeyError, match="40, 'truncate', 1"):
+            train_spam(tmp_path / "free", **free)
+        assert "long texts" not in capsys.readouterr().err
 
     file, model = tmp_path / "long.tsv", str(run.folder)
     rows = "".join(f"{text}\t{label}\n" for text, label in long)

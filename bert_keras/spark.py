@@ -99,13 +99,12 @@ def _answered(
             for each in answers
         ]
         return pandas.Series(lines, dtype=object)
-    for answer in found:
-        for field in fields:
-            if field not in answer:
-                raise ConfigError(
-                    f"`schema` must name fields of the answers, {', '.join(answer)}; "
-                    f"received {field}"
-                )
+    for field in fields:  # the answers of a model all have the same fields
+        if found and field not in found[0]:
+            raise ConfigError(
+                f"`schema` must name fields of the answers, {', '.join(found[0])}; "
+                f"received {field}"
+            )
     empty = dict.fromkeys(fields)
     kept = [{f: (each or empty)[f] for f in fields} for each in answers]
     return pandas.DataFrame(kept, columns=fields)

@@ -76,20 +76,14 @@ test-peers: $(PEERS)/.made
 test-javascript: $(PEERS)/.made .node/.made
 	TRANSFORMERS_JS=$(CURDIR)/.node $(PEERS)/bin/python -m pytest tests/peers/test_transformers_js_peers.py
 
-# Beam needs an older protobuf, so it has its own environment.
-$(BEAM)/.made: setup.cfg pyproject.toml
-	$(PYTHON) -m venv $(BEAM)
-	$(BEAM)/bin/python -m pip install --quiet --editable '.[test,beam]'
+# Beam needs an older protobuf; Spark Java 17 or later, and a pandas older than the tests'.
+$(BEAM)/.made $(SPARK)/.made: .venv-%/.made: setup.cfg pyproject.toml
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --editable '.[test,$*]'
 	touch $@
 
 test-beam: $(BEAM)/.made
-	$(BEAM)/bin/python -m pytest tests/pretraining/test_beam.py
-
-# Spark needs Java 17 or later, and a pandas older than the tests'.
-$(SPARK)/.made: setup.cfg pyproject.toml
-	$(PYTHON) -m venv $(SPARK)
-	$(SPARK)/bin/python -m pip install --quiet --editable '.[test,spark]'
-	touch $@
+	$(BEAM)/bin/python -m pytest tests/pretraining/test_beam.py tests/inference/test_beam.py
 
 test-spark: $(SPARK)/.made
 	$(SPARK)/bin/python -m pytest tests/inference/test_spark.py

@@ -174,6 +174,15 @@ def add_dimensions(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_beam(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--beam",
+        metavar="FLAGS",
+        help="run on Apache Beam with its own flags in one argument, such as "
+        "'--runner=FlinkRunner --flink_master=host:8081'; files may be in buckets",
+    )
+
+
 def add_own_task(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--task",

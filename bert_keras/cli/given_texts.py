@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import itertools
 import os
 import select
 import sys
@@ -17,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bert_keras.cli.arguments import chosen_columns, refuse_columns
-from bert_keras.errors import ConfigError, DataError, NoRowsError
-from bert_keras.runs.progress import say, say_once
+from bert_keras.errors import ConfigError, DataError
+from bert_keras.runs.progress import say_once
 
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
@@ -41,100 +40,24 @@ def given_texts(
         task: defines the roles of a row.
         piped: the lines of standard input.
     """
-    names: Iterable[str | None] = itertools.repeat(None)
-    items: Iterable[Any]
     keeps = getattr(options, "on_empty", "error") == "null"  # of `predict` alone
     if options.texts and options.input:
         raise ConfigError("`TEXT` and `--input` cannot both be given")
-    if not options.input:
-        refuse_columns(options, "columns need `--input`, which is not given")
-    if options.texts:
-        items = _row_words(words(options.texts), task)
-    elif options.input:
-        try:
-            rows = task.read(
-                options.input,
-                columns=chosen_columns(options),
-                header=options.header,
-                roles=task.roles,
-                bad_rows="keep" if keeps else "error",
-            )
-        except NoRowsError as error:
-            say(f"{error}: nothing to answer")
-            return
-        from bert_keras.tasks.protocols import texts_of
+    if options.input:
+        from bert_keras.inference.answered_rows import read_rows
 
-        parts = texts_of(task, rows)
-        items = zip(*parts, strict=True) if len(parts) > 1 else parts[0]
-        names = rows["id"] if "id" in rows else names
-    else:
-        items = _rows(piped, task, "stdin")
-    yield from zip(names, items)  # noqa: B905  # endless names, or one per item
-
-
-class BlankTexts:
-    """The rows that have no text to answer.
-
-    Args:
-        task: defines the roles of a row, and which may be empty.
-        on_empty: `null`, or `error` to refuse such a row.
-        place: where the rows come from, for errors.
-    """
-
-    def __init__(self, task: Task, on_empty: str, place: str) -> None:
-        self._place = place
-        from bert_keras.tasks.base import roles_with
-
-        self._roles, self._may_be_empty = task.roles, roles_with(task.columns, "empty")
-        self._on_empty = on_empty
-        self._seen = self._count = 0
-
-    def roles_of(self, item: Any) -> list[str]:
-        """Return the roles of a row whose text is empty and must not be."""
-        parts = item if isinstance(item, tuple) else (item,)
-        return [
-            role
-            for role, part in zip(self._roles, parts, strict=False)
-            if role not in self._may_be_empty
-            and not (part.strip() if isinstance(part, str) else part)
-        ]
-
-    def reasons(self, items: list[Any]) -> list[str]:
-        """Return why each of the next rows has no answer, empty if it has one.
-
-        Raises:
-            DataError: there is such a row, and it must be an error.
-        """
-        found = []
-        for item in items:
-            self._seen += 1
-            roles = [f"`{role}`" for role in self.roles_of(item)]
-            verb = "is" if len(roles) == 1 else "are"
-            found.append(f"{' and '.join(roles)} {verb} empty" if roles else "")
-            if roles and self._on_empty == "error":
-                raise DataError(found[-1], path=self._place, line=self._seen)
-            self._count += bool(roles)
-        return found
-
-    def filled(self, item: Any) -> Any:
-        """Return a row with any text in empty places: it is answered with null."""
-        empty = self.roles_of(item)
-        if not empty:
-            return item
-        parts = item if isinstance(item, tuple) else (item,)
-        made = [
-            part if role not in empty else "." if isinstance(part, str) else ["."]
-            for role, part in zip(self._roles, parts, strict=False)
-        ]
-        return tuple(made) if isinstance(item, tuple) else made[0]
-
-    def report(self) -> None:
-        """Print the number of rows without a text."""
-        if self._count:
-            say(
-                f"rows with an empty text, answered with null: {self._count:,} of "
-                f"{self._seen:,} (--on-empty error refuses them)"
-            )
+        yield from read_rows(
+            task,
+            options.input,
+            columns=chosen_columns(options),
+            header=options.header,
+            bad_rows="keep" if keeps else "error",
+        )
+        return
+    refuse_columns(options, "columns need `--input`, which is not given")
+    given = _row_words(words(options.texts), task) if options.texts else None
+    items = _rows(piped, task, "stdin") if given is None else given
+    yield from ((None, item) for item in items)
 
 
 def _row_words(texts: list[str], task: Task) -> list[Any]:

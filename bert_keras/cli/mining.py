@@ -34,7 +34,8 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
         parser,
         "output",
         "FILE",
-        "file to write: .jsonl, or .csv with lists as JSON, with the column negative",
+        "file to write: .jsonl, .csv with lists as JSON, or .parquet, with the column "
+        "negative",
         required=True,
     )
     add_count(parser, "negatives", 5, "most negatives of a pair")
@@ -71,7 +72,7 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
 
 
 def run_mine(options: argparse.Namespace) -> None:
-    from bert_keras.cli.answers import answers_to, check_answer_file
+    from bert_keras.files.answer_file import answers_to, check_answer_file
 
     inputs = {
         name: getattr(options, name) for name in ("model", "pairs", "corpus", "rerank")

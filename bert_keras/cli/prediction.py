@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import functools
+import os
+import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -12,21 +15,17 @@ from bert_keras.cli.arguments import (
     ROWS,
     WHERE,
     add_batches,
+    add_beam,
     add_columns,
     add_dimensions,
     add_header,
     add_inference,
     add_text_column,
+    chosen_columns,
     predictor_of,
     suggest_bfloat16,
 )
-from bert_keras.cli.given_texts import (
-    BlankTexts,
-    batches,
-    given_texts,
-    piped_lines,
-    words,
-)
+from bert_keras.cli.given_texts import batches, given_texts, piped_lines, words
 from bert_keras.cli.options import add_count, add_path, add_word, path
 from bert_keras.errors import ConfigError
 from bert_keras.runs.environment import load_tensorflow
@@ -60,7 +59,8 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         parser,
         "output",
         "FILE",
-        "file to write: .jsonl, or .csv with lists as JSON; default: standard output",
+        "file to write: .jsonl, .csv with lists as JSON, or .parquet; default: "
+        "standard output",
     )
     add_columns(parser, label=False)
     add_word(
@@ -71,27 +71,35 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         "ends the command with its line and exit code 2",
     )
     add_inference(parser)
+    add_beam(parser)
 
 
 def run_predict(options: argparse.Namespace) -> None:
-    from bert_keras.cli.answers import answers_to, check_answer_file
+    from bert_keras.files.answer_file import answers_to, check_answer_file
 
     check_answer_file(options.output, {"model": options.model, "input": options.input})
+    if options.beam is not None:
+        _predict_on_beam(options)
+        return
     load_tensorflow()
+    from bert_keras.inference.answered_rows import (
+        BATCHES_TOGETHER,
+        BlankTexts,
+        answered,
+        empty_roles,
+    )
     from bert_keras.models.task_model import TaskModel
-    from bert_keras.tasks.protocols import input_specs
     from bert_keras.text.truncation import Truncation
 
     predictor = predictor_of(options)
     task = predictor.model.task
-    names = [spec.name for spec in input_specs(task)["serving_default"]]
     piped = piped_lines()
     given: Iterable[tuple[str | None, Any]] = given_texts(options, task, piped)
     if options.input or options.texts:
         given = list(given)
     place = options.input or ("TEXT" if options.texts else "stdin")
     blank = BlankTexts(task, options.on_empty, place)
-    may_be_blank = place == "stdin" or any(blank.roles_of(item) for _, item in given)
+    may_be_blank = place == "stdin" or any(empty_roles(task, item) for _, item in given)
     # The first row determines the columns of a CSV file.
     always = may_be_blank and (options.output or "").lower().endswith(".csv")
     wait = bool if options.texts or options.input else piped.wait
@@ -99,36 +107,44 @@ def run_predict(options: argparse.Namespace) -> None:
     if options.texts:
         predictor.answer_once_without_graph()
     with answers_to(options.output) as write:
-        for batch in batches(given, 32 * options.batch_size, wait):
-            items = [item for _, item in batch]
-            reasons = blank.reasons(items)
-            answers = predictor.predict(
-                [blank.filled(item) for item in items],
+        for batch in batches(given, BATCHES_TOGETHER * options.batch_size, wait):
+            for row in answered(
+                predictor,
+                blank.rows(batch),
                 batch_size=options.batch_size,
                 max_batch_tokens=options.max_batch_tokens,
                 truncation=truncation,
-            )
-            rows = zip(batch, answers, reasons, strict=True)
-            for (name, item), answer, reason in rows:
-                is_single = isinstance(item, str) or len(names) == len(task.roles) == 1
-                is_pair = isinstance(item, tuple) and len(names) == 1
-                texts = (item,) if is_single and not is_pair else item
-                # A text that is answered by a `text` has the name of its role.
-                shown = task.roles if set(names) & set(answer) else names
-                shown = ("text_a", "text_b") if is_pair else shown
-                start: dict[str, Any] = dict(zip(shown, texts, strict=True))
-                if name is not None:  # the file's id of the row replaces its texts
-                    start = {"id": name}
-                if reason:
-                    answer = dict.fromkeys(answer)
-                if reason or always:
-                    answer["reason"] = reason
-                write({**start, **answer})
+            ):
+                write({**row, "reason": row.get("reason", "")} if always else row)
     blank.report()
     for line in predictor.truncated(truncation):
         say(line)
     if isinstance(predictor.model, TaskModel):
         suggest_bfloat16(options, "answers 1.7 times as many texts per second")
+
+
+def _predict_on_beam(options: argparse.Namespace) -> None:
+    for name in ("input", "output"):
+        if getattr(options, name) is None:
+            raise ConfigError(f"`--beam` needs `--{name}`, which is not given")
+    if options.texts:
+        raise ConfigError("`TEXT` and `--input` cannot both be given")
+    load_tensorflow()
+    from bert_keras.inference.beam import run_beam_predictions
+
+    if os.path.exists(options.model):  # workers have another current folder
+        options.model = os.path.abspath(options.model)
+    run_beam_predictions(
+        functools.partial(predictor_of, options),
+        options.input,
+        options.output,
+        columns=chosen_columns(options),
+        header=options.header,
+        on_empty=options.on_empty,
+        batch_size=options.batch_size,
+        max_batch_tokens=options.max_batch_tokens,
+        pipeline_args=shlex.split(options.beam),
+    )
 
 
 def add_features(parser: argparse.ArgumentParser) -> None:
@@ -259,7 +275,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         parser,
         "output",
         "FILE",
-        "file to write: .jsonl or .csv; default: standard output",
+        "file to write: .jsonl, .csv or .parquet; default: standard output",
     )
     parser.add_argument(
         "--id",
@@ -309,7 +325,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
 
 
 def run_search(options: argparse.Namespace) -> None:
-    from bert_keras.cli.answers import answers_to, check_answer_file
+    from bert_keras.files.answer_file import answers_to, check_answer_file
 
     inputs = ("model", "file", "index", "rerank", "fuse")
     check_answer_file(options.output, {name: getattr(options, name) for name in inputs})

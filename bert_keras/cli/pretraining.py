@@ -8,7 +8,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.cli.arguments import add_settings
+from bert_keras.cli.arguments import add_beam, add_settings
 from bert_keras.cli.options import (
     add_count,
     add_options,
@@ -192,12 +192,7 @@ def add_pretraining_data(parser: argparse.ArgumentParser) -> None:
         required=True,
     )
     add_count(parser, "workers", 1, "number of processes")
-    parser.add_argument(
-        "--beam",
-        metavar="FLAGS",
-        help="run on Apache Beam with its own flags in one argument, such as "
-        "'--runner=FlinkRunner --flink_master=host:8081'; files may be in buckets",
-    )
+    add_beam(parser)
     group = parser.add_argument_group("settings of the data")
     add_options(group, PretrainingDataConfig)
 

@@ -26,7 +26,8 @@ def add_select(parser: argparse.ArgumentParser) -> None:
         parser,
         "output",
         "FILE",
-        "file to write: .jsonl or .csv, the best rows first, the column label empty",
+        "file to write: .jsonl, .csv or .parquet, the best rows first, the column "
+        "label empty",
         required=True,
     )
     add_word(
@@ -47,7 +48,7 @@ def add_select(parser: argparse.ArgumentParser) -> None:
 
 
 def run_select(options: argparse.Namespace) -> None:
-    from bert_keras.cli.answers import answers_to, check_answer_file
+    from bert_keras.files.answer_file import answers_to, check_answer_file
 
     inputs = {name: getattr(options, name) for name in ("model", "file", "labelled")}
     held = {name: place for name, place in inputs.items() if place is not None}

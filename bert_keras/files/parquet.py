@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator
-from typing import Any
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
 
 from bert_keras.errors import DataError, NoRowsError, reason_of
 from bert_keras.files.filesystems import is_remote, opened
@@ -56,6 +57,43 @@ def stream_tables(
         raise NoRowsError("has no rows", path=path)
 
 
+_ROWS_TOGETHER = 10_000
+
+
+def write_rows(
+    file: BinaryIO, read: Callable[[], Iterable[Mapping[str, Any]]], *, path: str
+) -> None:
+    """Write rows of plain values; one that lacks a column has null there.
+
+    Args:
+        file: a new file.
+        read: called twice: for the type of each column in all rows, and for the rows.
+        path: what errors name.
+
+    Raises:
+        DataError: a column has values of types that have none in common.
+    """
+    import pyarrow as arrow
+
+    with _parquet(path, "written") as parquet:
+
+        def schema_of(rows: Sequence[Mapping[str, Any]]) -> Any:
+            names = dict.fromkeys(name for row in rows for name in row)
+            return arrow.table({n: [row.get(n) for row in rows] for n in names}).schema
+
+        schemas = [arrow.schema([]), *map(schema_of, _together(read()))]
+        schema = arrow.unify_schemas(schemas, promote_options="permissive")
+        with parquet.ParquetWriter(file, schema) as writer:
+            for rows in _together(read()):
+                writer.write_table(arrow.Table.from_pylist(rows, schema))
+
+
+def _together(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    rows = iter(rows)
+    while some := list(itertools.islice(rows, _ROWS_TOGETHER)):
+        yield some
+
+
 @contextlib.contextmanager
 def _stored(path: str) -> Iterator[Any]:
     """Yield the file; one on another file system is read into memory."""
@@ -64,7 +102,7 @@ def _stored(path: str) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _parquet(path: str) -> Iterator[Any]:
+def _parquet(path: str, done: str = "read") -> Iterator[Any]:
     """Yield pyarrow.parquet; turn its errors into errors of a user's file."""
     # Not at the top: most commands read no Parquet, and start faster without it.
     from pyarrow import ArrowException, parquet
@@ -72,7 +110,7 @@ def _parquet(path: str) -> Iterator[Any]:
     try:
         yield parquet
     except (ArrowException, OSError) as error:
-        if not is_remote(path):
+        if done == "read" and not is_remote(path):
             check_no_pointer(path, error=DataError)
-        message = f"cannot be read: {reason_of(error)}"
+        message = f"cannot be {done}: {reason_of(error)}"
         raise DataError(message, path=path) from None

@@ -1,3 +1,4 @@
+from .beam import run_beam_predictions as run_beam_predictions
 from .embedder import embed as embed
 from .embedder import load_embedder as load_embedder
 from .features import write_features as write_features

@@ -14,9 +14,7 @@ Of the whole corpus only some hundred bytes per file and shard are held.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import io
 import json
 import os
 import re
@@ -29,7 +27,7 @@ from bert_keras.corpus.documents import (
     corpus_files,
     sentences_by,
 )
-from bert_keras.errors import ConfigError, DataError, needs
+from bert_keras.errors import ConfigError, DataError
 from bert_keras.files import filesystems
 from bert_keras.files.atomic import check_output_place
 from bert_keras.files.streams import check_errors
@@ -49,57 +47,9 @@ from bert_keras.pretraining.manifest import (
     writing,
 )
 from bert_keras.pretraining.shards import totals_of
+from bert_keras.runs.beam import pipeline_of, raise_mistake, run_pipeline
 from bert_keras.text.masking import mask_id_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
-
-# Runners in this process; others accept flags unknown to Beam's own parser.
-_LOCAL = re.compile(
-    r"(?i)(switching|bundlebased)?direct(runner)?|(fnapi|prism)(runner)?"
-)
-
-
-def pipeline_of(flags: Sequence[str]) -> Any:
-    """Return a new pipeline with Beam's own flags, such as `--runner=FlinkRunner`.
-
-    Raises:
-        ConfigError: Beam is missing; a flag or the runner is wrong or unknown.
-    """
-    with needs("Apache Beam", extra="beam"):
-        import apache_beam as beam
-    if isinstance(flags, str) or not all(isinstance(flag, str) for flag in flags):
-        raise ConfigError(f"`pipeline_args` must be strings; received {flags!r}")
-    options = _options(list(flags))
-    try:
-        pipeline = beam.Pipeline(options=options)
-    except (ValueError, ImportError, AttributeError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"`pipeline_args`: {reason}") from None
-    return pipeline
-
-
-def _options(flags: list[str]) -> Any:
-    from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
-
-    output = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(output):
-            options = PipelineOptions(flags)
-            known = options.get_all_options(drop_default=True)
-            given = options.get_all_options(
-                drop_default=True, retain_unknown_options=True
-            )
-    except SystemExit:
-        reason = (output.getvalue().strip().splitlines() or ["wrong"])[-1]
-        reason = reason.partition("error: ")[2] or reason
-        raise ConfigError(f"`pipeline_args`: {reason}") from None
-    unknown = sorted(set(given) - set(known))
-    runner = options.view_as(StandardOptions).runner or "DirectRunner"
-    if unknown and _LOCAL.fullmatch(runner):
-        raise ConfigError(
-            f"`pipeline_args` must be flags of Beam; received --{unknown[0]}"
-        )
-    return options
-
 
 WORK = "unfinished-beam"  # the folder of a run, inside the folder of the shards
 
@@ -260,14 +210,7 @@ def _run(pipeline: Any, write: steps.WriteShard, measure: steps.Measure) -> None
         | "KeepShards" >> beam.Map(functools.partial(steps.keep_shards, work))
     )
     failed = "the pipeline failed; finished shards are kept, and the same call resumes"
-    try:
-        state = pipeline.run().wait_until_finish()
-    except Exception as error:
-        # The last line of a worker's output is its error.
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-        raise DataError(f"{failed}: {reason}", path=write.output) from error
-    if state != "DONE":
-        raise DataError(f"{failed}: it ended as {state}", path=write.output)
+    run_pipeline(pipeline, failed, write.output)
 
 
 def _results(work: str, report: CorpusReport) -> list[dict[str, Any]]:
@@ -275,10 +218,10 @@ def _results(work: str, report: CorpusReport) -> list[dict[str, Any]]:
     plan = json.loads(filesystems.read(f"{work}/{steps.PLAN}") or b"null")
     shards = json.loads(filesystems.read(f"{work}/{steps.SHARDS}") or b"null")
     if plan is not None and plan["mistake"] is not None:
-        steps.raise_mistake(plan["mistake"])
+        raise_mistake(plan["mistake"])
     for shard in shards or ():
         if "mistake" in shard:
-            steps.raise_mistake(shard["mistake"])
+            raise_mistake(shard["mistake"])
     if plan is None or shards is None or len(shards) != plan["blocks"]:
         raise DataError("the pipeline ended before its work was done", path=work)
     steps.reported(plan["files"], report)

@@ -1,8 +1,7 @@
 """The steps of `run_beam_pretraining_data` on Apache Beam's workers.
 
 They do not import Beam nor, except for `WriteShard`, TensorFlow. A user's mistake is
-not raised there, since a runner would try again and bury the line in its log: a step
-passes it on, and it ends in a file that the process that started the run reads.
+passed on (`runs.beam`), and ends in a file that the process that started the run reads.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras import errors
 from bert_keras.corpus.documents import (
     CorpusReader,
     CorpusReport,
@@ -32,6 +30,7 @@ from bert_keras.files.streams import Replaced
 from bert_keras.pretraining.blocks import Block, block_of, check_documents, shares_of
 from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.manifest import check_text, is_shard, shard_name, writing
+from bert_keras.runs.beam import mistake_of, raise_mistake
 
 # In the folder of the run: the names of the files, the plan, the results.
 FILES, PLAN, SHARDS = "files.json", "plan.json", "shards.json"
@@ -39,17 +38,6 @@ _FILES_TOGETHER = 256  # whose lengths are stored in one file
 _LENGTHS = np.dtype("<u4")
 _MISTAKE = -1  # in place of a block number
 _CHANGED = "was changed while it was read"
-
-
-def mistake_of(error: BertKerasError) -> list[str]:
-    """Return an error in the form that is passed on."""
-    return [type(error).__name__, str(error)]
-
-
-def raise_mistake(mistake: list[str]) -> None:
-    """Raise an error that a worker passed on."""
-    kind, message = mistake
-    raise getattr(errors, kind)(message)
 
 
 def listed(work: str) -> list[tuple[int, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -65,6 +66,12 @@ class Truncation:
             self.windows += int(windows[longer].sum())
             self.read += int(read.sum())
             self.in_one += int(np.minimum(read + lost, max_length).sum())
+
+    def merge(self, counts: Mapping[str, int]) -> None:
+        """Add the counts of another process, by name."""
+        with self._lock:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
 
     def lines(
         self,

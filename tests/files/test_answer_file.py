@@ -1,8 +1,9 @@
-"""Answers to files: whole or not at all, JSONL or CSV."""
+"""Answers to files: whole or not at all, JSONL, CSV or Parquet."""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import resource
@@ -11,9 +12,11 @@ from typing import Any
 
 import pytest
 from conftest import refused
+from pyarrow import parquet
 
-from bert_keras.cli.answers import answers_to, check_answer_file
 from bert_keras.cli.main import main
+from bert_keras.files import filesystems
+from bert_keras.files.answer_file import answers_to, check_answer_file
 
 ROWS: list[dict[str, Any]] = [
     {"text": 'a "quoted", text\nof two lines', "score": 0.5, "classes": ["é", "b"]},
@@ -42,7 +45,31 @@ def test_a_table_with_json_in_its_cells(tmp_path: Path) -> None:
     assert [float(row["score"]) for row in found] == [0.5, 1.0]
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+@pytest.mark.parametrize("where", ["here", "memory"])
+def test_rows_of_parquet(where: str, tmp_path: Path) -> None:
+    path = (
+        "memory://answers/a.parquet" if where == "memory" else f"{tmp_path}/a.parquet"
+    )
+    rows = [*ROWS, {"text": "b", "score": 1, "classes": None, "reason": "none"}]
+    with answers_to(path) as write:
+        for row in rows:
+            write(row)
+    file = io.BytesIO(filesystems.read(path) or b"")
+    found = parquet.read_table(file).to_pylist()
+    assert found == [{"reason": None, **row} for row in rows]
+    with answers_to(path):
+        pass
+    assert not parquet.read_table(io.BytesIO(filesystems.read(path) or b"")).num_rows
+
+    def write_all() -> None:
+        with answers_to(path) as write:
+            write({"score": "high"})
+            write({"score": [1.0]})
+
+    refused(write_all, f"{path}: cannot be written")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
 def test_an_old_file_stays_if_something_fails(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text("old")

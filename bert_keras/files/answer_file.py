@@ -1,35 +1,42 @@
-"""Where the answers of a command go: standard output, or a JSONL or CSV file."""
+"""Where rows of answers go: standard output, or a JSONL, CSV or Parquet file."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from bert_keras.errors import ConfigError, DataError, reason_of
 from bert_keras.files.atomic import check_output_place, check_path, new_folder
+from bert_keras.files.filesystems import is_remote, put
 from bert_keras.files.json_file import json_text
+from bert_keras.files.parquet import is_parquet, write_rows
 
 Write = Callable[[dict[str, Any]], None]
-_JSON, _CSV = (".jsonl", ".ndjson", ".json"), (".csv",)
+_JSON, _CSV, _PARQUET = (".jsonl", ".ndjson", ".json"), (".csv",), (".parquet",)
 
 
 def check_answer_file(path: str | None, inputs: dict[str, Any]) -> None:
     """Raise ConfigError unless answers can be written to a file.
 
     Args:
-        path: its name ends in `.jsonl` or `.csv`; `None` is standard output.
+        path: its name ends in `.jsonl`, `.csv` or `.parquet`, and may be of a file
+            system of fsspec; `None` is standard output.
         inputs: argument to the file or folder that must not be overwritten.
     """
     if path is None:
         return
     check_path("output", path)
-    if Path(path).suffix.lower() not in (*_JSON, *_CSV):
-        raise ConfigError(f"`--output` must end in .jsonl or .csv; received {path}")
-    if not Path(os.path.realpath(path)).parent.is_dir():
+    if Path(path).suffix.lower() not in (*_JSON, *_CSV, *_PARQUET):
+        raise ConfigError(
+            f"`--output` must end in .jsonl, .csv or .parquet; received {path}"
+        )
+    if not is_remote(path) and not Path(os.path.realpath(path)).parent.is_dir():
         raise ConfigError(
             f"`--output` must be in a folder that exists; received {path}"
         )
@@ -52,20 +59,42 @@ def answers_to(path: str | None) -> Iterator[Write]:
         _print_utf8()
         yield lambda row: print(json_text(row), flush=True)
         return
-    target = Path(os.path.realpath(path))  # the target of a link, not the link
     try:
-        # In a folder, since the next command removes the folder of a killed one.
-        with new_folder(target.parent, f".{target.name}-") as folder:
-            whole = folder / target.name
-            with whole.open("x", encoding="utf-8", newline="") as file:
-                if target.suffix.lower() in _JSON:
-                    yield lambda row: print(json_text(row), file=file)
-                else:
+        with _new_file(path) as whole:
+            lines = whole.with_suffix(".jsonl") if is_parquet(path) else whole
+            with lines.open("x", encoding="utf-8", newline="") as file:
+                if path.lower().endswith(_CSV):
                     yield _table(file)
-            whole.replace(target)
+                else:
+                    yield lambda row: print(json_text(row), file=file)
+            if is_parquet(path):
+                with whole.open("xb") as table:
+                    write_rows(table, lambda: _rows_of(lines), path=path)
     except OSError as error:
         raise DataError(f"cannot be written: {reason_of(error)}", path=path) from None
     print(f"{path}: written", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _new_file(path: str) -> Iterator[Path]:
+    """Yield the name of a file to write, which is then moved to its place."""
+    if is_remote(path):
+        with tempfile.TemporaryDirectory(prefix="bert_keras-") as place:
+            whole = Path(place, path.rpartition("/")[2])
+            yield whole
+            with whole.open("rb") as file:
+                put(file, path)
+        return
+    target = Path(os.path.realpath(path))  # the target of a link, not the link
+    # In a folder, since the next command removes the folder of a killed one.
+    with new_folder(target.parent, f".{target.name}-") as folder:
+        yield folder / target.name
+        (folder / target.name).replace(target)
+
+
+def _rows_of(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as file:
+        yield from map(json.loads, file)
 
 
 def _table(file: Any) -> Write:

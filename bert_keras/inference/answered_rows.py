@@ -1,0 +1,179 @@
+"""The rows of a file with their answers, as `predict --input` writes them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bert_keras.errors import DataError, NoRowsError
+from bert_keras.inference.predictor import Predictor
+from bert_keras.runs.progress import say
+from bert_keras.settings import check_choice
+from bert_keras.tasks.base import Task, roles_with
+from bert_keras.tasks.protocols import input_specs, texts_of
+from bert_keras.text.truncation import Truncation
+
+ON_EMPTY = ("null", "error")
+BATCHES_TOGETHER = 32  # whose rows are sorted by length and answered together
+
+
+class Row(NamedTuple):
+    """A row to answer.
+
+    Args:
+        name: the file's `id` of the row, if there is one.
+        item: the row as `Predictor.predict` takes it.
+        reason: why it has no answer, or an empty string.
+    """
+
+    name: str | None
+    item: Any
+    reason: str = ""
+
+
+def read_rows(
+    task: Task,
+    path: str,
+    *,
+    columns: Mapping[str, str] | None = None,
+    header: str = "auto",
+    bad_rows: str = "error",
+) -> Iterator[tuple[str | None, Any]]:
+    """Yield the name and the texts of each row of a file; see `Row`.
+
+    Args:
+        task: defines the roles of a row.
+        path, columns, header, bad_rows: as in `Task.read`.
+    """
+    try:
+        rows = task.read(
+            path,
+            columns=dict(columns or {}),
+            header=header,
+            roles=task.roles,
+            bad_rows=bad_rows,
+        )
+    except NoRowsError as error:
+        say(f"{error}: nothing to answer")
+        return
+    parts = texts_of(task, rows)
+    items = zip(*parts, strict=True) if len(parts) > 1 else parts[0]
+    names: Iterable[str | None] = rows["id"] if "id" in rows else itertools.repeat(None)
+    yield from zip(names, items)  # noqa: B905  # endless names, or one per item
+
+
+def answered(
+    predictor: Predictor,
+    rows: Sequence[Row],
+    *,
+    batch_size: int = 32,
+    max_batch_tokens: int | None = None,
+    truncation: Truncation,
+) -> list[dict[str, Any]]:
+    """Return each row's name, or its texts, with its answer.
+
+    A row with a reason has the answer null, and the `reason`.
+
+    Args:
+        predictor, batch_size, max_batch_tokens, truncation: as in `Predictor.predict`.
+        rows: the answers are the same, to the last digit, for the same rows together.
+    """
+    task = predictor.model.task
+    names = [spec.name for spec in input_specs(task)["serving_default"]]
+    answers = predictor.predict(
+        [_filled(task, row.item) for row in rows],
+        batch_size=batch_size,
+        max_batch_tokens=max_batch_tokens,
+        truncation=truncation,
+    )
+    found = []
+    for row, answer in zip(rows, answers, strict=True):
+        start = {"id": row.name} if row.name is not None else {}
+        start = start or _texts(task, names, row.item, answer)
+        if row.reason:
+            answer = {**dict.fromkeys(answer), "reason": row.reason}
+        found.append({**start, **answer})
+    return found
+
+
+def _texts(
+    task: Task, names: Sequence[str], item: Any, answer: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the texts of a row by name, in place of the name of the row."""
+    is_single = isinstance(item, str) or len(names) == len(task.roles) == 1
+    is_pair = isinstance(item, tuple) and len(names) == 1
+    texts = (item,) if is_single and not is_pair else item
+    # A text that is answered by a `text` has the name of its role.
+    shown = task.roles if set(names) & set(answer) else names
+    shown = ("text_a", "text_b") if is_pair else shown
+    return dict(zip(shown, texts, strict=True))
+
+
+class BlankTexts:
+    """The rows that have no text to answer.
+
+    Args:
+        task: defines the roles of a row, and which may be empty.
+        on_empty: `null`, or `error` to refuse such a row.
+        place: where the rows come from, for errors.
+
+    Attributes:
+        seen, count: the rows so far, and how many of them have no text to answer.
+    """
+
+    def __init__(self, task: Task, on_empty: str, place: str) -> None:
+        check_choice("on_empty", on_empty, ON_EMPTY)
+        self._task, self._on_empty, self._place = task, on_empty, place
+        self.seen = self.count = 0
+
+    def rows(self, given: Iterable[tuple[str | None, Any]]) -> list[Row]:
+        """Return the next rows, each with the reason why it has no answer, if any.
+
+        Raises:
+            DataError: there is such a row, and it must be an error.
+        """
+        found = []
+        for name, item in given:
+            self.seen += 1
+            roles = [f"`{role}`" for role in empty_roles(self._task, item)]
+            verb = "is" if len(roles) == 1 else "are"
+            reason = f"{' and '.join(roles)} {verb} empty" if roles else ""
+            if roles and self._on_empty == "error":
+                raise DataError(reason, path=self._place, line=self.seen)
+            self.count += bool(roles)
+            found.append(Row(name, item, reason))
+        return found
+
+    def report(self) -> None:
+        """Print the number of rows without a text."""
+        if self.count:
+            say(
+                f"rows with an empty text, answered with null: {self.count:,} of "
+                f"{self.seen:,} (--on-empty error refuses them)"
+            )
+
+
+def empty_roles(task: Task, item: Any) -> list[str]:
+    """Return the roles of a row whose text is empty and must not be."""
+    may_be_empty = roles_with(task.columns, "empty")
+    parts = item if isinstance(item, tuple) else (item,)
+    return [
+        role
+        for role, part in zip(task.roles, parts, strict=False)
+        if role not in may_be_empty
+        and not (part.strip() if isinstance(part, str) else part)
+    ]
+
+
+def _filled(task: Task, item: Any) -> Any:
+    """Return a row with any text in empty places: it is answered with null."""
+    empty = empty_roles(task, item)
+    if not empty:
+        return item
+    parts = item if isinstance(item, tuple) else (item,)
+    made = [
+        part if role not in empty else "." if isinstance(part, str) else ["."]
+        for role, part in zip(task.roles, parts, strict=False)
+    ]
+    return tuple(made) if isinstance(item, tuple) else made[0]

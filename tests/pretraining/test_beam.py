@@ -296,7 +296,9 @@ def test_a_finished_folder_is_left_alone(
     assert manifest == read_manifest(one)
     assert files_of(folder) == files_of(one)
     config = dataclasses.replace(CONFIG, max_length=64)
-    refused(lambda: on_beam(corpus, folder, config=config), "`max_length` was 32")
+    refused(
+        lambda: on_beam(corpus, folder, config=config), "`max_length`: 32; received 64"
+    )
     (folder / "part-00001.tfrecord.gz").write_bytes(b"cut")
     refused(lambda: on_beam(corpus, folder), "part-00001", "delete manifest.json")
     (tmp_path / "mine").mkdir()

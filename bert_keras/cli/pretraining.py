@@ -99,11 +99,12 @@ def add_vocab(parser: argparse.ArgumentParser) -> None:
 
 
 def run_vocab(options: argparse.Namespace) -> None:
-    load_tensorflow()
+    if options.extend is not None or options.learner != LEARNERS[0]:
+        load_tensorflow()  # for nothing else
     from bert_keras.corpus.vocabulary_learning import (
         VOCABULARY_SIZE,
         learn_vocabulary,
-        write_vocabulary,
+        write_vocabulary_files,
     )
     from bert_keras.files.atomic import check_output_place
 
@@ -128,7 +129,7 @@ def run_vocab(options: argparse.Namespace) -> None:
     )
     for line in report.lines():
         say(line)
-    write_vocabulary(options.output, vocabulary, lowercase=not options.cased)
+    write_vocabulary_files(options.output, vocabulary, lowercase=not options.cased)
     print(options.output)
 
 

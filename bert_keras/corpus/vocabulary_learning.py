@@ -11,28 +11,30 @@ becomes one piece, again and again. Ties between equally frequent pairs are brok
 their characters; in `tokenizers` the order of a hash table breaks them. All words are
 stored one after the other in arrays. A piece is stored at the place of its first
 character, with links to its neighbours, so a merge is a few array operations on all
-places of a pair.
+places of a pair, or a loop if there are few.
 """
 
 from __future__ import annotations
 
+import array
 import heapq
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
-from bert_keras.corpus.word_counts import WordCounts, count_words
+from bert_keras.corpus.word_counts import MOST_CHARACTERS, WordCounts, count_words
 from bert_keras.errors import CheckpointError, ConfigError, DataError, reason_of
 from bert_keras.files.atomic import check_path
 from bert_keras.settings import LEARNERS, check_choice, check_whole_number
-from bert_keras.text.normalization import WordSplitter
-from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.text.tokenizer_files import SPECIAL_TOKENS, check_tokens
+from bert_keras.text.plain_splitter import PlainSplitter
+from bert_keras.text.tokenizer_files import SPECIAL_TOKENS, check_tokens, write_folder
+
+if TYPE_CHECKING:
+    from bert_keras.text.tokenizer import WordPieceTokenizer
 
 VOCABULARY_SIZE = 30_522
 _CHARACTERS_A_COUNT = 10_000_000
@@ -206,12 +208,9 @@ def _facts(words: WordCounts, whole: int) -> list[str]:
     return facts
 
 
-def _inner(characters: list[str], splitter: WordSplitter) -> list[str]:
+def _inner(characters: list[str], splitter: PlainSplitter) -> list[str]:
     """Return, with `##`, the characters that can continue a word: not `,`, not `中`."""
-    words = splitter(tf.constant([f"a{character}" for character in characters]))
-    counts = words.row_splits[1:] - words.row_splits[:-1]
-    joined = counts.numpy().tolist()
-    return [MARK + c for c, n in zip(characters, joined, strict=True) if n == 1]
+    return [MARK + c for c in characters if len(splitter(f"a{c}")) == 1]
 
 
 def write_vocabulary(
@@ -232,21 +231,41 @@ def write_vocabulary(
             that `learn_vocabulary` kept there are removed; a model is an error.
         vocabulary: from `learn_vocabulary`, called with the same other arguments.
     """
-    target = Path(folder)
-    tokenizer = WordPieceTokenizer(
-        vocabulary,
-        lowercase=lowercase,
-        strip_accents=strip_accents,
-        tokenize_chinese_chars=tokenize_chinese_chars,
-    )
+    settings: dict[str, Any] = {
+        "lowercase": lowercase,
+        "strip_accents": strip_accents,
+        "tokenize_chinese_chars": tokenize_chinese_chars,
+    }
+    write_vocabulary_files(folder, vocabulary, **settings)
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+
+    return WordPieceTokenizer(vocabulary, **settings)
+
+
+def write_vocabulary_files(
+    folder: str | os.PathLike[str],
+    vocabulary: Sequence[str],
+    *,
+    lowercase: bool = True,
+    strip_accents: bool | None = None,
+    tokenize_chinese_chars: bool = True,
+) -> None:
+    """Write the files of `write_vocabulary`, without TensorFlow."""
+    settings = {
+        "vocabulary": check_tokens(vocabulary),
+        "lowercase": lowercase,
+        "strip_accents": strip_accents,
+        "tokenize_chinese_chars": tokenize_chinese_chars,
+        "special_tokens_in_text": "literal",
+        "max_word_characters": MOST_CHARACTERS,
+    }
     _check_folder(folder)
     try:
-        tokenizer.save(target)
-        (target / _COUNTS).unlink(missing_ok=True)
+        write_folder(folder, settings)
+        (Path(folder) / _COUNTS).unlink(missing_ok=True)
     except OSError as error:
-        message = f"{target}: cannot be written: {reason_of(error)}"
+        message = f"{os.fspath(folder)}: cannot be written: {reason_of(error)}"
         raise CheckpointError(message) from None
-    return tokenizer
 
 
 def _check_folder(folder: str | os.PathLike[str]) -> None:
@@ -281,6 +300,7 @@ MARK = "##"
 _MOST_CHARACTERS = 64  # of a piece; tf-text takes 256 bytes
 _NONE = -1  # between words
 _GONE = -2  # inside a piece
+_FEW = 32  # places of a pair, which are faster one by one than as an array
 _SHIFT = 32  # a pair is one number: first piece << 32 | second piece
 
 
@@ -334,6 +354,8 @@ class _Merger:
         self.weight[1:] = np.repeat(counts, sizes + 1)
         self.before = np.arange(-1, size - 1, dtype=np.int32)
         self.after = np.arange(1, size + 1, dtype=np.int32)
+        arrays: tuple[Any, ...] = (self.piece, self.weight, self.before, self.after)
+        self.views = [memoryview(each) for each in arrays]  # of plain numbers
         self.counts: dict[int, int] = {}
         self.places: dict[int, list[Any]] = {}
         self.queue: list[tuple[int, str, str, int]] = []
@@ -380,9 +402,14 @@ class _Merger:
 
     def _merge(self, pair: int, number: int) -> None:
         """Replace all occurrences of a pair by a piece."""
-        first, second = pair >> _SHIFT, pair & 0xFFFFFFFF
-        places = np.concatenate(self.places.pop(pair))
         del self.counts[pair]
+        stored = self.places.pop(pair)
+        if sum(map(len, stored)) <= _FEW:
+            few = sorted(place for some in stored for place in some.tolist())
+            self._merge_few(few, pair, number)
+            return
+        first, second = pair >> _SHIFT, pair & 0xFFFFFFFF
+        places = np.concatenate(stored)
         nexts = self.after[places]
         good = (self.piece[places] == first) & (self.piece[nexts] == second)
         places = places[good]
@@ -396,6 +423,31 @@ class _Merger:
         self.after[places] = ends
         self.before[ends] = places
         self._add(np.concatenate([self.before[places], places]))
+
+    def _merge_few(self, places: list[int], pair: int, number: int) -> None:
+        """Do the same for few places, one by one: most pieces occur in few words."""
+        first, second = pair >> _SHIFT, pair & 0xFFFFFFFF
+        piece, weight, before, after = self.views
+        counts = self.counts
+        new: dict[int, list[int]] = {}
+        for place in places:
+            follower = after[place]
+            if piece[place] != first or piece[follower] != second:
+                continue
+            count, left, end = weight[place], before[place], after[follower]
+            for old in (piece[left] << _SHIFT | first, second << _SHIFT | piece[end]):
+                if old in counts and old != pair:
+                    counts[old] -= count
+            piece[place], piece[follower] = number, _GONE
+            after[place], before[end] = end, place
+            for start, stop in ((left, place), (place, end)):
+                if piece[start] >= 0 and piece[stop] >= 0:
+                    made = piece[start] << _SHIFT | piece[stop]
+                    counts[made] = counts.get(made, 0) + count
+                    new.setdefault(made, []).append(start)
+        for made, starts in new.items():
+            self.places.setdefault(made, []).append(array.array("i", starts))
+            self._put(made, counts[made])
 
     def _pairs_at(self, places: Any) -> tuple[Any, Any]:
         """Return the distinct places of pairs, and the pairs; by pair, then place."""

@@ -1,9 +1,9 @@
 """The words of a corpus and how often each occurs: `count_words`, in bounded memory.
 
-Words are found as in `WordPieceTokenizer`, by its own `WordSplitter`. White space
-always separates words, so texts are split there first and the strings are counted: in
-most languages a few distinct strings make up most of a text. Only strings that are not
-plain ASCII go through the splitter.
+Words are found as in `WordPieceTokenizer`, by `PlainSplitter`, which needs no
+TensorFlow. White space always separates words, so texts are split there first and the
+strings are counted: in most languages a few distinct strings make up most of a text.
+Only strings that are not plain ASCII go through the splitter.
 
 When there are too many words, the rarest are dropped, as in lossy counting (Manku &
 Motwani 2002, "Approximate frequency counts over data streams", section 4.2): a count is
@@ -28,25 +28,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.corpus.documents import add_to_hash, name_of
 from bert_keras.errors import ConfigError, DataError, reason_of
 from bert_keras.files.atomic import replaced_file
 from bert_keras.settings import check_whole_number
-from bert_keras.text.characters import TOO_LONG
-from bert_keras.text.normalization import WordSplitter
-from bert_keras.text.ragged import segment_ids
+from bert_keras.text.plain_splitter import PlainSplitter
 from bert_keras.version import __version__
 
 _STAGE = 1 << 28  # characters after which everything is counted and saved
 _TEXT_BYTES = 4 << 20  # split at once
 _STRINGS = 1 << 19  # most distinct strings waiting for the splitter, and ...
 _STRING_BYTES = 32 << 20  # ... their bytes
-_BATCH_BYTES = 1 << 19  # go through the splitter at once
 _PLAIN = re.compile(rb"[!-~]+")
 _PLAIN_WORD = re.compile(rb"[0-9A-Za-z]+|[!-~]")
-_MOST_CHARACTERS = 100  # of a word, as by default in the tokenizer
+MOST_CHARACTERS = 100  # of a word, as by default in the tokenizer
 _FORMAT = "bert_keras word counts 1"
 
 
@@ -75,7 +71,7 @@ class WordCounts:
     too_long: int
     forgotten: int
     missed: int
-    splitter: WordSplitter
+    splitter: PlainSplitter
 
 
 def count_words(
@@ -112,7 +108,7 @@ def count_words(
         "lowercase": lowercase,
         "strip_accents": accents,
         "tokenize_chinese_chars": tokenize_chinese_chars,
-        "max_word_characters": _MOST_CHARACTERS,
+        "max_word_characters": MOST_CHARACTERS,
         "max_words": max_words,
         "sentences_by": to_sentences and name_of(to_sentences),
     }
@@ -165,9 +161,10 @@ class Counts:
 class WordCounter:
     """Strings waiting for the splitter, and the counts of the others."""
 
-    def __init__(self, splitter: WordSplitter, lowercase: bool, max_words: int) -> None:
+    def __init__(
+        self, splitter: PlainSplitter, lowercase: bool, max_words: int
+    ) -> None:
         self._splitter = splitter
-        self._split = _split_function(splitter)
         self._lowercase = lowercase
         self._max_words = max_words
         self._texts: list[bytes] = []
@@ -204,42 +201,22 @@ class WordCounter:
 
     def _count_words(self) -> None:
         """Add the words of the waiting strings."""
-        batch: list[bytes] = []
-        size = 0
+        words, split = self.counts.words, self._splitter
         for string, count in self._strings.items():
+            found: Iterable[bytes]
             if string.isalnum():  # for bytes: ASCII only
-                self._add_word(string, count)
+                found = (string,)
             elif _PLAIN.fullmatch(string):
-                for word in _PLAIN_WORD.findall(string):
-                    self._add_word(word, count)
+                found = _PLAIN_WORD.findall(string)
             else:
-                batch.append(string)
-                size += len(string)
-                if size >= _BATCH_BYTES:
-                    self._count_batch(batch)
-                    batch, size = [], 0
-        self._count_batch(batch)
+                found = map(str.encode, split(string.decode()))
+            for word in found:
+                if len(word) > MOST_CHARACTERS and len(word.decode()) > MOST_CHARACTERS:
+                    self.counts.too_long += count
+                else:
+                    words[word] = words.get(word, 0) + count
         self._strings = Counter()
         self._forget(2 * self._max_words)
-
-    def _add_word(self, word: bytes, count: int) -> None:
-        if len(word) > _MOST_CHARACTERS:
-            self.counts.too_long += count
-        else:
-            words = self.counts.words
-            words[word] = words.get(word, 0) + count
-
-    def _count_batch(self, batch: list[bytes]) -> None:
-        if not batch:
-            return
-        times = np.array([self._strings[string] for string in batch], np.int64)
-        with tf.device("CPU:0"):  # strings live there
-            found = self._split(tf.constant(batch), tf.constant(times))
-        words, counts, too_long = (part.numpy().tolist() for part in found)
-        known = self.counts.words
-        for word, count in zip(words, counts, strict=True):
-            known[word] = known.get(word, 0) + count
-        self.counts.too_long += too_long
 
     def _forget(self, most: int) -> None:
         """Keep at most `max_words` if there are more than `most`; drops the rarest."""
@@ -274,39 +251,11 @@ class WordCounter:
         )
 
 
-@functools.lru_cache(maxsize=4)  # its tables and graph take a second to build
-def _splitter_of(lowercase: bool, accents: bool, chinese: bool) -> WordSplitter:
-    return WordSplitter(
-        lowercase=lowercase,
-        strip_accents=accents,
-        tokenize_chinese_chars=chinese,
-        max_word_characters=_MOST_CHARACTERS,
+@functools.lru_cache(maxsize=4)  # its tables take a tenth of a second to build
+def _splitter_of(lowercase: bool, accents: bool, chinese: bool) -> PlainSplitter:
+    return PlainSplitter(
+        lowercase=lowercase, strip_accents=accents, tokenize_chinese_chars=chinese
     )
-
-
-@functools.lru_cache(maxsize=4)
-def _split_function(splitter: WordSplitter) -> Callable:
-    """Return a compiled function: strings [S], times [S] to words, counts, too long."""
-
-    @tf.function(
-        input_signature=[
-            tf.TensorSpec([None], tf.string),
-            tf.TensorSpec([None], tf.int64),
-        ]
-    )
-    def split(strings, times):  # type: ignore[no-untyped-def]
-        words = splitter(strings)
-        times = tf.gather(times, segment_ids(words.row_splits))
-        # The splitter replaces a word that is too long by private-use characters.
-        too_long = tf.strings.regex_full_match(words.strings, f"{chr(TOO_LONG)}.*")
-        kept = tf.boolean_mask(words.strings, ~too_long)
-        unique, index = tf.unique(kept)
-        counts = tf.math.unsorted_segment_sum(
-            tf.boolean_mask(times, ~too_long), index, tf.size(unique)
-        )
-        return unique, counts, tf.reduce_sum(tf.where(too_long, times, 0))
-
-    return split
 
 
 @dataclasses.dataclass(frozen=True)

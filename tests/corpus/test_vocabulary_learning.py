@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT, SHARED, files_of, refused
 
-from bert_keras.corpus import word_counts
+from bert_keras.corpus import vocabulary_learning, word_counts
 from bert_keras.corpus.documents import raw_documents
 from bert_keras.corpus.vocabulary_learning import (
     learn_vocabulary,
@@ -106,7 +106,8 @@ def test_pairs_are_merged_as_by_hand() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_merges_equal_the_definition(seed: int) -> None:
+def test_merges_equal_the_definition(seed: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(vocabulary_learning, "_FEW", [0, 4, 32, 9999][seed % 4])
     draw = random.Random(seed)
     letters = "ab" if seed % 3 == 0 else "abcdé日"
     words = {
@@ -159,7 +160,6 @@ def test_how_texts_are_joined_does_not_matter(monkeypatch: Any) -> None:
     whole = count_words(texts)
     monkeypatch.setattr(word_counts, "_TEXT_BYTES", 50)
     monkeypatch.setattr(word_counts, "_STRINGS", 7)
-    monkeypatch.setattr(word_counts, "_BATCH_BYTES", 20)
     assert count_words(reversed(texts)) == whole
 
 
@@ -243,6 +243,21 @@ def test_the_folder_opens_as_a_tokenizer(tmp_path: Path) -> None:
     refused(lambda: write_vocabulary(folder, vocabulary), "must not hold a model")
     (tmp_path / "file").write_text("")
     refused(lambda: write_vocabulary(tmp_path / "file", vocabulary), "written")
+
+
+def test_the_verb_needs_no_tensorflow(tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text("Größe zählt, sagt Größe. " * 3, "utf-8")
+    code = (
+        "import sys; from bert_keras.cli.main import main\n"
+        "code = main(['vocab', 'corpus.txt', '--size', '40', '--output', 'new'])\n"
+        "sys.exit(code or 'tensorflow' in sys.modules)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    assert WordPieceTokenizer.from_folder(tmp_path / "new").vocabulary == tuple(
+        learn_vocabulary(["Größe zählt, sagt Größe. " * 3], size=40)
+    )
 
 
 @pytest.mark.parametrize(

@@ -158,4 +158,4 @@ def _taken(values: Any, rows: Any) -> Any:
     if isinstance(values, range | array.array):
         taken = np.asarray(values, "int64")[np.asarray(rows, "int64")]
         return array.array("q", taken.tobytes())
-    return [values[row] for row in rows]
+    return [values[row] for row in (rows if isinstance(rows, list) else rows.tolist())]

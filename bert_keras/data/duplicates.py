@@ -6,6 +6,8 @@ import collections
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from bert_keras.data.columns import Columns
 from bert_keras.data.memory import MISSING_WORDS
 from bert_keras.errors import first_of
@@ -22,8 +24,7 @@ def shared_rows(train: Texts, other: Texts, columns: Columns) -> list[str]:
         >>> shared_rows([["a", "b"]], [["b", "c"]], as_columns(text=["b", "c"]))
         ['rows in memory: 1 of 2 rows is also a training row: row 1']
     """
-    known = set(_keys(train))
-    rows = [row for row, key in enumerate(_keys(other)) if key in known]
+    rows = np.flatnonzero(np.isin(_keys(other), _keys(train))).tolist()
     if not rows:
         return []
     is_one = len(rows) == 1
@@ -61,15 +62,15 @@ def contradicting_labels(
         ['rows in memory: 2 rows have the texts of another row and another label: rows
         1, 3']
     """
-    keys = list(_keys(texts))
-    of_text: dict[int, Hashable] = {}
-    mixed: set[int] = set()
-    for key, label in zip(keys, labels, strict=True):
-        if of_text.setdefault(key, label) != label:
-            mixed.add(key)
-    if not mixed:
+    keys, codes = _keys(texts), dict[Hashable, int]()
+    numbers = [codes.setdefault(label, len(codes)) for label in labels]
+    order = np.argsort(keys, kind="stable")
+    sorted_keys, sorted_numbers = keys[order], np.array(numbers)[order]
+    is_same_text = sorted_keys[1:] == sorted_keys[:-1]
+    is_mixed = is_same_text & (sorted_numbers[1:] != sorted_numbers[:-1])
+    if not is_mixed.any():
         return []
-    rows = [row for row, key in enumerate(keys) if key in mixed]
+    rows = np.flatnonzero(np.isin(keys, sorted_keys[1:][is_mixed])).tolist()
     return [
         f"{columns.path}: {len(rows):,} rows have the texts of another row and another "
         f"label: {columns.places(rows)}"
@@ -107,7 +108,10 @@ def near_names(names: Iterable[str], path: str) -> list[str]:
     return notes
 
 
-def _keys(texts: Texts) -> Iterable[int]:
-    """Yield a hash of each row, which takes less memory than its texts."""
-    for row in zip(*texts, strict=True):
-        yield hash(tuple(t if isinstance(t, str) else tuple(t) for t in row))
+def _keys(texts: Texts) -> np.ndarray:
+    """Return a hash of each row, int64 [N], which takes less memory than its texts."""
+    rows = zip(*texts, strict=True)
+    return np.fromiter(
+        (hash(tuple(t if isinstance(t, str) else tuple(t) for t in r)) for r in rows),
+        "int64",
+    )

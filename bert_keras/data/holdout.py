@@ -6,6 +6,7 @@ for several labels per row: the rarest label is drawn first.
 
 from __future__ import annotations
 
+import array
 import collections
 import heapq
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -47,7 +48,7 @@ def stratified_holdout(
         >>> len(rows), rows[0] % 2 != rows[1] % 2
         (2, True)
     """
-    alone = _hold_out([[row] for row in range(len(strata))], strata, count, seed)
+    alone = _hold_out(None, strata, count, seed)
     if groups is None:
         return alone
     rows_of: dict[Hashable, list[int]] = collections.defaultdict(list)
@@ -106,18 +107,30 @@ def quantiles(values: np.ndarray) -> list[tuple[int]]:
 
 
 def _hold_out(
-    units: Sequence[Sequence[int]], strata: Strata, count: int, seed: int
+    units: Sequence[Sequence[int]] | None, strata: Strata, count: int, seed: int
 ) -> list[int]:
-    """Return at most `count` rows, in order; the rows of a unit stay together."""
+    """Return at most `count` rows, in order; the rows of a unit stay together.
+
+    Without units each row is alone. Of millions of rows, only numbers are kept.
+    """
     random = np.random.default_rng(seed)
-    names: list[tuple[_Name, ...]]
-    names = [tuple(set(row)) or (None,) for row in strata]
-    left = collections.Counter(name for row in names for name in row)
+
+    def names(row: int) -> Collection[_Name]:
+        return set(strata[row]) or (None,)
+
+    every = range(len(strata))
+    left = collections.Counter(name for row in every for name in names(row))
     wanted = _allocation(left, count / max(len(strata), 1), random)
-    shuffled = [units[place] for place in random.permutation(len(units))]
-    units_of: dict[_Name, list[int]] = collections.defaultdict(list)
-    for unit, rows in enumerate(shuffled):
-        for name in dict.fromkeys(name for row in rows for name in names[row]):
+    order = random.permutation(len(strata if units is None else units))
+
+    def rows_of(unit: int) -> Sequence[int]:
+        place = int(order[unit])
+        return (place,) if units is None else units[place]
+
+    units_of: dict[_Name, array.array[int]]
+    units_of = collections.defaultdict(lambda: array.array("q"))
+    for unit in range(len(order)):
+        for name in dict.fromkeys(n for row in rows_of(unit) for n in names(row)):
             units_of[name].append(unit)
     found: dict[int, list[int]] = {}  # the rows of each chosen unit
     room = count
@@ -125,10 +138,10 @@ def _hold_out(
     def take(unit: int, exact: bool) -> None:
         """Add a unit if it fits; if `exact`, only if no class gets more than wanted."""
         nonlocal room
-        rows = shuffled[unit]
+        rows = rows_of(unit)
         if unit in found or len(rows) > room:
             return
-        size = collections.Counter(name for row in rows for name in names[row])
+        size = collections.Counter(name for row in rows for name in names(row))
         is_last = any(isinstance(n, str) and left[n] <= size[n] for n in size)
         if is_last or exact and any(wanted[n] < size[n] for n in size):
             return
@@ -141,9 +154,12 @@ def _hold_out(
     for exact in (True, False):
         for name in sorted(wanted, key=lambda name: (left[name], str(name))):
             for unit in units_of[name]:
-                if wanted[name] > 0:
-                    take(unit, exact)
-    for unit in range(len(shuffled) if room else 0):
+                if wanted[name] <= 0:
+                    break
+                take(unit, exact)
+    for unit in range(len(order)):
+        if not room:
+            break
         take(unit, False)
     return sorted(row for rows in found.values() for row in rows)
 

@@ -138,6 +138,27 @@ class TextColumn(Sequence[str]):
         return [int(row) for row in np.flatnonzero(chosen)]
 
 
+def joined(parts: Sequence[Sequence[str]]) -> TextColumn:
+    """Return the texts of several columns or lists, one after the other."""
+    from pyarrow import array
+
+    columns = [
+        part
+        if isinstance(part, TextColumn)
+        else TextColumn([array(list(part), "string")])
+        for part in parts
+    ]
+    if len(columns) == 1:
+        return columns[0]
+    found: list[Any] = []
+    rows: list[np.ndarray] = []
+    for each in columns:
+        own = np.arange(len(each)) if each._rows is None else each._rows
+        rows.append(own + sum(map(len, found)))
+        found += each._parts
+    return TextColumn(found, np.concatenate(rows))
+
+
 def rows_among(cells: Sequence[Any], words: Collection[str]) -> list[int]:
     """Return the rows whose cell is one of the words, by index from 0."""
     if isinstance(cells, TextColumn):

@@ -364,7 +364,9 @@ class SingleLabel(Confidence, PooledTask):
 
     @classmethod
     def strata(cls, columns: Columns, **settings: Any) -> Strata:
-        return [(label,) for label in label_names(columns["label"])]
+        names = label_names(columns["label"])
+        alone = {name: (name,) for name in set(names)}
+        return [alone[name] for name in names]
 
     def notes(self, columns: Columns) -> list[str]:
         """Return warnings about names that are almost equal, and contradictions."""

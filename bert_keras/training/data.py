@@ -7,8 +7,10 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from bert_keras.data.collection import (
     JudgedCollection,
@@ -324,7 +326,7 @@ def with_dev(
             "none",
             path=rows.path,
         )
-    kept = sorted(set(range(len(rows))) - set(held_out))
+    kept = np.delete(np.arange(len(rows)), held_out)
     fewer = f", not {count:,}: each class is in training"
     line = (
         f"no dev rows given: {len(held_out):,} of {len(rows):,} training rows are held "
@@ -374,7 +376,9 @@ def too_few_to_hold_out(
     )
 
 
-def _shared(groups: Sequence[str] | None, kept: list[int], held_out: list[int]) -> int:
+def _shared(
+    groups: Sequence[str] | None, kept: Iterable[int], held_out: list[int]
+) -> int:
     """Return how many groups have rows in both parts of a split."""
     if groups is None:
         return 0

@@ -295,7 +295,7 @@ def _lengths(
     for name, columns in data.items():
         texts = texts_of(task, columns, use="score")
         starts = range(0, len(texts[0]), _AT_ONCE)
-        parts = [as_tensors([p[at : at + _AT_ONCE] for p in texts]) for at in starts]
+        parts = (as_tensors([p[at : at + _AT_ONCE] for p in texts]) for at in starts)
         pairs = [graph_of(each)(each) for each in parts]
         read, lost, windows = (np.concatenate(p) for p in zip(*pairs, strict=True))
         found[name] = TextLengths(read, lost)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -17,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.columns import Columns
+from bert_keras.data.text_column import TextColumn, joined
 from bert_keras.distribution.replicas import ALONE, Share
 from bert_keras.errors import ConfigError, first_of
 from bert_keras.models.task_model import TaskModel
@@ -27,7 +29,7 @@ from bert_keras.tasks.protocols import (
     texts_of,
     weights_of,
 )
-from bert_keras.text.preprocessor import as_tensors
+from bert_keras.text.preprocessor import as_tensors, one_or_all
 from bert_keras.training.train_step import Batches
 
 if TYPE_CHECKING:
@@ -81,6 +83,26 @@ def fixed_shapes(
             for name, value in labels.items()
         },
     )
+
+
+def _gather_texts(parts: Sequence[Any]) -> Callable[[Any], Any]:
+    """Return a function, in graph, of the texts of rows, counted over all parts.
+
+    Large columns stay in Arrow's memory, and only the texts of a batch are copied.
+    """
+    if not any(isinstance(part, TextColumn) for part in parts):
+        tensor = tf.concat([as_tensors([part]) for part in parts], axis=0)
+        return lambda rows: tf.gather(tensor, rows)
+    column = joined(parts)
+
+    def encoded(rows: np.ndarray) -> np.ndarray:
+        return np.array(column.encoded(rows), object)
+
+    def gather(rows: Any) -> Any:
+        found = tf.numpy_function(encoded, [rows], tf.string, stateful=False)
+        return tf.ensure_shape(found, rows.shape)
+
+    return gather
 
 
 _DRAWS = 2**62  # numbers from 0 to this
@@ -182,7 +204,8 @@ class TrainingRows:
         """
         first_epoch, first_batch = divmod(first_step, self.steps_per_epoch)
         task = self.model.task
-        parts = self._examples()
+        part_of = self._texts()
+        others = self._labels()
         texts = self.part_size // share.replicas
         groups = None if self.groups is None else tf.ragged.constant(self.groups)
 
@@ -198,8 +221,8 @@ class TrainingRows:
             if groups is not None:
                 some = tf.gather(groups, rows)
                 rows, draws = some.values, tf.repeat(draws, some.row_lengths())
-            taken = tf.nest.map_structure(lambda part: tf.gather(part, rows), parts)
-            inputs, labels = self._batch(texts, *resample(task, tuple(taken), draws))
+            taken = (part_of(rows), *(tf.gather(part, rows) for part in others))
+            inputs, labels = self._batch(texts, *resample(task, taken, draws))
             if self.distillation is not None:
                 labels |= self.distillation.labels(rows, inputs)
             return inputs, labels
@@ -217,23 +240,30 @@ class TrainingRows:
         found = found.apply(tf.data.experimental.assert_cardinality(count))
         return found.prefetch(tf.data.AUTOTUNE)
 
-    def _examples(self) -> list[Any]:
-        """Return the texts, targets and, if there are any, weights of all rows."""
+    def _texts(self) -> Callable[[Any], Any]:
+        """Return a function, in graph, of the texts of rows: one tensor, or a tuple."""
+        sets = [self.columns]
+        if self.unlabelled is not None:
+            sets.append(self.unlabelled)
+        roles = zip(
+            *(texts_of(self.model.task, each, use="train") for each in sets),
+            strict=True,
+        )
+        gathers = [_gather_texts(parts) for parts in roles]
+        return lambda rows: one_or_all(tuple(gather(rows) for gather in gathers))
+
+    def _labels(self) -> list[Any]:
+        """Return the targets and, if there are any, weights of all rows."""
         task = self.model.task
-        texts = as_tensors(texts_of(task, self.columns, use="train"))
         targets = tf.convert_to_tensor(task.targets(self.columns))
         weights = weights_of(task, self.columns)
         if self.unlabelled is not None:  # whose targets are 0, with a weight of 0
-            more = as_tensors(texts_of(task, self.unlabelled, use="train"))
-            texts = tf.nest.map_structure(
-                lambda *each: tf.concat(each, axis=0), texts, more
-            )
             ends = [[0, len(self.unlabelled)], *[[0, 0]] * (targets.shape.rank - 1)]
             targets = tf.pad(targets, ends)
             known = np.ones(len(self.columns)) if weights is None else weights
             weights = np.pad(known, ends[0]).astype("float32")
         weighted = [] if weights is None else [tf.convert_to_tensor(weights)]
-        return [texts, targets, *weighted]
+        return [targets, *weighted]
 
     def _batch(self, texts: int, *row: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         preprocessor = self.model.preprocessor

@@ -28,7 +28,7 @@ from pyarrow import parquet
 from bert_keras.data import large_files
 from bert_keras.data.rows import selection_of
 from bert_keras.data.table import as_columns, read_columns
-from bert_keras.data.text_column import TextColumn
+from bert_keras.data.text_column import TextColumn, joined
 from bert_keras.errors import DataError
 from bert_keras.training.data import digest_of_rows
 
@@ -207,6 +207,8 @@ def test_a_large_file_is_read_in_blocks(
     assert digest_of_rows(some) == digest_of_rows(
         as_columns(text=list(some["text"]), label=list(some["label"]))
     )
+    both = joined([["x"], some["text"], found["text"]])
+    assert both.take([4, 0, 5]) == [texts[-1], "x", texts[0]]
     assert some.indices("label", sorted(set(found["label"]))).tolist() == [1, 0, 0, 1]
 
 

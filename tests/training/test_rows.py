@@ -8,13 +8,21 @@ import numpy as np
 import pytest
 from conftest import ROWS
 
+from bert_keras.data.columns import Columns
 from bert_keras.data.table import as_columns
+from bert_keras.data.text_column import joined
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.masked_lm import MaskedLM
 from bert_keras.training.rows import TrainingRows, places_of
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
 COLUMNS = as_columns(text=TEXTS[:11], label=LABELS[:11])  # the last batch is short
+# The same rows as of a large file: of two blocks, and in another order there.
+BLOCKS = {
+    role: joined([cells[5:], cells[:5]]).take([*range(6, 11), *range(6)])
+    for role, cells in COLUMNS.cells.items()
+}
+LARGE = Columns(COLUMNS.path, BLOCKS, range(1, 12))
 
 
 def flat(dataset: Any) -> list[list[np.ndarray]]:
@@ -36,7 +44,8 @@ def rows(make_model: Any) -> Any:
 
     def rows(name: str = "classes", **changes: Any) -> TrainingRows:
         settings = {"batch_size": 4, "epochs": 3, "seed": 7, **changes}
-        return TrainingRows(models[name], COLUMNS, **settings)
+        columns = settings.pop("columns", COLUMNS)
+        return TrainingRows(models[name], columns, **settings)
 
     return rows
 
@@ -51,11 +60,14 @@ def test_an_epoch_reads_each_row_once_in_its_own_order(rows: Any) -> None:
     assert rows(seed=8).rows_of(0) != made.rows_of(0)
 
 
+@pytest.mark.parametrize("columns", [COLUMNS, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("name", ["classes", "masks"])
-def test_rows_resume_anywhere(rows: Any, name: str) -> None:
+def test_rows_resume_anywhere(rows: Any, name: str, columns: Columns) -> None:
     whole = flat(rows(name).dataset())
     assert len(whole) == 9
-    found = flat(rows(name).dataset(4))  # in the middle of an epoch
+    # In the middle of an epoch.
+    found = flat(rows(name, columns=columns).dataset(4))
+    assert len(found) == 5
     for one, other in zip(found, whole[4:], strict=True):
         for left, right in zip(one, other, strict=True):
             np.testing.assert_array_equal(left, right)

@@ -1,0 +1,180 @@
+"""Processor time and peak memory of large files of rows.
+
+    python benchmarks/rows_memory.py [--rows 1000000] [--train 100000 400000]
+        [--parts read predict train]
+
+Writes a CSV file of short rows, 94 MB for a million, and the same as Parquet and JSONL.
+Each measurement has its own process.
+
+    read     `read_columns` of each file, beside pyarrow's reader of the format
+    predict  `predict --input` of the CSV file, until the first answer, and the same for
+             a file of ten rows
+    train    an epoch of `train` with a model of 2 layers of random weights, on two
+             numbers of rows: what a further row adds to the peak
+
+Prints a table. Seconds are of the processor; memory is the largest resident set, in
+MiB, with the libraries, whose own is the row `imports`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from alternating import result_of
+from inputs import write_random
+
+WORDS = (
+    "the film was a quiet surprise and its cast, though unknown, carried every scene "
+    "with wit café über dull long great"
+).split()
+LABELS = ("negative", "positive")
+PEERS = {
+    "csv": "from pyarrow import csv; csv.read_csv(path)",
+    "parquet": "from pyarrow import parquet; parquet.read_table(path)",
+    "jsonl": "from pyarrow import json; json.read_json(path)",
+}
+
+
+def write_rows(path: Path, count: int) -> None:
+    """Write a CSV file of rows with 15 words and a label each."""
+    draws = random.Random(0)  # noqa: S311
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["text", "label"])
+        for _ in range(count):
+            text = " ".join(draws.choices(WORDS, k=15))
+            writer.writerow([text, draws.choice(LABELS)])
+
+
+def write_others(path: Path) -> None:
+    """Write the rows of a CSV file as Parquet and as JSONL."""
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
+
+    table = arrow_csv.read_csv(path)
+    parquet.write_table(table, path.with_suffix(".parquet"))
+    with path.with_suffix(".jsonl").open("w", encoding="utf-8") as file:
+        for batch in table.to_batches(max_chunksize=10_000):
+            for row in batch.to_pylist():
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def measure(what: str, path: str, model: str) -> None:
+    """Do one thing in this process; print its seconds and the peak as JSON."""
+    if what == "peer":
+        exec(PEERS[path.rpartition(".")[2]], {"path": path})  # noqa: S102
+    elif what == "read":
+        from bert_keras.data.table import read_columns
+
+        read_columns(path, {"text": "text", "label": "label"})
+    elif what == "train":
+        from bert_keras import TrainConfig, train
+
+        train(
+            "classification",
+            train=path,
+            encoder=model,
+            output=Path(path).with_suffix(".model"),
+            config=TrainConfig(epochs=1, batch_size=64, max_length=24),
+        )
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = usage.ru_utime + usage.ru_stime
+    print(json.dumps({"seconds": seconds, "MiB": usage.ru_maxrss / 1024}))
+
+
+def first_answer(path: Path, model: Path) -> dict[str, float]:
+    """Return the seconds and the peak until `predict` answers the first row."""
+    command = [sys.executable, "-m", "bert_keras", "predict", str(model)]
+    with subprocess.Popen(
+        [*command, "--input", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        process.stdout.readline()  # type: ignore[union-attr]
+        seconds = _processor_seconds(process.pid)
+        status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+        process.kill()
+    peak = status.partition("VmHWM:")[2].split()[0]
+    return {"seconds": seconds, "MiB": int(peak) / 1024}
+
+
+def _processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2]
+    user, system = fields.split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def show(name: str, found: dict[str, float]) -> None:
+    print(f"{name:<34} {found['seconds']:8.2f} s {found['MiB']:8.0f} MiB", flush=True)
+
+
+def worker(what: str, path: Path, model: Path) -> dict[str, float]:
+    environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, __file__, "--measure", what, str(path), str(model)]
+    started = time.monotonic()
+    found: dict[str, float] = result_of(command, env=environ)
+    return {**found, "wall": time.monotonic() - started}
+
+
+def compare(parts: Sequence[str], rows: int, train: Sequence[int]) -> None:
+    """Measure the parts, and print a line for each measurement."""
+    from bert_keras import Classification
+
+    with tempfile.TemporaryDirectory() as place:
+        path, model = Path(place) / "rows.csv", Path(place) / "model"
+        write_rows(path, rows)
+        write_random(model, "tiny", Classification(LABELS), max_length=24)
+        if "read" in parts:
+            write_others(path)
+            show("imports", worker("nothing", path, model))
+            for ending in PEERS:
+                file = path.with_suffix(f".{ending}")
+                ours, peer = (worker(what, file, model) for what in ("read", "peer"))
+                show(f"{ending}, {rows:,} rows", ours)
+                show(f"{ending}, pyarrow", peer)
+                ratio = peer["seconds"] / ours["seconds"]
+                print(f"{ending}, pyarrow's seconds / ours {ratio:15.2f}")
+        if "predict" in parts:
+            few = Path(place) / "few.csv"
+            write_rows(few, 10)
+            show("first answer of 10 rows", first_answer(few, model))
+            show(f"first answer of {rows:,} rows", first_answer(path, model))
+        if "train" in parts:
+            found = []
+            for count in train:
+                write_rows(path, count)
+                found.append(worker("train", path, model))
+                show(f"train, {count:,} rows", found[-1])
+            more = (found[-1]["MiB"] - found[0]["MiB"]) * 2**20
+            print(f"bytes per further row {more / (train[-1] - train[0]):26.0f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=1_000_000, help="default: 1000000")
+    parser.add_argument("--train", type=int, nargs=2, default=(100_000, 400_000))
+    names = ("read", "predict", "train")
+    parser.add_argument("--parts", nargs="+", choices=names, default=names)
+    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        measure(*options.measure)
+    else:
+        compare(options.parts, options.rows, options.train)
+
+
+if __name__ == "__main__":
+    main()

@@ -18,7 +18,9 @@ from bert_keras.files.json_file import json_text
 from bert_keras.report.page import render, write_file
 
 _STRONGEST = 0.85  # opacity of the colour behind the strongest word
-_PASSAGE = 800  # characters after which a long paragraph is cut, at a word
+# Characters after which a long paragraph is cut: behind a sentence, or at any word.
+_PASSAGE, _LONGEST_PASSAGE = 800, 1200
+_ENDS = (".", "!", "?", "。", "！", "？")
 _BARS = 8  # words with the largest attributions, shown as bars next to a text
 
 
@@ -227,7 +229,7 @@ def _passages(
         return {}
     role, pieces = list(parts.items())[-1]  # windows are of the last text
     found: list[dict[str, Any]] = []
-    place, is_new = 0, True
+    place, is_new, before = 0, True, ""
     for piece in pieces:
         is_gap = "value" not in piece and not piece["text"].strip()
         if is_new and not is_gap:
@@ -237,8 +239,10 @@ def _passages(
             found[-1]["parts"].append(piece)
             found[-1]["value"] += piece.get("value", 0.0)
         place += len(piece["text"])
-        is_long = bool(found) and place - found[-1]["start"] > _PASSAGE
+        longest = _PASSAGE if before.rstrip('")').endswith(_ENDS) else _LONGEST_PASSAGE
+        is_long = bool(found) and place - found[-1]["start"] > longest
         is_new = is_new or "\n\n" in piece["text"] or (is_gap and is_long)
+        before = before if is_gap else piece["text"]
     if len(found) < 2:
         return {}
     most = max(abs(each["value"]) for each in found) or 1.0

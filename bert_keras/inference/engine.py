@@ -22,6 +22,7 @@ import tensorflow as tf
 from bert_keras.errors import CheckpointError, ConfigError, one_line
 from bert_keras.files.lfs import check_no_pointer
 from bert_keras.inference.served_model import check_answers, described
+from bert_keras.model.encoder import WINDOW_STARTS
 from bert_keras.models.backend import Backend
 from bert_keras.models.engine_graph import OUR_NAMES
 from bert_keras.models.model_file import (
@@ -38,6 +39,7 @@ from bert_keras.tasks.base import Batch, Task
 from bert_keras.tasks.protocols import from_named
 from bert_keras.text.preprocessor import Preprocessor
 
+_MOST_ROWS = 128  # windows in a run, unless one text has more
 _PRECISIONS = {"openvino": ("float32", "mixed_bfloat16"), "onnx": ("float32",)}
 
 
@@ -88,8 +90,30 @@ class EngineModel(Backend):
         return from_named(self.task, named, batch)
 
     def _run(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        names = [spec.name for spec in self._inputs]
-        return self.session.run(dict(zip(names, arrays, strict=True)))
+        given = {
+            spec.name: array for spec, array in zip(self._inputs, arrays, strict=True)
+        }
+        if WINDOW_STARTS not in given:
+            return self.session.run(given)
+        parts = [
+            self.session.run({name: array[rows] for name, array in given.items()})
+            for rows in _whole_texts(given[WINDOW_STARTS])
+        ]
+        return [np.concatenate(part) for part in zip(*parts, strict=True)]
+
+
+def _whole_texts(window_starts: np.ndarray) -> list[slice]:
+    """Return ranges of windows, int32 [S], of whole texts: at most `_MOST_ROWS` each,
+    or one text.
+    """
+    starts = np.flatnonzero(window_starts).tolist()
+    found, first, before = [], 0, 0
+    for end in [*starts[1:], len(window_starts)]:
+        if end - first > _MOST_ROWS and before > first:
+            found.append(slice(first, before))
+            first = before
+        before = end
+    return [*found, slice(first, before)]
 
 
 class Session:

@@ -47,9 +47,9 @@ from bert_keras.tasks.protocols import (
     input_specs,
     item_parts,
     lengths_of,
-    may_read_windows,
     reads_windows,
     texts_of,
+    whole_by,
     windows_of,
 )
 from bert_keras.text.preprocessor import as_tensors, one_or_all
@@ -382,16 +382,15 @@ class Predictor:
         """Return lines about texts, see `of`, that are longer than a row, if any are:
         how many are truncated, or read in windows.
         """
-        task, whole_by = self.model.task, ""
-        if may_read_windows(task):  # of an embedding model also after training
-            how = "long=windows"
-            is_later = isinstance(task, Embedding)
-            whole_by = how if is_later else f"training with --set {how}"
+        task = self.model.task
+        how = "long=windows"  # of an embedding model also after training
+        if not isinstance(task, Embedding):
+            how = f"training with --set {how}"
         return counts.lines(
             of=of,
             length=self.model.preprocessor.max_length,
             in_windows=task.needs.rows_per_text is None,
-            whole_by=whole_by,
+            whole_by=whole_by(task, how),
         )
 
     def _count(self, counts: Truncation, measured: Sequence[Any]) -> np.ndarray:

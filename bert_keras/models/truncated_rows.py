@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_keras.runs.progress import say
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import TextTargets, may_read_windows, reads_windows
+from bert_keras.tasks.protocols import TextTargets, reads_windows, whole_by
 from bert_keras.text.truncation import Truncation
 
 _AT_ONCE = 1024  # rows in memory
@@ -46,7 +46,7 @@ class TruncatedRows(keras.callbacks.Callback):
         self.max_length = max_length
         self.in_windows = task.needs.rows_per_text is None
         self.combines = reads_windows(task)
-        self.whole_by = 'long="windows"' if may_read_windows(task) else ""
+        self.whole_by = whole_by(task, 'long="windows"')
         self.drawn = getattr(task, "train_windows", 0) if of == "train" else 0
         self.shown = ((f"{of} texts", max_length), (f"{of} targets", most or 0))
         self.counts = Truncation(), Truncation()

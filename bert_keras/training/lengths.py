@@ -21,9 +21,9 @@ from bert_keras.tasks.protocols import (
     Linear,
     TextTargets,
     lengths_of,
-    may_read_windows,
     reads_windows,
     texts_of,
+    whole_by,
     windows_of,
 )
 from bert_keras.text.preprocessor import Preprocessor, as_tensors
@@ -138,7 +138,7 @@ def measure_lengths(
             length=length,
             in_windows=not cuts,
             drawn=drawn,
-            whole_by="--set long=windows" if may_read_windows(model.task) else "",
+            whole_by=whole_by(model.task, "--set long=windows"),
         ):
             tell(line)
     for name, columns in data.items():

@@ -633,17 +633,21 @@ def reads_windows(task: Any) -> bool:
     return isinstance(task, Windowed) and task.reads_windows
 
 
+def may_read_windows(task: Any) -> bool:
+    """Return whether a task that truncates long texts has a setting to read them."""
+    may = isinstance(task, Windowed) and not getattr(task, "entailment", ())
+    return may and not task.reads_windows
+
+
 def whole_by(task: Any, windows: str) -> str:
     """Return what would let a task read its truncated texts whole, for a message.
 
     It is `windows`, how to set `long`, or more windows; empty if there is nothing.
     """
-    entails = bool(getattr(task, "entailment", None))
-    if entails or not isinstance(task, Windowed):
-        return ""
-    if not task.reads_windows:
+    if may_read_windows(task):
         return windows
-    return "a higher `max_windows`" if getattr(task, "max_windows", None) else ""
+    is_limited = reads_windows(task) and getattr(task, "max_windows", None)
+    return "a higher `max_windows`" if is_limited else ""
 
 
 @runtime_checkable

@@ -21,6 +21,7 @@ from bert_keras.tasks.protocols import (
     Linear,
     TextTargets,
     lengths_of,
+    may_read_windows,
     reads_windows,
     texts_of,
     whole_by,

@@ -1,11 +1,12 @@
 """Scores and speed of students with half of the layers, beside their teachers.
 
-    python benchmarks/distillation.py [--sets sms news mrpc] [--rows 2000] \
+    python benchmarks/distillation.py [--sets sms news mrpc] [--rows 1500] \
 [--test-rows 1000] [--keep-layers 0,2,4] [--epochs 3] [--student-epochs 6] \
-[--max-length 64] [--seed 42] [--alone] [--int8] [--passes 5] [--folder DIR]
+[--max-length 64] [--distill soft] [--seed 42] [--alone] [--int8] [--passes 5] \
+[--folder DIR]
 
-Fine-tunes all-MiniLM-L6-v2 (6 layers) as the teacher, and then, on the same rows, the
-some layers of it with the teacher's answers. Prints a line of JSON for each set:
+Fine-tunes all-MiniLM-L6-v2 (6 layers) as the teacher, and then, on the same rows, some
+layers of the teacher with its answers. Prints a line of JSON for each set:
 accuracy on the test rows, seconds for 1,000 of them, the median of alternate passes,
 and the ratios to the teacher. `--alone` adds a student without a teacher, `--int8` the
 student in int8 for OpenVINO (needs `openvino` and `nncf`); `--passes 0` leaves out the
@@ -120,7 +121,8 @@ def models(place: Path, train: Any, options: argparse.Namespace) -> dict[str, An
         )
     }
     given |= {"keep_layers": options.keep_layers, "epochs": options.student_epochs}
-    soft = {key: getattr(options, key) for key in ("temperature", "distill_weight")}
+    names = ("distill", "temperature", "distill_weight")
+    soft = {name: getattr(options, name) for name in names}
     student = place / "student"
     found["student"] = trained(train, student, teacher=str(teacher), **soft, **given)
     if options.alone:
@@ -137,12 +139,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sets", nargs="+", default=["sms", "news", "mrpc"])
-    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--rows", type=int, default=1500)
     parser.add_argument("--test-rows", type=int, default=1000)
     parser.add_argument("--keep-layers", default="0,2,4")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--student-epochs", type=int, default=6)
     parser.add_argument("--max-length", type=int, default=64)
+    parser.add_argument("--distill", default="soft")
     parser.add_argument("--temperature", type=float, default=2.0)
     parser.add_argument("--distill-weight", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=42)

@@ -2,15 +2,16 @@
 
     python benchmarks/few_labels.py [--sets news-8 banking-10] \
 [--methods linear contrastive] [--draws 3] [--first-draw 0] [--test-rows 2000] \
-[--no-folds] [--max-length 64] [--epochs 4] [--peer]
+[--no-folds] [--max-length 64] [--epochs 4] [--unlabeled 400] [--peer]
 
 Each draw trains all-MiniLM-L6-v2 by each method on the same random rows, of AG News and
 BANKING77 so many of each class, and scores the same test rows. Without dev rows,
 contrastive is also trained on three folds, whose seconds count; `--no-folds` gives it
 the training rows as dev rows, and only its accuracy counts then. `--epochs` is for
-finetune. `--peer`, which needs scikit-learn, adds its logistic regression on the
-vectors of sentence-transformers. Seconds are for the whole call of `train`, or for the
-vectors and the fit, without the test rows.
+finetune; `--unlabeled` gives the others further rows without their labels. `--peer`,
+which needs scikit-learn, adds its logistic regression on the vectors of
+sentence-transformers. Seconds are for the whole call of `train`, or for the vectors and
+the fit, without the test rows.
 """
 
 from __future__ import annotations
@@ -33,7 +34,12 @@ SETS = {
 
 
 def ours(
-    method: str, train: Rows, test: Rows, seed: int, options: argparse.Namespace
+    method: str,
+    train: Rows,
+    test: Rows,
+    others: Rows,
+    seed: int,
+    options: argparse.Namespace,
 ) -> tuple[float, float]:
     import keras
 
@@ -52,6 +58,9 @@ def ours(
     )
     if method == "finetune":
         config = dataclasses.replace(config, epochs=options.epochs)
+    unlabeled = None
+    if others and method != "finetune":
+        unlabeled = as_columns(text=[text for text, _ in others])
     no_folds = options.no_folds and method == "contrastive"
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -60,6 +69,7 @@ def ours(
             encoder=encoder_path(),
             train=rows[0],
             dev=rows[0] if no_folds else None,
+            unlabeled=unlabeled,
             output=Path(folder) / "model",
             config=config,
         )
@@ -91,15 +101,17 @@ def main() -> None:
     parser.add_argument("--no-folds", action="store_true")
     parser.add_argument("--max-length", type=int)
     parser.add_argument("--epochs", type=int)
+    parser.add_argument("--unlabeled", type=int, default=0)
     parser.add_argument("--peer", action="store_true")
     options = parser.parse_args()
     for name in options.sets:
         found: dict[str, list[tuple[float, float]]] = {}
         for draw in range(options.first_draw, options.first_draw + options.draws):
             train, test = SETS[name](np.random.default_rng(draw))
-            test = test[: options.test_rows]
+            end = options.test_rows + options.unlabeled
+            test, others = test[: options.test_rows], test[options.test_rows : end]
             for method in options.methods:
-                made = ours(method, train, test, draw, options)
+                made = ours(method, train, test, others, draw, options)
                 found.setdefault(method, []).append(made)
             if options.peer:
                 found.setdefault("scikit-learn", []).append(peer(train, test))

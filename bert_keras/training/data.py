@@ -240,8 +240,8 @@ def _new_rows(
         )
     if len(kept) < len(rows):
         tell(
-            f"{rows.path}: {len(kept):,} of {len(rows):,} unlabelled rows are used; the "
-            "others are equal to a labelled one, or to each other"
+            f"{rows.path}: {len(kept):,} of {len(rows):,} unlabelled rows are used; "
+            "the others are equal to a labelled one, or to each other"
         )
     return rows.take(kept)
 

@@ -1,7 +1,7 @@
 """Self-training: a head learns its own confident answers to rows without labels, too.
 
-Sources: Yarowsky 1995 (ACL, P95-1026); Zou et al. 2018 (arXiv:1810.07911), sections 4.1
-and 5.1, for the same, growing share of each class.
+Sources: Yarowsky 1995 (ACL, P95-1026); Zou et al. 2018 (arXiv:1810.07911), for a number
+of answers that grows and is balanced by class, here as among the labelled rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bert_keras.training.linear_head import (
     validation_of,
 )
 
-SHARES = (0.2, 0.4, 0.6, 0.8)  # of the rows with each answer, round by round
+SHARES = (0.1, 0.2, 0.3, 0.4)  # of the unlabelled rows, round by round
 
 
 def self_trained_head(
@@ -86,14 +86,16 @@ def confident_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the most confident rows of each class, and their answers as targets.
 
-    Of several labels, each applies to as large a share of the rows as among the
-    labelled ones; a row is as confident as its least certain label, and rows without
-    any are one more class.
+    The classes are as frequent among them as among the labelled rows, unless there are
+    too few answers of one: otherwise the classes that a head of few rows prefers would
+    grow from round to round. Of several labels, each applies to as large a share of the
+    rows as among the labelled ones; a row is as confident as its least certain label,
+    and rows without any are one more class.
 
     Args:
         logits: float [M, C].
         loss: `softmax` or `sigmoid`.
-        share: of the rows with each answer.
+        share: of all rows that are returned.
         frequency: of each class among the labelled rows, float [C].
 
     Returns:
@@ -103,7 +105,7 @@ def confident_rows(
         >>> logits = np.array([[3.0, 0.0], [1.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
         >>> rows, _ = confident_rows(logits, "softmax", 0.5, np.ones(2) / 2)
         >>> rows.tolist()
-        [0, 2, 3]
+        [0, 3]
     """
     if loss == "softmax":
         found = probabilities(logits, loss)
@@ -118,9 +120,10 @@ def confident_rows(
         confidence = np.abs(logits - limits).min(axis=1)
     groups = np.column_stack([answers > 0, ~answers.any(axis=1)]).T
     chosen: set[int] = set()
-    for group in groups:
+    counts = np.append(frequency * len(logits), groups[-1].sum())
+    for group, count in zip(groups, counts.tolist(), strict=True):
         rows = np.flatnonzero(group)
         order = np.argsort(-confidence[rows], kind="stable")
-        chosen.update(rows[order[: math.ceil(share * len(rows))]].tolist())
+        chosen.update(rows[order[: math.ceil(share * count)]].tolist())
     kept = sorted(chosen)
     return np.array(kept), answers[kept]

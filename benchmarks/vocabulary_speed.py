@@ -76,7 +76,7 @@ def main() -> None:
     from bert_keras.corpus.documents import raw_documents
 
     os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
-    texts = [document.text for document in raw_documents(DATA / "wiki_en")]
+    texts = [document.text for document in raw_documents(f"{DATA}/wiki_en/wiki_*")]
     sides = ("bert_keras", "tokenizers")
     found: dict[str, list[tuple[float, float, str]]] = {side: [] for side in sides}
     with tempfile.TemporaryDirectory() as folder:

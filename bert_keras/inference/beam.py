@@ -102,7 +102,8 @@ def run_beam_predictions(
     limits = (batch_size, max_batch_tokens)
     with _folder_beside(output) as work:
         parts = _write_parts(work, given, blank, BATCHES_TOGETHER * batch_size)
-        _answer_parts(pipeline, work, parts, load, limits, output)
+        if parts:
+            _answer_parts(pipeline, work, parts, load, limits, output)
         with answers_to(output) as write:
             for row in _joined(work, parts, truncation):
                 # The first row determines the columns of a CSV file.

@@ -379,7 +379,9 @@ def _student_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def _encoder(report: Mapping[str, Any], source: Source | None) -> tuple[str, bool]:

@@ -88,6 +88,13 @@ def test_several_runs_are_told_with_their_deviation(spam_run: Any) -> None:
     assert "deviation of 2 runs" in text
 
 
+def test_the_milliseconds_of_a_student_are_whole_numbers(spam_run: Any) -> None:
+    row = {"model": "teacher", "accuracy": 0.5, "milliseconds": 88204.1}
+    report = {**spam_run.report, "students": [{**row, "megabytes": 90.856}]}
+    text = model_card(spam_run.folder, name="spam", report=report)
+    assert "| teacher | 0.5 | 88,204 | 90.86 |" in text
+
+
 def test_the_code_of_a_card_runs(spam_folder: Path) -> None:
     text = (spam_folder / "README.md").read_text("utf-8")
     ours, theirs = code_blocks(text)

@@ -16,8 +16,8 @@ continues an interrupted run. Needs scikit-learn.
 
 `--speed` trains and predicts on windows of reviews, random weights, beside the same
 network in transformers with all windows padded to their length and to the same number;
-real tokens are counted. Needs torch and transformers. `--memory` prints the peak of one
-update on documents of so many words, with and without the bound by `train_windows`.
+real tokens are counted. Needs torch and transformers. `--memory` prints the peak of
+updates on documents of so many words, by `train_windows`.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def block_of(path: str, blocks: int) -> int:
 def reset_block(model: Any, number: int, seed: int) -> None:
     """Give a block BERT's random start."""
     random = np.random.default_rng(seed)
-    blocks = model.backbone.config.num_layers
+    blocks = model.backbone.config.num_hidden_layers
     for weight in model.backbone.trainable_weights:
         if block_of(weight.path, blocks) != number:
             continue
@@ -97,10 +97,14 @@ def accuracy(variant: str, train: Any, test: Any, seed: int) -> float:
     factors = {}
     if variant == "decay":
         for weight in model.trainable_variables:
-            below = size.num_layers + 1 - block_of(weight.path, size.num_layers)
+            below = (
+                size.num_hidden_layers
+                + 1
+                - block_of(weight.path, size.num_hidden_layers)
+            )
             factors[weight.path] = DECAY**below
     if variant == "top":
-        reset_block(model, size.num_layers, seed)
+        reset_block(model, size.num_hidden_layers, seed)
     schedule = new_schedule(config, steps=rows.steps)
     optimizer = optimizer_of(config, schedule, factors=factors)
     optimizer.build(model.trainable_variables)

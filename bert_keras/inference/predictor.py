@@ -15,7 +15,13 @@ import tensorflow as tf
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.items import as_items, as_strings
-from bert_keras.errors import BertKerasError, CheckpointError, ConfigError, shown
+from bert_keras.errors import (
+    BertKerasError,
+    CheckpointError,
+    ConfigError,
+    DataError,
+    shown,
+)
 from bert_keras.files.atomic import check_path
 from bert_keras.inference.engine import (
     check_engine,
@@ -345,7 +351,7 @@ class Predictor:
 
         Raises:
             ConfigError: the model does not score pairs of texts.
-            DataError: a text is missing or not a string.
+            DataError: a text is missing or not a string, or the query is empty.
 
         Example:
             >>> ranker = load_predictor("models/reranker")
@@ -356,6 +362,8 @@ class Predictor:
         if top is not None:
             check_whole_number("top", top, least=1)
         (query,) = as_strings([query], name="query")
+        if not query.strip():
+            raise DataError(f"`query` must not be empty; received {query!r}")
         texts = as_strings(documents, name="documents")
         answers = self.predict(
             [(query, text) for text in texts],

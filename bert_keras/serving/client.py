@@ -257,6 +257,8 @@ class _Client:
     def _pairs(self, query: Any, documents: Any) -> tuple[list[str], list[Any]]:
         """Return documents, and the rows that ask for their scores."""
         (query,) = as_strings([query], name="query")
+        if not query.strip():
+            raise DataError(f"`query` must not be empty; received {query!r}")
         texts = as_strings(documents, name="documents")
         names = list(self._signatures[0].inputs)
         if len(names) != 2:

@@ -340,6 +340,8 @@ class EmbeddingApis:
     ) -> tuple[list[int], list[float], Answered]:
         """Return the places of texts by their scores for `query`, and the scores."""
         query = _texts("query", given.get("query"), many=False)
+        if not query[0].strip():
+            raise RequestError(f"`query` must not be empty; received {query[0]!r}")
         name = self._model(given, _RANKS)
         parts = [query * len(texts), texts]
         answered = await self._answer(request, name, parts)

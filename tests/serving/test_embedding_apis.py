@@ -239,6 +239,7 @@ def test_documents_are_ranked(ask: Any, served: Any) -> None:
         ("/v1/embeddings", {"input": "a", "model": "letters"}, "`model`"),
         ("/embed", {"inputs": "a", "normalize": False}, "`normalize`"),
         ("/rerank", {"texts": ["a"]}, "`query`"),
+        ("/rerank", {"texts": ["a"], "query": " "}, "`query` must not be empty"),
         ("/rerank", {"texts": ["a"], "query": "b", "raw_scores": True}, "`raw_scores`"),
         ("/v1/rerank", {"documents": ["a"], "query": "b", "top_n": 0}, "`top_n`"),
         ("/similarity", {"inputs": ["a"]}, "`source_sentence`"),

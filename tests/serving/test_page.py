@@ -361,7 +361,11 @@ def test_the_nearest_texts_come_first(
     wanted = sorted(zip(texts, cosines, strict=True), key=lambda each: -each[1])
     page = open_page(slow_site.url)
     ask(page, {"query": query, "texts": "\n".join(texts)}, "embedding")
-    assert near(bars(page), [(*each, each is wanted[0]) for each in wanted])
+    page.wait_for_selector(".ranked + .note")  # the words that counted are marked
+    assert page.inner_text(".ranked + .note").startswith("Marked are the words")
+    assert page.locator(".ranked .name").all_inner_texts() == [t for t, _ in wanted]
+    shown = map(float, page.locator(".ranked .value").all_inner_texts())
+    assert np.allclose(list(shown), [score for _, score in wanted], atol=1.1e-3)
     assert headline(page) == wanted[0][0]
 
 

@@ -105,6 +105,7 @@ def test_documents_are_ranked(model: Any) -> None:
         signature["scores"], sorted(scores, reverse=True), atol=1e-6
     )
     refused(lambda: predictor.rank("see", DOCUMENTS, top=0), "`top` must be")
+    refused(lambda: predictor.rank(" ", DOCUMENTS), "`query` must not be empty")
     refused(lambda: predictor.rank("see", [None]), "`documents`")
     refused(lambda: predictor.predict([("see", DOCUMENTS), ("see", "a")]), "at 1")
 

@@ -57,8 +57,7 @@ def main(encoder: str = "") -> None:
     model = bert_keras.train("embedding", output=MODELS / "railway", **given)
     index = MODELS / "railway.npz"
     find = SearchIndex.of(model.folder, PAGES, index=index)
-    found = find(TEST["text"], top=5)
-    show("trained", found)
+    show("trained", found := find(TEST["text"], top=5))
     config = TrainConfig(epochs=6, batch_size=8, learning_rate=4e-4, max_length=96)
     given = {"train": rows(find, TRAIN), "dev": rows(find, DEV), "config": config}
     given |= {"encoder": model.folder, "task_settings": {"objective": "listwise"}}
@@ -72,8 +71,7 @@ def main(encoder: str = "") -> None:
     saved = export_search(model.model, MODELS / "railway_search", index=index, top=3)
     predictor = bert_keras.load_predictor(saved)
     (answer,) = predictor.predict(["the pram never arrived, so no tea today"])
-    for score, text in zip(answer["scores"], answer["texts"], strict=True):
-        print(f"  {score:.2f}  {text.split(':')[0]}")
+    print(f"  {answer['scores'][0]:.2f}  {answer['texts'][0].split(':')[0]}")
 
 
 if __name__ == "__main__":

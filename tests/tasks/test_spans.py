@@ -61,6 +61,11 @@ def test_divergence_from_a_teacher_by_hand() -> None:
     loss = SoftSpanLoss(3.0)
     assert float(loss(truth, LOGITS)) == pytest.approx(np.mean(wanted), rel=1e-5)
     assert float(loss.counted(TARGETS)) == 4
+    logits = tf.Variable(LOGITS)
+    with tf.GradientTape() as tape:
+        value = loss(truth, logits)
+    gradient = tape.gradient(value, logits).numpy()  # of the padding, too
+    assert np.isfinite(gradient).all() and (gradient[0, 5] == 0).all()
 
 
 def test_a_window_in_its_own_row_has_the_same_loss() -> None:

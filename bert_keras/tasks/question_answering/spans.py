@@ -63,16 +63,19 @@ class SoftSpanLoss(keras.losses.Loss):
         self.temperature = temperature
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        p, q = (
-            each - ops.logsumexp(_own_logits(y_true, each), axis=2)
-            for each in (
-                ops.cast(logits, "float32") / self.temperature
-                for logits in (y_true[..., 1:], y_pred)
-            )
-        )
-        real = ops.expand_dims(y_true[..., 0] > 0, -1)
-        found = ops.sum(ops.where(real, ops.exp(p) * (p - q), 0.0))
+        p, q = (self._log_shares(y_true, each) for each in (y_true[..., 1:], y_pred))
+        found = ops.sum(ops.exp(p) * (p - q))
         return self.temperature**2 * found / ops.maximum(self.counted(y_true), 1.0)
+
+    def _log_shares(self, y_true: Any, logits: Any) -> Any:
+        """Return the log-softmax of each token in its window, float32 [R, T, 2].
+
+        0 for padding, before it is exponentiated: of infinite numbers that `where`
+        leaves out, gradients are NaN.
+        """
+        logits = ops.cast(logits, "float32") / self.temperature
+        found = logits - ops.logsumexp(_own_logits(y_true, logits), axis=2)
+        return ops.where(ops.expand_dims(y_true[..., 0] > 0, -1), found, 0.0)
 
     def counted(self, y_true: Any) -> Any:
         """Return the number of starts and ends that the loss averages over."""

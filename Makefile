@@ -43,7 +43,7 @@ pretrain-demo: $(VENV)/.made
 	$(VENV)/bin/python examples/pretrain_demo.py
 
 test: $(VENV)/.made
-	$(VENV)/bin/python -m pytest $(PARALLEL) -m "not thorough" --ignore=tests/peers --ignore=tests/garden
+	$(VENV)/bin/python -m pytest $(PARALLEL) -m "not slow and not thorough" --ignore=tests/peers --ignore=tests/garden
 
 test-thorough: $(VENV)/.made
 	$(VENV)/bin/python -m pytest $(PARALLEL) -m thorough --ignore=tests/peers --ignore=tests/garden
@@ -52,7 +52,7 @@ test-thorough: $(VENV)/.made
 test-versions:
 	$(PYTHON) tests/versions.py $(PYTHONS)
 
-# The thorough tests for which `.ci/run` has time: kills and resuming, replicas and
+# The slow tests, and the thorough ones for which `.ci/run` has time: kills and resuming, replicas and
 # workers, examples, all characters.
 CHOSEN := training/test_loop.py::test_a_run_that_is_killed_ends_with_the_same_bytes
 CHOSEN += pretraining/test_pretrain.py::test_a_run_that_was_killed_ends_with_the_same_bytes
@@ -63,6 +63,7 @@ CHOSEN += training/test_workers.py::test_a_killed_worker_ends_its_peer_and_the_j
 CHOSEN += test_examples.py::test_task_example_runs text/test_tokenizer.py::test_every_code_point
 
 test-ci: $(VENV)/.made
+	$(VENV)/bin/python -m pytest $(PARALLEL) -m "slow and not thorough" --ignore=tests/peers --ignore=tests/garden
 	$(VENV)/bin/python -m pytest $(PARALLEL) -m thorough $(CHOSEN:%=tests/%)
 
 test-peers: $(PEERS)/.made

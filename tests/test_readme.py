@@ -59,7 +59,8 @@ def test_tour_runs(
         output = capsys.readouterr().out
     lines = (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 84
-    assert set(json.loads(lines[0])) == {"text", "label", "score", "probabilities"}
+    # `start` and `end` beside these: the texts are long for this encoder.
+    assert {"text", "label", "score", "probabilities"} <= set(json.loads(lines[0]))
     assert (tmp_path / "models/tour/report.html").is_file()
     answer = json.loads(output.strip().splitlines()[-1])
     assert {"label", "score", "probabilities"} <= set(answer)

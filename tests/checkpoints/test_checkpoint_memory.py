@@ -49,6 +49,7 @@ print((peak() - before) / sum(array.nbytes for array in arrays.values()))
 @pytest.mark.parametrize(
     "origin", ["huggingface", "keras-hub", "google", "model-garden"]
 )
+@pytest.mark.slow
 def test_all_weights_at_once(origin: str, tmp_path: Path) -> None:
     arrays = {n: np.ones(s, "float32") for n, s in encoder_shapes(CONFIG).items()}
     writers = {

@@ -349,6 +349,7 @@ def test_every_name_round_trips() -> None:
 # What we write.
 
 
+@pytest.mark.slow
 def test_notes(converted: tuple[Path, list[str]]) -> None:
     notes = " | ".join(converted[1])
     assert "left out: cls/seq_relationship" in notes

@@ -105,6 +105,7 @@ def ran(
     "verb",
     ["train", "export", thorough("predict"), thorough("evaluate")],
 )
+@pytest.mark.slow
 def test_a_verb_imports_what_it_uses(verb: str, ran: Callable[[str], Any]) -> None:
     imported, _ = ran(verb)
     assert "tensorflow" in imported
@@ -129,6 +130,7 @@ def test_the_documents_count_the_modules_that_run(ran: Callable[[str], Any]) -> 
     assert sorted(str(path) for path in read - paths) == []
 
 
+@pytest.mark.slow
 def test_the_rest_of_keras_hub_is_imported_at_its_first_use() -> None:
     script = (
         "import sys\n"

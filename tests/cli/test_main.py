@@ -839,6 +839,7 @@ def test_explain_writes_a_page_and_numbers(
     assert json.loads(lines[0])["targets"][0]["against"] == "ham"
 
 
+@pytest.mark.slow
 def test_explain_shows_attention_and_a_map(
     run: Run, spam_folder: Path, spam_file: Path, tmp_path: Path
 ) -> None:
@@ -932,6 +933,7 @@ def test_search_reads_queries_from_standard_input(
 
 
 @pytest.mark.parametrize("ending", [thorough("npz"), "parquet"])
+@pytest.mark.slow
 def test_features_are_an_index(
     encoder_folder: Path,
     tmp_path: Path,

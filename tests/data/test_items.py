@@ -186,6 +186,7 @@ def asked(
     return predictor_of(make_model, request.param), parts
 
 
+@pytest.mark.slow
 def test_every_task_accepts_common_inputs(asked: Any) -> None:
     predictor, parts = asked
     roles = predictor.model.task.roles

@@ -94,6 +94,7 @@ folder = Path(sys.argv[1])
 
 
 @pytest.mark.parametrize("code", _CASES.values(), ids=_CASES)
+@pytest.mark.slow
 def test_work_grows_with_the_input(code: str, tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-c", _START + code, str(tmp_path)],

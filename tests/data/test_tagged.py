@@ -171,6 +171,7 @@ def test_bad_spans(tmp_path: Path, row: dict[str, Any], parts: list[str]) -> Non
     refused(lambda: read_tagged(path), f"{path}:2: ", *parts)
 
 
+@pytest.mark.slow
 def test_words_are_those_of_the_tokenizer() -> None:
     # Each word by itself, and the whole text, must give the same pieces in the same
     # places, whatever stands between them.

@@ -99,6 +99,7 @@ PACKAGES = {"tsne": "sklearn.manifold", "umap": "umap"}
         ("umap", {"n_neighbors": 3, "n_jobs": 1}),
     ],
 )
+@pytest.mark.slow
 def test_what_other_packages_are_given(
     encoder_folder: Path,
     monkeypatch: pytest.MonkeyPatch,

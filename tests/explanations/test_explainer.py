@@ -96,6 +96,7 @@ EXPLAINED = [
 
 
 @pytest.mark.parametrize("name", EXPLAINED)
+@pytest.mark.slow
 def test_each_task_is_explained(name: str, make_model: Callable[..., Any]) -> None:
     model = make_model(first_case(name).task)
     found = explain(model, [ITEMS.get(name, TEXT)], steps=20)[0]
@@ -162,6 +163,7 @@ def test_an_entity_that_was_not_found_is_explained(
 
 
 @pytest.mark.parametrize("method", ["gradient-input", "occlusion", "shapley"])
+@pytest.mark.slow
 def test_other_methods(spam_model: Any, method: str) -> None:
     found = explain(spam_model, ["free cash prize!"], method=method)[0]
     assert found.attributions.shape == (1, 4)

@@ -81,6 +81,7 @@ def test_other_variables_and_settings_have_their_own_graphs(
     assert graphs_of(made) is not cooler
 
 
+@pytest.mark.slow
 def test_graphs_neither_outlive_their_model_nor_are_saved(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:

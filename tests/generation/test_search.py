@@ -199,6 +199,7 @@ def test_sources_that_have_ended_leave_the_batch(
     assert all(VOCAB not in text for text in texts[4])
 
 
+@pytest.mark.slow
 def test_samples_follow_the_seed_and_the_source_and_not_the_batch(decoder, sources):
     settings = Decoding(beams=3, sample=True, seed=5)
     ids, scores = in_graph(decoder, sources, settings)

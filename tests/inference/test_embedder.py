@@ -113,6 +113,7 @@ def test_a_saved_folder_is_replaced_except_for_other_files(
     refused(lambda: check_replaceable(folder), "1_Pooling/notes.txt")
 
 
+@pytest.mark.slow
 def test_learned_weights_of_layers_round_trip(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -175,6 +176,7 @@ def test_evaluation_of_an_encoder_without_training(encoder_folder: Path) -> None
     refused(lambda: evaluate(predictor, labelled), ":2:", "`label`", "'x'")
 
 
+@pytest.mark.slow
 def test_shortened_vectors(
     make_model: Callable[..., Any],
     tmp_path: Path,

@@ -46,7 +46,7 @@ def test_vectors_of_texts(encoder_folder: Path, file: Path, tmp_path: Path) -> N
     assert write_features(encoder_folder, file, output, **SETTINGS) == len(TEXTS)
     assert list(files_of(tmp_path)) == ["texts.npz"]  # nothing is left next to it
     with np.load(output, allow_pickle=False) as found:
-        assert sorted(found) == ["embeddings", "format", "lines", "texts"]
+        assert sorted(found) == ["embeddings", "format", "lines", "model", "texts"]
         assert found["lines"].tolist() == list(range(2, len(TEXTS) + 2))
         assert found["embeddings"].dtype == np.float32
         wanted = embed(encoder_folder, TEXTS, max_length=9)
@@ -85,6 +85,7 @@ def test_vectors_of_tokens(
     assert max(len(row) for row in words) == 9  # some were cut
 
 
+@pytest.mark.slow
 def test_tokens_of_several_layers(
     encoder_folder: Path, file: Path, tmp_path: Path
 ) -> None:
@@ -181,6 +182,7 @@ def test_a_full_disk_is_one_line(
     assert not files_of(tmp_path)
 
 
+@pytest.mark.slow
 def test_vectors_of_few_bits(encoder_folder: Path, file: Path, tmp_path: Path) -> None:
     exact = tmp_path / "exact.npz"
     write_features(encoder_folder, file, exact)

@@ -124,6 +124,7 @@ def test_a_tokenizer_of_another_kind_is_named(
     assert facts["hidden_size"] == 16
 
 
+@pytest.mark.slow
 def test_a_model_for_an_engine(spam_model: TaskModel, tmp_path: Path) -> None:
     folder = export_to_engine(spam_model, tmp_path / "out", format="litert").folder
     facts = describe(folder)

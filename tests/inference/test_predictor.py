@@ -206,6 +206,7 @@ def test_a_lone_surrogate_is_dropped(predictor: Predictor) -> None:
     "precision",
     ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.slow)],
 )
+@pytest.mark.slow
 def test_half_precision_is_near(
     predictor: Predictor, spam_folder: Path, precision: str
 ) -> None:

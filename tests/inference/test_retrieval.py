@@ -26,6 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_collection(tmp_path_factory.mktemp("beir"))
 
 
+@pytest.mark.slow
 def test_an_embedding_beside_words(
     make_model: Callable[..., Any],
     folder: Path,
@@ -124,6 +125,7 @@ def test_bad_folders_and_options(
     assert main(["evaluate", model, str(folder), "--save-run", str(run / "a")]) == 2
 
 
+@pytest.mark.slow
 def test_a_run_is_scored_on_collections(
     encoder_folder: Path, folder: Path, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def test_the_nearest_texts(
     assert [[name.decode() for name in row] for row in ids] == [r["ids"] for r in rows]
 
 
+@pytest.mark.slow
 def test_a_reranker_in_the_graph(
     model: Any, make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -99,6 +100,7 @@ def test_a_c_program_searches(
     np.testing.assert_allclose(found["scores"], [r["scores"] for r in rows], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_index_that_cannot_be_exported(
     model: Any,
     make_model: Callable[..., Any],

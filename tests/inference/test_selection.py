@@ -36,6 +36,7 @@ def test_rows_cover_the_groups_that_have_no_label() -> None:
     assert sorted(every) == [1, 2]  # not what is labelled, and each once
 
 
+@pytest.mark.slow
 def test_doubtful_rows_first(
     spam_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -159,6 +159,7 @@ def test_the_order_of_the_outputs(spam_export: Path) -> None:
     assert list(answer) == sorted(answer)
 
 
+@pytest.mark.slow
 def test_settings_in_the_graph_cannot_change(
     spam_export: Path, spam_model: Any
 ) -> None:
@@ -215,6 +216,7 @@ class Measured(Classification):
         )
 
 
+@pytest.mark.slow
 def test_an_export_has_a_signature_for_each_prompt(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -235,6 +237,7 @@ def test_an_export_has_a_signature_for_each_prompt(
     assert "text string" in describe(folder)["query"]
 
 
+@pytest.mark.slow
 def test_an_export_before_signatures_of_prompts(
     make_model: Callable[..., Any],
     tmp_path: Path,
@@ -250,6 +253,7 @@ def test_an_export_before_signatures_of_prompts(
     assert "no prompt document" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_custom_task(make_model: Callable[..., Any], tmp_path: Path) -> None:
     columns = as_columns(text=["see you", "lunch at home"], label=["ham", "spam"])
     model = make_model(Probed(("ham", "spam")))
@@ -264,6 +268,7 @@ def test_a_custom_task(make_model: Callable[..., Any], tmp_path: Path) -> None:
     refused(lambda: evaluate(served, columns), "measured", "evaluate the model folder")
 
 
+@pytest.mark.slow
 def test_the_command_line_queries_it(
     spam_export: Path,
     spam_folder: Path,

@@ -612,6 +612,7 @@ def test_a_functional_model_with_the_required_inputs_alone():
         np.testing.assert_allclose(found[name], expected[name], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_fit_a_functional_model_on_two_lengths():
     keras.utils.set_random_seed(1)
     config = without_dropout(CONFIG).replace(num_hidden_layers=1)
@@ -773,6 +774,7 @@ def own_models():
 
 
 @pytest.mark.parametrize(("make", "way", "key"), own_models())
+@pytest.mark.slow
 def test_own_model_as_with_keras_hub(tmp_path, make, way, key):
     encoder = make()
     assert set(encoder.input) == {"token_ids", "segment_ids", "padding_mask"}

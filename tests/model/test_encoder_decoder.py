@@ -86,6 +86,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow
 def test_files_give_the_same_logits(way, tmp_path):
     model = new(**WAYS[way])
     given = batch(SOURCES, TARGETS)

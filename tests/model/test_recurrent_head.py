@@ -114,6 +114,7 @@ def test_the_units_are_the_hidden_size_of_the_encoder(
     assert head.units == model.backbone.config.hidden_size
 
 
+@pytest.mark.slow
 def test_the_encoder_is_frozen_and_without_dropout(
     make_model: Callable[..., Any],
 ) -> None:

@@ -68,6 +68,7 @@ def parts(model: TaskModel, x: Any, y: Any, **options: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.slow
 def test_held_out_rows_are_of_all_classes(classifier: TaskModel, seed: int) -> None:
     order = np.argsort(LABELS, kind="stable")
     texts, labels = np.array(TEXTS)[order], np.array(LABELS)[order]
@@ -185,6 +186,7 @@ def test_a_task_that_draws_no_targets_needs_y(classifier: TaskModel) -> None:
         refused(action, "`y`", "classification")
 
 
+@pytest.mark.slow
 def test_held_out_rows_are_scored_in_batches(
     make_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def copy(tmp_path: Path) -> Callable[[Path], Path]:
         ),
     ],
 )
+@pytest.mark.slow
 def test_a_cross_encoder_scores_pairs(
     scorer: Path, copy: Any, entries: dict[str, Any], activation: str
 ) -> None:
@@ -165,6 +166,7 @@ def test_a_new_head_tells_that_it_lacks_the_activation(scorer: Path, copy: Any) 
     assert "activation" not in "".join(told)
 
 
+@pytest.mark.slow
 def test_outputs_can_be_named(spam_folder: Path, copy: Any) -> None:
     names = {str(number): f"LABEL_{number}" for number in range(3)}
     folder = foreign(copy(spam_folder), id2label=names)
@@ -181,6 +183,7 @@ def test_outputs_can_be_named(spam_folder: Path, copy: Any) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_head_without_names_gets_some(
     spam_folder: Path, copy: Any, tmp_path: Path, capsys: Any
 ) -> None:
@@ -315,6 +318,7 @@ DENSE = ({"units": 6, "activation": "tanh", "use_bias": True},)
         ),
     ],
 )
+@pytest.mark.slow
 def test_an_embedding_is_trained_as_its_encoder_says(
     make_model: Any, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
@@ -417,6 +421,7 @@ def test_tokens_of_prompts_may_not_be_pooled(make_model: Any, tmp_path: Path) ->
         np.testing.assert_allclose(row["embedding"], wanted, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_prompts_are_put_before_texts(make_model: Any, tmp_path: Path) -> None:
     prompts = {"query": "see ", "passage": "win "}
     folder = embedding_folder(make_model, tmp_path / "model", prompts=prompts)

@@ -116,6 +116,7 @@ def test_ids_of_added_tokens_stay(tmp_path: Path) -> None:
     np.testing.assert_allclose(again.checkpoint.arrays[TABLE][FIRST + 2], means, 1e-6)
 
 
+@pytest.mark.slow
 def test_a_model_with_added_tokens_is_saved_and_exported(
     train_spam: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,6 +172,7 @@ def test_resuming_with_added_tokens(
 
 
 @pytest.mark.parametrize("decoder", ["encoder", "shared"])
+@pytest.mark.slow
 def test_a_decoder_from_the_encoder_has_the_tokens(
     encoder_folder: Path, decoder: str
 ) -> None:
@@ -210,6 +212,7 @@ def test_what_cannot_be_added(encoder_folder: Path, tmp_path: Path) -> None:
     refused(lambda: with_tokens(writer, TOKENS, tell=str), "which has a decoder")
 
 
+@pytest.mark.slow
 def test_vocab_extends_an_encoder(
     language_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

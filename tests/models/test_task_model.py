@@ -362,6 +362,7 @@ def test_a_compiled_model_is_restored_compiled(
 
 
 @pytest.mark.parametrize("part", ["whole encoder", "embeddings and a block"])
+@pytest.mark.slow
 def test_frozen_layers_of_the_encoder_are_restored_frozen(
     make_model: Callable[..., Any], tmp_path: Path, part: str
 ) -> None:
@@ -388,6 +389,7 @@ def test_frozen_layers_of_the_encoder_are_restored_frozen(
     ],
     ids=["head", "masked-lm", "decoder"],
 )
+@pytest.mark.slow
 def test_frozen_layers_of_the_head_are_restored_frozen(
     make_model: Callable[..., Any],
     tmp_path: Path,
@@ -410,6 +412,7 @@ def test_frozen_layers_of_the_head_are_restored_frozen(
     assert int(again.optimizer.iterations) == 1
 
 
+@pytest.mark.slow
 def test_the_loss_that_is_trained_is_that_of_compile(
     make_model: Callable[..., Any],
 ) -> None:
@@ -428,6 +431,7 @@ def test_the_loss_that_is_trained_is_that_of_compile(
     assert float(total) == 7.0 * len(TEXTS)
 
 
+@pytest.mark.slow
 def test_weights_of_classes_by_name(make_model: Callable[..., Any]) -> None:
     losses = []
     model = make_model(Classification(CLASSES))
@@ -440,6 +444,7 @@ def test_weights_of_classes_by_name(make_model: Callable[..., Any]) -> None:
     assert losses[0] > 1.5 * plain
 
 
+@pytest.mark.slow
 def test_datasets_of_dicts(make_model: Callable[..., Any]) -> None:
     model = make_model(Classification(CLASSES))
     model.compile(run_eagerly=True)
@@ -467,6 +472,7 @@ def test_a_dataset_of_columns_may_hold_the_label(
     assert set(found) >= {"loss", "val_loss"}
 
 
+@pytest.mark.slow
 def test_calls_of_fit_share_the_graph_of_the_text_handling(
     make_model: Callable[..., Any],
 ) -> None:
@@ -490,6 +496,7 @@ def test_a_text_for_each_role(make_model: Callable[..., Any]) -> None:
     assert pairs.predict((TEXTS, TEXTS), verbose=0).shape == (12, 3)
 
 
+@pytest.mark.slow
 def test_batches_of_strings(make_model: Callable[..., Any]) -> None:
     model = make_model(Classification(CLASSES))
     model.compile(run_eagerly=True)
@@ -529,6 +536,7 @@ def test_callbacks_of_keras(make_model: Callable[..., Any], tmp_path: Path) -> N
     assert {"accuracy", "learning_rate", "val_loss"} <= set(header)
 
 
+@pytest.mark.slow
 def test_tensorboard(make_model: Callable[..., Any], tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     model = make_model(Classification(CLASSES))
@@ -607,6 +615,7 @@ def test_task_weights_alone(make_model: Callable[..., Any], tmp_path: Path) -> N
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_batches_tell_of_truncated_texts_once(
     make_model: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

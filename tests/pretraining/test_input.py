@@ -160,6 +160,7 @@ def test_order_of_epochs(folders: dict[str, Path]) -> None:
     assert (other != first).any()
 
 
+@pytest.mark.slow
 def test_held_out_data_stays_the_same(folders: dict[str, Path]) -> None:
     for redraw in (False, True):
         dataset = dataset_of(folders["dynamic"], redraw=redraw, padding="full")
@@ -279,6 +280,7 @@ def test_wrong_arguments(settings: dict[str, Any], parts: tuple[str, ...]) -> No
 @pytest.mark.parametrize(
     "settings", [{"epochs": None}, thorough({"redraw": False})], ids=str
 )
+@pytest.mark.slow
 def test_a_global_seed_changes_nothing(
     folders: dict[str, Path], settings: dict[str, Any]
 ) -> None:

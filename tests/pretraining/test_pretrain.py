@@ -148,6 +148,7 @@ def test_a_pretrained_model_opens_as_its_tasks(whole: PretrainResult) -> None:
 
 # The step after it saves, or does not.
 @pytest.mark.parametrize("at", [5, pytest.param(7, marks=pytest.mark.thorough)])
+@pytest.mark.slow
 def test_a_signal_saves_a_run_that_then_ends_with_the_same_bytes(
     place: Path,
     whole: PretrainResult,
@@ -199,6 +200,7 @@ def test_a_signal_saves_a_run_that_then_ends_with_the_same_bytes(
         }
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_repeated(
     place: Path, whole: PretrainResult, tmp_path: Path
 ) -> None:
@@ -224,6 +226,7 @@ def test_accumulation_layouts_and_one_batch_give_the_same_weights(
         assert found == pytest.approx(wanted, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_model_learns_its_data(place: Path, tmp_path: Path) -> None:
     result = run(
         place, tmp_path / "run", "static", steps=120, learning_rate=1e-2, batch_size=16

@@ -37,6 +37,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_fit_shows_the_losses_and_metrics_of_the_objective(data: Path) -> None:
     model = BertPretrainer(BertEncoder(STILL, seed=1), seed=2)
     model.compile(

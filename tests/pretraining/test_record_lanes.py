@@ -31,6 +31,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("counts", [[5, 0, 7, 1, 3], thorough([40])])
+@pytest.mark.slow
 def test_each_record_is_taken_once(tmp_path: Path, counts: list[int]) -> None:
     paths = [str(tmp_path / f"{n}.tfrecord") for n in range(len(counts))]
     wanted = []
@@ -77,6 +78,7 @@ def some(data: Path, count: int = 24, **settings: Any) -> list[Any]:
         thorough(3, 3),  # each worker reads all
     ],
 )
+@pytest.mark.slow
 def test_batches_are_those_of_one_device(
     data: Path, replicas: int, skip_batches: int
 ) -> None:

@@ -57,6 +57,7 @@ def served(
         yield server, {name: Predictor(model) for name, model in models.items()}
 
 
+@pytest.mark.slow
 def test_a_served_index_is_searched(
     served: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_served_index_is_searched(
         refused(lambda: client.search(["cash", " "]), "a query must not be empty")
 
 
+@pytest.mark.slow
 def test_an_index_that_cannot_be_served(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ def put(source: Path, target: Path) -> None:
     target.with_name("copying").rename(target)
 
 
+@pytest.mark.slow
 def test_versions_change_without_a_failed_request(
     folders: Folders, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -275,6 +275,7 @@ def test_a_body_that_is_too_large_is_rejected(client: Client) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/models/spam:predict", "/v2/models/spam/infer"])
+@pytest.mark.slow
 def test_bodies_packed_with_gzip(client: Client, path: str) -> None:
     body = b'{"instances": ["win cash now"]}'
     if path.startswith("/v2"):

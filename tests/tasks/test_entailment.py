@@ -71,6 +71,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return e / e.sum(axis=-1, keepdims=True)
 
 
+@pytest.mark.slow
 def test_several_labels_are_scored_against_contradiction(base: Predictor) -> None:
     made = base.with_classes(NAMES, template=TEMPLATE, multi_label=True)
     found = made.predict(TEXTS)
@@ -112,6 +113,7 @@ def test_classes_of_a_request(zero_shot: Predictor, folder: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_it_is_served_with_classes_as_an_input(
     zero_shot: Predictor, tmp_path: Path
 ) -> None:
@@ -151,6 +153,7 @@ def test_it_is_scored_calibrated_and_explained(
     assert abs(found.attributions).max() > 0
 
 
+@pytest.mark.slow
 def test_the_verbs_take_more_classes_than_the_head_is_wide(
     nli: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

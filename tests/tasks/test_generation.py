@@ -66,6 +66,7 @@ def run(
     return folder, said.getvalue()
 
 
+@pytest.mark.slow
 def test_train_tells_of_pairs_left_out_and_shows_outputs(run: Any) -> None:
     _, said = run
     assert "left out 1 of 9 pairs with an empty source or target: line 1" in said
@@ -187,6 +188,7 @@ def weights_of(encoder: Path, **settings: Any) -> dict[str, np.ndarray]:
     return {weight.path: weight.numpy() for weight in model.weights}
 
 
+@pytest.mark.slow
 def test_a_decoder_starts_from_the_encoder_or_another_bert(
     encoder_folder: Path,
 ) -> None:
@@ -200,6 +202,7 @@ def test_a_decoder_starts_from_the_encoder_or_another_bert(
     assert np.abs(new[f"decoder/{name}"] - new[name]).max() > 0.1
 
 
+@pytest.mark.slow
 def test_rows_of_another_vocabulary_are_not_copied(
     encoder_folder: Path, tmp_path: Path
 ) -> None:
@@ -296,6 +299,7 @@ def test_a_setting_out_of_its_range_is_refused(
     refused(lambda: Translation(**settings), part)
 
 
+@pytest.mark.slow
 def test_targets_are_cut_to_the_positions_of_the_decoder(encoder_folder: Path) -> None:
     tell: list[str] = []
     config = TrainConfig(max_length=24)

@@ -104,6 +104,7 @@ def test_the_decoder_attends_to_all_windows(model: Any, layout: str) -> None:
         np.testing.assert_allclose(states[1], memory[0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_folder_and_export_write_the_same_texts(
     model: Any, predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +129,7 @@ def test_folder_and_export_write_the_same_texts(
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_training_draws_windows_of_sources(
     make_model: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

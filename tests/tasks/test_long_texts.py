@@ -121,6 +121,7 @@ def test_the_window_that_decides_gives_most_to_the_answer(
     assert (answer["start"], answer["end"]) == max(margins, key=margins.__getitem__)
 
 
+@pytest.mark.slow
 def test_folder_and_export_give_the_same_answers(
     model: Any, predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +141,7 @@ def test_folder_and_export_give_the_same_answers(
     assert "longer texts in windows" in (folder / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_pairs_read_the_first_text_in_each_window(
     make_model: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,6 +159,7 @@ def test_pairs_read_the_first_text_in_each_window(
     assert "1 of 2 texts (50%) is truncated" in said  # a first text: half of a window
 
 
+@pytest.mark.slow
 def test_windows_over_the_limit_are_counted(
     make_model: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,6 +185,7 @@ def test_windows_over_the_limit_are_counted(
     ],
     ids=lambda each: getattr(each, "name", ""),
 )
+@pytest.mark.slow
 def test_fit_and_answers_of_each_task(
     make_model: Callable[..., Any], task: Any, labels: Any
 ) -> None:
@@ -210,6 +214,7 @@ def test_both_ends_are_read(make_model: Callable[..., Any]) -> None:
     assert read[:6].all() and read[-16:].all() and not read[6:-16].any()
 
 
+@pytest.mark.slow
 def test_training_draws_other_windows_in_each_epoch(
     make_model: Callable[..., Any],
 ) -> None:
@@ -297,6 +302,7 @@ def test_a_vector_is_combined_from_the_vectors_of_windows(
         np.testing.assert_allclose([row["embedding"] for row in rows], found, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_two_long_texts_are_explained(make_model: Callable[..., Any]) -> None:
     model = make_model(Embedding(long="windows"))
     found = explain(model, [(LONG[:200], LONG[50:300])], method="gradient-input")[0]
@@ -307,6 +313,7 @@ def test_two_long_texts_are_explained(make_model: Callable[..., Any]) -> None:
     assert (found.attributions[0] != 0).all() and not found.read_to
 
 
+@pytest.mark.slow
 def test_the_best_window_scores_a_document(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -362,6 +369,7 @@ class GraphSession(Session):
     ],
     ids=lambda task: task.name,
 )
+@pytest.mark.slow
 def test_the_graph_of_an_engine_combines_windows(
     make_model: Callable[..., Any], task: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -193,6 +193,7 @@ def test_a_column_of_a_table(tmp_path: Path) -> None:
     assert named["text"] == ["x"]
 
 
+@pytest.mark.slow
 def test_settings_of_a_trained_model(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -240,6 +241,7 @@ def test_wrong_settings(settings: dict[str, Any], parts: tuple[str, ...]) -> Non
 # Training.
 
 
+@pytest.mark.slow
 def test_masks_are_redrawn_and_follow_the_seed(model: Any) -> None:
     draws = tf.range(len(TEXTS), dtype=tf.int64)
     texts, drawn = MaskedLM().resample((TEXTS, np.zeros(len(TEXTS))), draws)
@@ -282,6 +284,7 @@ def test_training_on_lines_lowers_the_loss(
     assert row["masks"][0][0]["token"] == "sale"
 
 
+@pytest.mark.slow
 def test_training_starts_from_the_head_of_the_checkpoint(
     folder: Path,
     model: Any,
@@ -336,6 +339,7 @@ def test_the_head_of_googles_checkpoint() -> None:
     np.testing.assert_array_equal(bias.numpy(), reader.get_tensor(bias.path))
 
 
+@pytest.mark.slow
 def test_fit_without_targets_draws_new_masks_in_each_epoch(
     make_model: Callable[..., Any],
 ) -> None:
@@ -368,6 +372,7 @@ def test_weights_of_texts_are_refused(
     refused(action, "`sample_weight` must be None")
 
 
+@pytest.mark.slow
 def test_scores_without_targets_are_of_the_same_masks_each_time(
     make_model: Callable[..., Any],
 ) -> None:

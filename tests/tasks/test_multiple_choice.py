@@ -155,6 +155,7 @@ def test_confidence_of_rows_with_fewer_choices() -> None:
     assert scores["expected_calibration_error"] < error
 
 
+@pytest.mark.slow
 def test_a_row_that_is_not_sure_is_not_answered(unsure: Any, served: Any) -> None:
     task = MultipleChoice(answered_accuracy=0.9)
     tuned = task.tune(ROWS, answered(task))  # the surest is right, of the others 2 of 3

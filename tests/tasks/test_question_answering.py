@@ -99,6 +99,7 @@ def test_broken_bytes_count_as_python_counts_them(model: TaskModel) -> None:
         assert shown[start:end] == answer.decode() != ""
 
 
+@pytest.mark.slow
 def test_a_lone_surrogate_is_one_character(model: TaskModel) -> None:
     (row,) = Predictor(model).predict([("when?", "\ud83d six")])
     span = next(span for span in row["n_best"] if span["answer"] == "six")
@@ -112,6 +113,7 @@ def test_no_texts_have_no_answers(model: TaskModel) -> None:
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
+@pytest.mark.slow
 def test_windows_in_parts_are_as_windows_at_once(model: TaskModel, layout: str) -> None:
     preprocessor = model.preprocessor.replace(layout=layout)
     # Some 80 windows, so that three parts are computed.
@@ -459,6 +461,7 @@ def test_an_answer_that_is_not_sure_is_not_given() -> None:
     assert (scores["coverage"], scores["answered_accuracy"]) == (0.5, 1.0)
 
 
+@pytest.mark.slow
 def test_the_temperature_makes_scores_as_sure_as_right(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -97,6 +97,7 @@ def test_a_finished_folder_has_the_units_in_its_head(trained: TrainResult) -> No
     np.testing.assert_allclose(logits[:, 0], wanted, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_several_test_sets_are_scored_by_name(trained: TrainResult) -> None:
     assert list(trained.scores) == ["dev", "same", "few"]
     assert trained.scores["same"] == pytest.approx(trained.scores["dev"], rel=1e-4)

@@ -242,6 +242,7 @@ def test_one_batch_of_raw_texts_is_overfitted(trained: Trained) -> None:
 
 
 @keras_runs
+@pytest.mark.slow
 def test_raw_texts_and_numbers_go_into_evaluate(trained: Trained) -> None:
     first_form_only(trained)
     # Keras weighs a batch by the first size of its inputs: texts where `[CLS]`s are
@@ -358,6 +359,7 @@ def served(exported: tuple[Path, Predictor]) -> Predictor:
 
 
 @serves
+@pytest.mark.slow
 def test_an_export_gives_the_same_answers(trained: Trained, served: Predictor) -> None:
     assert_same_answers(trained, served.model.answer(trained.more_texts))
     # What a server may be sent: texts without a word alone, and none at all.
@@ -371,6 +373,7 @@ def test_an_export_gives_the_same_answers(trained: Trained, served: Predictor) -
 
 
 @serves
+@pytest.mark.slow
 def test_an_export_predicts_and_scores_like_the_model(
     trained: Trained, served: Predictor
 ) -> None:
@@ -461,6 +464,7 @@ assert not loaded, loaded
     ],
     ids=["most", "all"],
 )
+@pytest.mark.slow
 def test_the_script_queries_every_task(
     exports: Callable[..., tuple[Path, Predictor]], names: list[str]
 ) -> None:

@@ -80,6 +80,7 @@ def test_the_same_seed_gives_the_same_weights(run: Any, spam_run: TrainResult) -
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_a_run_traces_the_tokenizer_once(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +127,7 @@ def test_rematerialization_learns_alike(run: Any, spam_run: TrainResult) -> None
 
 
 @pytest.mark.parametrize("precision", [thorough("mixed_float16"), "mixed_bfloat16"])
+@pytest.mark.slow
 def test_mixed_precision_learns_nearly_alike(
     run: Any, spam_run: TrainResult, precision: str
 ) -> None:
@@ -152,6 +154,7 @@ def test_the_curve_holds_the_loss_of_each_step(run: Any) -> None:
         thorough((0.5, 0.4), 1),
     ],
 )
+@pytest.mark.slow
 def test_among_tied_epochs_the_one_with_the_lowest_loss_is_kept(
     run: Any,
     monkeypatch: pytest.MonkeyPatch,
@@ -193,6 +196,7 @@ def test_among_tied_epochs_the_one_with_the_lowest_loss_is_kept(
 @pytest.mark.parametrize(
     ("task", "best"), [(Embedding, 0), thorough(Classification, 1)]
 )
+@pytest.mark.slow
 def test_dev_is_scored_before_training(
     run: Any,
     monkeypatch: pytest.MonkeyPatch,
@@ -282,6 +286,7 @@ def test_small_data_gets_more_updates(
     assert (given.epochs, given.patience) == (7, 0)
 
 
+@pytest.mark.slow
 def test_training_ends_when_dev_no_longer_improves(
     run: Any,
     monkeypatch: pytest.MonkeyPatch,
@@ -330,6 +335,7 @@ def test_a_run_that_was_stopped_ends_as_early(
     assert (settings["best_epoch"], settings["best_epoch_dev_loss"]) == (3, 0.7)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_a_score_is_computed(make_model: Any) -> None:
     model = make_model(Regression(scaling="none"))
     rows = as_columns(text=TEXTS, label=[str(n % 5) for n in range(12)])
@@ -398,6 +404,7 @@ def test_classes_of_other_tasks_are_kept_in_training(
     assert set.union(*trained) == set.union(*kinds)
 
 
+@pytest.mark.slow
 def test_without_dev_rows_the_last_epoch_is_kept(
     run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -533,7 +540,11 @@ def test_a_label_of_many_digits_is_one_line(task: str) -> None:
 def test_too_few_rows_to_hold_some_out(encoder_folder: Path, tmp_path: Path) -> None:
     one = as_columns(text=["a"], label=["ham"])
     action = lambda: train(  # noqa: E731
-        Classification, encoder=encoder_folder, train=one, output=tmp_path / "model"
+        Classification,
+        encoder=encoder_folder,
+        train=one,
+        output=tmp_path / "model",
+        config=TrainConfig(validation_split=0.1),
     )
     refused(action, "too few rows", "give dev rows")
     assert not (tmp_path / "model").exists()

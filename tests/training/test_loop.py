@@ -198,6 +198,7 @@ def test_a_short_run_writes_its_result_alone_unless_it_fails(
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_nothing_is_traced_twice(
     train_spam: Any, dropping: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -461,6 +462,7 @@ def test_label_smoothing_mixes_the_shares_of_the_classes() -> None:
     ("fails", "seed"),
     [(2, 1042), pytest.param(1, 1042, marks=pytest.mark.thorough)],
 )
+@pytest.mark.slow
 def test_a_run_that_learned_nothing_is_restarted(
     train_spam: Any,
     tmp_path: Path,

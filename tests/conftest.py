@@ -57,7 +57,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 # Files that take longest start first: otherwise one of them would run alone at the end.
 LONGEST = (
     "test_task_contract test_finetune test_task_model test_main test_pretrain "
-    "test_question_answering test_folder test_generation test_explainer test_loop"
+    "test_contrastive_fit test_distillation test_tokenizer test_generation test_folder"
 ).split()
 
 

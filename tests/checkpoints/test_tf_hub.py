@@ -356,6 +356,7 @@ def test_notes(converted: tuple[Path, list[str]]) -> None:
     assert "rows of 40 tokens" in notes
 
 
+@pytest.mark.slow
 def test_back_again(
     converted: tuple[Path, list[str]], source: Path, tmp_path: Path
 ) -> None:

@@ -105,7 +105,6 @@ def ran(
     "verb",
     ["train", "export", thorough("predict"), thorough("evaluate")],
 )
-@pytest.mark.slow
 def test_a_verb_imports_what_it_uses(verb: str, ran: Callable[[str], Any]) -> None:
     imported, _ = ran(verb)
     assert "tensorflow" in imported

@@ -442,7 +442,6 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_killed_count_resumes(tmp_path: Path, monkeypatch: Any) -> None:
     script = (
         "import os, pathlib, signal\n"

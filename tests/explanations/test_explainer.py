@@ -79,6 +79,7 @@ WRITERS = ("abstractive-summarization", "translation")
 
 
 @pytest.mark.parametrize("name", [thorough(WRITERS[0]), WRITERS[1]])
+@pytest.mark.slow
 def test_tasks_that_write_are_refused(
     name: str, make_model: Callable[..., Any]
 ) -> None:

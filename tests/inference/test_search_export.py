@@ -32,7 +32,16 @@ def model(make_model: Callable[..., Any]) -> Any:
     return make_model(Embedding(prompts={"query": "now ", "document": "at "}))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8", "binary", "bits alone"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float32",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("int8", "binary", "bits alone")
+        ),
+    ],
+)
 def test_the_nearest_texts(
     model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
 ) -> None:

@@ -456,7 +456,6 @@ def test_two_workers_write_the_same_bytes(tmp_path: Path) -> None:
         (2, (3,)),
     ],
 )
-@pytest.mark.slow
 def test_a_killed_run_resumes(
     tmp_path: Path, workers: int, kills: tuple[int, ...]
 ) -> None:

@@ -50,6 +50,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rest, "_BODY_SECONDS", 0.1)
 
 
+@pytest.mark.slow
 def test_a_silent_connection_is_closed(client: Client, impatient: None) -> None:
     with connected(client) as connection:
         assert statuses(connection) == [408]

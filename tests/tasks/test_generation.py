@@ -77,6 +77,7 @@ def test_train_tells_of_pairs_left_out_and_shows_outputs(run: Any) -> None:
         assert said.count(line) == 1
 
 
+@pytest.mark.slow
 def test_parallel_test_files_are_scored(run: Any) -> None:
     scores = json.loads((run[0] / "model" / "scores.json").read_text("utf-8"))
     assert scores["again"]["num_examples"] == 8

@@ -275,6 +275,7 @@ UNPOOLED = {"prompts": PROMPTS, "default_prompt": "query", "include_prompt": Fal
     [{}, {"combine": "max", "normalize": False}, thorough(UNPOOLED)],
     ids=["mean", "max", "prompt"],
 )
+@pytest.mark.slow
 def test_a_vector_is_combined_from_the_vectors_of_windows(
     make_model: Callable[..., Any], tmp_path: Path, settings: Any
 ) -> None:

@@ -194,6 +194,7 @@ def test_wrong_labels_and_counts() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_ids_signature_accepts_rows_of_choices(unsure: Any, served: Any) -> None:
     texts = as_served(ITEMS)
     batch = unsure.task.features(unsure.preprocessor.replace(layout="padded"), texts)

@@ -394,6 +394,7 @@ def test_an_export_predicts_and_scores_like_the_model(
 
 
 @serves
+@pytest.mark.slow
 def test_an_export_answers_each_warm_up_request(
     trained: Trained, exported: tuple[Path, Predictor]
 ) -> None:

@@ -78,6 +78,7 @@ def test_texts_and_their_words_have_the_same_tags(model: Any) -> None:
     assert total > 5
 
 
+@pytest.mark.slow
 def test_an_export_accepts_texts_and_words(model: Any, tmp_path: Path) -> None:
     served = tf.saved_model.load(export_model(model, tmp_path / "served")).signatures
     assert set(served) == {"serving_default", "words", "ids"}

@@ -81,6 +81,7 @@ def test_pairs_bring_vectors_of_a_class_together(
 
 
 @pytest.mark.parametrize("name", DATA)
+@pytest.mark.slow
 def test_a_contrastive_run_is_scored_by_whole_folds_and_resumes(
     name: str, encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

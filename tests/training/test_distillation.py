@@ -84,6 +84,7 @@ def distilled(task: Any, rows: Any, teacher: Any, told: list[str], **given: Any)
         *map(thorough, ("regression", "next-sentence", "multiple-choice")),
     ],
 )
+@pytest.mark.slow
 def test_outputs_of_the_teacher_itself_are_learned_already(
     name: str, make_model: Any, tmp_path: Path
 ) -> None:
@@ -224,6 +225,7 @@ def test_a_regression_starts_with_the_answers_of_its_teacher(
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_export_teaches_a_new_student_with_another_vocabulary(
     spam_export: Path, encoder_folder: Path, train_spam: Any, tmp_path: Path
 ) -> None:
@@ -235,6 +237,7 @@ def test_an_export_teaches_a_new_student_with_another_vocabulary(
     assert found.outputs.shape == (12, 3)
 
 
+@pytest.mark.slow
 def test_the_command(
     spam_folder: Path, spam_file: Path, tmp_path: Path, capsys: Any
 ) -> None:

@@ -82,6 +82,7 @@ def test_the_learned_weights_are_the_same(encoder: Path, name: str, form: str) -
     ("name", "form"),
     [each if each[0] == "classification" else thorough(*each) for each in EACH],
 )
+@pytest.mark.slow
 def test_xla_compiles_the_step(encoder: Path, name: str, form: str) -> None:
     model, columns = made(encoder, name, form)
     rows = training_rows(model, columns, CONFIG, fixed=True)

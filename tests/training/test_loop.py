@@ -198,7 +198,6 @@ def test_a_short_run_writes_its_result_alone_unless_it_fails(
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_nothing_is_traced_twice(
     train_spam: Any, dropping: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ FEW = as_columns(text=[text for text, _ in ROWS], label=[label for _, label in R
 QUICK = TrainConfig(epochs=1, batch_size=4, learning_rate=1e-2)
 
 
+@pytest.mark.slow
 def test_the_smallest_model_within_the_drop(spam_folder: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {"train": FEW, "dev": FEW, "int8": "none", "config": QUICK}
     output, told = tmp_path / "small", []

@@ -23,7 +23,6 @@ import csv
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -88,9 +87,16 @@ def measure(what: str, path: str, model: str) -> None:
             output=Path(path).with_suffix(".model"),
             config=TrainConfig(epochs=1, batch_size=64, max_length=24),
         )
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = usage.ru_utime + usage.ru_stime
-    print(json.dumps({"seconds": seconds, "MiB": usage.ru_maxrss / 1024}))
+    print(json.dumps({"seconds": time.process_time(), "MiB": peak("self")}))
+
+
+def peak(process: int | str) -> float:
+    """Return the largest resident set of a process in MiB.
+
+    Not `ru_maxrss`: a new process inherits it from its parent.
+    """
+    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def first_answer(path: Path, model: Path) -> dict[str, float]:
@@ -103,10 +109,9 @@ def first_answer(path: Path, model: Path) -> dict[str, float]:
     ) as process:
         process.stdout.readline()  # type: ignore[union-attr]
         seconds = _processor_seconds(process.pid)
-        status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+        found = {"seconds": seconds, "MiB": peak(process.pid)}
         process.kill()
-    peak = status.partition("VmHWM:")[2].split()[0]
-    return {"seconds": seconds, "MiB": int(peak) / 1024}
+    return found
 
 
 def _processor_seconds(pid: int) -> float:
@@ -122,9 +127,8 @@ def show(name: str, found: dict[str, float]) -> None:
 def worker(what: str, path: Path, model: Path) -> dict[str, float]:
     environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, __file__, "--measure", what, str(path), str(model)]
-    started = time.monotonic()
     found: dict[str, float] = result_of(command, env=environ)
-    return {**found, "wall": time.monotonic() - started}
+    return found
 
 
 def compare(parts: Sequence[str], rows: int, train: Sequence[int]) -> None:

@@ -7,8 +7,8 @@ Writes a CSV file of short rows, 94 MB for a million, and the same as Parquet an
 Each measurement has its own process.
 
     read     `read_columns` of each file, beside pyarrow's reader of the format
-    predict  `predict --input` of the CSV file, until the first answer, and the same for
-             a file of ten rows
+    predict  `predict --input` of the CSV file, until the first answer and until a later
+             one, and the same for a file of ten rows
     train    an epoch of `train` with a model of 2 layers of random weights, on two
              numbers of rows: what a further row adds to the peak
 
@@ -99,15 +99,16 @@ def peak(process: int | str) -> float:
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
-def first_answer(path: Path, model: Path) -> dict[str, float]:
-    """Return the seconds and the peak until `predict` answers the first row."""
+def until_answer(number: int, path: Path, model: Path) -> dict[str, float]:
+    """Return the seconds and the peak until `predict` answers a row, from 1."""
     command = [sys.executable, "-m", "bert_keras", "predict", str(model)]
     with subprocess.Popen(
         [*command, "--input", str(path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     ) as process:
-        process.stdout.readline()  # type: ignore[union-attr]
+        for _ in range(number):
+            process.stdout.readline()  # type: ignore[union-attr]
         seconds = _processor_seconds(process.pid)
         found = {"seconds": seconds, "MiB": peak(process.pid)}
         process.kill()
@@ -152,8 +153,11 @@ def compare(parts: Sequence[str], rows: int, train: Sequence[int]) -> None:
         if "predict" in parts:
             few = Path(place) / "few.csv"
             write_rows(few, 10)
-            show("first answer of 10 rows", first_answer(few, model))
-            show(f"first answer of {rows:,} rows", first_answer(path, model))
+            show("first answer of 10 rows", until_answer(1, few, model))
+            show(f"first answer of {rows:,} rows", until_answer(1, path, model))
+            later = rows // 5
+            found = until_answer(later, path, model)
+            show(f"answer {later:,} of {rows:,} rows", found)
         if "train" in parts:
             found = []
             for count in train:

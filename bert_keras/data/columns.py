@@ -125,11 +125,11 @@ class Columns:
         )
         return np.fromiter((index[cell] for cell in cells), "int32", len(cells))
 
-    def places(self, rows: Sequence[int]) -> str:
-        """Return the first places of rows, for a note: `lines 2, 5`."""
+    def places(self, rows: Sequence[int] | None = None) -> str:
+        """Return the first places of rows, by default of all: `lines 2, 5`."""
         what = "row" if self.path == MemoryRows.path else "line"
-        numbers = first_of([self.lines[row] for row in rows])
-        return f"{what}{'s' * (len(rows) > 1)} {numbers}"
+        lines = self.lines if rows is None else [self.lines[row] for row in rows]
+        return f"{what}{'s' * (len(lines) > 1)} {first_of(lines)}"
 
     def refuse_labels(self, rows: str) -> None:
         """Raise a DataError, by line, if a cell of `label`, or `label NAME`, is given.

@@ -34,7 +34,7 @@ from bert_keras.data.selected import (
     header_of,
     select_keys,
     table_dialect,
-    with_missing_told,
+    told,
 )
 from bert_keras.data.text_column import TextColumn
 from bert_keras.errors import DataError
@@ -134,7 +134,7 @@ def _read_table(
     if top is None:
         raise _OddError
     texts = {role: TextColumn(each) for role, each in parts.items()}
-    return checked(Columns(path, texts, _joined(lines)), top, kind)
+    return told(checked(Columns(path, texts, _joined(lines)), top), kind)
 
 
 def _joined(lines: Sequence[Any]) -> Sequence[int]:
@@ -309,7 +309,7 @@ def _of_parts(path: str, parts: Iterable[_Part]) -> Columns:
     if found is None:
         raise _OddError
     texts = {role: TextColumn(each) for role, each in found.items()}
-    return with_missing_told(Columns(path, texts, _joined(lines)))
+    return told(Columns(path, texts, _joined(lines)))
 
 
 def _json_parts(

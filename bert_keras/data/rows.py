@@ -96,7 +96,7 @@ def stream_lines(path: str) -> Iterator[str]:
     blank: list[str] = []  # skipped at the end of the file
     parts: list[str] = []  # of a very long line
     found = False
-    for _, part in itertools.chain(lines_of(path), [(0, "\n")]):
+    for part in itertools.chain(_strict_or_western(path), ["\n"]):
         parts.append(part)
         if not part.endswith("\n"):
             continue
@@ -109,6 +109,17 @@ def stream_lines(path: str) -> Iterator[str]:
             blank.clear()
     if not found:
         raise NoRowsError("is empty", path=path)
+
+
+def _strict_or_western(path: str) -> Iterator[str]:
+    """Yield the parts of `lines_of`; the rest of Western text from the whole file."""
+    done = 0  # characters, which are bytes: UTF-8 before Western text is an error
+    try:
+        for _, part in lines_of(path):
+            yield part
+            done += len(part)
+    except DataError:
+        yield from io.StringIO(read_text(path)[done:], newline="\n")
 
 
 def ending_of(path: str) -> str:

@@ -6,6 +6,7 @@ that are objects, as in JSONL. Both refuse missing columns and bad cells.
 
 from __future__ import annotations
 
+import array
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -105,44 +106,77 @@ def select_cells(
         kept = good_rows(path, data, problems, bad_rows=chosen.bad_rows)
         data = [data[row] for row in kept]
     cells = {role: [row[i] for _, row in data] for role, i in found.items()}
-    return checked(Columns(path, cells, [line for line, _ in data]), top, kind)
+    return checked(Columns(path, cells, [line for line, _ in data]), top)
 
 
-def checked(columns: Columns, top: Header, kind: str) -> Columns:
-    """Return the columns of a TSV or CSV file, whose doubtful cells are told.
+def checked(columns: Columns, top: Header) -> Columns:
+    """Return the columns of a TSV or CSV file.
 
     Raises:
         DataError: the first row looks like a header.
     """
     if top.is_guessed and not top.named:
         refuse_hidden_header(columns.path, columns.cells)
-    if kind == "tsv":
-        _report_quotes(columns)
-    return with_missing_told(columns)
-
-
-def with_missing_told(columns: Columns) -> Columns:
-    """Report texts that other tools write for a missing value; return the columns.
-
-    Labels are excepted: a note on class names tells of them.
-    """
-    for role, cells in columns.cells.items():
-        if role in ("id", "label") or role.startswith(SLICE):
-            continue
-        rows = rows_among(cells, MISSING_WORDS)
-        if rows:
-            words = first_of(sorted({cells[row] for row in rows}))
-            say_once(
-                f"{columns.path}: cells of `{role}` with {words}, as other tools write "
-                f"a missing value, are read as text: {len(rows):,}: "
-                f"{columns.places(rows)}"
-            )
     return columns
 
 
-def _report_quotes(columns: Columns) -> None:
-    """Report cells of TSV that were quoted as in CSV."""
-    quoted = set()
+def told(columns: Columns, kind: str = "") -> Columns:
+    """Report the doubtful cells of a file of a format; return the columns."""
+    notes = CellNotes(columns.path, kind)
+    notes.add(columns)
+    notes.tell()
+    return columns
+
+
+class CellNotes:
+    """The doubtful cells of a file, which may come in parts; `tell` reports them.
+
+    They are texts that other tools write for a missing value, and cells of TSV that are
+    quoted as in CSV. Labels are excepted: a note on class names tells of them.
+
+    Args:
+        path: the file.
+        kind: its format.
+    """
+
+    def __init__(self, path: str, kind: str = "") -> None:
+        self._path, self._kind = path, kind
+        # By role the words and the lines; the lines of quoted cells.
+        self._missing: dict[str, tuple[set[str], array.array[int]]] = {}
+        self._quoted = array.array("q")
+
+    def add(self, columns: Columns) -> None:
+        """Find the doubtful cells of a part."""
+        for role, cells in columns.cells.items():
+            if role in ("id", "label") or role.startswith(SLICE):
+                continue
+            if rows := rows_among(cells, MISSING_WORDS):
+                empty = (set[str](), array.array("q"))
+                words, lines = self._missing.setdefault(role, empty)
+                words.update(cells[row] for row in rows)
+                lines.extend(columns.lines[row] for row in rows)
+        if self._kind == "tsv":
+            self._quoted.extend(sorted(_quoted_lines(columns)))
+
+    def tell(self) -> None:
+        """Report the cells of all parts."""
+        if quoted := self._quoted:
+            say_once(
+                f"{self._path}: rows with cells quoted as in CSV: {len(quoted):,}; in "
+                "TSV quotes are text, unless the file's name ends in .csv: "
+                f"line{'s' * (len(quoted) > 1)} {first_of(quoted)}"
+            )
+        for role, (words, lines) in self._missing.items():
+            say_once(
+                f"{self._path}: cells of `{role}` with {first_of(sorted(words))}, as "
+                "other tools write a missing value, are read as text: "
+                f"{len(lines):,}: {Columns(self._path, {}, lines).places()}"
+            )
+
+
+def _quoted_lines(columns: Columns) -> set[int]:
+    """Return the lines of rows with a cell that is quoted as in CSV."""
+    quoted: set[int] = set()
     for cells in columns.cells.values():
         is_large = isinstance(cells, TextColumn)
         rows = cells.containing('""') if is_large else range(len(cells))
@@ -151,12 +185,7 @@ def _report_quotes(columns: Columns) -> None:
             for row in rows
             if '""' in (cell := cells[row]) and cell[0] == cell[-1] == '"'
         }
-    if quoted:
-        say_once(
-            f"{columns.path}: rows with cells quoted as in CSV: {len(quoted):,}; in "
-            "TSV quotes are text, unless the file's name ends in .csv: "
-            f"line{'s' * (len(quoted) > 1)} {first_of(sorted(quoted))}"
-        )
+    return quoted
 
 
 def _width_problem(row: list[str], width: int, kind: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.json_rows import one_object
+from bert_keras.data.large_files import start_of
 from bert_keras.data.memory import MemoryRows, Row, is_path, source_of
 from bert_keras.data.objects import objects_of
 from bert_keras.data.offsets import UNITS, Convert
@@ -80,7 +81,7 @@ def read_questions(path: Any) -> Columns | None:
     if not is_path(path) or is_parquet(os.fspath(path)):
         return None
     source = os.fspath(path)
-    text = read_text(source)
+    text = start_of(source) or read_text(source)
     is_json = text.lstrip().startswith(("{", "["))
     if not is_json or not any(key in text for key in _KEYS):
         return None

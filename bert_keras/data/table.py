@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_keras.data.annotations import plain_rows
+from bert_keras.data.annotations import TOOL_KEYS, plain_rows
 from bert_keras.data.columns import Columns
 from bert_keras.data.conll import ENDINGS
 from bert_keras.data.json_rows import json_rows, one_object
@@ -40,10 +40,11 @@ from bert_keras.data.rows import (
 )
 from bert_keras.data.selected import (
     SLICE,
+    CellNotes,
     select_cells,
     select_keys,
     table_dialect,
-    with_missing_told,
+    told,
 )
 from bert_keras.data.squad import is_squad, read_squad
 from bert_keras.data.tagged import read_tagged
@@ -52,7 +53,7 @@ from bert_keras.errors import (
     DataError,
     received,
 )
-from bert_keras.files.parquet import is_parquet, stream_tables
+from bert_keras.files.parquet import is_parquet, read_table, stream_tables
 
 
 def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Columns:
@@ -266,77 +267,126 @@ def read_columns(
             return large
     place = source_of(path)
     if isinstance(place, MemoryRows):
-        return _select_objects(place.path, place.rows(), chosen)
+        return told(_select_objects(place.path, place.rows(), chosen))
     text = read_text(place)
     if format_of(place, text) == "jsonl":
-        return _select_objects(place, json_rows(place, text), chosen)
+        return told(_select_objects(place, json_rows(place, text), chosen))
     dialect = table_dialect(place, text, chosen)
-    return select_cells(place, list(table_rows(place, text, dialect)), chosen, dialect)
+    rows = list(table_rows(place, text, dialect))
+    return told(select_cells(place, rows, chosen, dialect), dialect[0])
 
 
 def _select_objects(path: str, rows: list[Row], chosen: Selection) -> Columns:
     """Return the columns of all rows of JSON or of a table in memory."""
     names = chosen.columns.values()
     rows = plain_rows(path, rows, names, names)
-    return with_missing_told(select_keys(path, rows, chosen))
+    return select_keys(path, rows, chosen)
 
 
 def stream_columns(
     path: str | os.PathLike[str],
     columns: ColumnNames,
     *,
-    header: str = "auto",
-    empty: Sequence[str] = (),
-    unread: Sequence[str] = (),
     rows_at_once: int = 1024,
+    **rules: Any,
 ) -> Iterator[Columns]:
     """Yield the columns of `read_columns` in parts, for files larger than memory.
 
-    Bad rows raise an error when reached. A header in a file whose columns are selected
-    by number is detected in the first part, which may have one row more. No column is
-    optional.
+    Bad rows raise an error when reached, and doubtful cells are told at the end. A
+    header in a file whose columns are selected by number is detected in the first part,
+    which may have one row more. A file that is no list of rows, such as an array of
+    JSON, or that an annotation tool wrote, is read as a whole.
+
+    Args:
+        path, columns: as in `read_columns`.
+        rows_at_once: rows of a part.
+        **rules: further arguments of `read_columns`; no row is skipped.
+
+    Raises:
+        DataError: as in `read_columns`; a column is in some parts only.
     """
     place = os.fspath(path)
-    chosen = selection_of(columns, empty=empty, header=header, unread=unread)
-    check_header(place, header)
+    chosen = selection_of(columns, **rules)
+    check_header(place, chosen.header)
+    kind = ""
     if is_parquet(place):
-        yield from _stream_parquet(place, chosen, rows_at_once)
-        return
-    lines = stream_lines(place)
+        parts = _stored_parts(place, chosen, rows_at_once)
+    else:
+        lines = stream_lines(place)
+        first = next(lines)
+        kind = format_of(place, first)
+        read = _json_parts if kind == "jsonl" else _table_parts
+        parts = read(place, itertools.chain([first], lines), chosen, rows_at_once)
+    notes = CellNotes(place, kind)
+    before: set[str] | None = None
+    for part in parts:
+        roles = set(part.cells)
+        for role in sorted(roles ^ (roles if before is None else before)):
+            which = "no" if role in roles else "each"
+            message = (
+                f"`{role}` must be in each row or in none; {which} row before has it"
+            )
+            raise DataError(message, path=place, line=part.lines[0])
+        before = roles
+        notes.add(part)
+        yield part
+    notes.tell()
+
+
+def _table_parts(
+    path: str, lines: Iterator[str], chosen: Selection, rows_at_once: int
+) -> Iterator[Columns]:
+    """Yield the columns of the lines of a TSV or CSV file."""
     first = next(lines)
-    kind = format_of(place, first)
-    if kind == "jsonl" and not first.rstrip().endswith("}"):  # an array
-        yield read_columns(place, columns, header=header)
-        return
-    lines = itertools.chain([first], lines)
-    if kind == "jsonl":
-        number = 1
-        while part := list(itertools.islice(lines, rows_at_once)):
-            text = "".join(part).removesuffix("\n")
-            objects = json_rows(place, text, first_line=number)
-            yield with_missing_told(select_keys(place, objects, chosen))
-            number += len(part)
-        return
-    dialect = table_dialect(place, first, chosen)
-    rows = table_rows(place, lines, dialect)
+    dialect = table_dialect(path, first, chosen)
+    rows = table_rows(path, itertools.chain([first], lines), dialect)
     top = next(rows)
     cells = list(itertools.islice(rows, rows_at_once))
-    found = select_cells(place, [top, *cells], chosen, dialect)
+    found = select_cells(path, [top, *cells], chosen, dialect)
     named = len(found) == len(cells)  # else the first row is data
     yield found
     chosen = dataclasses.replace(chosen, header="yes" if named else "no")
     while cells := list(itertools.islice(rows, rows_at_once)):
         # Each part is read after the first row, which determines names and width.
-        found = select_cells(place, [top, *cells], chosen, dialect)
+        found = select_cells(path, [top, *cells], chosen, dialect)
         yield found if named else found.take(range(1, len(found)))
 
 
-def _stream_parquet(
-    path: str, chosen: Selection, rows_at_once: int
+def _json_parts(
+    path: str, lines: Iterator[str], chosen: Selection, rows_at_once: int
 ) -> Iterator[Columns]:
+    """Yield the columns of the lines of JSON."""
+    number = 1
+    while part := list(itertools.islice(lines, rows_at_once)):
+        is_row = part[0].lstrip().startswith("{") and part[0].rstrip().endswith("}")
+        text = "".join(part).removesuffix("\n")
+        rows = json_rows(path, text, first_line=number) if is_row or number > 1 else []
+        if number == 1 and (not rows or _is_of_tool(rows)):
+            text = "".join(itertools.chain(part, lines)).rstrip("\r\n")
+            yield _select_objects(path, json_rows(path, text), chosen)
+            return
+        yield select_keys(path, rows, chosen)
+        number += len(part)
+
+
+def _stored_parts(path: str, chosen: Selection, rows_at_once: int) -> Iterator[Columns]:
+    """Yield the columns of Parquet."""
     count = 0
     for table in stream_tables(path, rows_at_once):
-        rows = rows_of_file(path, table).rows()
-        numbered = [(count + number, row) for number, row in rows]
-        yield with_missing_told(select_keys(path, numbered, chosen))
+        try:
+            rows = rows_of_file(path, table).rows()
+        except DataError as error:
+            line = None if error.line is None else count + error.line
+            raise DataError(error.message, path=path, line=line) from None
+        if not count and _is_of_tool(rows):
+            rows = rows_of_file(path, read_table(path)).rows()
+            yield _select_objects(path, rows, chosen)
+            return
+        rows = [(count + number, row) for number, row in rows]
+        yield select_keys(path, rows, chosen)
         count += len(rows)
+
+
+def _is_of_tool(rows: Sequence[Row]) -> bool:
+    """Return whether an annotation tool wrote the rows; see `plain_rows`."""
+    return any(not TOOL_KEYS.isdisjoint(row) for _, row in rows[:100])

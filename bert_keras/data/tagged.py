@@ -27,6 +27,7 @@ from bert_keras.data.conll import (
     read_conll,
     read_word_table,
 )
+from bert_keras.data.large_files import start_of
 from bert_keras.data.memory import MemoryRows, Row, source_of
 from bert_keras.data.objects import objects_of
 from bert_keras.data.rows import (
@@ -97,14 +98,17 @@ def read_words(
     chosen = {"text": (columns or {}).get("text"), "label": None}
     source = source_of(path)
     if not isinstance(source, MemoryRows):
+        start = start_of(source)
+        if start is not None and _is_plain(source, start, header):
+            return None
         text = read_text(source)
+        if _is_plain(source, text, header):
+            return None
         table = _word_table(source, text) if header != "no" else None
         if table is not None:
             return read_word_table(source, *table, chosen)
-        is_conll = ending_of(source) in ENDINGS or re.search(r"\n[ \t\r]*\n", text)
-        has_lists = ending_of(source) == ".csv" and "['" in text
-        if format_of(source, text) != "jsonl" and not has_lists:
-            return read_conll(source, text, chosen, header) if is_conll else None
+        if not _has_lists(source, text):
+            return read_conll(source, text, chosen, header)
     place, rows = objects_of(source, list(chosen.values()), header=header)
     keys = _WORD_KEYS if chosen["text"] is None else (str(chosen["text"]),)
     key = _first(rows, keys, _is_words)
@@ -112,6 +116,20 @@ def read_words(
     if key is None or texts is not None and chosen["text"] is None:
         return None
     return _read_word_lists(place, rows, {"text": key})
+
+
+def _is_plain(path: str, text: str, header: str) -> bool:
+    """Return whether a file, or its start, holds plain texts rather than words."""
+    if header != "no" and _word_table(path, text) is not None:
+        return False
+    is_conll = ending_of(path) in ENDINGS or re.search(r"\n[ \t\r]*\n", text)
+    return not is_conll and not _has_lists(path, text)
+
+
+def _has_lists(path: str, text: str) -> bool:
+    """Return whether the rows of a file may be lists of words."""
+    is_json = format_of(path, text) == "jsonl"
+    return is_json or ending_of(path) == ".csv" and "['" in text
 
 
 def with_one_scheme(columns: Columns, *, bad_rows: str = "error") -> Columns:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,15 +61,15 @@ def answers_to(path: str | None) -> Iterator[Write]:
         return
     try:
         with _new_file(path) as whole:
-            lines = whole.with_suffix(".jsonl") if is_parquet(path) else whole
+            is_json = path.lower().endswith(_JSON)
+            lines = whole if is_json else whole.with_suffix(".jsonl")
             with lines.open("x", encoding="utf-8", newline="") as file:
-                if path.lower().endswith(_CSV):
-                    yield _table(file)
-                else:
-                    yield lambda row: print(json_text(row), file=file)
+                yield lambda row: print(json_text(row), file=file)
             if is_parquet(path):
                 with whole.open("xb") as table:
                     write_rows(table, lambda: _rows_of(lines), path=path)
+            elif not is_json:
+                _write_csv(whole, lambda: _rows_of(lines))
     except OSError as error:
         raise DataError(f"cannot be written: {reason_of(error)}", path=path) from None
     print(f"{path}: written", file=sys.stderr)
@@ -97,28 +97,23 @@ def _rows_of(path: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, file)
 
 
-def _table(file: Any) -> Write:
-    """Return a function that writes answers as rows of CSV, the first after a header.
+def _write_csv(path: Path, read: Callable[[], Iterable[dict[str, Any]]]) -> None:
+    """Write rows as CSV with the columns of all of them; what one lacks is empty.
 
-    Lists and objects are cells of JSON.
+    Lists and objects are cells of JSON. `read` is called for the columns, and again.
     """
     import csv
 
-    writer: csv.DictWriter[str] | None = None
-
-    def write(row: dict[str, Any]) -> None:
-        nonlocal writer
-        if writer is None:
-            writer = csv.DictWriter(file, list(row), lineterminator="\n")
+    names = list(dict.fromkeys(name for row in read() for name in row))
+    with path.open("x", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, names, lineterminator="\n")
+        if names:
             writer.writeheader()
-        writer.writerow(
-            {
-                key: value if isinstance(value, str) else json_text(value)
-                for key, value in row.items()
+        for row in read():
+            cells = {
+                k: v if isinstance(v, str) else json_text(v) for k, v in row.items()
             }
-        )
-
-    return write
+            writer.writerow(cells)
 
 
 def _print_utf8() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from bert_keras.text.truncation import Truncation
 
 ON_EMPTY = ("null", "error")
 BATCHES_TOGETHER = 32  # whose rows are sorted by length and answered together
+_ROWS_AT_ONCE = 1 << 14  # read and checked before they are answered
 
 
 class Row(NamedTuple):
@@ -42,25 +42,28 @@ def read_rows(
 ) -> Iterator[tuple[str | None, Any]]:
     """Yield the name and the texts of each row of a file; see `Row`.
 
+    The file is read in parts, in bounded memory; a bad row raises when it is reached.
+
     Args:
         task: defines the roles of a row.
         path, columns, header, bad_rows: as in `Task.read`.
     """
+    given = task.stream(
+        path,
+        roles=task.roles,
+        columns=columns,
+        header=header,
+        bad_rows=bad_rows,
+        rows_at_once=_ROWS_AT_ONCE,
+    )
     try:
-        rows = task.read(
-            path,
-            columns=dict(columns or {}),
-            header=header,
-            roles=task.roles,
-            bad_rows=bad_rows,
-        )
+        for rows in given:
+            parts = texts_of(task, rows)
+            items = zip(*parts, strict=True) if len(parts) > 1 else parts[0]
+            names = rows["id"] if "id" in rows else [None] * len(rows)
+            yield from zip(names, items, strict=True)
     except NoRowsError as error:
         say(f"{error}: nothing to answer")
-        return
-    parts = texts_of(task, rows)
-    items = zip(*parts, strict=True) if len(parts) > 1 else parts[0]
-    names: Iterable[str | None] = rows["id"] if "id" in rows else itertools.repeat(None)
-    yield from zip(names, items)  # noqa: B905  # endless names, or one per item
 
 
 def answered(

@@ -106,9 +106,6 @@ def run_beam_predictions(
             _answer_parts(pipeline, work, parts, load, limits, output)
         with answers_to(output) as write:
             for row in _joined(work, parts, truncation):
-                # The first row determines the columns of a CSV file.
-                if blank.count and output.lower().endswith(".csv"):
-                    row.setdefault("reason", "")
                 write(row)
     blank.report()
     for line in predictor.truncated(truncation):

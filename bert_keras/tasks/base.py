@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any, ClassVar, TypeVar, final
 
@@ -21,7 +22,7 @@ from typing_extensions import Self  # in typing since Python 3.11
 from bert_keras.data.class_names import renamed
 from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames, check_header
-from bert_keras.data.table import read_columns
+from bert_keras.data.table import read_columns, stream_columns
 from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.settings import options_of
@@ -185,39 +186,80 @@ class Task(PlainSettings, abc.ABC):
         Raises:
             ConfigError: the task has no such role.
         """
+        labelled = roles is None
+        reading = cls._reading(source, columns, header, bad_rows, labelled=labelled)
+        own = cls.read_own(reading) if issubclass(cls, OwnFormat) else None
+        if own is not None:
+            return own
+        if roles is not None:
+            return read_columns(source, **cls._of_texts(reading, roles))
+        return read_table(cls.columns, reading)
+
+    @final
+    @classmethod
+    def stream(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        roles: Sequence[str],
+        columns: ColumnNames | None = None,
+        header: str = "auto",
+        bad_rows: str = "error",
+        rows_at_once: int,
+    ) -> Iterator[Columns]:
+        """Yield the rows of a file without labels in parts, see `stream_columns`.
+
+        The arguments are as in `read` and `stream_columns`. A file of a format of the
+        task's own, such as SQuAD's or CoNLL's, is one part.
+        """
+        reading = cls._reading(path, columns, header, bad_rows, labelled=False)
+        own = cls.read_own(reading) if issubclass(cls, OwnFormat) else None
+        if own is not None:
+            yield own
+            return
+        rules = cls._of_texts(reading, roles)
+        yield from stream_columns(path, rows_at_once=rows_at_once, **rules)
+
+    @classmethod
+    def _reading(
+        cls,
+        source: Any,
+        columns: ColumnNames | None,
+        header: str,
+        bad_rows: str,
+        *,
+        labelled: bool,
+    ) -> Reading:
         check_header(source, header)
-        chosen = dict(columns or {})
-        for role in chosen:
+        for role in columns or {}:
             if role not in cls.columns:
                 raise ConfigError(
                     f"a role of `columns` must be one of {', '.join(cls.columns)}; "
                     f"received {role}"
                 )
-        reading = Reading(source, chosen, header, bad_rows, labelled=roles is None)
-        own = cls.read_own(reading) if issubclass(cls, OwnFormat) else None
-        if own is not None:
-            return own
-        if roles is not None:
-            # A second text is read even by a model of single texts, which refuses it.
-            optional = roles_with(cls.columns, "optional")
-            may_be = [r for r in optional if r != "label" and r not in roles]
-            more = [r for r in may_be if r == "text_pair" or r in chosen]
-            unread = [role for role in chosen if role not in (*roles, *more)]
-            if unread:
-                raise ConfigError(
-                    f"`columns` must name columns of {', '.join((*roles, *more))}, "
-                    f"which the model reads; received {unread[0]}"
-                )
-            names = (*roles, *more)
-            wanted = {role: chosen.get(role, cls.columns[role]) for role in names}
-            return read_columns(
-                source,
-                wanted,
-                optional=[role for role in more if role not in chosen],
-                empty=roles_with(cls.columns, "empty"),
-                **reading.rules,
+        return Reading(source, dict(columns or {}), header, bad_rows, labelled)
+
+    @classmethod
+    def _of_texts(cls, reading: Reading, roles: Sequence[str]) -> dict[str, Any]:
+        """Return the arguments of `read_columns` for rows without labels."""
+        chosen = reading.columns
+        # A second text is read even by a model of single texts, which refuses it.
+        optional = roles_with(cls.columns, "optional")
+        may_be = [r for r in optional if r != "label" and r not in roles]
+        more = [r for r in may_be if r == "text_pair" or r in chosen]
+        names = (*roles, *more)
+        unread = [role for role in chosen if role not in names]
+        if unread:
+            raise ConfigError(
+                f"`columns` must name columns of {', '.join(names)}, "
+                f"which the model reads; received {unread[0]}"
             )
-        return read_table(cls.columns, reading)
+        return {
+            "columns": {role: chosen.get(role, cls.columns[role]) for role in names},
+            "optional": [role for role in more if role not in chosen],
+            "empty": roles_with(cls.columns, "empty"),
+            **reading.rules,
+        }
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:

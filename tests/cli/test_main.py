@@ -26,6 +26,7 @@ from bert_keras.cli.options import config_of
 from bert_keras.cli.parser import parser
 from bert_keras.cli.training import named_tests
 from bert_keras.errors import ConfigError
+from bert_keras.inference import answered_rows
 from bert_keras.inference import predictor as inference
 from bert_keras.inference.vector_file import read_vectors
 from bert_keras.models.model_folder import save_model
@@ -295,6 +296,27 @@ def test_predict_rows_without_a_text(
     line = 2 if name in ("stdin", "a.jsonl") else 3
     error = fail(*words, "--on-empty", "error")
     assert f"{name}:{line}: " in error and "`text`" in error
+
+
+def test_a_bad_row_after_answers(
+    spam_folder: Path, tmp_path: Path, monkeypatch: Any, capfd: Any
+) -> None:
+    """Rows are answered while the file is read; a file of answers is whole or none."""
+    monkeypatch.setattr(answered_rows, "_ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(answered_rows, "BATCHES_TOGETHER", 1)
+    path, output = tmp_path / "a.csv", tmp_path / "b.csv"
+    path.write_text("text,n\nfree cash,1\nsee you,2\nlunch,3\nsale,4\nbad\n")
+    words = ["predict", spam_folder, "--input", path, "--batch-size", "2"]
+    assert main([str(word) for word in words]) == 2
+    found = capfd.readouterr()
+    texts = [json.loads(line)["text"] for line in found.out.splitlines()]
+    assert texts == ["free cash", "see you", "lunch", "sale"]
+    assert found.err.splitlines()[-1].endswith(
+        "a.csv:6: has 1 column where the first row has 2 (read as CSV); the 4 rows "
+        "before are answered"
+    )
+    assert main([str(word) for word in [*words, "--output", output]]) == 2
+    assert "are answered" not in capfd.readouterr().err and not output.exists()
 
 
 def test_rows_with_a_problem_are_left_out_on_request(

@@ -27,7 +27,7 @@ from pyarrow import parquet
 
 from bert_keras.data import large_files
 from bert_keras.data.rows import selection_of
-from bert_keras.data.table import as_columns, read_columns
+from bert_keras.data.table import as_columns, read_columns, stream_columns
 from bert_keras.data.text_column import TextColumn, joined
 from bert_keras.errors import DataError
 from bert_keras.training.data import digest_of_rows
@@ -126,6 +126,20 @@ def outcome(path: Path, **rules: Any) -> tuple[Any, ...]:
     return cells, list(found.lines)
 
 
+def streamed(path: Path, **rules: Any) -> tuple[Any, ...]:
+    """Return the same of a file that is read in parts of two rows."""
+    cells: dict[str, list[str]] = {role: [] for role in ROLES}
+    lines: list[int] = []
+    try:
+        for part in stream_columns(path, ROLES, rows_at_once=2, **rules):
+            lines += part.lines
+            for role in part.cells:
+                cells[role] += part[role]
+    except DataError as error:
+        return (str(error),)
+    return cells, lines
+
+
 CELL = st.text(
     alphabet=st.sampled_from("ab0 \"',;\t\n\ufeff\u2028\xa0é漢🎉.") | st.characters(),
     max_size=8,
@@ -161,6 +175,8 @@ def test_any_file_is_read_like_a_small_one(
         path = Path(folder) / f"a.{kind}"
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
         wanted = outcome(path, **rules)
+        parts = streamed(path, **rules)
+        assert parts == wanted or len(parts) == len(wanted) == 1
         for name, value in SMALL.items():
             patch.setattr(large_files, name, value)
         assert outcome(path, **rules) == wanted
@@ -241,6 +257,34 @@ def test_an_odd_file_is_left_to_the_other_readers(
         with blocks.context() as patch:
             patch.setattr(large_files, "LEAST_BYTES", 1 << 30)
             assert outcome(path, empty=empty) == found
+
+
+_WHOLE = {
+    "a.csv": b"text,label\n" + b"plain ascii,b\n" * 9 + b"caf\xe9,b\n",
+    "a.json": b'[{"text": "a", "label": "b"},\n{"text": "c", "label": "d"},\n'
+    b'{"text": "e", "label": "f"}]',
+    "a.jsonl": b'{"data": "a", "label": ["b"]}\n' * 5,  # of doccano
+}
+
+
+@pytest.mark.parametrize("name", _WHOLE)
+def test_a_file_that_is_read_as_a_whole_in_a_stream(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(_WHOLE[name])
+    rules = {"lists": ["label"]}
+    assert streamed(path, **rules) == outcome(path, **rules)
+
+
+def test_a_column_of_some_parts_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    rows = [{"text": "a", "label": "b"}] * 2 + [{"text": "c"}] * 2
+    for order, which in ((rows, "each"), (rows[::-1], "no")):
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in order))
+        (found,) = streamed(path, optional=["label"])
+        assert found == (
+            f"{path}:3: `label` must be in each row or in none; {which} row before "
+            "has it"
+        )
 
 
 def test_the_spaces_are_those_of_python() -> None:

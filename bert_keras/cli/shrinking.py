@@ -6,6 +6,7 @@ import argparse
 
 from bert_keras.cli.arguments import MODEL, ROWS, add_columns, chosen_columns
 from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
+from bert_keras.errors import ConfigError
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.settings import MAX_DROP, SHRINK_INT8
 from bert_keras.training.config import TrainConfig
@@ -14,7 +15,13 @@ from bert_keras.training.config import TrainConfig
 def add_shrink(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", type=path, help=MODEL)
     parser.add_argument("output", metavar="OUTPUT", type=path, help="folder to write")
-    add_path(parser, "train", "FILE", f"{ROWS} of training rows", required=True)
+    add_path(
+        parser,
+        "train",
+        "FILE",
+        f"{ROWS} of training rows; without it, layers are left out and nothing is "
+        "trained",
+    )
     add_path(
         parser,
         "dev",
@@ -38,22 +45,25 @@ def add_shrink(parser: argparse.ArgumentParser) -> None:
 
 
 def run_shrink(options: argparse.Namespace) -> None:
+    if options.epochs is not None and options.train is None:
+        raise ConfigError(f"`--epochs` needs `--train`; received {options.epochs}")
     load_tensorflow()
+    from bert_keras.report.terminal import score_table
     from bert_keras.training.shrinking import shrink
 
     found = shrink(
         options.model,
         options.output,
-        train=options.train,
         dev=options.dev,
+        train=options.train,
         max_drop=options.max_drop,
         int8=options.int8,
         columns=chosen_columns(options),
         header=options.header,
         config=TrainConfig(epochs=options.epochs),
     )
-    for each in found.candidates:
-        print(each)
+    whole = [{**row, "milliseconds": round(row["milliseconds"])} for row in found.rows]
+    print(score_table({"models": {row.pop("model"): row for row in whole}}))
     print(f"folder: {found.folder}")
 
 

@@ -27,6 +27,7 @@ from bert_keras.model.encoder import WINDOW_STARTS
 from bert_keras.model.lora import plain_weights
 from bert_keras.models.engine_graph import EngineGraph
 from bert_keras.models.export import write_description
+from bert_keras.models.model_card import CARD, write_readme
 from bert_keras.models.model_file import (
     FILES,
     INT8_FILES,
@@ -50,7 +51,7 @@ from bert_keras.tasks.protocols import (
 from bert_keras.text.tokenizer_files import TOKENIZER_JSON, write_tokenizer_json
 
 _MOST_CALIBRATED = 300  # texts; NNCF's own default
-_FILES = all_files() | DESCRIPTION | {ANSWERS}
+_FILES = all_files() | DESCRIPTION | {ANSWERS, CARD}
 
 
 class Exported(NamedTuple):
@@ -109,6 +110,7 @@ def export_to_engine(
     with replaced_folder(
         output, files=_FILES, needed=ANSWERS, kind="a model for an engine"
     ) as new:
+        write_readme(output, new, card=False)  # keeps what a user has written
         path, graph = write_model_file(model, new, format)
         if int8:
             exact = EngineModel(

@@ -310,6 +310,8 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
         length = ", divided by its length" if settings.get("normalize") else ""
         pooled = f"{settings['pooling']} of the tokens' vectors{length}"
         rows.append(("the head reads", pooled))
+    if engine := _engine_of(folder):
+        rows.append(("weights", f"in {engine['precision']}, `{engine['model']}`"))
     long = settings.get("long", "truncate")
     longest = max_length or encoder.max_position_embeddings
     rows.append(("longest input", f"{longest} tokens{_LONG.get(long, '')}"))
@@ -326,11 +328,18 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
         "example": _input_of(task, settings),
         "architecture": str(config["architectures"][0]),
         "has_sentence_files": has_sentence_files,
+        "engine": engine.get("engine", ""),
         "labels": labels,
         "lowercase": lowercase,
         "max_length": max_length,
         "model": rows,
     }
+
+
+def _engine_of(folder: Path) -> Mapping[str, Any]:
+    """Return what a folder for an engine says of its model; empty for other folders."""
+    file = folder / "answers.json"
+    return read_json(file) if file.is_file() else {}
 
 
 def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -363,7 +372,8 @@ def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
         "best_score": report.get("best_score"),
         "runs": len(_runs(report).get("per_run", ())),
         "students": _student_rows(report),
-        "teacher": os.path.basename(os.path.normpath(settings.get("teacher") or "")),
+        "max_drop": settings.get("max_drop"),
+        "teacher": _last_part(settings.get("teacher") or ""),
         "training": training if len(training) > 1 else [],
     }
 
@@ -374,6 +384,7 @@ def _student_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
     if not rows:
         return []
     names = {"milliseconds": "milliseconds for 1,000 rows"}
+    names["width"] = "numbers in a vector"
     cells = [tuple(map(_short, row.values())) for row in rows]
     return [tuple(names.get(key, key) for key in rows[0]), *cells]
 
@@ -394,7 +405,12 @@ def _encoder(report: Mapping[str, Any], source: Source | None) -> tuple[str, boo
         name = source.name
     if name.startswith(_HUB):
         return name.removeprefix(_HUB), True
-    return (os.path.basename(os.path.normpath(name)) if name else ""), False
+    return _last_part(name), False
+
+
+def _last_part(path: str) -> str:
+    """Return the name of a folder without its place."""
+    return os.path.basename(os.path.normpath(path)) if path else ""
 
 
 def _metadata(name: str, task: str, splits: Mapping[str, Any], hub_encoder: str) -> str:

@@ -271,6 +271,7 @@ def _students(rows: Sequence[Mapping[str, Any]]) -> Table | None:
         return None
     columns = [key for key in union(rows) if key != "model"]
     names = {"milliseconds": "Milliseconds for 1,000 rows"}
+    names["width"] = "Numbers in a vector"
     cells = [(str(row["model"]), [row[key] for key in columns]) for row in rows]
     return Table("Model", [names.get(key, words(key)) for key in columns], cells)
 

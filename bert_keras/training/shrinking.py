@@ -1,9 +1,11 @@
 """The smallest model that answers almost as well as a larger one: `shrink`.
 
-Students with fewer and fewer layers learn from the model, and the weights of the
-smallest that is good enough become int8, if it stays so.
+Fewer and fewer layers learn from the model, the vectors of an embedding model become
+shorter, and the weights of the smallest that is good enough become int8. The smallest
+that stays good enough is kept.
 
-Sources: Sanh et al. 2019 (arXiv:1910.01108); Sajjad et al. 2020 (arXiv:2004.03844).
+Sources: Sanh et al. 2019 (arXiv:1910.01108); Sajjad et al. 2020 (arXiv:2004.03844);
+Kusupati et al. 2022 (arXiv:2205.13147) for the first numbers of a vector.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames
@@ -23,17 +25,26 @@ from bert_keras.errors import BertKerasError, ConfigError
 from bert_keras.files.atomic import check_output_place
 from bert_keras.inference.engine_export import export_to_engine
 from bert_keras.inference.predictor import load_predictor
-from bert_keras.models.model_file import check_convertible, check_int8
+from bert_keras.models.convert import convert
+from bert_keras.models.folder import Folder
+from bert_keras.models.kept_layers import with_layers
+from bert_keras.models.loading import load_model
+from bert_keras.models.model_card import write_readme
+from bert_keras.models.model_file import FILES, check_convertible, check_int8
+from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import say
+from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.settings import SHRINK_INT8, check_choice, check_number
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Task, replaced
+from bert_keras.tasks.embedding import Embedding
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.data import labelled_rows
-from bert_keras.training.distillation import measured
+from bert_keras.training.distillation import measured, soft_target_loss
 from bert_keras.training.finetune import train as train_model
 from bert_keras.training.results import usage, write_results
 
+_LEAST_WIDTH = 8
 _INT8 = {"openvino": ("openvino", "nncf"), "onnx": ("onnx", "onnxruntime")}
 
 
@@ -41,12 +52,13 @@ class Candidate(NamedTuple):
     """A model that `shrink` has tried.
 
     Attributes:
-        name: number of layers, and the engine of int8.
+        name: number of layers, width of a shortened vector, and the engine of int8.
         folder: where it is.
         score: the task's `best_score` on dev.
         milliseconds: for 1,000 rows of dev.
         megabytes: of the weights, or of the files for an engine.
         is_kept: whether it scores well enough.
+        width: numbers in a vector of an embedding model; 0 for other tasks.
     """
 
     name: str
@@ -55,37 +67,37 @@ class Candidate(NamedTuple):
     milliseconds: float
     megabytes: float
     is_kept: bool
+    width: int = 0
 
     def __str__(self) -> str:
         rejected = "" if self.is_kept else ": more than `max_drop` below"
+        vectors = f", {self.width} numbers in a vector" if self.width else ""
         return (
             f"{self.name}: {self.score:.4f}, {self.milliseconds:,.0f} ms for 1,000 "
-            f"rows, {self.megabytes:,.1f} MB{rejected}"
+            f"rows, {self.megabytes:,.1f} MB{vectors}{rejected}"
         )
-
-    def row(self, best_score: str) -> dict[str, Any]:
-        """Return it as a row of the report, see `Distillation.beside`."""
-        return {
-            "model": self.name,
-            best_score: self.score,
-            "milliseconds": self.milliseconds,
-            "megabytes": self.megabytes,
-        }
 
 
 class Shrunk(NamedTuple):
-    """What `shrink` returns: the folder, and all candidates, the given model first."""
+    """What `shrink` returns.
+
+    Attributes:
+        folder: the smallest model that is good enough.
+        candidates: all models that were tried, the given one first.
+        rows: of the table of the candidates, as the card and the report have it.
+    """
 
     folder: Path
     candidates: list[Candidate]
+    rows: list[dict[str, Any]]
 
 
 def shrink(
     model: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
-    train: Any,
     dev: Any,
+    train: Any = None,
     max_drop: float = 0.01,
     int8: str = "auto",
     columns: ColumnNames | None = None,
@@ -96,15 +108,19 @@ def shrink(
     """Write the smallest model whose score is at most `max_drop` below a model's.
 
     Students keep three quarters of the layers, then half, a quarter, and one. They
-    learn the labels and the model's answers, until one scores too low. The smallest
-    that is good enough is tried in int8.
+    learn the labels and the model's answers, until one scores too low. The vectors of
+    the smallest embedding model that is good enough are then shortened, to the widths
+    that it was trained for, or to a half, a quarter and an eighth. Heads of other tasks
+    have no width of their own. At last the smallest that is good enough is tried in
+    int8; if it is not, the next smallest.
 
     Args:
         model: a model folder.
         output: the folder to write, which must not exist: a model folder, or for int8 a
             folder of the engine, as `export` writes it.
-        train: the training rows, as in `train`.
         dev: labelled rows, on which epochs and models are chosen.
+        train: the training rows of the students, as in `train`; without them, layers
+            are left out and nothing is trained.
         max_drop: how much lower the task's `best_score` may be.
         int8: `auto` (an engine that is installed), `openvino`, `onnx` or `none`.
         columns, header: as in `train`.
@@ -131,26 +147,21 @@ def shrink(
     task = teacher.model.task
     engine = _engine(int8, task, tell)
     rows, held = (
-        labelled_rows(task, data, name=name, columns=columns, header=header)
+        None
+        if data is None
+        else labelled_rows(task, data, name=name, columns=columns, header=header)
         for name, data in (("train", train), ("dev", dev))
     )
     layers = teacher.model.backbone.config.num_hidden_layers
-    target, reports = Path(output), {}
+    target = Path(output)
     target.resolve().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".shrink-", dir=target.parent) as place:
-        search = _Search(task.best_score, Path(place), rows, held, max_drop, tell, [])
+        search = _Search(
+            Path(model), task, Path(place), rows, cast(Columns, held), max_drop, tell
+        )
         search.add(_named(layers), Path(model))
-        for count in _depths(layers):
-            kept = tuple(number * layers // count for number in range(count))
-            made = dataclasses.replace(
-                config or TrainConfig(), teacher=os.fspath(model), keep_layers=kept
-            )
-            folder = Path(place) / f"layers-{count}"
-            found = train_model(task, train=rows, dev=held, output=folder, config=made)
-            reports[folder] = found.report
-            name = f"{_named(count)} ({','.join(map(str, kept))})"
-            if not search.add(name, folder):
-                break
+        search.try_layers(layers, config or TrainConfig())
+        search.try_widths()
         search.try_int8(engine)
         best = search.smallest()
         if best is search.candidates[0]:
@@ -158,68 +169,198 @@ def shrink(
                 f"no smaller model scores within `max_drop` {max_drop:g} of "
                 f"{best.score:.4f}: nothing is written"
             )
-        if best.folder in reports:  # which named the folder of the search
-            tried = [each.row(task.best_score) for each in search.candidates]
-            own = {"usage": usage(task, target), "students": tried}
-            write_results(best.folder, target, {**reports[best.folder], **own})
+        search.write_results(best, target)
         shutil.move(best.folder, target)
     tell(f"kept: {best.name}")
-    return Shrunk(target, search.candidates)
+    return Shrunk(target, search.candidates, search.rows())
 
 
 @dataclasses.dataclass
 class _Search:
-    """The candidates so far, and what they are scored on."""
+    """The candidates so far, and what they are made of and scored on."""
 
-    best_score: str
+    model: Path
+    task: Task
     place: Path
-    train: Columns
+    train: Columns | None
     dev: Columns
     max_drop: float
     tell: Callable[[str], object]
-    candidates: list[Candidate]
+    candidates: list[Candidate] = dataclasses.field(default_factory=list)
+    reports: dict[Path, dict[str, Any]] = dataclasses.field(default_factory=dict)
 
     def add(self, name: str, folder: Path) -> bool:
         """Measure a candidate; return whether it scores well enough."""
-        scores, milliseconds, megabytes = measured(
-            load_predictor(folder), folder, self.dev
-        )
-        score = float(scores[self.best_score])
+        predictor = load_predictor(folder)
+        scores, milliseconds, megabytes = measured(predictor, folder, self.dev)
+        score, width = float(scores[self.task.best_score]), 0
+        if _has_widths(self.task):
+            width = predictor.answers(self.dev.take([0]))["embedding"].shape[-1]
         first = self.candidates[0].score if self.candidates else score
-        is_kept = score >= first - self.max_drop
-        found = Candidate(name, folder, score, milliseconds, megabytes, is_kept)
+        found = Candidate(
+            name,
+            folder,
+            score,
+            milliseconds,
+            megabytes,
+            is_kept=score >= first - self.max_drop,
+            width=width,
+        )
         self.candidates.append(found)
         self.tell(str(found))
-        return is_kept
+        return found.is_kept
+
+    def good(self) -> list[Candidate]:
+        """Return the candidates that score well enough, the smallest first."""
+        good = [each for each in self.candidates if each.is_kept]
+        return sorted(good, key=lambda each: (each.megabytes, each.width))
 
     def smallest(self) -> Candidate:
         """Return the smallest candidate that scores well enough."""
-        good = [each for each in self.candidates if each.is_kept]
-        return min(good, key=lambda each: each.megabytes)
+        return self.good()[0]
 
-    def try_int8(self, engine: str | None) -> None:
-        """Add the smallest candidate in int8, if there is an engine."""
-        if engine is None:
+    def try_layers(self, layers: int, config: TrainConfig) -> None:
+        """Add models with fewer and fewer layers, until one scores too low."""
+        depths = _depths(layers)
+        try:
+            for kept in depths[:1]:
+                with_layers(Folder.open(self.model), kept)
+            if self.train is not None:
+                taught = dataclasses.replace(config, teacher=os.fspath(self.model))
+                soft_target_loss(self.task, taught)
+        except ConfigError as error:
+            self.tell(f"fewer layers are not tried: {error}")
+            return
+        if self.train is None:
+            self.tell(
+                "no training rows are given: layers are left out without training"
+            )
+        for kept in depths:
+            folder = self.place / f"layers-{len(kept)}"
+            self._keep_layers(kept, folder, config)
+            name = f"{_named(len(kept))} ({','.join(map(str, kept))})"
+            if not self.add(name, folder):
+                break
+
+    def _keep_layers(
+        self, kept: tuple[int, ...], folder: Path, config: TrainConfig
+    ) -> None:
+        """Write a student with some layers, trained if there are training rows."""
+        if self.train is None:
+            for note in convert(self.model, folder, keep_layers=kept, card=False):
+                self.tell(note)
+            return
+        teacher = os.fspath(self.model)
+        made = dataclasses.replace(config, teacher=teacher, keep_layers=kept)
+        try:
+            found = train_model(
+                self.task, train=self.train, dev=self.dev, output=folder, config=made
+            )
+        except RunStopped:
+            raise KeyboardInterrupt from None  # the folder of the search goes
+        self.reports[folder] = found.report
+
+    def try_widths(self) -> None:
+        """Add the smallest candidate with shorter and shorter vectors."""
+        if not _has_widths(self.task):
+            self.tell(
+                "widths of the head are not tried: only embedding has vectors that can "
+                f"be shortened, and this model is for {self.task.name}"
+            )
             return
         small = self.smallest()
-        model: Any = load_predictor(small.folder).model
-        folder = self.place / "int8"
+        for width in _widths(cast(Embedding, self.task), small.width):
+            model = load_model(small.folder)
+            model.task = replaced(model.task, truncate_dim=width)
+            folder = self.place / f"width-{width}"
+            save_model(model, folder, card=False)
+            if not self.add(f"{small.name}, width {width}", folder):
+                break
+
+    def try_int8(self, engine: str | None) -> None:
+        """Add the smallest candidate in int8; the next, if it scores too low."""
+        if engine is None:
+            return
         calibration = self.train if engine == "openvino" else None
-        export_to_engine(
-            model, folder, format=engine, int8=True, calibration=calibration
-        )
-        self.add(f"{small.name}, int8 for {engine}", folder)
+        if engine == "openvino" and calibration is None:
+            self.tell("no training rows are given: texts of dev calibrate int8")
+            calibration = self.dev
+        for number, each in enumerate(self.good()):
+            model: Any = load_predictor(each.folder).model
+            folder = self.place / f"int8-{number}"
+            export_to_engine(
+                model, folder, format=engine, int8=True, calibration=calibration
+            )
+            exact = folder / FILES[engine]
+            for file in (exact, exact.with_suffix(".bin")):
+                file.unlink(missing_ok=True)  # only the file in int8 is used
+            if self.add(f"{each.name}, int8 for {engine}", folder):
+                break
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the table of the candidates, as `Distillation.beside` has it."""
+        first, best = self.candidates[0], self.smallest()
+        found = []
+        for each in self.candidates:
+            mark = "" if each.is_kept else ": too low"
+            row: dict[str, Any] = {
+                "model": f"{each.name}{': kept' if each is best else mark}",
+                self.task.best_score: each.score,
+                "drop": first.score - each.score,
+                "milliseconds": each.milliseconds,
+                "megabytes": each.megabytes,
+            }
+            found.append(row | ({"width": each.width} if each.width else {}))
+        return found
+
+    def write_results(self, best: Candidate, target: Path) -> None:
+        """Write the table of the candidates into the card and report of the best."""
+        report = self.reports.get(best.folder)
+        shown = {
+            "best_score": self.task.best_score,
+            "students": self.rows(),
+            "usage": usage(self.task, target),  # which named the folder of the search
+        }
+        if report is not None:
+            settings = {**report["settings"], "max_drop": self.max_drop}
+            write_results(
+                best.folder, target, {**report, **shown, "settings": settings}
+            )
+            return
+        trained = [each.name for each in self.candidates if each.folder in self.reports]
+        taught = any(best.name.startswith(name) for name in trained)
+        teacher = {"teacher": os.fspath(self.model)} if taught else {}
+        shown["settings"] = {"max_drop": self.max_drop, **teacher}
+        write_readme(target, best.folder, name=target.name, report=shown)
+
+
+def _has_widths(task: Task) -> bool:
+    """Return whether a task has vectors that can be shortened."""
+    return isinstance(task, Embedding) and not task.is_sparse
 
 
 def _named(layers: int) -> str:
     return f"{layers} layer{'s' * (layers > 1)}"
 
 
-def _depths(layers: int) -> list[int]:
-    """Return the numbers of layers to try, falling."""
+def _depths(layers: int) -> list[tuple[int, ...]]:
+    """Return the layers to keep in each try, fewer and fewer."""
     shares = (3 / 4, 1 / 2, 1 / 4)
     found = {max(int(layers * share), 1) for share in shares} | {1}
-    return sorted(found - {layers}, reverse=True)
+    counts = sorted(found - {layers}, reverse=True)
+    return [tuple(n * layers // count for n in range(count)) for count in counts]
+
+
+def _widths(task: Embedding, width: int) -> list[int]:
+    """Return the shorter widths of a vector to try, falling: the trained ones, if any.
+
+    Args:
+        task: its `dimensions` were trained.
+        width: the width of its vectors now.
+    """
+    halves = [width >> times for times in (1, 2, 3)]
+    found = task.dimensions or [each for each in halves if each >= _LEAST_WIDTH]
+    return sorted((each for each in found if each < width), reverse=True)
 
 
 def _engine(int8: str, task: Task, tell: Callable[[str], object]) -> str | None:

@@ -12,6 +12,8 @@ from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
 from bert_keras.errors import ConfigError
 from bert_keras.models.loading import load_model
+from bert_keras.models.model_folder import save_model
+from bert_keras.tasks.embedding import Embedding
 from bert_keras.training import shrinking
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.shrinking import shrink
@@ -29,6 +31,10 @@ def test_the_smallest_model_within_the_drop(spam_folder: Path, tmp_path: Path) -
     assert found.candidates[1].megabytes < found.candidates[0].megabytes
     assert load_model(output).backbone.config.num_hidden_layers == 1
     assert told[-1] == "kept: 1 layer (0)"
+    assert any(line.startswith("widths of the head are not tried") for line in told)
+    assert [row["model"] for row in found.rows] == ["2 layers", "1 layer (0): kept"]
+    card = (output / "README.md").read_text()
+    assert "at most 1.0 below" in card and "| 1 layer (0): kept |" in card
     page = (output / "report.html").read_text()
     assert "1 layer (0)" in page and ".shrink-" not in page
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small"]
@@ -48,6 +54,7 @@ def test_nothing_is_written_if_all_are_worse(
     )
     monkeypatch.setattr(shrinking, "train_model", lambda *_, **__: _Trained)
     files = ["--train", str(spam_file), "--dev", str(spam_file), "--int8", "none"]
+    files += ["--epochs", "1"]
     command = ["shrink", str(spam_folder), str(tmp_path / "small"), *files]
     monkeypatch.setattr(shrinking, "load_predictor", _predictor_of(spam_folder))
     assert main(command) == 2
@@ -55,6 +62,26 @@ def test_nothing_is_written_if_all_are_worse(
     assert "1 layer (0): 0.5000, 1 ms for 1,000 rows, 1.0 MB: more than" in told
     assert "no smaller model scores within `max_drop` 0.01 of 0.9000" in told
     assert [path.name for path in tmp_path.iterdir()] == [spam_file.name]
+
+
+def test_shorter_vectors_without_training(
+    make_model: Any, tmp_path: Path, capsys: Any
+) -> None:
+    """The card says what was tried; vectors are shortened, layers left out."""
+    model, small = save_model(make_model(Embedding()), tmp_path / "m"), tmp_path / "s"
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("text\ttext_pair\n" + "\n".join(f"{t}\t{t}" for t, _ in ROWS[:6]))
+    command = ["shrink", str(model), str(small), "--dev", str(pairs), "--int8", "none"]
+    assert main([*command, "--max-drop", "1", "--epochs", "2"]) == 2
+    assert "`--epochs` needs `--train`" in capsys.readouterr().err
+    assert main([*command, "--max-drop", "1"]) == 0
+    out, told = capsys.readouterr()
+    assert "layers are left out without training" in told
+    width = load_model(model).backbone.config.hidden_size
+    assert f"1 layer (0), width {width // 2}" in out and "MRR" in out
+    task = load_model(small).task
+    assert task.truncate_dim == max(each for each in (8, width // 8) if each < width)
+    assert "1 layer (0), width 8: kept" in (small / "README.md").read_text()
 
 
 class _Trained:
@@ -89,4 +116,11 @@ def test_an_export_is_refused(spam_export: Path, tmp_path: Path) -> None:
 
 def test_depths() -> None:
     found = {layers: shrinking._depths(layers) for layers in (1, 2, 6, 12)}
-    assert found == {1: [], 2: [1], 6: [4, 3, 1], 12: [9, 6, 3, 1]}
+    counts = {layers: [len(each) for each in kept] for layers, kept in found.items()}
+    assert counts == {1: [], 2: [1], 6: [4, 3, 1], 12: [9, 6, 3, 1]}
+    assert found[6][:2] == [(0, 1, 3, 4), (0, 2, 4)]
+
+
+def test_widths() -> None:
+    assert shrinking._widths(Embedding(), 32) == [16, 8]
+    assert shrinking._widths(Embedding(dimensions=(64, 16)), 32) == [16]

@@ -316,7 +316,7 @@ class _Search:
     def write_results(self, best: Candidate, target: Path) -> None:
         """Write the table of the candidates into the card and report of the best."""
         report = self.reports.get(best.folder)
-        shown = {
+        shown: dict[str, Any] = {
             "best_score": self.task.best_score,
             "students": self.rows(),
             "usage": usage(self.task, target),  # which named the folder of the search

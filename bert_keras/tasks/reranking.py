@@ -256,7 +256,9 @@ class Reranking(RerankingSettings, NumberTask):
                     "`texts` must hold (query, [document, document …]) in each place, "
                     f"no document empty; received at {row}: {shown(item)}"
                 )
-        return [item[0] for item in items], [list(item[1]) for item in items]
+        queries = [item[0] for item in items]
+        refuse_empty_queries(queries)
+        return queries, [list(item[1]) for item in items]
 
     @property
     def answers_ids(self) -> bool:
@@ -269,6 +271,7 @@ class Reranking(RerankingSettings, NumberTask):
         """
         if not _is_of_queries(texts):
             return super().features(preprocessor, texts)
+        texts = (non_empty_queries(texts[0]), texts[1])
         pairs, _ = _pairs_of_queries(texts)
         return {**super().features(preprocessor, pairs), "documents": texts[1]}
 
@@ -375,6 +378,21 @@ class Reranking(RerankingSettings, NumberTask):
             "queries": len(set(columns["text"])),
             "relevant": int((labels > 0).sum()),
         }
+
+
+def refuse_empty_queries(queries: Sequence[str]) -> None:
+    """Raise a DataError if a query contains no text."""
+    for place, query in enumerate(queries):
+        if not query.strip():
+            raise DataError(f"a query must not be empty; {received(query)} at {place}")
+
+
+def non_empty_queries(queries: Any) -> Any:
+    """Return queries, tf.string [B], which the graph refuses if one is empty."""
+    line = "a query must not be empty; received one without text"
+    some = tf.reduce_all(tf.strings.strip(queries) != "")
+    with tf.control_dependencies([tf.debugging.Assert(some, [line])]):
+        return tf.identity(queries)
 
 
 def _is_of_queries(texts: Any) -> bool:

@@ -14,7 +14,8 @@ from bert_keras.errors import ConfigError
 from bert_keras.model.pooling import unit_vectors
 from bert_keras.tasks.base import Batch
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.tasks.protocols import role_signatures
+from bert_keras.tasks.protocols import role_signatures, string_parts
+from bert_keras.tasks.reranking import non_empty_queries, refuse_empty_queries
 from bert_keras.text.preprocessor import Preprocessor
 
 _AT_ONCE = 8192  # documents compared at once, in addition to the best ones
@@ -40,6 +41,16 @@ class SearchingEmbedding(Embedding):
 
     def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
         return role_signatures(self)
+
+    def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
+        (queries,) = string_parts(items, 1)
+        refuse_empty_queries(queries)
+        return (queries,)
+
+    def _batch(
+        self, preprocessor: Preprocessor, prompts: Any, texts: Any, draws: Any = None
+    ) -> Batch:
+        return super()._batch(preprocessor, prompts, non_empty_queries(texts), draws)
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `ids` and `texts`, string [B, K], and their cosines, `scores`.

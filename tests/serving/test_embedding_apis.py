@@ -245,6 +245,15 @@ def test_documents_are_ranked(ask: Any, served: Any) -> None:
         ("/rerank", {"texts": ["a"], "query": "b", "raw_scores": True}, "`raw_scores`"),
         ("/v1/rerank", {"documents": ["a"], "query": "b", "top_n": 0}, "`top_n`"),
         ("/similarity", {"inputs": ["a"]}, "`source_sentence`"),
+        (
+            "/v1/models/ranker:predict",
+            {
+                "signature_name": "rank",
+                "instances": [{"query": " ", "documents": ["a"]}],
+            },
+            "a query must not be empty; received one without text",
+        ),
+        ("/v1/models/found:predict", {"instances": ["a", " "]}, "must not be empty"),
     ],
 )
 def test_wrong_requests_are_refused(

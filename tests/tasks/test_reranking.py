@@ -108,6 +108,8 @@ def test_documents_are_ranked(model: Any) -> None:
     refused(lambda: predictor.rank(" ", DOCUMENTS), "`query` must not be empty")
     refused(lambda: predictor.rank("see", [None]), "`documents`")
     refused(lambda: predictor.predict([("see", DOCUMENTS), ("see", "a")]), "at 1")
+    empty = [("see", DOCUMENTS), (" ", DOCUMENTS)]
+    refused(lambda: predictor.predict(empty), "query must not be empty", "at 1")
 
 
 def test_an_empty_document_is_none(model: Any) -> None:

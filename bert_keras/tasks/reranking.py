@@ -40,7 +40,7 @@ from bert_keras.text.preprocessor import Preprocessor
 RANK = "rank"  # the signature of one query with several documents
 # The columns of query and document.
 LAYOUTS = (("query", "document"), ("text", "text_pair"), ("text_a", "text_b"))
-_GIVEN = "positive"
+_GIVEN, _OTHERS = "positive", "negatives"  # roles of documents with the label 1 and 0
 
 
 def read_rankings(
@@ -55,7 +55,7 @@ def read_rankings(
 
     The columns of query and document are the first of `LAYOUTS` that the file has. A
     file with a column `positive`, and `negatives` or `negative`, is read as documents
-    with the labels 1 and 0.
+    with the labels 1 and 0; so is what `mine` writes, pairs with a column `negative`.
 
     Args:
         source: a file or a table in memory, as in `read_columns`.
@@ -72,8 +72,9 @@ def read_rankings(
     else:
         names = column_names(place, read_text(place))
     rules: dict[str, Any] = {"header": header, "bad_rows": bad_rows}
-    if labelled and _GIVEN in names and not {"text_pair", "label"} & set(columns):
-        return _read_positives(source, columns, names, rules)
+    given = _columns_of_positives(names)
+    if labelled and given and not {"text_pair", "label"} & set(columns):
+        return _read_positives(source, {**given, **columns}, rules)
     layout = next((each for each in LAYOUTS if set(each) <= set(names)), LAYOUTS[0])
     wanted = {**dict(zip(("text", "text_pair"), layout, strict=True)), **columns}
     return read_columns(
@@ -81,17 +82,27 @@ def read_rankings(
     )
 
 
+def _columns_of_positives(names: Sequence[str]) -> dict[str, str]:
+    """Return the columns of query, positives and negatives; none for other files."""
+    negatives = next((n for n in ("negative", "negatives") if n in names), "negatives")
+    if _GIVEN in names:
+        return {"text": "query", _GIVEN: _GIVEN, _OTHERS: negatives}
+    if negatives not in names or "label" in names:
+        return {}
+    pairs = [each for each in LAYOUTS if set(each) <= set(names)]
+    return (
+        {"text": pairs[0][0], _GIVEN: pairs[0][1], _OTHERS: negatives} if pairs else {}
+    )
+
+
 def _read_positives(
-    source: Any, columns: ColumnNames, names: Sequence[str], rules: Mapping[str, Any]
+    source: Any, columns: ColumnNames, rules: Mapping[str, Any]
 ) -> Columns:
-    """Return a row for each document of `query`, `positive` and `negatives`."""
-    several = "negative" if "negative" in names else "negatives"
-    wanted = {"text": "query", _GIVEN: _GIVEN, several: several, **columns}
-    lists = [_GIVEN, several]
-    found = read_columns(source, wanted, lists=lists, **rules)
+    """Return a row for each document of a query, its positives and its negatives."""
+    found = read_columns(source, columns, lists=[_GIVEN, _OTHERS], **rules)
     rows: list[tuple[str, str, str, int]] = []
     for row, query in enumerate(found["text"]):
-        for role, label in ((_GIVEN, "1"), (several, "0")):
+        for role, label in ((_GIVEN, "1"), (_OTHERS, "0")):
             texts = _texts_of(found[role][row])
             rows += [(query, text, label, found.lines[row]) for text in texts]
     *cells, lines = (list(column) for column in zip(*rows, strict=True))

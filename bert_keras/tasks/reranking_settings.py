@@ -59,7 +59,7 @@ HELP = TaskHelp(
     settings=RerankingSettings,
     summary="how well a document answers a query, to rank what a search found",
     data="query, document and label (0, 1 or a grade); or query, positive and "
-    "negatives, in JSONL a list",
+    "negatives, in JSONL a list; or what `mine` writes",
     file="train.csv",
     rows="query,document,label\n"
     "reset password,“Forgot password” is on the sign-in page.,1\n"

@@ -42,9 +42,11 @@ def test_positives_and_negatives_become_rows(tmp_path: Path) -> None:
         assert found["text_pair"] == list("bcdfgh")
         assert found["label"] == list("100110")
         assert found.lines == [1, 1, 1, 2, 2, 2]
-    table = [("query", "positive", "negative"), ("a", "b", "c")]
-    found = Reranking.read(write_tsv(tmp_path / "rows.tsv", table))
-    assert (found["text_pair"], found["label"]) == (["b", "c"], ["1", "0"])
+    for first in (("query", "positive"), ("text", "text_pair")):  # `mine` writes these
+        table = [(*first, "negative"), ("a", "b", '["c", "d"]'), ("e", "f", "[]")]
+        found = Reranking.read(write_tsv(tmp_path / "rows.tsv", table))
+        assert (found["text"], found["label"]) == ([*"aaae"], [*"1001"])
+        assert found["text_pair"] == [*"bcdf"]
 
 
 @pytest.mark.parametrize("names", [("query", "document"), ("text", "text_pair")])

@@ -1,10 +1,10 @@
 """Speed of search beside sentence-transformers: vectors, ranking, training, a query.
 
-    .venv-peers/bin/python benchmarks/retrieval_speed.py [--works sms …] [--rounds 3]
+    .venv-peers/bin/python benchmarks/retrieval_speed.py [--part sms …] [--rounds 3]
 
 Both sides run all-MiniLM-L6-v2 with the same texts, in processes of their own that take
 turns. The peer is sentence-transformers on torch with all cores, texts sorted by length
-as `encode` does, batches of 32 and, for bfloat16, a model loaded in it. Works:
+as `encode` does, batches of 32 and, for bfloat16, a model loaded in it. Parts:
 
     sms, sms-bfloat16          vectors of SMS messages
     paragraphs, …-bfloat16     vectors of paragraphs of SQuAD
@@ -13,30 +13,42 @@ as `encode` does, batches of 32 and, for bfloat16, a model loaded in it. Works:
     search                     nearest 10 of 100,000 vectors to one, beside faiss
     query                      the same with the vector of a text, sentence-transformers
                                and faiss
+    http-embeddings            /v1/embeddings, one text a request, from 64 clients
+    http-rerank                /v1/rerank, a query with ten texts
 
-Shown are the medians of the seconds and of the ratios within a round. With the default
-sizes it takes less than ten minutes on two otherwise idle cores; `--paragraphs 5000`
-takes longer.
+The peer of the last two is infinity-emb, whose program `--infinity` names; without it,
+only our server is measured. It needs an environment of its own: `pip install
+"infinity-emb[torch,server]==0.0.77" "transformers<4.49" "sentence-transformers<4"
+"optimum<1.25" "click<8.2"`. An answer is wrong if it is none, or if its numbers are not
+those that the model gives to the text alone.
+
+Shown are the medians of the seconds, in the last two parts of the requests per second,
+and of the ratios within a round. With the default sizes it takes about fifteen minutes
+on two otherwise idle cores; `--paragraphs 5000` takes longer.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from alternating import measured, time_on_request, times_as_fast, write_results
+from http_load import Load, percentiles, started
 from inputs import contexts, encoder_path, messages
 
 SIDES = ("bert_keras", "peer")
 TEXTS = ("sms", "sms-bfloat16", "paragraphs", "paragraphs-bfloat16")
-WORKS = (*TEXTS, "rank", "rank-bfloat16", "train", "search", "query")
+HTTP = ("http-embeddings", "http-rerank")
+PARTS = (*TEXTS, "rank", "rank-bfloat16", "train", "search", "query", *HTTP)
 QUERY = "How do I reset my password?"
 WIDTH, TOP, BATCH = 384, 10, 32
 
@@ -151,6 +163,87 @@ def _peer_training(model: Any, options: argparse.Namespace) -> Callable[[], obje
     return epoch
 
 
+def load_of(part: str, port: int, ranker: str) -> Load:
+    """Return the requests of a part, whose answers are compared with the model's."""
+    import bert_keras
+
+    queries = [text for _, text in messages()[:100]]
+    if part == "http-embeddings":
+        vectors = bert_keras.embed(encoder_path(), queries)
+
+        def is_right(place: int, answer: Any) -> bool:
+            found = np.array(answer["data"][0]["embedding"])
+            return bool(np.allclose(found, vectors[place], atol=2e-3))
+
+        return Load(
+            port,
+            "/v1/embeddings",
+            queries,
+            to_body=lambda text: {"model": "served", "input": text},
+            is_right=is_right,
+        )
+    documents = [text[:200] for text in contexts()[:10]]
+    predictor = bert_keras.load_predictor(ranker)
+    ranked = [predictor.rank(query, documents) for query in queries]
+
+    def is_ranked(place: int, answer: Any) -> bool:
+        found = {row["index"]: row["relevance_score"] for row in answer["results"]}
+        wanted = {row["index"]: row["score"] for row in ranked[place]}
+        return found.keys() == wanted.keys() and all(
+            abs(found[at] - score) < 5e-3 for at, score in wanted.items()
+        )
+
+    return Load(
+        port,
+        "/v1/rerank",
+        queries,
+        to_body=lambda text: {
+            "model": "served",
+            "query": text,
+            "documents": documents,
+        },
+        is_right=is_ranked,
+    )
+
+
+@contextlib.contextmanager
+def servers(model: str, infinity: str | None) -> Iterator[dict[str, int]]:
+    """Run both servers, and yield their ports by name."""
+    ours = ["-m", "bert_keras", "serve", f"served={model}", "--port", "8611"]
+    commands = {
+        "bert_keras": ([sys.executable, *ours, "--no-grpc"], 8611, "/v2/health/live")
+    }
+    if infinity is not None:
+        given = ["v2", "--model-id", model, "--served-model-name", "served"]
+        given += ["--port", "8612", "--url-prefix", "/v1", "--device", "cpu"]
+        given += ["--engine", "torch", "--no-model-warmup"]
+        commands["infinity-emb"] = ([infinity, *given], 8612, "/health")
+    with contextlib.ExitStack() as stack:
+        for command, port, path in commands.values():
+            stack.enter_context(started(command, port, path))
+        yield {name: port for name, (_, port, _) in commands.items()}
+
+
+def show_http(part: str, options: argparse.Namespace) -> dict[str, list[float]]:
+    """Print and return the requests per second of each round, by server."""
+    model = encoder_path() if part == "http-embeddings" else options.ranker
+    rates: dict[str, list[float]] = {}
+    with servers(model, options.infinity) as ports:
+        loads = {name: load_of(part, port, model) for name, port in ports.items()}
+        for load in loads.values():
+            asyncio.run(load.closed(options.clients, 5, 1000))  # traces and warms up
+        for _ in range(options.rounds):
+            for name, load in loads.items():
+                rate = asyncio.run(load.closed(options.clients, options.seconds, 10**6))
+                rates.setdefault(name, []).append(rate)
+                print(
+                    f"  {name:<14} {rate:7.1f} requests/s  "
+                    f"{percentiles(load.latencies)}  {load.wrong} wrong",
+                    flush=True,
+                )
+    return rates
+
+
 def write_ranker(folder: Path) -> str:
     """Write a cross-encoder with a random head, which both sides open."""
     import bert_keras
@@ -164,14 +257,17 @@ def write_ranker(folder: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--works", nargs="+", choices=WORKS, default=WORKS, help="default: all")
+    add("--part", nargs="+", choices=PARTS, default=PARTS, help="default: all")
     add("--rounds", type=int, default=3, help="default: 3")
     add("--messages", type=int, default=1000, help="of sms; default: 1000")
     add("--paragraphs", type=int, default=400, help="default: 400")
     add("--pairs", type=int, default=256, help="of train; default: 256")
     add("--vectors", type=int, default=100_000, help="of an index; default: 100,000")
+    add("--clients", type=int, default=64, help="of a server; default: 64")
+    add("--seconds", type=float, default=10, help="of load in a round; default: 10")
+    add("--infinity", help="program infinity_emb; default: our server alone")
     add("--json", type=Path, help="file for the results")
-    add("--worker", nargs=2, metavar=("SIDE", "WORK"), help=argparse.SUPPRESS)
+    add("--worker", nargs=2, metavar=("SIDE", "PART"), help=argparse.SUPPRESS)
     add("--ranker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -180,24 +276,31 @@ def main() -> None:
         repeats = 20 if work in ("search", "query") else 1
         time_on_request(run, warmups=2, repeats=repeats)
         return
-    results = {}
-    sizes = ("messages", "paragraphs", "pairs", "vectors")
-    given = [word for n in sizes for word in (f"--{n}", str(getattr(options, n)))]
     with tempfile.TemporaryDirectory() as folder:
-        if any(work.startswith("rank") for work in options.works):
-            given += ["--ranker", write_ranker(Path(folder) / "ranker")]
-        for work in options.works:
-            command = [sys.executable, __file__, *given, "--worker"]
-            found = measured(
-                {side: [*command, side, work] for side in SIDES}, options.rounds
-            )
-            results[work] = found
-            shown = [f"{n} {statistics.median(s):.4f} s" for n, s in found.items()]
-            if len(found) == len(SIDES):
-                ratio = times_as_fast(*(found[side] for side in SIDES))
-                shown.append(f"{ratio:.2f} times as fast")
-            print(f"{work:<20} {'  '.join(shown)}", flush=True)
-    write_results(options.json, results)
+        if any("rank" in part for part in options.part):
+            options.ranker = write_ranker(Path(folder) / "ranker")
+        write_results(options.json, {p: show(p, options) for p in options.part})
+
+
+def show(part: str, options: argparse.Namespace) -> dict[str, list[float]]:
+    """Print and return the seconds, or requests per second, of each round by side."""
+    if part in HTTP:
+        found = show_http(part, options)
+        unit, order = "requests/s", reversed([*found])
+    else:
+        sizes = ("messages", "paragraphs", "pairs", "vectors", "ranker")
+        given = [w for n in sizes for w in (f"--{n}", str(getattr(options, n)))]
+        command = [sys.executable, __file__, *given, "--worker"]
+        found = measured(
+            {side: [*command, side, part] for side in SIDES}, options.rounds
+        )
+        unit, order = "s", iter(found)
+    shown = [f"{n} {statistics.median(v):.4g} {unit}" for n, v in found.items()]
+    if len(found) == len(SIDES):
+        ratio = times_as_fast(*(found[side] for side in order))
+        shown.append(f"{ratio:.2f} times as fast")
+    print(f"{part:<20} {'  '.join(shown)}", flush=True)
+    return found
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Processor time and peak memory of large files of rows.
 
     python benchmarks/rows_memory.py [--rows 1000000] [--train 100000 400000]
-        [--parts read predict train]
+        [--large 2000000 5000000] [--parts read predict train large]
 
 Writes a CSV file of short rows, 94 MB for a million, and the same as Parquet and JSONL.
 Each measurement has its own process.
@@ -11,14 +11,18 @@ Each measurement has its own process.
              one, and the same for a file of ten rows
     train    an epoch of `train` with a model of 2 layers of random weights, on two
              numbers of rows: what a further row adds to the peak
+    large    the same without the updates, for many rows: they are read, split,
+             measured in tokens and shuffled, and batches of two epochs are made
 
 Prints a table. Seconds are of the processor; memory is the largest resident set, in
-MiB, with the libraries, whose own is the row `imports`.
+MiB, with the libraries, whose own is the row `imports`; of `large` without mapped
+files, which the system drops when it needs the memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import json
 import os
@@ -26,8 +30,9 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from alternating import result_of
@@ -48,11 +53,12 @@ PEERS = {
 def write_rows(path: Path, count: int) -> None:
     """Write a CSV file of rows with 15 words and a label each."""
     draws = random.Random(0)  # noqa: S311
+    texts = [" ".join(draws.choices(WORDS, k=5)) for _ in range(2000)]
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["text", "label"])
         for _ in range(count):
-            text = " ".join(draws.choices(WORDS, k=15))
+            text = " ".join(draws.choices(texts, k=3))
             writer.writerow([text, draws.choice(LABELS)])
 
 
@@ -87,7 +93,49 @@ def measure(what: str, path: str, model: str) -> None:
             output=Path(path).with_suffix(".model"),
             config=TrainConfig(epochs=1, batch_size=64, max_length=24),
         )
-    print(json.dumps({"seconds": time.process_time(), "MiB": peak("self")}))
+    mib = peak("self")
+    if what == "large":
+        with _anonymous_peak() as found:
+            make_batches(path, model)
+        mib = max(found)
+    print(json.dumps({"seconds": time.process_time(), "MiB": mib}))
+
+
+def make_batches(path: str, model: str) -> None:
+    """Do all of a run of two epochs with a file of rows, except the updates."""
+    from bert_keras import TrainConfig, load_predictor
+    from bert_keras.training.data import task_and_data
+    from bert_keras.training.lengths import measure_lengths
+    from bert_keras.training.rows import TrainingRows
+
+    config = TrainConfig(epochs=2, batch_size=64, max_length=24)
+    task, data = task_and_data("classification", train=path, config=config)
+    task.notes(data["train"])
+    trained = load_predictor(model).model
+    measure_lengths(trained, data, follows=False, tell=str)
+    rows = TrainingRows(trained, data["train"], batch_size=64, epochs=2, seed=0)
+    for _ in zip(range(100), rows.dataset(rows.steps_per_epoch - 50), strict=False):
+        pass  # of the end of an epoch, and of the next one
+
+
+@contextlib.contextmanager
+def _anonymous_peak() -> Iterator[list[float]]:
+    """Yield what gets the memory of this process without mapped files, in MiB."""
+    found: list[float] = []
+    is_done = threading.Event()
+
+    def watch() -> None:
+        while not is_done.wait(0.02):
+            status = Path("/proc/self/status").read_text(encoding="utf-8")
+            found.append(int(status.partition("RssAnon:")[2].split()[0]) / 1024)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield found
+    finally:
+        is_done.set()
+        thread.join()
 
 
 def peak(process: int | str) -> float:
@@ -132,7 +180,9 @@ def worker(what: str, path: Path, model: Path) -> dict[str, float]:
     return found
 
 
-def compare(parts: Sequence[str], rows: int, train: Sequence[int]) -> None:
+def compare(
+    parts: Sequence[str], rows: int, train: Sequence[int], large: Sequence[int]
+) -> None:
     """Measure the parts, and print a line for each measurement."""
     from bert_keras import Classification
 
@@ -156,16 +206,16 @@ def compare(parts: Sequence[str], rows: int, train: Sequence[int]) -> None:
             show("first answer of 10 rows", until_answer(1, few, model))
             show(f"first answer of {rows:,} rows", until_answer(1, path, model))
             later = rows // 5
-            found = until_answer(later, path, model)
-            show(f"answer {later:,} of {rows:,} rows", found)
-        if "train" in parts:
+            show(f"answer {later:,} of {rows:,}", until_answer(later, path, model))
+        for what, counts in (("train", train), ("large", large)):
             found = []
-            for count in train:
+            for count in counts if what in parts else ():
                 write_rows(path, count)
-                found.append(worker("train", path, model))
-                show(f"train, {count:,} rows", found[-1])
-            more = (found[-1]["MiB"] - found[0]["MiB"]) * 2**20
-            print(f"bytes per further row {more / (train[-1] - train[0]):26.0f}")
+                found.append(worker(what, path, model))
+                show(f"{what}, {count:,} rows", found[-1])
+            if found:
+                more = (found[-1]["MiB"] - found[0]["MiB"]) * 2**20
+                print(f"bytes per further row {more / (counts[-1] - counts[0]):26.0f}")
 
 
 def main() -> None:
@@ -174,14 +224,16 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=1_000_000, help="default: 1000000")
     parser.add_argument("--train", type=int, nargs=2, default=(100_000, 400_000))
-    names = ("read", "predict", "train")
+    many = (2_000_000, 5_000_000)
+    parser.add_argument("--large", type=int, nargs=2, default=many)
+    names = ("read", "predict", "train", "large")
     parser.add_argument("--parts", nargs="+", choices=names, default=names)
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         measure(*options.measure)
     else:
-        compare(options.parts, options.rows, options.train)
+        compare(options.parts, options.rows, options.train, options.large)
 
 
 if __name__ == "__main__":

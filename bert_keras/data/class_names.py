@@ -12,7 +12,10 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bert_keras.data.json_rows import list_in
+from bert_keras.data.text_column import coded
 from bert_keras.errors import ConfigError, first_of, shown
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ def cleaned(name: str) -> str:
     return unicodedata.normalize("NFC", name).strip()
 
 
-def label_names(cells: Iterable[str]) -> list[str]:
+def label_names(cells: Sequence[str]) -> list[str]:
     """Return the class of each cell.
 
     Example:
@@ -38,11 +41,12 @@ def label_names(cells: Iterable[str]) -> list[str]:
         >>> label_names(["True", "false"]), label_names(["4.0", "4.5"])
         (['true', 'false'], ['4.0', '4.5'])
     """
-    cells = list(cells)
-    names = {cell: _spelled(cell) for cell in set(cells)}
-    if all(map(_WHOLE.fullmatch, names.values())):
-        names = {cell: comparable(name) for cell, name in names.items()}
-    return [names[cell] for cell in cells]
+    distinct, codes = coded(cells)
+    names = [_spelled(cell) for cell in distinct]
+    if all(map(_WHOLE.fullmatch, names)):
+        names = [comparable(name) for name in names]
+    found: list[str] = np.array(names, object)[codes].tolist()
+    return found
 
 
 @functools.lru_cache(maxsize=1 << 16)

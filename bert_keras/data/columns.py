@@ -12,7 +12,7 @@ import numpy as np
 from bert_keras.data.class_names import are_positions, listed, numbers_of
 from bert_keras.data.memory import MemoryRows
 from bert_keras.data.rows import existing, refuse_lines
-from bert_keras.data.text_column import TextColumn
+from bert_keras.data.text_column import TextColumn, coded, row_dtype
 from bert_keras.errors import MOST_NAMED, DataError, first_of, nearest, received
 from bert_keras.runs.progress import say_once
 
@@ -64,7 +64,10 @@ class Columns:
 
     def take(self, rows: Iterable[int]) -> Columns:
         """Return some of the rows, by index from 0."""
-        chosen = rows if isinstance(rows, np.ndarray) else list(rows)
+        chosen: Any = rows if isinstance(rows, np.ndarray) else list(rows)
+        if any(isinstance(values, TextColumn) for values in self.cells.values()):
+            # Shared by all columns, if they have all rows of the file.
+            chosen = np.asarray(chosen, row_dtype(len(self)))
         cells = {role: _taken(values, chosen) for role, values in self.cells.items()}
         return Columns(self.path, cells, _taken(self.lines, chosen))
 
@@ -106,15 +109,18 @@ class Columns:
             ... )
             array([0, 1], dtype=int32)
         """
-        index = numbers_of(self[role], values)
-        if not index and are_positions(self[role], values):
-            index = {cell: int(float(cell)) for cell in set(self[role])}
+        cells = self[role]
+        names, codes = coded(cells)
+        index = numbers_of(names, values)
+        if not index and are_positions(names, values):
+            index = {cell: int(float(cell)) for cell in names}
             meant = ", ".join(
                 f"{number} {value}" for number, value in enumerate(values)
             )
             say_once(f"{self.path}: `{role}` holds the numbers of classes: {meant}")
-        cells, rule = self[role], f"`{role}` must be one of {listed(values)}"
-        unknown = [row for row, cell in enumerate(cells) if cell not in index]
+        rule = f"`{role}` must be one of {listed(values)}"
+        found = np.array([index.get(name, -1) for name in names], "int32")[codes]
+        unknown = np.flatnonzero(found < 0).tolist()
         # `nearest` compares with all values, so only for cells that the error names.
         near = {row: nearest(cells[row], values) for row in unknown[:MOST_NAMED]}
         self.refuse(
@@ -123,7 +129,7 @@ class Columns:
                 for row in unknown
             ]
         )
-        return np.fromiter((index[cell] for cell in cells), "int32", len(cells))
+        return found
 
     def places(self, rows: Sequence[int] | None = None) -> str:
         """Return the first places of rows, by default of all: `lines 2, 5`."""
@@ -151,11 +157,16 @@ class Columns:
         refuse_lines(self.path, named)
 
 
+def numbers(values: np.ndarray) -> array.array[int]:
+    """Return integers as an array of plain numbers, which takes less than a list."""
+    dtype = row_dtype(int(values.max()) + 1 if len(values) else 0)
+    return array.array("iq"[dtype == "int64"], values.astype(dtype).tobytes())
+
+
 def _taken(values: Any, rows: Any) -> Any:
     """Return some of the values, by index from 0."""
     if isinstance(values, TextColumn):
         return values.take(rows)
     if isinstance(values, range | array.array):
-        taken = np.asarray(values, "int64")[np.asarray(rows, "int64")]
-        return array.array("q", taken.tobytes())
+        return numbers(np.asarray(values)[np.asarray(rows)])
     return [values[row] for row in (rows if isinstance(rows, list) else rows.tolist())]

@@ -12,6 +12,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.memory import MISSING_WORDS
 from bert_keras.errors import first_of
 
+_AT_ONCE = 1 << 16  # rows
 Texts = Sequence[Sequence[Any]]  # of each role the N texts, or lists of words
 
 
@@ -24,7 +25,16 @@ def shared_rows(train: Texts, other: Texts, columns: Columns) -> list[str]:
         >>> shared_rows([["a", "b"]], [["b", "c"]], as_columns(text=["b", "c"]))
         ['rows in memory: 1 of 2 rows is also a training row: row 1']
     """
-    rows = np.flatnonzero(np.isin(_keys(other), _keys(train))).tolist()
+    # Not `np.isin`, which sorts a copy of all keys: training rows may be many.
+    keys = _keys(other)
+    known = np.unique(keys)
+    is_shared = np.zeros(len(known), bool)
+    for start in range(0, len(train[0]) if len(known) else 0, _AT_ONCE):
+        some = _keys([texts[start : start + _AT_ONCE] for texts in train])
+        places = np.searchsorted(known, some)
+        places[places == len(known)] = 0
+        is_shared[places[known[places] == some]] = True
+    rows = np.flatnonzero(is_shared[np.searchsorted(known, keys)]).tolist()
     if not rows:
         return []
     is_one = len(rows) == 1

@@ -1,5 +1,8 @@
 """Large local files, read in blocks into Arrow's memory: `read_large`.
 
+Very large ones are in a temporary file that is mapped into memory, so that the system
+keeps there what is used.
+
 pyarrow splits the rows of TSV and CSV, and decodes Parquet. It reads only what it
 reads as the readers of `rows` do, cell by cell: a file that is odd or wrong anywhere,
 such as by a quote within a cell or a row of another width, is left to them, which name
@@ -8,17 +11,18 @@ file and line. Cells are text, whatever they look like.
 
 from __future__ import annotations
 
-import array
+import contextlib
 import dataclasses
 import itertools
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_keras.data.annotations import TOOL_KEYS
-from bert_keras.data.columns import Columns
+from bert_keras.data.columns import Columns, numbers
 from bert_keras.data.json_rows import json_rows
 from bert_keras.data.memory import rows_of_file
 from bert_keras.data.rows import (
@@ -37,12 +41,13 @@ from bert_keras.data.selected import (
     told,
 )
 from bert_keras.data.text_column import TextColumn
-from bert_keras.errors import DataError
+from bert_keras.errors import BertKerasError, DataError, reason_of
 from bert_keras.files.parquet import is_parquet, stream_tables
 from bert_keras.files.streams import blocks_of
 
 LEAST_BYTES = 4 << 20  # of a large file; smaller ones do not need pyarrow
 BLOCK_BYTES = 4 << 20  # read at once
+MAPPED_BYTES = 256 << 20  # of cells, from which they are in a temporary file
 _MOST_BYTES = 256 << 20  # of a row
 _PARQUET_ROWS = 1 << 16  # decoded at once
 # What `str.strip` removes.
@@ -118,23 +123,105 @@ def _read_table(
     if not delimiter.isascii():
         raise _OddError
     top: Header | None = None
-    parts: dict[str, list[Any]] = {}
-    lines: list[np.ndarray] = []
-    for rows in _whole_rows(blocks, delimiter.encode(), is_csv=kind == "csv"):
+    with _Kept(path) as kept:
+        for rows in _whole_rows(blocks, delimiter.encode(), is_csv=kind == "csv"):
+            if top is None:
+                row, rest = _first_row(path, rows, kind, delimiter)
+                top = header_of(path, row, chosen, delimiter)
+                rows = rest if top.named else rows
+                if not len(rows.lines):
+                    raise _OddError
+            kept.add(_split(rows, top, chosen, kind, delimiter), rows.lines)
         if top is None:
-            row, rest = _first_row(path, rows, kind, delimiter)
-            top = header_of(path, row, chosen, delimiter)
-            parts = {role: [] for role in top.found}
-            rows = rest if top.named else rows
-            if not len(rows.lines):
-                raise _OddError
-        for role, cells in _split(rows, top, chosen, kind, delimiter).items():
-            parts[role].append(cells)
-        lines.append(rows.lines)
-    if top is None:
-        raise _OddError
-    texts = {role: TextColumn(each) for role, each in parts.items()}
-    return told(checked(Columns(path, texts, _joined(lines)), top), kind)
+            raise _OddError
+        return told(checked(kept.columns(), top), kind)
+
+
+class _Kept:
+    """The cells of a file, which come in parts; many of them in a temporary file.
+
+    Args:
+        path: the file, for errors.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._parts: list[Any] = []  # Arrow's record batches
+        self._lines: list[np.ndarray] = []
+        self._bytes = 0
+        self._folder = contextlib.ExitStack()
+        self._writer: Any = None
+        self._file = ""
+
+    def __enter__(self) -> _Kept:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._folder.close()
+
+    def add(self, cells: dict[str, Any], lines: Any) -> None:
+        """Keep Arrow's cells of each role, and the lines of their rows."""
+        from pyarrow import RecordBatch
+
+        if self._parts and self._parts[0].schema.names != list(cells):
+            raise _OddError
+        types = [field.type for field in self._parts[0].schema] if self._parts else []
+        arrays = list(cells.values())
+        if types:
+            arrays = [a.cast(t) for a, t in zip(arrays, types, strict=True)]
+        batch = RecordBatch.from_arrays(arrays, list(cells))
+        self._lines.append(np.asarray(lines))
+        self._bytes += batch.nbytes
+        if self._writer is None:
+            self._parts.append(batch)
+            if self._bytes >= MAPPED_BYTES:
+                self._map()
+        else:
+            self._written(batch)
+
+    def _map(self) -> None:
+        """Move what is kept to a file."""
+        from pyarrow import ipc
+
+        with self._refused():
+            folder = tempfile.TemporaryDirectory(prefix="bert_keras-")
+            self._file = os.path.join(self._folder.enter_context(folder), "rows.arrow")
+            writer = ipc.new_file(self._file, self._parts[0].schema)
+            self._writer = self._folder.enter_context(writer)
+        for part in self._parts:
+            self._written(part)
+        del self._parts[1:]  # the first tells the types
+
+    def _written(self, batch: Any) -> None:
+        with self._refused():
+            self._writer.write_batch(batch)
+
+    @contextlib.contextmanager
+    def _refused(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise BertKerasError(
+                f"{tempfile.gettempdir()}, the folder of temporary files, cannot take "
+                f"the rows of {self._path}: {reason_of(error)}; TMPDIR names another"
+            ) from None
+
+    def columns(self) -> Columns:
+        """Return all cells."""
+        from pyarrow import ipc, memory_map
+
+        if not self._parts:
+            raise _OddError
+        if self._writer is not None:
+            with self._refused():
+                self._writer.close()
+            # The memory stays when the folder is removed.
+            stored = ipc.open_file(memory_map(self._file))
+            batches = range(stored.num_record_batches)
+            self._parts = [stored.get_batch(number) for number in batches]
+        roles = self._parts[0].schema.names
+        texts = {r: TextColumn([part[r] for part in self._parts]) for r in roles}
+        return Columns(self._path, texts, _joined(self._lines))
 
 
 def _joined(lines: Sequence[Any]) -> Sequence[int]:
@@ -142,7 +229,7 @@ def _joined(lines: Sequence[Any]) -> Sequence[int]:
     first, last = int(lines[0][0]), int(lines[-1][-1])
     if last - first + 1 == sum(map(len, lines)):
         return range(first, last + 1)
-    return array.array("q", np.concatenate(lines).astype("int64").tobytes())
+    return numbers(np.concatenate(lines))
 
 
 def _whole_rows(
@@ -297,19 +384,10 @@ _Part = tuple[dict[str, Any], Sequence[int]]  # Arrow's cells by role, and lines
 
 def _of_parts(path: str, parts: Iterable[_Part]) -> Columns:
     """Return the columns of parts that have the same roles."""
-    found: dict[str, list[Any]] | None = None
-    lines = []
-    for cells, numbers in parts:
-        found = {role: [] for role in cells} if found is None else found
-        if found.keys() != cells.keys():
-            raise _OddError
-        for role, each in cells.items():
-            found[role].append(each)
-        lines.append(np.asarray(numbers))
-    if found is None:
-        raise _OddError
-    texts = {role: TextColumn(each) for role, each in found.items()}
-    return told(Columns(path, texts, _joined(lines)))
+    with _Kept(path) as kept:
+        for cells, lines in parts:
+            kept.add(cells, lines)
+        return told(kept.columns())
 
 
 def _json_parts(
@@ -366,8 +444,7 @@ def _parquet_parts(path: str, chosen: Selection) -> Iterator[_Part]:
             held = [key] if key in names else names[:1]
             rows = rows_of_file(path, table.select(held)).rows()
             cells |= _strings(path, rows, one)
-        numbers = range(count + 1, count + 1 + table.num_rows)
-        yield cells, numbers
+        yield cells, range(count + 1, count + 1 + table.num_rows)
         count += table.num_rows
 
 

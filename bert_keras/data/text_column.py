@@ -21,7 +21,7 @@ class TextColumn(Sequence[str]):
 
     Args:
         parts: Arrow arrays of strings, none of them null.
-        rows: the texts in order, by index from 0 over all parts, int64 [N]; `None`: all
+        rows: the texts in order, by index from 0 over all parts, int [N]; `None`: all
             of them.
 
     Example:
@@ -78,12 +78,15 @@ class TextColumn(Sequence[str]):
 
     def take(self, rows: Sequence[int] | np.ndarray) -> TextColumn:
         """Return some of the texts, by index from 0; their bytes are shared."""
-        chosen = np.asarray(rows, "int64")
-        if len(chosen) and not -len(self) <= chosen.min() <= chosen.max() < len(self):
+        chosen = np.asarray(rows).astype(row_dtype(self._starts[-1]), copy=False)
+        first, last = (chosen.min(), chosen.max()) if len(chosen) else (0, -1)
+        if not -len(self) <= first or not last < len(self):
             raise IndexError(f"rows of {len(self):,}")
         if self._rows is not None:
             return TextColumn(self._parts, self._rows[chosen])
-        return TextColumn(self._parts, np.where(chosen < 0, chosen + len(self), chosen))
+        if first < 0:
+            chosen = np.where(chosen < 0, chosen + len(self), chosen)
+        return TextColumn(self._parts, chosen)
 
     def encoded(self, rows: np.ndarray) -> list[bytes]:
         """Return the UTF-8 bytes of some of the texts, by index, int [M]."""
@@ -111,6 +114,22 @@ class TextColumn(Sequence[str]):
             numbers = np.frombuffer(offsets, dtype, len(part) + part.offset + 1)
             found.append((numbers[part.offset :], memoryview(data or b"")))
         return found
+
+    def coded(self) -> tuple[list[str], np.ndarray]:
+        """Return the distinct texts, and the number of each text's, int32 [N]."""
+        from pyarrow import chunked_array
+
+        parts = chunked_array(self._parts).dictionary_encode().unify_dictionaries()
+        names = parts.chunk(0).dictionary.to_pylist() if parts.num_chunks else []
+        codes = [np.asarray(part.indices) for part in parts.chunks]
+        found = np.concatenate([np.zeros(0, "int32"), *codes])
+        if self._rows is None:
+            return names, found
+        found = found[self._rows]
+        used = np.flatnonzero(np.bincount(found, minlength=len(names)))
+        place = np.zeros(len(names), "int32")
+        place[used] = np.arange(len(used))
+        return [names[code] for code in used.tolist()], place[found]
 
     def among(self, words: Collection[str]) -> list[int]:
         """Return the rows whose text is one of the words, by index from 0."""
@@ -157,6 +176,25 @@ def joined(parts: Sequence[Sequence[str]]) -> TextColumn:
         rows.append(own + sum(map(len, found)))
         found += each._parts
     return TextColumn(found, np.concatenate(rows))
+
+
+def row_dtype(count: int) -> str:
+    """Return the smallest dtype of the index, or line, of some rows."""
+    return "int32" if count < 2**31 else "int64"
+
+
+def coded(cells: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Return the distinct cells, and the number of each cell's, int32 [N].
+
+    Example:
+        >>> coded(["ham", "spam", "ham"])
+        (['ham', 'spam'], array([0, 1, 0], dtype=int32))
+    """
+    if isinstance(cells, TextColumn):
+        return cells.coded()
+    number: dict[str, int] = {}
+    codes = [number.setdefault(cell, len(number)) for cell in cells]
+    return list(number), np.array(codes, "int32")
 
 
 def rows_among(cells: Sequence[Any], words: Collection[str]) -> list[int]:

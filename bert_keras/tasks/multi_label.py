@@ -27,6 +27,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.json_rows import list_in
 from bert_keras.data.table import read_columns
+from bert_keras.data.text_column import TextColumn
 from bert_keras.errors import ConfigError, received
 from bert_keras.scoring.calibration import (
     confidence_scores,
@@ -110,7 +111,12 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
     @classmethod
     def strata(cls, columns: Columns, **settings: Any) -> list[list[str]]:
         blank = cls(**{**settings, "classes": ("any",), "thresholds": ()})
-        return [blank.names(cell) for cell in columns["label"]]
+        cells = columns["label"]
+        if not isinstance(cells, TextColumn):
+            return [blank.names(cell) for cell in cells]
+        distinct, codes = cells.coded()
+        names = [blank.names(cell) for cell in distinct]
+        return [names[code] for code in codes]
 
     def target_strata(self, targets: np.ndarray) -> list[list[str]]:
         names = np.array(self.classes, object)

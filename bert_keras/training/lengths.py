@@ -297,10 +297,11 @@ def _lengths(
         texts = texts_of(task, columns, use="score")
         starts = range(0, len(texts[0]), _AT_ONCE)
         parts = (as_tensors([p[at : at + _AT_ONCE] for p in texts]) for at in starts)
-        pairs = [graph_of(each)(each) for each in parts]
-        read, lost, windows = (np.concatenate(p) for p in zip(*pairs, strict=True))
+        in_windows = reads_windows(task)
+        kept = [graph_of(each)(each)[: 3 if in_windows else 2] for each in parts]
+        read, lost, *windows = map(np.concatenate, zip(*kept, strict=True))
         found[name] = TextLengths(read, lost)
-        if reads_windows(task):
+        if in_windows:
             length = preprocessor.max_length
-            found[name] = TextLengths(read, lost, windows, length)
+            found[name] = TextLengths(read, lost, windows[0], length)
     return found

@@ -214,8 +214,12 @@ class TrainingRows:
             order, draws = self._order(epoch), self._draws(epoch)
             started = tf.where(epoch == first_epoch, first_batch * self.batch_size, 0)
             order = order[started : self.steps_per_epoch * self.batch_size]
-            found = tf.data.Dataset.from_tensor_slices((order, tf.gather(draws, order)))
-            return found.batch(self.part_size, drop_remainder=self.fixed)
+            found = tf.data.Dataset.from_tensor_slices(order)
+            found = found.batch(self.part_size, drop_remainder=self.fixed)
+            drawn = tf.autograph.experimental.do_not_convert(
+                lambda rows: (rows, tf.gather(draws, rows))
+            )
+            return found.map(drawn)
 
         def batch(rows: Any, draws: Any) -> Any:
             if groups is not None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow
 import pytest
-from conftest import ROOT
+from conftest import ROOT, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -185,10 +185,13 @@ def test_any_file_is_read_like_a_small_one(
 _TEXTS = ["NaN", "007", '1e5, "so"', " x\n\ny ", "a\r\nb", "漢 é\u2028", "", "null"] * 3
 
 
+@pytest.mark.parametrize("is_mapped", [False, True])
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "tsv", "jsonl", "parquet"])
 def test_a_large_file_is_read_in_blocks(
-    blocks: pytest.MonkeyPatch, tmp_path: Path, kind: str
+    blocks: pytest.MonkeyPatch, tmp_path: Path, kind: str, is_mapped: bool
 ) -> None:
+    if is_mapped:
+        blocks.setattr(large_files, "MAPPED_BYTES", 64)
     texts = [t.replace("\n", " ").replace("\r", "") for t in _TEXTS]
     texts = texts if kind == "tsv" else _TEXTS
     rows = [(text, f"c{row % 2}") for row, text in enumerate(texts)]
@@ -211,9 +214,11 @@ def test_a_large_file_is_read_in_blocks(
                 csv.writer(file).writerows(table)
         data = file.getvalue().encode()
         path.write_bytes(gzip.compress(data) if kind.endswith("gz") else data)
+    held = pyarrow.total_allocated_bytes()
     found = read_columns(path, ROLES, empty=["text"])
     assert isinstance(found["text"], TextColumn)
     assert list(zip(found["text"], found["label"], strict=True)) == rows
+    assert (pyarrow.total_allocated_bytes() == held) == is_mapped
     blocks.setattr(large_files, "LEAST_BYTES", 1 << 30)
     assert outcome(path, empty=["text"])[1] == list(found.lines)
     some = found.take([5, 2, 2, -1])
@@ -285,6 +290,17 @@ def test_a_column_of_some_parts_is_refused(tmp_path: Path) -> None:
             f"{path}:3: `label` must be in each row or in none; {which} row before "
             "has it"
         )
+
+
+def test_a_full_disk_is_told(blocks: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\n" + "a,b\n" * 100)
+    blocks.setattr(large_files, "MAPPED_BYTES", 1)
+    blocks.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    refused(
+        lambda: read_columns(tmp_path / "a.csv", ROLES),
+        "none, the folder of temporary files, cannot take the rows of ",
+        "a.csv: No such file or directory; TMPDIR names another",
+    )
 
 
 def test_the_spaces_are_those_of_python() -> None:

@@ -40,10 +40,10 @@ def measure(size: str, batch: int, length: int, way: dict[str, object]) -> None:
 
     from bert_keras import BertConfig, BertEncoder, Classification, TrainConfig
     from bert_keras.model.lora import add_lora, freeze_layers
+    from bert_keras.models.objective import TaskObjective
     from bert_keras.models.task_model import TaskModel
     from bert_keras.text.preprocessor import Preprocessor
     from bert_keras.text.tokenizer import WordPieceTokenizer
-    from bert_keras.training.objective import TaskObjective
     from bert_keras.training.train_step import TrainStep
     from bert_keras.training.updates import new_optimizer
 

@@ -48,11 +48,11 @@ def measure(folder: Path, strategy: str, steps: int, batch_size: int) -> dict[st
     from bert_keras.config import BertConfig
     from bert_keras.distribution.replicas import distributed
     from bert_keras.model.optimizers import BertAdamW
+    from bert_keras.models.objective import TaskObjective
     from bert_keras.pretraining.config import PretrainConfig
     from bert_keras.pretraining.input import pretraining_dataset
     from bert_keras.pretraining.pretrainer import new_pretrainer
     from bert_keras.text.tokenizer import WordPieceTokenizer
-    from bert_keras.training.objective import TaskObjective
     from bert_keras.training.train_step import TrainStep
 
     tokenizer = WordPieceTokenizer.from_folder(folder / "vocab")

@@ -89,6 +89,7 @@ def pretrainer(folder: Path) -> tuple[Any, Any]:
     model.compile(
         BertAdamW(3e-3, global_clipnorm=0.1),
         loss=pretraining_loss(),
+        loss_weights={"masked_lm": 1.0, "next_sentence": 0.5},
         metrics=pretraining_metrics(),
     )
     data = pretraining_dataset(
@@ -112,7 +113,7 @@ def main(folder: str, output: str, strategy: str) -> None:
         keras.utils.set_random_seed(3)
         with devices.strategy.scope():
             model, data = make(Path(folder))
-        history = model.fit(data, epochs=2, verbose=0).history
+        history = model.fit(data, validation_data=data, epochs=2, verbose=0).history
         weights = {f"weights/{w.path}": w.numpy() for w in model.weights}
         np.savez(Path(output) / f"{make.__name__}.npz", **weights, **history)
 

@@ -1,7 +1,7 @@
 """Operations across replicas: sums, separate seeds, equal starts, one update.
 
-An update is `gradients_of` a batch, `summed` and applied by `apply_summed`: in
-`TrainStep`, and in Keras's `fit` of a `ReplicatedFit`, a base of models for it.
+The gradients of a batch, as `TaskObjective` returns them, are `summed` and applied by
+`apply_summed`: in `TrainStep`, and in the step of Keras's `fit` on several replicas.
 
 Differences from what Keras 3 does under a `tf.distribute` strategy (as measured on
 Keras 3.15, TensorFlow 2.21):
@@ -23,18 +23,13 @@ Keras 3.15, TensorFlow 2.21):
 
 Weight decay and the trust ratios of LAMB depend on weights and summed gradients, so
 they are the same on all replicas.
-
-In `fit` each replica sees the outputs and labels of them all, so any loss that is a
-mean is the mean of the whole batch, however it counts; gradients flow back to the
-replica that an output is from.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -281,24 +276,6 @@ def check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
             )
 
 
-def gradients_of(
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    inputs: Any,
-    loss_of: Callable[[Any], tuple[Any, Any]],
-) -> tuple[list[Any], Any]:
-    """Return the gradients of a batch's loss, scaled by the optimizer; in a graph.
-
-    `loss_of` returns the loss of the model's outputs, float32 [], and other values that
-    are returned beside the gradients. `summed` and `apply_summed` complete the update.
-    """
-    with tf.GradientTape() as tape:
-        loss, found = loss_of(model(inputs, training=True))
-        scaled = optimizer.scale_loss(loss)
-    weights = [weight.value for weight in model.trainable_variables]
-    return tape.gradient(scaled, weights), found
-
-
 def summed(gradients: Sequence[Any]) -> list[Any]:
     """Sum gradients, or `None`, over the replicas; in a replica's function."""
     if tf.distribute.get_replica_context().num_replicas_in_sync == 1:
@@ -342,147 +319,6 @@ def apply_summed(
     # Keras sums them once more, which no public setting prevents.
     shares = [gradient / replicas for gradient in sums]
     optimizer.apply(shares, [variable for _, variable in pairs])
-
-
-# Not a model itself: Keras makes the bases of a functional model functional, once each.
-_Model: Any = keras.Model if TYPE_CHECKING else object
-
-
-class ReplicatedFit(_Model):
-    """Lets `fit` train on several replicas as on one device; must be the first base.
-
-    For models with a `task`, whose loss and metrics `compile` takes, that are created
-    and compiled in the scope of a `MirroredStrategy`; with one replica, or a backend
-    other than TensorFlow, Keras is unchanged. Losses must be means. Keras splits each
-    batch by its rows, so packed rows, whose tensors refer to one another's positions,
-    are not supported.
-
-    Example:
-        >>> with tf.distribute.MirroredStrategy().scope():
-        ...     model = BertPretrainer(BertEncoder(config))
-        ...     model.compile(BertAdamW(1e-4), pretraining_loss())
-        >>> model.fit(dataset)
-    """
-
-    def compile(
-        self,
-        optimizer: Any = "auto",
-        loss: Any = "auto",
-        loss_weights: Any = None,
-        metrics: Any = "auto",
-        **kwargs: Any,
-    ) -> None:
-        """Set what `fit` trains, as `keras.Model.compile` does.
-
-        `auto` takes optimizer, loss and metrics of the model's own training, as `fit`
-        of a model that is not compiled does.
-        """
-        if isinstance(optimizer, str) and optimizer == "auto":
-            optimizer = self._own_optimizer()
-        if isinstance(loss, str) and loss == "auto":
-            loss = self.task.loss()
-        if isinstance(metrics, str) and metrics == "auto":
-            metrics = self.task.metrics()
-        replicas = replica_count(self)
-        if replicas > 1:
-            loss = keras.tree.map_structure(lambda each: divided(each, replicas), loss)
-        super().compile(optimizer, loss, loss_weights, metrics, **kwargs)
-
-    def compile_from_config(self, config: dict[str, Any]) -> None:
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.built:
-            self.optimizer.build(self.trainable_variables)
-
-    def _own_optimizer(self) -> Any:
-        raise NotImplementedError
-
-    def _compile_if_not(self) -> None:
-        """Compile with the settings of the model's own training, unless compiled."""
-        if self.compiled:
-            return
-        if keras.config.backend() != "tensorflow":
-            self.compile()
-            return
-        with self.distribute_strategy.scope():
-            self.compile()
-
-    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        self._compile_if_not()
-        return super().evaluate(*args, **kwargs)
-
-    def fit(self, *args: Any, **kwargs: Any) -> Any:
-        self._compile_if_not()
-        if replica_count(self) > 1:
-            check_optimizer(self.optimizer)
-            set_replica_seeds(self, self.distribute_strategy)
-        return super().fit(*args, **kwargs)
-
-    def train_step(self, *args: Any) -> Any:
-        if replica_count(self) > 1:
-            return self._train_together(*args)
-        return super().train_step(*args)
-
-    def _train_together(self, data: Any) -> Any:
-        """Perform the update of a replica, in a graph."""
-        x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
-
-        def loss_of(outputs: Any) -> tuple[Any, Any]:
-            # Keras divides the mean by the number of replicas; all have the same value.
-            loss = self.compute_loss(
-                x, gathered(y), gathered(outputs), gathered(weights), training=True
-            )
-            return loss, (loss, outputs)
-
-        gradients, (loss, outputs) = gradients_of(self, self.optimizer, x, loss_of)
-        apply_summed(self.optimizer, summed(gradients), self.trainable_variables)
-        rows = tf.shape(tf.nest.flatten(x)[0])[0]
-        for metric in self.metrics:
-            if metric.name == "loss":
-                whole = loss * replica_count(self)
-                metric.update_state(whole, sample_weight=tf.cast(rows, loss.dtype))
-        return self.compute_metrics(x, y, outputs, sample_weight=weights)
-
-
-def undivided(loss: Any) -> Any:
-    """Return the loss given to `compile`, from the loss of a strategy's model."""
-    return getattr(loss, "undivided", loss)
-
-
-def is_sum(loss: Any) -> bool:
-    """Return whether a loss is a sum over a batch, which Keras does not divide."""
-    return getattr(loss, "reduction", "mean") in ("sum", "none", None)
-
-
-def copied(loss: keras.losses.Loss) -> Any:
-    """Return a shallow copy: `copy.copy` serializes, so needs a registered class."""
-    found = object.__new__(type(loss))
-    vars(found).update(vars(loss))
-    return found
-
-
-def divided(loss: Any, replicas: int) -> Any:
-    """Return a loss that is one replica's even share of a batch's loss.
-
-    Keras divides means that it takes itself by the number of replicas, but not sums or
-    losses that return one number: these would count once per replica.
-    """
-    loss = undivided(loss)
-    if replicas == 1 or loss is None or isinstance(loss, str | dict):
-        return loss
-    whole = loss.call if isinstance(loss, keras.losses.Loss) else loss
-
-    @functools.wraps(whole)
-    def share(y_true: Any, y_pred: Any) -> Any:
-        values = whole(y_true, y_pred)
-        is_whole = is_sum(loss) or not len(values.shape)
-        return values / replicas if is_whole else values
-
-    found: Any = share
-    if isinstance(loss, keras.losses.Loss):
-        found = copied(loss)
-        found.call = share
-    found.undivided = loss
-    return found
 
 
 def replica_count(model: keras.Model) -> int:

@@ -14,10 +14,9 @@ import numpy as np
 import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
-from bert_keras.distribution.replicas import ReplicatedFit, replica_count
+from bert_keras.distribution.replicas import replica_count
 from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import (
-    BatchModel,
     BertEncoder,
     frozen_paths,
     seed_behind,
@@ -35,6 +34,7 @@ from bert_keras.models.fit_data import (
     split_rows,
 )
 from bert_keras.models.keras_hub_task import Task as KerasHubTask
+from bert_keras.models.trainable_model import TrainableModel
 from bert_keras.models.truncated_rows import TruncatedRows
 from bert_keras.runs.progress import say
 from bert_keras.settings import check_type
@@ -55,7 +55,7 @@ _REPORTED_BATCH = "_has_reported_a_batch"
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
+class TaskModel(Backend, TrainableModel, KerasHubTask):
     """A task's head on an encoder; `fit`, `evaluate` and `predict` take raw strings.
 
     A functional Keras model from a batch dict (see `BertEncoder`) to logits. Strings,
@@ -326,7 +326,7 @@ class TaskModel(Backend, ReplicatedFit, BatchModel, KerasHubTask):
         training, texts of a dataset after the first epoch.
 
         A model made in a strategy's scope is trained on its replicas, see
-        `ReplicatedFit`; each text then has its own row. `class_weight` may name
+        `TrainableModel`; each text then has its own row. `class_weight` may name
         classes; the others have weight 1.
         """
         class_weight = kwargs.get("class_weight")

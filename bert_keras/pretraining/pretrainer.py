@@ -24,11 +24,9 @@ from bert_keras.checkpoints import (
     write_huggingface,
 )
 from bert_keras.config import BertConfig
-from bert_keras.distribution.replicas import ReplicatedFit
 from bert_keras.errors import ConfigError
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.model.encoder import (
-    BatchModel,
     BertEncoder,
     frozen_paths,
     seed_behind,
@@ -40,6 +38,7 @@ from bert_keras.model.lora import plain_weights
 from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.model_card import write_readme
 from bert_keras.models.pretrained_model import assign_scope
+from bert_keras.models.trainable_model import TrainableModel
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.task import Pretraining
 from bert_keras.runs.progress import say
@@ -48,7 +47,7 @@ from bert_keras.text.tokenizer import WordPieceTokenizer
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class BertPretrainer(ReplicatedFit, BatchModel, keras.Model):
+class BertPretrainer(TrainableModel, keras.Model):
     """Encoder, masked-LM head and next-sentence head, a functional Keras model.
 
     Inputs are a batch dict (see `BertEncoder`) with `masked_positions` int32 [R, P],

@@ -35,6 +35,7 @@ from bert_keras.model.contrastive import (
 )
 from bert_keras.model.distillation import SoftTargetLoss
 from bert_keras.model.ranking import ListwiseLoss, MarginLoss
+from bert_keras.models.objective import SOFT_WEIGHTS, LossSum
 from bert_keras.models.saved_model_folder import find_saved_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.run_folder import digest_of
@@ -52,7 +53,6 @@ from bert_keras.tasks.question_answering.spans import SoftSpanLoss, SpanLoss
 from bert_keras.tasks.regression import ScaledSquaredError
 from bert_keras.text.truncation import Truncation
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.objective import SOFT_WEIGHTS, LossSum
 from bert_keras.training.taught_states import TaughtStates
 
 _SOFTMAX = (

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import keras
@@ -32,7 +32,6 @@ from bert_keras.distribution.replicas import (
     all_reduced,
     apply_summed,
     check_optimizer,
-    gradients_of,
     of_first,
     seed_states,
     set_replica_seeds,
@@ -41,7 +40,7 @@ from bert_keras.distribution.replicas import (
 )
 from bert_keras.errors import ConfigError
 from bert_keras.model.optimizers import BertAdamW, Lamb, rows_once
-from bert_keras.training.objective import TaskObjective
+from bert_keras.models.objective import TaskObjective
 
 Batch = tuple[dict[str, Any], dict[str, Any]]
 _NO_OPTIMIZER = "disable_meta_optimizer"
@@ -125,7 +124,14 @@ class TrainStep:
             counts, tokens = zip(*(self._count(*each) for each in batches), strict=True)
             totals = {name: sum(each[name] for each in counts) for name in counts[0]}
             sums, is_made = self._make(batches, totals)
-        return Update(sums, totals, is_made, tf.add_n(tokens), batches)
+        return Update(
+            sums,
+            totals,
+            is_made,
+            tf.add_n(tokens),
+            batches,
+            loss_weights=self.objective.loss_weights,
+        )
 
     def _make(
         self, batches: Sequence[Batch], totals: dict[str, Any]
@@ -152,22 +158,10 @@ class TrainStep:
     def _gradients(
         self, inputs: dict[str, Any], labels: dict[str, Any], totals: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        with self.objective.recording():
-            gradients, sums = gradients_of(
-                self.model,
-                self.optimizer,
-                inputs,
-                lambda outputs: self._loss_of(outputs, labels, totals),
-            )
+        gradients, sums, _ = self.objective.gradients(
+            self.optimizer, inputs, labels, totals
+        )
         return gradients, {name: tf.stack(pair) for name, pair in sums.items()}
-
-    def _loss_of(self, outputs: Any, labels: Any, totals: Any) -> tuple[Any, Any]:
-        """Return the share of a batch in an update's loss, and its sums."""
-        sums = self.objective.sums(outputs, labels)
-        parts = [
-            loss / tf.maximum(totals[name], 1.0) for name, (loss, _) in sums.items()
-        ]
-        return tf.add_n(parts), sums
 
     def _update_from_one(self, inputs: Any, labels: Any, totals: Any) -> Any:
         def find(inputs: Any, labels: Any) -> Any:
@@ -223,7 +217,8 @@ class TrainStep:
             joined, known = _concatenated(outputs), _concatenated(labels)
             with tf.GradientTape() as tape:
                 tape.watch(joined)
-                loss, sums = self._loss_of(joined, known, totals)
+                sums = self.objective.sums(joined, known)
+                loss = self.objective.loss(sums, totals)
                 scaled = self.optimizer.scale_loss(loss)
             gradients = tape.gradient(scaled, joined)
             sizes = [tf.shape(tf.nest.flatten(each)[0])[0] for each in outputs]
@@ -314,12 +309,15 @@ class Update:
     tokens: Any  # `token_counts`
     batches: Sequence[Batch]
     waited: float = 0.0  # seconds, for the batches
+    loss_weights: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def loss(self) -> float:
-        """The sum of the mean losses."""
+        """The weighted sum of the mean losses."""
         return sum(
-            float(pair[0]) / max(float(self.totals[name]), 1.0)
+            self.loss_weights.get(name, 1.0)
+            * float(pair[0])
+            / max(float(self.totals[name]), 1.0)
             for name, pair in self.sums.items()
         )
 

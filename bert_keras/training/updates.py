@@ -19,12 +19,12 @@ from bert_keras.data.columns import Columns
 from bert_keras.distribution.replicas import distributed, summed_function
 from bert_keras.errors import ConfigError, TrainingError
 from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
+from bert_keras.models.objective import TaskObjective
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import say
 from bert_keras.tasks.protocols import is_new_weight, training_examples
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.distillation import Distillation
-from bert_keras.training.objective import TaskObjective
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import (
     Batch,

@@ -17,6 +17,7 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.lora import add_lora
 from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.loading import load_model
+from bert_keras.models.objective import TaskObjective
 from bert_keras.models.task_model import TaskModel
 from bert_keras.pretraining.pretrainer import BertPretrainer, write_pretrainer
 from bert_keras.tasks.classification import Classification
@@ -26,7 +27,6 @@ from bert_keras.tasks.masked_lm import MaskedLM
 from bert_keras.tasks.tagging.task import FeatureTagging
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.training.objective import TaskObjective
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
 CLASSES = ("ham", "promo", "spam")

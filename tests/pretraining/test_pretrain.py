@@ -25,6 +25,7 @@ from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import CheckpointError, TrainingError
 from bert_keras.files.records import compression_of
 from bert_keras.models.loading import load_model
+from bert_keras.models.objective import TaskObjective
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.input import pretraining_dataset
 from bert_keras.pretraining.loop import PretrainingLoop
@@ -36,7 +37,6 @@ from bert_keras.runs.run_folder import RunFolder
 from bert_keras.runs.stop_signal import RunStopped, StopSignal
 from bert_keras.training.checkpoint import FILE
 from bert_keras.training.loop import RunContext
-from bert_keras.training.objective import TaskObjective
 from bert_keras.training.progress import PretrainingProgress
 from bert_keras.training.train_step import TrainStep
 from pretraining.test_data import TOKENIZER, write

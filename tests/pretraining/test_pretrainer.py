@@ -16,6 +16,7 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import MaskedAccuracy, MaskedPerplexity
 from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.model_folder import save_model
+from bert_keras.models.objective import TaskObjective
 from bert_keras.models.task_model import TaskModel
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.input import pretraining_dataset
@@ -25,7 +26,6 @@ from bert_keras.pretraining.pretrainer import (
     new_pretrainer,
 )
 from bert_keras.pretraining.task import pretraining_loss, pretraining_metrics
-from bert_keras.training.objective import TaskObjective
 from pretraining.test_data import TOKENIZER, write
 from pretraining.test_pretrain import STILL
 

@@ -17,6 +17,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.models.loading import new_model
 from bert_keras.models.model_folder import save_model
+from bert_keras.models.objective import TaskObjective
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.generation import AbstractiveSummarization
@@ -30,7 +31,6 @@ from bert_keras.tasks.tagging.task import TokenClassification
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.distillation import Distillation
 from bert_keras.training.finetune import train
-from bert_keras.training.objective import TaskObjective
 from bert_keras.training.rows import TrainingRows
 
 TEXTS = [text for text, _ in ROWS]

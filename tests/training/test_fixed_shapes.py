@@ -21,6 +21,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.distribution.replicas import Share
 from bert_keras.distribution.strategy import find_strategy
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.models.objective import TaskObjective
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
@@ -28,7 +29,6 @@ from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.finetune import train
-from bert_keras.training.objective import TaskObjective
 from bert_keras.training.updates import new_optimizer, training_rows, updates
 
 T, B = 24, 4

@@ -16,6 +16,7 @@ from task_cases import Case, cases_of, first_case
 from bert_keras.config import BertConfig
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.optimizers import BertAdamW
+from bert_keras.models.objective import TaskObjective
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
@@ -29,7 +30,6 @@ from bert_keras.tasks.summarization import Summarization
 from bert_keras.text.preprocessor import as_tensors
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.finetune import _check_accumulation
-from bert_keras.training.objective import TaskObjective
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import TrainStep
 from bert_keras.training.updates import updates

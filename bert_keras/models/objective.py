@@ -1,26 +1,23 @@
 """Losses as sums over the items that they count: `LossSum`, `TaskObjective`.
 
-`TrainStep` divides each sum by the count of the whole update, so that the loss does not
-depend on how its examples are split. The losses are Keras's, as `compile` takes them:
-fine-tuning, pretraining, held-out data and `fit` compute the same ones.
+Each sum is divided by the count of the whole update, so that the loss does not depend
+on how its examples are split. The losses are Keras's, as `compile` takes them.
+Fine-tuning, pretraining, held-out data and `fit` on several replicas compute them here;
+`fit` on one device leaves the same losses to Keras.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
 
-from bert_keras.distribution.replicas import (
-    copied,
-    divided,
-    gathered,
-    is_sum,
-    undivided,
-)
+from bert_keras.distribution.replicas import gathered
+from bert_keras.errors import ConfigError, received
 from bert_keras.tasks.protocols import compares_rows
 
 if TYPE_CHECKING:
@@ -50,7 +47,7 @@ class LossSum:
         self._rank = max(rank, 1)
         self._compares = compares
         self._counted = getattr(loss, "counted", None)
-        self._is_sum = self._counted is None and is_sum(loss)  # not divided
+        self._is_sum = self._counted is None and _is_sum(loss)  # not divided
 
     def count(self, targets: Any, weights: Any = None) -> Any:
         """Return the number of items in the mean of a batch's loss, float32 []."""
@@ -84,24 +81,24 @@ class LossSum:
         if replicas > 1 and self._is_of_whole_batch(targets, outputs, weights):
             targets, outputs = gathered(targets), gathered(outputs)
             weights, share = gathered(weights), 1 / replicas
-        loss = divided(self.loss, replicas)
+        loss = _divided(self.loss, replicas)
+        more = tf.add_n([tf.zeros([]), *added])
 
         def mean() -> Any:
-            found = replicas * tf.reduce_sum(loss(targets, outputs, weights))
-            return found + tf.add_n([tf.zeros([]), *added])
+            return replicas * tf.reduce_sum(loss(targets, outputs, weights))
 
         if self._is_sum:
-            return share * mean()
+            return share * mean() + more / replicas
         count = self.count(targets, weights)
         # A replica without rows counts nothing, since the mean of no values may be NaN.
-        found = tf.cond(count > 0, mean, lambda: tf.zeros([]))
+        found = tf.cond(count > 0, lambda: mean() + more, lambda: tf.zeros([]))
         return share * found * tf.maximum(count, 1.0)
 
     def _is_of_whole_batch(self, targets: Any, outputs: Any, weights: Any) -> bool:
         """Return whether the losses of parts of a batch do not add up to its own."""
         if self._compares or self._counted is not None or self._is_sum:
             return self._compares
-        plain = copied(self.loss)
+        plain = _copied(self.loss)
         plain.reduction = None
         return plain(targets, outputs, weights).shape.rank == 0
 
@@ -110,19 +107,23 @@ class TaskObjective:
     """The losses of a model's task, or of its `compile`, and training metrics.
 
     A task has one loss, named `loss`, or several by the name of their output. A batch's
-    labels are a dict: for one loss `targets`, as the loss takes them, and optionally
-    `weights`; for several, the targets of each by its name. A student's losses are
+    labels are a dict: for one loss `targets`, as the loss takes them; for several, the
+    targets of each by its name; and optionally `weights`. A student's losses are
     weighted, with the loss on the outputs of its teacher as a further one; its labels
     also hold what `Distillation.labels` returns.
 
-    The losses that the model's layers add are included in the only one. `metrics`,
+    The losses that the model's layers add are included in the first one. `metrics`,
     created in the scope of the model's strategy, are updated with each batch; the
     caller reads and resets them.
 
     Attributes:
         losses: each as a sum, by name.
+        loss_weights: factors of losses in their sum, by name, as `compile` takes them.
         compares: whether they compare the rows of a batch, so that the losses of its
             parts do not add up to their own.
+
+    Raises:
+        ConfigError: the model is compiled without a loss, or with a list of several.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class TaskObjective:
         self.distillation = distillation
         self.metrics = metrics
         self.compares = compares_rows(model.task)
-        found = model.loss if getattr(model, "compiled", False) else model.task.loss()
+        found = _compiled_loss(model) if _is_compiled(model) else model.task.loss()
         self._has_names = isinstance(found, dict)
         self.losses: dict[str, LossSum] = {}
         for name, loss in (found if self._has_names else {"loss": found}).items():
@@ -147,12 +148,21 @@ class TaskObjective:
             self.losses[name] = LossSum(
                 _plain_loss(loss), rank=rank, compares=self.compares
             )
+        factors = keras.tree.flatten(getattr(model, "loss_weights", None) or [])
+        self.loss_weights: dict[str, float] = {}
+        if factors:
+            self.loss_weights = keras.tree.pack_sequence_as(self.losses, factors)
+
+    def labels(self, targets: Any, weights: Any = None) -> dict[str, Any]:
+        """Return the labels of a batch from what Keras's `fit` reads."""
+        found = dict(targets) if self._has_names else {"targets": targets}
+        return found if weights is None else {**found, "weights": weights}
 
     def counts(self, labels: dict[str, Any]) -> dict[str, Any]:
         """Return the number of items in the mean of each loss, float32 []."""
         targets, weights = self._split(labels)
         found = {
-            name: loss.count(self._of(name, targets), weights)
+            name: loss.count(self._of(name, targets), _part(name, weights))
             for name, loss in self.losses.items()
         }
         if self.distillation is not None:
@@ -171,11 +181,11 @@ class TaskObjective:
             # Rows without labels, see `Distillation.labels`, do not count.
             given = {"sample_weight": weights} if SOFT_WEIGHTS in labels else {}
             metric.update_state(targets, plain, **given)
-        added = () if self._has_names else self.model.losses
-        found = {}
+        added, found = self.model.losses, {}
         for name, loss in self.losses.items():
             wanted, output = self._of(name, targets), self._of(name, outputs)
-            total = loss.sum(wanted, output, weights, added=added)
+            total = loss.sum(wanted, output, _part(name, weights), added=added)
+            added = ()
             correct = tf.zeros([])
             if self._has_names:
                 correct = self.model.task.correct(wanted, output)
@@ -187,6 +197,38 @@ class TaskObjective:
             found |= {k: (weight * total, tf.zeros([])) for k, total in taught.items()}
         return found
 
+    def loss(self, sums: dict[str, Any], totals: dict[str, Any]) -> Any:
+        """Return the share of `sums` in the loss of an update, float32 [].
+
+        `totals` are the `counts` of the whole update.
+        """
+        parts = []
+        for name, (total, _) in sums.items():
+            mean = total / tf.maximum(totals[name], 1.0)
+            factor = self.loss_weights.get(name)
+            parts.append(mean if factor is None else factor * mean)
+        return tf.add_n(parts)
+
+    def gradients(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        inputs: Any,
+        labels: dict[str, Any],
+        totals: dict[str, Any],
+    ) -> tuple[list[Any], dict[str, Any], Any]:
+        """Return the gradients of a batch's `loss`, its `sums` and outputs; in a graph.
+
+        The optimizer scales the gradients. `summed` and `apply_summed` complete the
+        update.
+        """
+        with self.recording():
+            with tf.GradientTape() as tape:
+                outputs = self.model(inputs, training=True)
+                sums = self.sums(outputs, labels)
+                scaled = optimizer.scale_loss(self.loss(sums, totals))
+            weights = [weight.value for weight in self.model.trainable_variables]
+            return tape.gradient(scaled, weights), sums, outputs
+
     def recording(self) -> contextlib.AbstractContextManager[None]:
         """Keep what `sums` reads of the model's call in this block, besides outputs."""
         if self.distillation is None:
@@ -195,18 +237,43 @@ class TaskObjective:
 
     def _split(self, labels: dict[str, Any]) -> tuple[Any, Any]:
         """Return the targets and the weights of labels."""
-        if self._has_names:
-            return labels, None
-        return labels["targets"], labels.get("weights")
+        targets = labels if self._has_names else labels["targets"]
+        return targets, labels.get("weights")
 
     def _of(self, name: str, values: Any) -> Any:
         """Return the part of a loss in the targets or outputs of all."""
         return values[name] if self._has_names else values
 
 
+def _part(name: str, weights: Any) -> Any:
+    """Return the weights of an output: its own, or the same ones for all."""
+    return weights.get(name) if isinstance(weights, dict) else weights
+
+
+def _is_compiled(model: keras.Model) -> bool:
+    return bool(getattr(model, "compiled", False))
+
+
+def _compiled_loss(model: keras.Model) -> Any:
+    """Return the loss of `compile`, or the losses by name.
+
+    Raises:
+        ConfigError: there is none, or a list of several.
+    """
+    loss = model.loss
+    if isinstance(loss, list | tuple) and len(loss) == 1:
+        loss = loss[0]
+    if loss is None or isinstance(loss, list | tuple):
+        raise ConfigError(
+            "`loss` of `compile` must be a loss or a dict of them by output; "
+            f"{received(loss)}"
+        )
+    return loss
+
+
 def _plain_loss(loss: Any) -> keras.losses.Loss:
     """Return a loss of `compile` or of a task as an object."""
-    loss = keras.losses.get(undivided(loss))
+    loss = keras.losses.get(loss)
     return loss if isinstance(loss, keras.losses.Loss) else _Mean(loss)
 
 
@@ -216,3 +283,36 @@ class _Mean(keras.losses.Loss):
     def __init__(self, function: Any) -> None:
         super().__init__(name="mean")
         self.call = function
+
+
+def _is_sum(loss: keras.losses.Loss) -> bool:
+    """Return whether a loss is a sum over a batch, which Keras does not divide."""
+    return loss.reduction in ("sum", "none", None)
+
+
+def _copied(loss: keras.losses.Loss) -> Any:
+    """Return a shallow copy: `copy.copy` serializes, so needs a registered class."""
+    found = object.__new__(type(loss))
+    vars(found).update(vars(loss))
+    return found
+
+
+def _divided(loss: keras.losses.Loss, replicas: int) -> Any:
+    """Return a loss that is one replica's even share of a batch's loss.
+
+    Keras divides means that it takes itself by the number of replicas, but not sums or
+    losses that return one number: these would count once per replica.
+    """
+    if replicas == 1:
+        return loss
+    whole = loss.call
+
+    @functools.wraps(whole)
+    def share(y_true: Any, y_pred: Any) -> Any:
+        values = whole(y_true, y_pred)
+        is_whole = _is_sum(loss) or not len(values.shape)
+        return values / replicas if is_whole else values
+
+    found = _copied(loss)
+    found.call = share
+    return found

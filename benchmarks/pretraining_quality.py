@@ -79,7 +79,7 @@ def run_bert_keras(options: argparse.Namespace) -> dict[str, Any]:
             learning_rate=RATE,
             warmup_ratio=WARMUP,
             seed=seed,
-            save_every=options.steps,
+            checkpoint_every=options.steps,
             evaluate_every=options.steps,
             held_out_examples=HELD_OUT,
         ),

@@ -62,6 +62,12 @@ DTYPES = ("float32", "int8", "binary")  # of stored vectors
 LONG = ("truncate", "head-tail", "windows")
 WINDOW_COMBINATIONS = ("mean", "max", "attention", "first")
 COMBINATIONS = ("sum", "concat", "weighted")
+# Names in the settings of folders and runs that version 0.1 wrote, and those of today.
+_STORED = {"dev_share": "validation_split", "warmup_share": "warmup_ratio"}
+# And those whose name today depends on the value.
+_FORMER_VALUES = {("combine", each): "combine_layers" for each in COMBINATIONS}
+# Former names of options, which are refused.
+_FORMER = {**_STORED, "save_every": "checkpoint_every"}
 SELECTIONS = ("margin", "entropy", "coverage", "mixture")  # of rows to label
 DISTILLED = ("soft", "hidden", "relations")
 METHODS = ("auto", "finetune", "linear", "contrastive")
@@ -247,7 +253,9 @@ class Option:
         if not self.is_list:
             if not self.accepts(value):
                 message = f"`{self.name}` must be {self.rule(value)}"
-                raise ConfigError(f"{message}; {received(value)}")
+                now = name_today(self.name, value)
+                now = now and f": `{now}` takes it"
+                raise ConfigError(f"{message}; {received(value)}{now}")
         elif not isinstance(value, tuple):
             raise ConfigError(f"`{self.name}` must be a tuple; {received(value)}")
         else:
@@ -298,6 +306,36 @@ def _resolved(config: type) -> Mapping[str, Option]:
             may_be_none=types.NoneType in kinds,
         )
     return found
+
+
+def current_names(stored: Any) -> Any:
+    """Return settings that a version wrote, also nested ones, by their names today."""
+    if not isinstance(stored, Mapping):
+        return stored
+    return {
+        _FORMER_VALUES.get((k, str(v)), _STORED.get(k, k)): current_names(v)
+        for k, v in stored.items()
+    }
+
+
+def name_today(former: str, value: Any = None) -> str:
+    """Return the name of an option for a former one, or an empty string."""
+    return _FORMER_VALUES.get((former, str(value)), _FORMER.get(former, ""))
+
+
+def without_former_names(config: type[_Config]) -> type[_Config]:
+    """Let a config refuse arguments by their former names; a class decorator."""
+    build = config.__init__
+
+    @functools.wraps(build)
+    def checked(self: Any, *args: Any, **given: Any) -> None:
+        for name in given:
+            if name in _FORMER:
+                raise ConfigError(f"`{name}` is now `{_FORMER[name]}`")
+        build(self, *args, **given)
+
+    config.__init__ = checked  # type: ignore[method-assign]
+    return config
 
 
 def check_options(config: Any) -> None:
@@ -443,13 +481,6 @@ CHECKPOINT_EVERY = Option(
     pattern="[1-9][0-9]{0,8}s?|epoch",
     form="seconds such as 300s, a number of updates such as 500, or epoch",
 )
-SAVE_EVERY = Option(
-    None,
-    "updates between checkpoints; the same as --checkpoint-every with a number",
-    unit="updates",
-    least=1,
-    unset="the interval of --checkpoint-every",
-)
 KEEP = Option(2, "number of newest checkpoints to keep", unit="checkpoints", least=1)
 ON_NONFINITE = Option(
     "stop",
@@ -561,17 +592,6 @@ def check_mask_shares(mask_share: Any, random_share: Any) -> None:
         raise ConfigError(
             "`mask_share` and `random_share` must be 1 at most together; "
             f"received {mask_share} and {random_share}"
-        )
-
-
-def check_checkpoint_interval(
-    checkpoint_every: str | int, save_every: int | None
-) -> None:
-    """Raise ConfigError if both options of the interval are given."""
-    if save_every is not None and checkpoint_every != CHECKPOINT_EVERY.default:
-        raise ConfigError(
-            "`save_every` must be left out beside `checkpoint_every`, which says the "
-            f"same; received {save_every!r} and {checkpoint_every!r}"
         )
 
 

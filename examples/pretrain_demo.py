@@ -67,7 +67,14 @@ def main() -> None:
     pretrain += ["--steps", steps, "--batch-size", 16, "--learning-rate", 2e-3]
     for setting in SETTINGS.split():
         pretrain += ["--set", setting]
-    pretrain += ["--warmup-ratio", 0.1, "--save-every", 500, "--evaluate-every", 500]
+    pretrain += [
+        "--warmup-ratio",
+        0.1,
+        "--checkpoint-every",
+        500,
+        "--evaluate-every",
+        500,
+    ]
     run("bert-keras", "pretrain", *pretrain)
     show("fill-mask with random weights", new_model(vocabulary))
     show(f"fill-mask after {steps:,} steps", bk.load(model / "model", task="masked-lm"))

@@ -145,8 +145,8 @@ def trained(
     from bert_keras.training.config import TrainConfig
     from bert_keras.training.finetune import train
 
-    settings = {"epochs": 2, "batch_size": 4, "learning_rate": 3e-3, "save_every": 3}
-    settings |= {"global_clipnorm": 0.1, "weight_decay": 0.1, "max_length": 24}
+    settings = {"epochs": 2, "batch_size": 4, "learning_rate": 3e-3, "max_length": 24}
+    settings |= {"global_clipnorm": 0.1, "weight_decay": 0.1, "checkpoint_every": 3}
     result = train(
         task,
         encoder=encoder,

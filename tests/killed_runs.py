@@ -43,7 +43,7 @@ def run(folder: Path, output: str, epochs: int) -> None:
             batch_size=BATCH,
             learning_rate=3e-4,
             max_length=24,
-            save_every=1,
+            checkpoint_every=1,
         ),
     )
 

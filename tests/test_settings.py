@@ -52,7 +52,6 @@ def test_values_that_are_allowed(
 
 
 @pytest.mark.parametrize("config", [TrainConfig, PretrainConfig])
-def test_the_interval_of_checkpoints_is_given_once(config: Any) -> None:
-    refused(
-        lambda: config(save_every=5, checkpoint_every="60s"), "`save_every`", "'60s'"
-    )
+def test_a_former_name_is_refused_with_the_one_of_today(config: Any) -> None:
+    refused(lambda: config(save_every=5), "`save_every` is now `checkpoint_every`")
+    refused(lambda: config(warmup_share=0.1), "`warmup_share` is now `warmup_ratio`")

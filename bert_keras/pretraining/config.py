@@ -19,6 +19,7 @@ from bert_keras.settings import (
     check_options,
     option,
     with_options_documented,
+    without_former_names,
 )
 
 _STATIC_COPIES = 10
@@ -135,6 +136,7 @@ _OF_THE_DATA: dict[str, Any] = {
 }
 
 
+@without_former_names
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class PretrainConfig:
@@ -207,7 +209,6 @@ class PretrainConfig:
         pattern="[1-9][0-9]{0,8}s?",
         form="seconds such as 300s, or a number of updates such as 500",
     )
-    save_every: int | None = settings.SAVE_EVERY.field()
     keep: int = settings.KEEP.field()
     evaluate_every: int = option(
         1_000,
@@ -228,7 +229,6 @@ class PretrainConfig:
         if self.mask_share is not None and self.random_share is not None:
             check_mask_shares(self.mask_share, self.random_share)
         settings.check_accumulation(self.batch_size, self.accumulation)
-        settings.check_checkpoint_interval(self.checkpoint_every, self.save_every)
         shares = self.phase_shares
         if shares is not None and not math.isclose(sum(shares), 1.0, abs_tol=1e-6):
             raise ConfigError(f"`phase_shares` must sum to 1; received {shares}")

@@ -27,7 +27,6 @@ from bert_keras.text.tokenizer_files import vocabulary_hash
 # Settings that may change when a run resumes: the weights do not depend on them.
 _FREE = (
     "checkpoint_every",
-    "save_every",
     "keep",
     "evaluate_every",
     "held_out_examples",

@@ -25,7 +25,7 @@ import numpy as np
 from bert_keras.errors import CheckpointError, ConfigError, reason_of, shown
 from bert_keras.files.atomic import FILES, locked_file, replaced_file, replaced_folder
 from bert_keras.runs.progress import say
-from bert_keras.settings import COMBINATIONS, RESUME, check_choice
+from bert_keras.settings import RESUME, check_choice, current_names
 
 SETTINGS, CURVES = "run.json", "curves.jsonl"
 CHECKPOINTS, MODEL = "checkpoints", "model"
@@ -35,10 +35,6 @@ FINISHED = ".finished.json"  # suffix of the notes about finished runs
 # How a run chooses what the user does not: 2 since the dev rows are stratified and the
 # length follows the rows. Runs of earlier versions do not have the entry.
 CHOICES, DEFAULTS = "defaults", 2
-# Settings of runs that version 0.1 began, and their names today.
-_RENAMED = {"dev_share": "validation_split", "warmup_share": "warmup_ratio"}
-# And those whose name today depends on the value.
-_RENAMED_VALUES = {("combine", each): "combine_layers" for each in COMBINATIONS}
 _FORMAT = 1
 _LOCK = ".lock"
 # What a killed run may leave incomplete.
@@ -244,7 +240,7 @@ class RunFolder:
             raise CheckpointError(f"{path}: is not JSON") from None
         if not isinstance(found, dict):
             raise CheckpointError(f"{path}: must hold an object")
-        difference = what_differs(_renamed(found), wanted)
+        difference = what_differs(current_names(found), wanted)
         if difference:
             raise ConfigError(
                 f"{self.path}: holds a run with another {difference}: "
@@ -435,14 +431,4 @@ def _settings_of(path: Path) -> dict[str, Any] | None:
         return None  # RunFolder reports the error
     if not isinstance(found, dict):
         return None
-    return {k: v for k, v in _renamed(found).items() if k != "format"}
-
-
-def _renamed(settings: Any) -> Any:
-    """Return recorded settings under their names of today."""
-    if not isinstance(settings, Mapping):
-        return settings
-    return {
-        _RENAMED_VALUES.get((k, str(v)), _RENAMED.get(k, k)): _renamed(v)
-        for k, v in settings.items()
-    }
+    return {k: v for k, v in current_names(found).items() if k != "format"}

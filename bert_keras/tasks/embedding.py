@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 import tensorflow as tf
+from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.checkpoints import Checkpoint
 from bert_keras.checkpoints.sentence_files import (
@@ -50,12 +51,12 @@ from bert_keras.scoring.embeddings import (
     similarity_scores,
 )
 from bert_keras.settings import (
-    COMBINATIONS,
     NAMED_LAYERS,
     POOLINGS,
     check_boolean,
     check_choice,
     check_whole_number,
+    current_names,
     with_options_documented,
 )
 from bert_keras.tasks.base import Answers, Batch, Column, Run, Task
@@ -195,9 +196,6 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
     compares = True
 
     def __post_init__(self) -> None:
-        if self.combine in COMBINATIONS:  # as version 0.1 named it
-            object.__setattr__(self, "combine_layers", self.combine)
-            object.__setattr__(self, "combine", "mean")
         object.__setattr__(self, "layers", parse_layers(self.layers))
         object.__setattr__(self, "dimensions", _parsed_widths(self.dimensions))
         object.__setattr__(self, "dense", _checked_dense(self.dense, self.layers))
@@ -212,6 +210,11 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
                 "`query_flops` and `document_flops` have an effect only with `kind` "
                 f"sparse; received {found[0]} and {found[1]}"
             )
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Return the task of stored settings, also those of earlier versions."""
+        return cls(**current_names(config))
 
     def _set_sparse(self) -> None:
         """Set what is fixed for sparse vectors; raise if a setting differs."""

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 
 from bert_keras import settings
 from bert_keras.errors import ConfigError, received
-from bert_keras.settings import check_options, option, with_options_documented
+from bert_keras.settings import (
+    check_options,
+    option,
+    with_options_documented,
+    without_former_names,
+)
 
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
@@ -27,6 +32,7 @@ _VALIDATION_SPLIT = 0.1
 _LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _LEAST_PATIENCE = 500, 4, 20, 3
 
 
+@without_former_names
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
@@ -144,7 +150,6 @@ class TrainConfig:
         least=0,
     )
     checkpoint_every: str | int = settings.CHECKPOINT_EVERY.field()
-    save_every: int | None = settings.SAVE_EVERY.field()
     keep: int = settings.KEEP.field()
     on_nonfinite: str = settings.ON_NONFINITE.field()
     restarts: int = option(
@@ -224,7 +229,6 @@ class TrainConfig:
         self._check_distillation()
         if self.batch_size is not None:
             settings.check_accumulation(self.batch_size, self.accumulation)
-        settings.check_checkpoint_interval(self.checkpoint_every, self.save_every)
 
     def _check_distillation(self) -> None:
         """Raise ConfigError for options of a student that have no effect."""

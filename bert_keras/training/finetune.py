@@ -99,7 +99,6 @@ from bert_keras.training.updates import new_optimizer
 # Settings that may differ when a run resumes: the weights do not depend on them.
 _FREE = (
     "checkpoint_every",
-    "save_every",
     "keep",
     "on_nonfinite",
     "restarts",

@@ -120,8 +120,7 @@ class TrainingLoop(abc.ABC):
             # has to trace the step a second time.
             self.optimizer.build(model.trainable_variables)
             self.metrics = own_metrics(model)
-        every = self.config.save_every or self.config.checkpoint_every
-        self._clock = CheckpointClock(every)
+        self._clock = CheckpointClock(self.config.checkpoint_every)
         saved = self.run.steps if self.run else []
         self.step = self.devices.agree(saved[-1] if saved else 0)
         self.history: list[Row] = []

@@ -160,7 +160,6 @@ def test_every_setting_of_training_has_an_option() -> None:
         "optimizer": "lamb",
         "freeze_layers": 2,
         "lora_rank": 3,
-        "save_every": 11,
         "checkpoint_every": "epoch",
         "keep": 4,
         "on_nonfinite": "skip",
@@ -562,7 +561,7 @@ def right(spam_file: Path, encoder_folder: Path, tmp_path: Path) -> list[object]
         (("--epochs", "0"), "`epochs`"),
         (("--epochs", "many"), "--epochs"),
         (("--epochs", "99999999999999999999"), "`epochs` must be a whole number of at"),
-        (("--save-every", str(2**31)), "`save_every` must be a whole number of at"),
+        (("--save-every", "3"), "--save-every: it is now --checkpoint-every"),
         (("--checkpoint-every", "0s"), "seconds such as 300s, a number of updates"),
         (("--seeds", "99999999999"), "of at most 2147483647"),
         (("--learning-rate", "1e400"), "`learning_rate`"),
@@ -1109,9 +1108,6 @@ def test_every_setting_of_pretraining_has_an_option(
     lines.write_text("covid\nlift\n")
     words += ["--add-tokens", str(lines)]
     config = config_of(whole.parse_args(words), PretrainConfig)
-    others = {"rematerialize": True, "phase_shares": (0.5, 0.5), "save_every": None}
+    others = {"rematerialize": True, "phase_shares": (0.5, 0.5)}
     others["add_tokens"] = ("covid", "lift")
     assert dataclasses.asdict(config) == {**given, **others}
-    place = words.index("--checkpoint-every")
-    words[place : place + 2] = ["--save-every", "3"]
-    assert config_of(whole.parse_args(words), PretrainConfig).save_every == 3

@@ -56,7 +56,7 @@ CONFIG = PretrainConfig(
     steps=12,
     batch_size=8,
     learning_rate=3e-3,
-    save_every=4,
+    checkpoint_every=4,
     keep=9,
     evaluate_every=6,
     held_out_examples=32,
@@ -341,7 +341,7 @@ def test_a_run_of_other_settings_is_rejected(
 @pytest.mark.thorough
 def test_a_loss_that_is_not_finite_stops_the_run(place: Path, tmp_path: Path) -> None:
     refused(
-        lambda: run(place, tmp_path / "run", learning_rate=1e36, save_every=1),
+        lambda: run(place, tmp_path / "run", learning_rate=1e36, checkpoint_every=1),
         "the loss is nan in step ",
         ", phase 1 (",
         "--on-nonfinite skip",
@@ -554,7 +554,7 @@ def test_mask_settings_of_the_config_override_those_of_the_data(
 def test_a_run_that_was_killed_ends_with_the_same_bytes(
     place: Path, tmp_path: Path
 ) -> None:
-    settings = {"steps": 40, "save_every": 2, "keep": 1}
+    settings = {"steps": 40, "checkpoint_every": 2, "keep": 1}
     script = (
         "from pretraining import test_pretrain as t; from pathlib import Path; "
         f"t.run(Path({str(place)!r}), Path({str(tmp_path / 'killed')!r}), **{settings})"

@@ -383,5 +383,7 @@ def test_the_graph_of_an_engine_combines_windows(
 
 
 def test_what_version_0_1_called_combine_is_of_layers() -> None:
-    task = Embedding.from_config({"layers": [0, 1], "combine": "concat"})
+    stored = {"layers": [0, 1], "combine": "concat"}
+    task = Embedding.from_config(stored)
     assert (task.combine_layers, task.combine) == ("concat", "mean")
+    refused(lambda: Embedding(**stored), "`combine`", "`combine_layers` takes it")

@@ -756,7 +756,6 @@ def test_more_parts_than_rows_of_a_batch() -> None:
         ("optimizer", "sgd"),
         ("freeze_layers", -1),
         ("lora_rank", 1.5),
-        ("save_every", 0),
         ("checkpoint_every", 0),
         ("checkpoint_every", "5 minutes"),
         ("keep", 0),

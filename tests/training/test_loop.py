@@ -350,7 +350,7 @@ def test_a_batch_that_is_not_finite(
         return train_spam(tmp_path / "model", task=task, **changes)
 
     line = refused(
-        lambda: go(save_every=1), "in epoch 1, step ", "rows in memory, lines"
+        lambda: go(checkpoint_every=1), "in epoch 1, step ", "rows in memory, lines"
     )
     assert ("the loss is nan" in line) == np.isnan(weight)
     assert ("gradient is not finite" in line) != np.isnan(weight)

@@ -67,7 +67,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     write(folder / "data", masking="dynamic")
     words = f"pretrain --data {folder}/data --vocab {folder}/vocab --size 1/16/2 "
     words += "--set hidden_dropout_prob=0 --set attention_probs_dropout_prob=0 "
-    words += "--steps 40 --batch-size 12 --save-every 4 --keep 99 "
+    words += "--steps 40 --batch-size 12 --checkpoint-every 4 --keep 99 "
     words += "--learning-rate 3e-3 --global-clipnorm 0.1"
     return shlex.split(words)
 
@@ -179,7 +179,9 @@ def test_fine_tuning_on_two_workers_is_that_on_one(tmp_path: Path) -> None:
     write_encoder(tmp_path / "encoder")
     rows = write_tsv(tmp_path / "rows.tsv", [("text", "label"), *(ROWS * 4)[:45]])
     words = f"train classification --encoder {tmp_path}/encoder --train {rows} "
-    words += f"--dev {rows} --batch-size 4 --epochs 3 --save-every 3 --max-length 24 "
+    words += (
+        f"--dev {rows} --batch-size 4 --epochs 3 --checkpoint-every 3 --max-length 24 "
+    )
     words += "--learning-rate 3e-3 --weight-decay 0.1 --patience 3"
     command = shlex.split(words)
     output = tmp_path / "two"

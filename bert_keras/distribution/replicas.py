@@ -100,13 +100,15 @@ def gathered(values: Any) -> Any:
 
     def of_all(value: Any) -> Any:
         value = tf.convert_to_tensor(value)
+        inner = value.shape[1:]
         if value.shape.rank > 1:
             # A replica without a row of the last batch lacks the other sizes, too.
             sizes = tf.shape(value)
             most = tf.reduce_max(context.all_gather(sizes[None], axis=0), axis=0)
             missing = tf.concat([[0], (most - sizes)[1:]], axis=0)
             value = tf.pad(value, tf.stack([tf.zeros_like(missing), missing], axis=1))
-        return context.all_gather(value, axis=0)
+        # Losses read the width, which both ops forget.
+        return tf.ensure_shape(context.all_gather(value, axis=0), [None, *inner])
 
     return tf.nest.map_structure(of_all, values)
 

@@ -446,6 +446,27 @@ KEEP_LAYERS = Option(
     name="keep_layers",
     may_be_none=True,
 )
+DISTILL = Option(
+    "soft",
+    "what the student learns of its teacher: soft, the answers; hidden, also the "
+    "hidden states; relations, also the relations of tokens in the last block; the "
+    "latter two of a model folder with the student's vocabulary",
+    words=DISTILLED,
+)
+DISTILL_TEMPERATURE = Option(
+    2.0,
+    "divides the logits of teacher and student before they are compared",
+    unit="t",
+    above=0,
+    most=1000,
+)
+DISTILL_WEIGHT = Option(
+    0.5,
+    "share of the teacher's answers in the loss; the labels have the rest",
+    unit="share",
+    above=0,
+    most=1,
+)
 CARD = Option(
     True,
     "write a model card, README.md, into the model folder",

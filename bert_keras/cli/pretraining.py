@@ -280,7 +280,7 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
         "folder of the run; an interrupted run resumes there",
         required=True,
     )
-    start = parser.add_mutually_exclusive_group(required=True)
+    start = parser.add_mutually_exclusive_group()
     start.add_argument(
         "--size",
         metavar="SIZE",
@@ -292,7 +292,12 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
         "PATH_OR_NAME",
         "continue from this checkpoint, including its heads",
     )
-    add_path(parser, "vocab", "DIR", "folder with vocab.txt, for a new model")
+    add_path(
+        parser,
+        "vocab",
+        "DIR",
+        "folder with vocab.txt, for a new model; with a teacher, by default its own",
+    )
     add_settings(
         parser,
         "a key of bert_config.json for a new model, such as hidden_dropout_prob=0",
@@ -315,15 +320,16 @@ def run_pretrain(options: argparse.Namespace) -> None:
     from bert_keras.text.tokenizer_files import read_folder
 
     encoder = options.encoder
-    if encoder is None:
-        if options.vocab is None:
+    if options.size is not None:
+        vocab = options.vocab or config.teacher
+        if vocab is None:
             raise ConfigError("`--vocab` must be given for a new model; received none")
         # No tokenizer: it runs ops, and a multi-worker strategy must exist before any.
-        vocabulary = read_folder(options.vocab)[0]["vocabulary"]
+        vocabulary = read_folder(vocab)[0]["vocabulary"]
         encoder = model_sizes(options, len(vocabulary))
     elif options.settings:
         raise ConfigError(
-            f"`--set` is for a new model; received {options.settings[0]} with --encoder"
+            f"`--set` is for a new model, of --size; received {options.settings[0]}"
         )
     result = pretrain(
         encoder,

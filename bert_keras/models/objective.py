@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
@@ -20,9 +20,7 @@ from bert_keras.distribution.replicas import gathered
 from bert_keras.errors import ConfigError, received
 from bert_keras.tasks.protocols import compares_rows
 
-if TYPE_CHECKING:
-    from bert_keras.training.distillation import Distillation
-
+SOFT, STATES = "distillation", "states"  # names of losses on what a teacher computes
 SOFT_WEIGHTS = "soft_weights"  # of a batch's rows in the loss on a teacher's outputs
 _SCALE = 2.0**20  # the sum of weights may be below 1; such counts become 1
 
@@ -103,6 +101,21 @@ class LossSum:
         return plain(targets, outputs, weights).shape.rank == 0
 
 
+class Teaching(Protocol):
+    """What a student learns from a teacher, such as a `Distillation`.
+
+    `weight` is the share of its losses; the losses on the labels have the rest.
+    """
+
+    weight: float
+
+    def recording(self, student: Any) -> contextlib.AbstractContextManager[None]: ...
+
+    def sums(self, outputs: Any, labels: dict[str, Any]) -> dict[str, Any]: ...
+
+    def counts(self, labels: dict[str, Any]) -> dict[str, Any]: ...
+
+
 class TaskObjective:
     """The losses of a model's task, or of its `compile`, and training metrics.
 
@@ -131,7 +144,7 @@ class TaskObjective:
         model: keras.Model,
         *,
         metrics: Sequence[keras.metrics.Metric] = (),
-        distillation: Distillation | None = None,
+        distillation: Teaching | None = None,
     ) -> None:
         self.model = model
         self.distillation = distillation

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from typing import Any
 
 from bert_keras import settings
@@ -17,10 +18,12 @@ from bert_keras.errors import ConfigError
 from bert_keras.settings import (
     check_mask_shares,
     check_options,
+    layer_numbers,
     option,
     with_options_documented,
     without_former_names,
 )
+from bert_keras.training.config import check_has_teacher
 
 _STATIC_COPIES = 10
 # The positions of a full row are a multiple of this: 20 at 128, 76 at 512.
@@ -194,6 +197,21 @@ class PretrainConfig:
         help="words that the tokenizer of --encoder gets as added tokens, as for the "
         "data; their embeddings start as the mean of the embeddings of their pieces"
     )
+    keep_layers: str | tuple[int, ...] | None = settings.KEEP_LAYERS.field()
+    teacher: str | None = option(
+        None,
+        "a model folder with a masked-LM head and the same vocabulary, whose "
+        "distributions of the masked tokens are learned beside the tokens. Without "
+        "--encoder and --size, the student starts with its teacher's layers of "
+        "--keep-layers",
+        unit="path_or_name",
+        unset="none",
+    )
+    distill: str = settings.DISTILL.field()
+    temperature: float = settings.DISTILL_TEMPERATURE.field()
+    distill_weight: float = settings.DISTILL_WEIGHT.field(
+        help="share of the teacher in the loss; the labels have the rest"
+    )
     mask_rate: float | None = settings.MASK_RATE.field(**_OF_THE_DATA)
     mask_share: float | None = settings.MASK_SHARE.field(**_OF_THE_DATA)
     random_share: float | None = settings.RANDOM_SHARE.field(**_OF_THE_DATA)
@@ -225,7 +243,13 @@ class PretrainConfig:
     on_nonfinite: str = settings.ON_NONFINITE.field()
 
     def __post_init__(self) -> None:
+        if isinstance(self.teacher, os.PathLike):
+            object.__setattr__(self, "teacher", os.fspath(self.teacher))
         check_options(self)
+        if self.keep_layers is not None:
+            kept = ",".join(map(str, layer_numbers(self.keep_layers)))
+            object.__setattr__(self, "keep_layers", kept)
+        check_has_teacher(self)
         if self.mask_share is not None and self.random_share is not None:
             check_mask_shares(self.mask_share, self.random_share)
         settings.check_accumulation(self.batch_size, self.accumulation)

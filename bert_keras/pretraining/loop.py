@@ -102,6 +102,7 @@ class PretrainingLoop(TrainingLoop):
             learning_rate=self.schedule,
             skip=self.skip_or_stop,
             scored_every=config.evaluate_every if held_out else 0,
+            share=1 - self.distillation.weight if self.distillation else 1.0,
             is_shown=devices.is_chief,
         )
 

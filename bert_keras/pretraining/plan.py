@@ -15,6 +15,7 @@ from bert_keras.checkpoints import Checkpoint
 from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.models.folder import Folder
+from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.new_tokens import with_tokens
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
 from bert_keras.pretraining.files import PretrainingFiles, find_files
@@ -23,6 +24,7 @@ from bert_keras.runs.run_folder import digest_of
 from bert_keras.text.masking import Masking, mask_id_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.tokenizer_files import vocabulary_hash
+from bert_keras.training.config import unused_options
 
 # Settings that may change when a run resumes: the weights do not depend on them.
 _FREE = (
@@ -33,7 +35,7 @@ _FREE = (
     "strategy",
     "on_nonfinite",
 )
-_PAIR_HEAD = "cls/seq_relationship/"
+_PAIR_HEAD, _MASKED_HEAD = "cls/seq_relationship/", "cls/predictions/"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,16 +74,17 @@ class PretrainingPlan:
     phases: tuple[Phase, ...]
     next_sentence: bool  # whether pairs are trained
     notes: tuple[str, ...]  # for the user
+    teacher: Checkpoint | None = None  # with a masked-LM head and the same vocabulary
 
     def settings(self) -> dict[str, Any]:
         """Return everything that determines the final weights, as JSON values."""
         config = dataclasses.asdict(self.config)
-        start = "random"
-        if (found := self.checkpoint) is not None:
-            names = sorted(found.shapes)
-            start = digest_of((name, found.arrays[name]) for name in names)
+        free = {*_FREE, *unused_options(self.config)}  # earlier versions lack these
+        start = "random" if self.checkpoint is None else _digest(self.checkpoint)
+        taught = self.teacher and {"weights of the teacher": _digest(self.teacher)}
         return {
-            **{name: value for name, value in config.items() if name not in _FREE},
+            **{name: value for name, value in config.items() if name not in free},
+            **(taught or {}),
             "encoder": self.sizes.to_dict(),
             "start": start,
             "data": [phase.facts() for phase in self.phases],
@@ -89,8 +92,14 @@ class PretrainingPlan:
         }
 
 
+def _digest(checkpoint: Checkpoint) -> str:
+    """Return a digest of the weights of a checkpoint."""
+    names = sorted(checkpoint.shapes)
+    return digest_of((name, checkpoint.arrays[name]) for name in names)
+
+
 def plan_pretraining(
-    encoder: BertConfig | str | os.PathLike[str],
+    encoder: BertConfig | str | os.PathLike[str] | None,
     data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     vocab: str | os.PathLike[str] | None,
@@ -102,7 +111,10 @@ def plan_pretraining(
         raise ConfigError("`data` must name at least one folder; received none")
     ends = list(itertools.accumulate(config.steps_of(len(places))))
     checkpoint, added = None, list[str]()
+    encoder = _student_encoder(encoder, config)
     if isinstance(encoder, BertConfig):
+        if vocab is None:
+            vocab = config.teacher
         if config.add_tokens is not None:
             raise ConfigError(
                 "`add_tokens` is for a checkpoint to continue from; a new model has "
@@ -110,15 +122,18 @@ def plan_pretraining(
             )
         sizes = encoder
     else:
-        folder = Folder.open(encoder)
+        folder = with_layers(Folder.open(encoder), config.keep_layers)
         folder = with_tokens(folder, config.add_tokens, tell=added.append)
         checkpoint = folder.checkpoint
         sizes = checkpoint.config
     tokenizer = _tokenizer(checkpoint, vocab)
+    teacher = _teacher(config, tokenizer)
     files = [find_files(place, tokenizer) for place in places]
     check_sizes(sizes, tokenizer, files)
     notes = [*checkpoint.notes, *tokenizer.notes, *added] if checkpoint else []
     sizes = _directed(sizes, checkpoint, config, notes)
+    if teacher is not None:
+        _check_reads(teacher, config, sizes, tokenizer, files)
     phases = tuple(
         Phase(place, found, _masking(found, tokenizer, config), first, last)
         for place, found, first, last in zip(
@@ -126,9 +141,91 @@ def plan_pretraining(
         )
     )
     next_sentence = _trains_pairs(phases, checkpoint, config, notes)
+    if config.distill_weight == 1 and next_sentence:
+        raise ConfigError(
+            "`distill_weight` must be below 1 where pairs are trained, of which the "
+            "labels alone are learned; received 1: `next_sentence` none leaves them out"
+        )
     return PretrainingPlan(
-        config, sizes, checkpoint, tokenizer, phases, next_sentence, tuple(notes)
+        config,
+        sizes,
+        checkpoint,
+        tokenizer,
+        phases,
+        next_sentence,
+        tuple(notes),
+        teacher,
     )
+
+
+def _student_encoder(
+    encoder: BertConfig | str | os.PathLike[str] | None, config: PretrainConfig
+) -> BertConfig | str | os.PathLike[str]:
+    """Return the encoder of a run: the given one, or else the teacher's.
+
+    Raises:
+        ConfigError: there is neither, or `keep_layers` has no effect.
+    """
+    if isinstance(encoder, BertConfig) and config.keep_layers is not None:
+        raise ConfigError(
+            "`keep_layers` is for a checkpoint, not for a new model; received "
+            f"{config.keep_layers}"
+        )
+    if encoder is not None:
+        return encoder
+    if config.teacher is None or config.keep_layers is None:
+        raise ConfigError(
+            "`encoder` must be given: the sizes of a new model, or a checkpoint; it "
+            "may be left out with `teacher` and `keep_layers`"
+        )
+    return config.teacher
+
+
+def _teacher(
+    config: PretrainConfig, tokenizer: WordPieceTokenizer
+) -> Checkpoint | None:
+    """Return the checkpoint of the teacher, if there is one.
+
+    Raises:
+        ConfigError: it has no masked-LM head, or another vocabulary.
+    """
+    if config.teacher is None:
+        return None
+    folder = Folder.open(config.teacher)
+    checkpoint, place = folder.checkpoint, config.teacher
+    if not any(name.startswith(_MASKED_HEAD) for name in checkpoint.shapes):
+        raise ConfigError(
+            f"`teacher` must have a masked-LM head; received {place}, without one"
+        )
+    theirs = folder.tokenizer.vocabulary
+    if theirs != tokenizer.vocabulary:
+        raise ConfigError(
+            f"`teacher` must have the vocabulary of the student, of "
+            f"{len(tokenizer.vocabulary):,} tokens; received {place}, with another of "
+            f"{len(theirs):,}"
+        )
+    return checkpoint
+
+
+def _check_reads(
+    teacher: Checkpoint,
+    config: PretrainConfig,
+    sizes: BertConfig,
+    tokenizer: WordPieceTokenizer,
+    files: Sequence[PretrainingFiles],
+) -> None:
+    """Raise ConfigError if a teacher cannot read the data as the student does."""
+    place = config.teacher
+    if teacher.config.is_decoder != sizes.is_decoder:
+        read = "from left to right" if sizes.is_decoder else "in both directions"
+        raise ConfigError(
+            f"`teacher` must read {read}, as `objective` {config.objective}; received "
+            f"{place}"
+        )
+    try:
+        check_sizes(teacher.config, tokenizer, files)
+    except ConfigError as error:
+        raise ConfigError(f"`teacher` {place}: {error}") from None
 
 
 def check_sizes(

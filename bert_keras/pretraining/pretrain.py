@@ -18,6 +18,7 @@ from bert_keras.distribution.strategy import find_strategy
 from bert_keras.files.atomic import check_output_place, replaced_folder
 from bert_keras.models.model_card import write_readme
 from bert_keras.pretraining.config import PretrainConfig
+from bert_keras.pretraining.distillation import PretrainingDistillation
 from bert_keras.pretraining.loop import PretrainingLoop
 from bert_keras.pretraining.plan import PretrainingPlan, plan_pretraining
 from bert_keras.pretraining.pretrainer import (
@@ -34,6 +35,7 @@ from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import MODEL, RunFolder
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.text.new_tokens import described
+from bert_keras.training.config import unused_options
 from bert_keras.training.loop import RunContext
 
 
@@ -55,7 +57,7 @@ class PretrainResult:
 
 
 def pretrain(
-    encoder: BertConfig | str | os.PathLike[str],
+    encoder: BertConfig | str | os.PathLike[str] | None,
     data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str],
     *,
@@ -77,11 +79,12 @@ def pretrain(
 
     Args:
         encoder: the sizes of a new one; or a checkpoint to continue from, with its
-            heads.
+            heads; `None` with `config.teacher` and `config.keep_layers`: the teacher's.
         data: the folder of `write_pretraining_data`; or several, trained on in turn,
             such as rows of 128 and then of 512 tokens.
         output: a new folder, or the folder of the same run.
-        vocab: folder of the vocabulary; a checkpoint uses its own.
+        vocab: folder of the vocabulary, by default the teacher's; a checkpoint uses
+            its own.
         held_out: data that is scored during training.
         config: how to train.
         command: the command line, for the report.
@@ -102,7 +105,7 @@ def pretrain(
     """
     config = config or PretrainConfig()
     inputs = {"encoder": encoder, "data": data, "vocab": vocab, "held_out": held_out}
-    check_output_place("output", output, inputs)
+    check_output_place("output", output, {**inputs, "teacher": config.teacher})
     devices = find_strategy(config.strategy)  # before TensorFlow computes anything
     with devices.together():
         plan = plan_pretraining(encoder, data, vocab=vocab, config=config)
@@ -115,13 +118,25 @@ def pretrain(
             model = new_pretrainer(plan.sizes, config, next_sentence=plan.next_sentence)
         if plan.checkpoint is not None:
             assign_pretrainer(model, plan.checkpoint, devices.say)
+        distillation = None
+        if config.teacher is not None:
+            devices.say(f"learning from the teacher {config.teacher}")
+            with devices.strategy.scope():
+                teacher = BertPretrainer.from_pretrained(
+                    config.teacher, next_sentence=False, precision=config.precision
+                )
+                distillation = PretrainingDistillation(
+                    config, teacher, tokens=plan.tokenizer.vocab_size
+                )
         opened: contextlib.AbstractContextManager[RunFolder | None]
         opened = contextlib.nullcontext()
         if devices.is_chief:
             opened = RunFolder(output, plan.settings())
         with opened as run:
             with StopSignal(devices.vote) as stop:
-                context = RunContext(run, config, devices, stop)
+                context = RunContext(
+                    run, config, devices, stop, distillation=distillation
+                )
                 loop = PretrainingLoop(model, source, losses, context)
                 if loop.step < config.steps:
                     devices.say(
@@ -141,6 +156,7 @@ def _write(
 ) -> None:
     """Write the model and the report of a completed run."""
     scores, added = loop.scores, plan.config.add_tokens
+    unused = unused_options(plan.config)
     skipped = int(sum(row.get("skipped_updates", 0) for row in loop.history))
     with replaced_folder(run.path / MODEL) as folder:
         write_pretrainer(folder, loop.model, plan.tokenizer)
@@ -148,7 +164,11 @@ def _write(
     model = os.fspath(run.path / MODEL)
     report: dict[str, Any] = {
         "settings": {
-            **dataclasses.asdict(plan.config),
+            **{
+                k: v
+                for k, v in dataclasses.asdict(plan.config).items()
+                if k not in unused
+            },
             **plan.sizes.to_dict(),
             **({"add_tokens": described(added)} if added else {}),
             **({"skipped_updates": skipped} if skipped else {}),

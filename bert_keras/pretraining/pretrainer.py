@@ -157,6 +157,11 @@ class BertPretrainer(TrainableModel, keras.Model):
         return BertAdamW(1e-4)  # from the paper, appendix A.2
 
     @property
+    def backbone(self) -> BertEncoder:
+        """The encoder, as a `TaskModel` names it."""
+        return self.encoder
+
+    @property
     def has_next_sentence(self) -> bool:
         """Whether the model has the next-sentence head."""
         return self.task.next_sentence

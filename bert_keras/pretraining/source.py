@@ -15,6 +15,7 @@ import tensorflow as tf
 from bert_keras.distribution.replicas import Share, distributed
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import DataError
+from bert_keras.pretraining.distillation import INPUTS
 from bert_keras.pretraining.files import find_files
 from bert_keras.pretraining.input import pretraining_dataset
 from bert_keras.pretraining.plan import Phase, PretrainingPlan, check_sizes
@@ -110,7 +111,7 @@ class PretrainingBatches:
                 continue
             yield Batches(
                 functools.partial(
-                    self.dataset,
+                    self._taught,
                     phase.data,
                     batch_size=config.batch_size // parts,
                     masking=phase.masking,
@@ -121,6 +122,13 @@ class PretrainingBatches:
                 itertools.repeat(parts, phase.last - step),
                 functools.partial(read_batches, data=phase.data),
             )
+
+    def _taught(self, data: Any, share: Share, **settings: Any) -> tf.data.Dataset:
+        """Return batches of a data set whose labels hold what a teacher reads."""
+        found = self.dataset(data, share, **settings)
+        if self.plan.teacher is None:
+            return found
+        return found.map(lambda batch, labels: (batch, {**labels, INPUTS: batch}))
 
     def dataset(self, data: Any, share: Share, **settings: Any) -> tf.data.Dataset:
         """Return batches of a data set as a run reads them, with further settings."""

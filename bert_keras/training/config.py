@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bert_keras import settings
 from bert_keras.errors import ConfigError, received
@@ -51,7 +51,8 @@ class TrainConfig:
         "regression with few rows; contrastive trains the encoder on pairs of rows "
         "within and across classes before: in a minute, for classification and "
         "multi-label with few rows; auto chooses contrastive for few rows of a class "
-        "on an encoder of sentence vectors, else finetune",
+        "on an encoder of sentence vectors, else finetune; with rows without labels "
+        "and no teacher contrastive, else linear",
         words=settings.METHODS,
     )
     epochs: int | None = option(
@@ -176,27 +177,9 @@ class TrainConfig:
         form="layers/hidden/heads such as 3/192/3",
         unset="none",
     )
-    distill: str = option(
-        "soft",
-        "what the student learns of its teacher: soft, the answers; hidden, also the "
-        "hidden states; relations, also the relations of tokens in the last block; the "
-        "latter two of a model folder with the student's vocabulary",
-        words=settings.DISTILLED,
-    )
-    temperature: float = option(
-        2.0,
-        "divides the logits of teacher and student before they are compared",
-        unit="t",
-        above=0,
-        most=1000,
-    )
-    distill_weight: float = option(
-        0.5,
-        "share of the teacher's answers in the loss; the labels have the rest",
-        unit="share",
-        above=0,
-        most=1,
-    )
+    distill: str = settings.DISTILL.field()
+    temperature: float = settings.DISTILL_TEMPERATURE.field()
+    distill_weight: float = settings.DISTILL_WEIGHT.field()
     explain_mistakes: int = option(
         5,
         "number of the most confident mistakes whose words the report explains, within "
@@ -232,11 +215,7 @@ class TrainConfig:
 
     def _check_distillation(self) -> None:
         """Raise ConfigError for options of a student that have no effect."""
-        declared = settings.options_of(TrainConfig)
-        for name in DISTILLATION:
-            value = getattr(self, name)
-            if self.teacher is None and value != declared[name].default:
-                raise ConfigError(f"`{name}` needs `teacher`; {received(value)}")
+        check_has_teacher(self)
         if self.student is not None and self.keep_layers is not None:
             raise ConfigError(
                 "`student` is a new encoder, which keeps no layers; received "
@@ -287,7 +266,16 @@ class TrainConfig:
         )
 
 
-def unused_options(config: TrainConfig) -> tuple[str, ...]:
+def check_has_teacher(config: Any) -> None:
+    """Raise ConfigError for options of a student that need a teacher, without one."""
+    declared = settings.options_of(type(config))
+    for name in [name for name in DISTILLATION if name in declared]:
+        value = getattr(config, name)
+        if config.teacher is None and value != declared[name].default:
+            raise ConfigError(f"`{name}` needs `teacher`; {received(value)}")
+
+
+def unused_options(config: Any) -> tuple[str, ...]:
     """Return the options of students that a run leaves at their defaults."""
     # Runs of earlier versions do not know `distill`.
     known = ("distill",) if config.distill == "soft" else ()

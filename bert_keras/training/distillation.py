@@ -35,7 +35,7 @@ from bert_keras.model.contrastive import (
 )
 from bert_keras.model.distillation import SoftTargetLoss
 from bert_keras.model.ranking import ListwiseLoss, MarginLoss
-from bert_keras.models.objective import SOFT_WEIGHTS, LossSum
+from bert_keras.models.objective import SOFT, SOFT_WEIGHTS, STATES, LossSum
 from bert_keras.models.saved_model_folder import find_saved_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.run_folder import digest_of
@@ -59,7 +59,6 @@ _SOFTMAX = (
     keras.losses.SparseCategoricalCrossentropy,
     keras.losses.CategoricalCrossentropy,
 )
-SOFT, STATES = "distillation", "states"  # names of losses
 _SIMILARITIES = (RankingLoss, SimilarityOrderLoss)
 _MOST_TIMED = 1000  # rows
 _LINEAR = (ScaledSquaredError, keras.losses.MeanSquaredError)

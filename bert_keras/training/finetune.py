@@ -232,6 +232,7 @@ def train(
             encoder=encoder,
             settings=task_settings or {},
             one_replica=devices.replicas == 1 and not devices.has_static_shapes,
+            unlabeled=unlabeled is not None,
             tell=devices.say,
         )
     is_named = not isinstance(task, Task)

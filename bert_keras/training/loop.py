@@ -43,7 +43,6 @@ from bert_keras.training.checkpoint import (
     own,
 )
 from bert_keras.training.data import tests_of
-from bert_keras.training.distillation import Distillation
 from bert_keras.training.progress import Row, TrainingProgress, UpdateProgress
 from bert_keras.training.tracking import Trackers
 from bert_keras.training.train_step import BatchSource
@@ -76,7 +75,7 @@ class RunContext:
     devices: Devices
     stop: StopSignal
     trackers: Trackers = dataclasses.field(default_factory=Trackers)
-    distillation: Distillation | None = None
+    distillation: Any = None  # a `Teaching`; of fine-tuning, a `Distillation`
 
 
 class TrainingLoop(abc.ABC):

@@ -67,17 +67,21 @@ def with_method(
     encoder: str | os.PathLike[str],
     settings: Mapping[str, Any],
     one_replica: bool = True,
+    unlabeled: bool = False,
     tell: Callable[[str], object],
 ) -> TrainConfig:
     """Return the config with the method that `auto` chooses for training rows.
 
     It is contrastive for few rows of a class, if the encoder's vectors of texts are
-    comparable and all given options have an effect, and finetune otherwise.
+    comparable and all given options have an effect, and finetune otherwise. With rows
+    without labels, which finetune learns from a teacher alone, it is contrastive for
+    many rows, too, and otherwise linear.
 
     Args:
         task, config, encoder: as in `train`; `settings` are the task's.
         rows: the training rows.
         one_replica: whether the strategy has a single one, and not on a TPU.
+        unlabeled: whether there are rows without labels.
         tell: gets a line with the method and the reason.
     """
     check_settings(task, settings)
@@ -100,9 +104,21 @@ def with_method(
             Folder.open(encoder).held(Embedding), Embedding
         ),
     }
-    reason = next((each for each, holds in reasons.items() if holds), "")
-    method = "finetune" if reason else "contrastive"
+    learns_alone = unlabeled and config.teacher is None and _has_classes(task)
+    reason = next(
+        (
+            each
+            for each, holds in reasons.items()
+            if holds and not (learns_alone and "rows of a class" in each)
+        ),
+        "",
+    )
+    method = "contrastive"
+    if reason:
+        method = "linear" if learns_alone else "finetune"
     reason = reason or f"{per_class:,.0f} rows of a class, on an encoder of vectors"
+    if learns_alone:
+        reason += "; finetune does not learn from rows without labels"
     tell(f"method {method}: {reason} (--method sets another)")
     return dataclasses.replace(config, method=method)
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from bert_keras.distribution.replicas import assign_here, read_here
 from bert_keras.runs.progress import Progress, report
+from bert_keras.models.objective import SOFT, STATES
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import Update
 
@@ -294,6 +295,8 @@ class PretrainingProgress(UpdateProgress):
         skip: called with the number and the loss of an update whose loss or
             gradients are not finite; may raise. Later updates may have followed.
         scored_every: updates between two scorings; 0: nothing is scored.
+        share: of the losses on the labels, which a teacher's have the rest of; the
+            losses of the rows are the whole ones.
         is_shown: whether progress is reported.
     """
 
@@ -307,8 +310,10 @@ class PretrainingProgress(UpdateProgress):
         learning_rate: Callable[[int], Any],
         skip: Callable[[int, float], object],
         scored_every: int = 0,
+        share: float = 1.0,
         is_shown: bool = True,
     ) -> None:
+        self._share = share
         self._operations = operations
         self.steps = steps
         self.row_every = row_every
@@ -383,6 +388,7 @@ class PretrainingProgress(UpdateProgress):
             return {"step": self.step, **extra}
         losses: dict[str, float] = {}
         found: dict[str, float] = {}
+        loss = 0.0
         totals = {
             head: sum(float(each.totals[head]) for each in made)
             for head in made[0].sums
@@ -390,9 +396,15 @@ class PretrainingProgress(UpdateProgress):
         for head, total in totals.items():
             pairs = np.sum([each.sums[head].numpy() for each in made], axis=0)
             count = max(total, 1.0)
-            losses[head] = float(pairs[0]) / count
-            found[f"{head}_accuracy"] = float(pairs[1]) / count
-        loss = sum(losses.values())
+            loss += float(pairs[0]) / count
+            is_taught = head in (SOFT, STATES)
+            share = 1 - self._share if is_taught else self._share
+            if share:
+                losses[head] = float(pairs[0]) / count / share
+            if not is_taught:
+                found[f"{head}_accuracy"] = float(pairs[1]) / count
+        if "masked_lm" in losses:
+            found["masked_lm_perplexity"] = math.exp(min(losses["masked_lm"], 700.0))
         tokens, slots, pairs_of_tokens = np.sum(
             [each.tokens.numpy() for each in made], axis=0, dtype="float64"
         )
@@ -406,7 +418,6 @@ class PretrainingProgress(UpdateProgress):
             "step": self.step,
             "loss": loss,
             **{f"{head}_loss": value for head, value in losses.items()},
-            "masked_lm_perplexity": math.exp(min(losses["masked_lm"], 700.0)),
             **found,
             "tokens": tokens,
             "tokens_per_second": tokens / seconds,
@@ -432,11 +443,10 @@ def _fields(row: Mapping[str, float]) -> list[str]:
     """Return the text shown for a row."""
     if "loss" not in row:
         return []
-    shown = [
-        f"loss {row['loss']:.4f}",
-        f"perplexity {row['masked_lm_perplexity']:,.1f}",
-        f"masked {row['masked_lm_accuracy']:.1%}",
-    ]
+    shown = [f"loss {row['loss']:.4f}"]
+    if "masked_lm_perplexity" in row:  # else a teacher alone is learned from
+        shown.append(f"perplexity {row['masked_lm_perplexity']:,.1f}")
+    shown.append(f"masked {row['masked_lm_accuracy']:.1%}")
     if "next_sentence_accuracy" in row:
         shown.append(f"next {row['next_sentence_accuracy']:.1%}")
     return [

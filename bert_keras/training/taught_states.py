@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from bert_keras.model.distillation import hidden_state_errors, relation_divergences
 from bert_keras.model.encoder import recorded_states
-from bert_keras.models.task_model import TaskModel
 
 
 class TaughtStates:
@@ -20,10 +19,10 @@ class TaughtStates:
 
     Args:
         kind: `hidden`, or `relations` of the tokens in the last block.
-        teacher: reads the batches of the student.
+        teacher: reads the batches of the student; both models have a `backbone`.
     """
 
-    def __init__(self, kind: str, teacher: TaskModel) -> None:
+    def __init__(self, kind: str, teacher: Any) -> None:
         self._kind = kind
         self._teacher: Any = teacher
         self._student: Any = None
@@ -31,7 +30,7 @@ class TaughtStates:
         self._ours: Sequence[Any] = ()
 
     @contextlib.contextmanager
-    def recording(self, student: TaskModel) -> Iterator[None]:
+    def recording(self, student: Any) -> Iterator[None]:
         """Keep the hidden states that the student computes in this block."""
         self._student = student
         with recorded_states(student.backbone) as self._ours:

@@ -19,7 +19,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.distribution.replicas import distributed, summed_function
 from bert_keras.errors import ConfigError, TrainingError
 from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
-from bert_keras.models.objective import TaskObjective
+from bert_keras.models.objective import TaskObjective, Teaching
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import say
 from bert_keras.tasks.protocols import is_new_weight, training_examples
@@ -43,7 +43,7 @@ def updates(
     *,
     first_step: int = 0,
     metrics: Sequence[keras.metrics.Metric] = (),
-    distillation: Distillation | None = None,
+    distillation: Teaching | None = None,
 ) -> Iterator[Update]:
     """Update a model's weights, and yield each update.
 

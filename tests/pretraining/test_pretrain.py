@@ -320,6 +320,70 @@ def test_other_ways_of_training(
     assert (again.folder / "model.safetensors").read_bytes() == wanted
 
 
+@pytest.fixture(scope="module")
+def teacher(place: Path) -> PretrainResult:
+    """Return a run without dropout."""
+    return run(place, place / "teacher", "static", STILL, steps=4)
+
+
+def test_a_student_learns_from_a_teacher(
+    place: Path, teacher: PretrainResult, tmp_path: Path
+) -> None:
+    """The teacher itself has nothing to learn; an interrupted run ends the same."""
+    given: dict[str, Any] = {"teacher": str(teacher.folder), "steps": 4}
+    same = run(
+        *(place, tmp_path / "same", "static", None),
+        **{"keep_layers": (0,), "distill": "hidden", "learning_rate": 1e-12, **given},
+    )
+    row = same.history[0]
+    assert row["distillation_loss"] == pytest.approx(0, abs=1e-5)
+    assert row["states_loss"] == pytest.approx(0, abs=1e-5)
+    assert row["masked_lm_perplexity"] == pytest.approx(np.exp(row["masked_lm_loss"]))
+    labels = row["masked_lm_loss"] + row["next_sentence_loss"]
+    assert row["loss"] == pytest.approx(labels / 2, abs=1e-5)
+    assert "distillation_accuracy" not in row
+    small = dataclasses.replace(STILL, hidden_size=8, intermediate_size=16)
+    given |= {"distill": "relations", "distill_weight": 1.0, "next_sentence": "none"}
+    given |= {"learning_rate": 1e-2, "steps": 12, "save_every": 6}
+    arguments = (place, tmp_path / "small", "static", small)
+    found = run(*arguments, **given)
+    losses = [row["distillation_loss"] for row in found.history]
+    assert losses[-1] < losses[0]
+    assert "masked_lm_perplexity" not in found.history[0]
+    wanted = (found.folder / "model.safetensors").read_bytes()
+    shutil.rmtree(tmp_path / "small" / "checkpoints" / "step-000000012")
+    again = run(*arguments, **given)
+    assert (again.folder / "model.safetensors").read_bytes() == wanted
+    given["temperature"] = 3.0
+    refused(lambda: run(*arguments, **given), "another `temperature`")
+
+
+def test_teachers_that_cannot_teach(
+    place: Path, teacher: PretrainResult, tmp_path: Path
+) -> None:
+    def refuse(
+        part: str, sizes: Any = STILL, data: str = "static", **given: Any
+    ) -> None:
+        given = {"teacher": str(teacher.folder), "steps": 2, **given}
+        refused(lambda: run(place, tmp_path / "run", data, sizes, **given), part)
+
+    arrays = load_file(teacher.folder / "model.safetensors")
+    bare = Path(shutil.copytree(teacher.folder, tmp_path / "bare"))
+    headless = {k: v for k, v in arrays.items() if not k.startswith("cls.")}
+    (bare / "model.safetensors").write_bytes(save(headless))
+    refuse("`teacher` must have a masked-LM head; received", teacher=str(bare))
+    other = Path(shutil.copytree(teacher.folder, tmp_path / "other"))
+    vocabulary = (other / "vocab.txt").read_text().splitlines()
+    (other / "vocab.txt").write_text("\n".join([*vocabulary[:-1], "zebra"]) + "\n")
+    refuse("`teacher` must have the vocabulary of the student", teacher=str(other))
+    refuse("`distill_weight` must be below 1", distill_weight=1.0)
+    refuse("`keep_layers` is for a checkpoint", keep_layers="0")
+    refuse("`encoder` must be given: the sizes", sizes=None)
+    refuse("must read from left to right", data="dynamic", objective="causal")
+    refuse("`distill` needs `teacher`", teacher=None, distill="hidden")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_of_other_settings_is_rejected(
     place: Path, whole: PretrainResult, tmp_path: Path
 ) -> None:

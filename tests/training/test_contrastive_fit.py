@@ -146,6 +146,19 @@ def test_auto_trains_on_pairs_and_dev_rows_need_no_folds(
         (Classification, 9, {}, "finetune: 36 rows of a class, above 32"),
         (Classification, 1, {"epochs": 2}, "finetune: `epochs` is given"),
         (Regression, 1, {}, "finetune: regression has no classes"),
+        (Classification, 9, {"unlabeled": True}, "contrastive: 36 rows of a class"),
+        (
+            *(Classification, 1, {"unlabeled": True, "freeze_layers": 1}),
+            "contrastive: 4 rows of a class, on an encoder of vectors; finetune does",
+        ),
+        (
+            *(Classification, 1, {"unlabeled": True, "batch_size": 4}),
+            "linear: `batch_size` is given; finetune does not learn from rows without",
+        ),
+        (
+            *(Classification, 1, {"unlabeled": True, "teacher": "folder"}),
+            "finetune: `teacher` is given (",
+        ),
     ],
 )
 def test_auto_says_what_it_chooses_and_why(
@@ -153,8 +166,11 @@ def test_auto_says_what_it_chooses_and_why(
 ) -> None:
     said: list[str] = []
     rows = as_columns(text=TEXTS * times, label=LABELS * times)
+    unlabeled = changes.get("unlabeled", False)
+    changes = {k: v for k, v in changes.items() if k != "unlabeled"}
     config = TrainConfig(method="auto", **changes)
     given: dict[str, Any] = {"settings": {}, "tell": said.append}
+    given["unlabeled"] = unlabeled
     found = with_method(task, rows, config, encoder=embedder, **given)
     (line,) = said
     assert line.startswith(f"method {told}")

@@ -197,21 +197,6 @@ class PretrainConfig:
         help="words that the tokenizer of --encoder gets as added tokens, as for the "
         "data; their embeddings start as the mean of the embeddings of their pieces"
     )
-    keep_layers: str | tuple[int, ...] | None = settings.KEEP_LAYERS.field()
-    teacher: str | None = option(
-        None,
-        "a model folder with a masked-LM head and the same vocabulary, whose "
-        "distributions of the masked tokens are learned beside the tokens. Without "
-        "--encoder and --size, the student starts with its teacher's layers of "
-        "--keep-layers",
-        unit="path_or_name",
-        unset="none",
-    )
-    distill: str = settings.DISTILL.field()
-    temperature: float = settings.DISTILL_TEMPERATURE.field()
-    distill_weight: float = settings.DISTILL_WEIGHT.field(
-        help="share of the teacher in the loss; the labels have the rest"
-    )
     mask_rate: float | None = settings.MASK_RATE.field(**_OF_THE_DATA)
     mask_share: float | None = settings.MASK_SHARE.field(**_OF_THE_DATA)
     random_share: float | None = settings.RANDOM_SHARE.field(**_OF_THE_DATA)
@@ -241,6 +226,21 @@ class PretrainConfig:
         least=1,
     )
     on_nonfinite: str = settings.ON_NONFINITE.field()
+    keep_layers: str | tuple[int, ...] | None = settings.KEEP_LAYERS.field()
+    teacher: str | None = option(
+        None,
+        "a model folder with a masked-LM head and the same vocabulary, whose "
+        "distributions of the masked tokens are learned beside the tokens. Without "
+        "--encoder and --size, the student starts with its teacher's layers of "
+        "--keep-layers",
+        unit="path_or_name",
+        unset="none",
+    )
+    distill: str = settings.DISTILL.field()
+    temperature: float = settings.DISTILL_TEMPERATURE.field()
+    distill_weight: float = settings.DISTILL_WEIGHT.field(
+        help="share of the teacher in the loss; the labels have the rest"
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.teacher, os.PathLike):

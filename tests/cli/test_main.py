@@ -1100,6 +1100,11 @@ def test_every_setting_of_pretraining_has_an_option(
         "evaluate_every": 5,
         "held_out_examples": 6,
         "on_nonfinite": "skip",
+        "keep_layers": "0,2",
+        "teacher": "t",
+        "distill": "hidden",
+        "temperature": 3.0,
+        "distill_weight": 0.25,
     }
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", str(value)]

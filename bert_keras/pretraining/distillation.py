@@ -14,8 +14,8 @@ import tensorflow as tf
 from bert_keras.errors import ConfigError
 from bert_keras.model.distillation import SoftTargetLoss
 from bert_keras.model.heads import NO_LABEL
-from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.models.objective import SOFT, STATES, LossSum
+from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.training.taught_states import TaughtStates
 
 _HEAD = "masked_lm"

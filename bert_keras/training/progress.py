@@ -18,8 +18,8 @@ import keras
 import numpy as np
 
 from bert_keras.distribution.replicas import assign_here, read_here
-from bert_keras.runs.progress import Progress, report
 from bert_keras.models.objective import SOFT, STATES
+from bert_keras.runs.progress import Progress, report
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import Update
 

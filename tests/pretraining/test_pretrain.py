@@ -344,7 +344,7 @@ def test_a_student_learns_from_a_teacher(
     assert "distillation_accuracy" not in row
     small = dataclasses.replace(STILL, hidden_size=8, intermediate_size=16)
     given |= {"distill": "relations", "distill_weight": 1.0, "next_sentence": "none"}
-    given |= {"learning_rate": 1e-2, "steps": 12, "save_every": 6}
+    given |= {"learning_rate": 1e-2, "steps": 12, "checkpoint_every": 6}
     arguments = (place, tmp_path / "small", "static", small)
     found = run(*arguments, **given)
     losses = [row["distillation_loss"] for row in found.history]

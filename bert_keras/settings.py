@@ -62,7 +62,7 @@ DTYPES = ("float32", "int8", "binary")  # of stored vectors
 LONG = ("truncate", "head-tail", "windows")
 WINDOW_COMBINATIONS = ("mean", "max", "attention", "first")
 COMBINATIONS = ("sum", "concat", "weighted")
-# Names in the settings of folders and runs that version 0.1 wrote, and those of today.
+# Names in the settings of folders and runs that version 0.1 wrote, and today's.
 _STORED = {"dev_share": "validation_split", "warmup_share": "warmup_ratio"}
 # And those whose name today depends on the value.
 _FORMER_VALUES = {("combine", each): "combine_layers" for each in COMBINATIONS}
@@ -448,7 +448,7 @@ KEEP_LAYERS = Option(
 )
 DISTILL = Option(
     "soft",
-    "what the student learns of its teacher: soft, the answers; hidden, also the "
+    "what the student learns from its teacher: soft, the answers; hidden, also the "
     "hidden states; relations, also the relations of tokens in the last block; the "
     "latter two of a model folder with the student's vocabulary",
     words=DISTILLED,

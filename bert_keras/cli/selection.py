@@ -20,7 +20,9 @@ from bert_keras.settings import SEED, SELECTIONS
 def add_select(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", metavar="MODEL", type=path, help=f"classifier, encoder or {MODEL}")
-    add("file", metavar="UNLABELED", type=path, help=f"{ROWS} with texts to choose of")
+    add(
+        "file", metavar="UNLABELED", type=path, help=f"{ROWS} with texts to choose from"
+    )
     add_count(parser, "count", 50, "rows to select")
     add_path(
         parser,

@@ -17,8 +17,8 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="[NAME=]PATH",
         type=path,
-        help=f"{MODEL}, SavedModel, or folder of SavedModel versions; the default "
-        "name is the folder's",
+        help=f"{MODEL}, SavedModel, folder of SavedModel versions, or export for "
+        "OpenVINO or ONNX Runtime; the default name is the folder's",
     )
     add_options(parser.add_argument_group("settings of the server"), ServeConfig)
 

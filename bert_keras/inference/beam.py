@@ -48,8 +48,8 @@ def run_beam_predictions(
 ) -> int:
     """Answer the rows of a file on Apache Beam; return their number.
 
-    The output is equal, byte for byte, to that of `predict --input` with the same
-    libraries and processors.
+    The output has the bytes that `predict --input` writes with the same libraries and
+    processors.
 
     Args:
         model: a model folder or what `export` wrote, at a path that all workers can

@@ -56,7 +56,7 @@ def read_index_of(path: str | os.PathLike[str], predictor: Predictor) -> VectorF
         predictor: the model, which computes vectors of documents.
 
     Raises:
-        DataError: it holds no texts, or vectors of another model.
+        DataError: it contains no texts, or vectors of another model.
     """
     stored = read_vectors(path)
     if stored.content is None:
@@ -68,7 +68,7 @@ def read_index_of(path: str | os.PathLike[str], predictor: Predictor) -> VectorF
     if not is_of_model(stored, predictor, stored.content, path):
         width = stored.packed.width
         raise DataError(
-            f"holds vectors of another model or width ({width} numbers)", path=path
+            f"contains vectors of another model or width ({width} numbers)", path=path
         )
     return stored
 

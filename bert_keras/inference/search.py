@@ -262,7 +262,7 @@ class SearchIndex:
 
         Raises:
             ConfigError: the engine is unknown, or its package is missing.
-            DataError: the index holds no texts, or vectors of another model.
+            DataError: the index contains no texts, or vectors of another model.
         """
         check_choice("engine", engine, (AUTO, *ENGINES))
         predictor = load_embedder(source, **settings)
@@ -279,7 +279,7 @@ class SearchIndex:
             graph = _stored_graph(stored)
         if engine == "faiss" and graph is None:
             say(
-                f"{index}: holds no graph of faiss, so it is built each time; `search "
+                f"{index}: contains no graph of faiss, so it is built each time; `search "
                 "--engine faiss` stores it"
             )
         return cls(

@@ -82,11 +82,11 @@ def _documents(
     stored = read_index_of(index, with_prompt(Predictor(model), "document"))
     packed, texts = stored.packed, stored.content or []
     if isinstance(packed, SparseVectors):
-        raise DataError("holds sparse vectors, which no export holds", path=index)
-    if top > len(texts):
-        say(
-            f"top {top:,}: the index holds {len(texts):,} texts, which are all returned"
+        raise DataError(
+            "contains sparse vectors, which `export --index` does not take", path=index
         )
+    if top > len(texts):
+        say(f"top {top:,}: the index has {len(texts):,} texts, which are all returned")
     ids = stored.ids
     if ids is None:
         lines = range(1, len(texts) + 1) if stored.lines is None else stored.lines

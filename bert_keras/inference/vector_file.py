@@ -34,7 +34,7 @@ _PACKED_FORMAT = 3  # of vectors in int8 or bits
 _SPARSE_FORMAT = 4
 MODEL_KEY = b"bert_keras.model"  # in the metadata of Parquet
 _AT_ONCE = 8192  # rows of Parquet
-_OF_TOKENS = "holds the vectors of tokens: an index has one for each text"
+_OF_TOKENS = "contains the vectors of tokens: an index has one for each text"
 _NOT_OURS = "must be an index that `search` or `features` wrote"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 from keras import ops
 
-_RELATION_HEADS = 12  # at most, those of BERT-base; they divide both hidden sizes
+_RELATION_HEADS = 12  # at most, as in BERT-base; they divide both hidden sizes
 _RIDGE = 1e-3  # share of the mean square of a state, added to solve for a projection
 
 
@@ -78,7 +78,7 @@ def hidden_state_errors(
 
     Each state of the student is compared with the state of the teacher below the same
     share of its blocks. Between different widths, the student's states are first mapped
-    by the matrix that fits those of the batch best, by least squares; Jiao et al. learn
+    by the least-squares matrix of the batch; Jiao et al. learn
     one matrix for all batches instead.
 
     Args:

@@ -36,8 +36,8 @@ def source_inputs() -> dict[str, Any]:
     """Return Keras inputs of sources that are read in several rows.
 
     `memory_places` int32 [R, M] are the places of the tokens of a source, among the
-    tokens of all rows of the encoder laid end to end, or -1 at padding; row R is also
-    that of its target. `memory_sequence_ids` int32 [R, M], of packed rows, are the
+    tokens of all rows of the encoder laid end to end, or -1 at padding; a source and
+    its target have the same row. `memory_sequence_ids` int32 [R, M], of packed rows, are the
     numbers of the targets in their rows.
     """
     names = (MEMORY_PLACES, f"{MEMORY}sequence_ids")

@@ -24,9 +24,9 @@ class TrainableModel(BatchModel):
     """A model with a `task`, whose loss and metrics `compile` takes; the first base.
 
     With one replica, or a backend other than TensorFlow, the steps are Keras's. On the
-    replicas of a strategy in whose scope the model was created, losses, gradients and
-    update are those of `TrainStep`, so `fit` and `evaluate` are the same as on one
-    device, and metrics and callbacks are Keras's. Keras splits each batch by its rows,
+    replicas of a strategy in whose scope the model was created, it computes losses,
+    gradients and update as `TrainStep` does, so `fit` and `evaluate` are the same as on
+    one device, and metrics and callbacks are Keras's. Keras splits each batch by its rows,
     so packed rows, whose tensors refer to one another's positions, are not supported.
 
     Example:

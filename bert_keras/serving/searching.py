@@ -83,7 +83,7 @@ def search_signature(
 
     Raises:
         ConfigError: the model has another task.
-        DataError: the index is broken, holds no texts, or is of another model.
+        DataError: the index is broken, contains no texts, or is of another model.
     """
     if model.task.name != "embedding":
         raise ConfigError(

@@ -312,7 +312,7 @@ def _places(windows: Windows, starts: Any, ends: Any) -> Any:
 class Parts:
     """The rows of a batch dict in the order of their lengths, `_AT_ONCE` at a time.
 
-    However many rows there are, memory is that of one part, and of what is kept.
+    Memory holds one part and what is kept, however many rows there are.
     """
 
     def __init__(self, batch: Batch) -> None:

@@ -462,8 +462,8 @@ class Distillable(Protocol):
     def soft_targets(self, answers: Answers, teacher: Self) -> np.ndarray:
         """Return the outputs that the model should have, float32 [N, C].
 
-        `answers` are those of the task `teacher`, whose classes, in their order, are
-        the last axis.
+        The task `teacher` gave the `answers`; their last axis is its classes, in their
+        order.
         """
         ...
 

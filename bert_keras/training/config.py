@@ -48,8 +48,8 @@ class TrainConfig:
         "finetune",
         "finetune trains all weights; linear fits the head on vectors that the "
         "encoder computes once: in seconds, for classification, multi-label and "
-        "regression with few rows; contrastive trains the encoder on pairs of rows "
-        "within and across classes before: in a minute, for classification and "
+        "regression with few rows; contrastive first trains the encoder on pairs of "
+        "rows within and across classes: in a minute, for classification and "
         "multi-label with few rows; auto chooses contrastive for few rows of a class "
         "on an encoder of sentence vectors, else finetune; with rows without labels "
         "and no teacher contrastive, else linear",

@@ -288,7 +288,7 @@ def digest_of_rows(columns: Columns) -> str:
     """Return the number of rows and a digest that does not depend on their file."""
     found = hashlib.blake2b(digest_size=8)
     for role in without_slices(columns):
-        # The parts are those of one JSON text: `[role, [cell, cell]]`.
+        # Together the parts are one JSON text: `[role, [cell, cell]]`.
         found.update(f"[{json.dumps(role)}, [".encode())
         for start in range(0, len(columns), _AT_ONCE):
             some = list(columns[role][start : start + _AT_ONCE])

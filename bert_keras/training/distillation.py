@@ -459,7 +459,7 @@ def soft_target_loss(task: Task, config: TrainConfig) -> keras.losses.Loss:
 
 
 def _check_same_task(teacher: Task, student: Task) -> None:
-    """Raise unless a teacher's answers are those of the student's task."""
+    """Raise unless a teacher gives the answers of the student's task."""
     one, other = name_of(type(teacher)), name_of(type(student))
     if one != other:
         raise ConfigError(

@@ -985,7 +985,7 @@ def test_features_are_an_index(
     run(*features, tokens, "--level", "token")
     facts = json.loads(run("info", tokens, "--json").out)
     assert facts["kind"].startswith("vectors of tokens") and facts["tokens"] == 6
-    assert "holds the vectors of tokens" in run(*search, tokens, status=2).err
+    assert "contains the vectors of tokens" in run(*search, tokens, status=2).err
     # `search` writes what `features` writes, and never replaces a Parquet file.
     first = read_vectors(index)
     index.unlink()

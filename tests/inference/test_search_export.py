@@ -130,7 +130,7 @@ def test_an_index_that_cannot_be_exported(
         "search --index",
     )
     folder = export_search(model, output, index=index, top=20)
-    assert "top 20: the index holds 12 texts" in capsys.readouterr().err
+    assert "top 20: the index has 12 texts" in capsys.readouterr().err
     predictor = load_predictor(folder)
     assert len(predictor.predict(["see you"])[0]["ids"]) == 12
     pairs = as_columns(text=TEXTS, text_pair=TEXTS)

@@ -279,8 +279,8 @@ class SearchIndex:
             graph = _stored_graph(stored)
         if engine == "faiss" and graph is None:
             say(
-                f"{index}: contains no graph of faiss, so it is built each time; `search "
-                "--engine faiss` stores it"
+                f"{index}: contains no graph of faiss, so it is built each time; "
+                "`search --engine faiss` stores it"
             )
         return cls(
             predictor,

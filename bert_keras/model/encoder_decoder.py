@@ -37,8 +37,8 @@ def source_inputs() -> dict[str, Any]:
 
     `memory_places` int32 [R, M] are the places of the tokens of a source, among the
     tokens of all rows of the encoder laid end to end, or -1 at padding; a source and
-    its target have the same row. `memory_sequence_ids` int32 [R, M], of packed rows, are the
-    numbers of the targets in their rows.
+    its target have the same row. `memory_sequence_ids` int32 [R, M], of packed rows,
+    are the numbers of the targets in their rows.
     """
     names = (MEMORY_PLACES, f"{MEMORY}sequence_ids")
     return {

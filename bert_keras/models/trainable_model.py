@@ -26,8 +26,9 @@ class TrainableModel(BatchModel):
     With one replica, or a backend other than TensorFlow, the steps are Keras's. On the
     replicas of a strategy in whose scope the model was created, it computes losses,
     gradients and update as `TrainStep` does, so `fit` and `evaluate` are the same as on
-    one device, and metrics and callbacks are Keras's. Keras splits each batch by its rows,
-    so packed rows, whose tensors refer to one another's positions, are not supported.
+    one device, and metrics and callbacks are Keras's. Keras splits each batch by its
+    rows, so packed rows, whose tensors refer to one another's positions, are not
+    supported.
 
     Example:
         >>> with tf.distribute.MirroredStrategy().scope():

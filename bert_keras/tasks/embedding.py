@@ -213,7 +213,7 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the task of stored settings, which an earlier version may have written."""
+        """Return the task of stored settings, by this or an earlier version."""
         return cls(**current_names(config))
 
     def _set_sparse(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MODEL = "model folder or hf://owner/name"
 ASKED = f"{MODEL}, or what `export` wrote"
-ROWS = "TSV, CSV, JSONL or Parquet file"
+ROWS = "TSV, CSV, JSONL, Parquet or Arrow file"
 # Roles with their own option, and its `dest`; `explain --target` is not a column.
 _ROLES = {
     **{role: role for role in ("text", "text_pair", "label", "source")},

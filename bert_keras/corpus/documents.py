@@ -25,7 +25,7 @@ from bert_keras.corpus.sentence_rules import paragraphs_of, sentence_splitter
 from bert_keras.corpus.wikipedia import pages_of, plain_paragraphs
 from bert_keras.errors import DataError, reason_of
 from bert_keras.files.filesystems import is_remote, matching
-from bert_keras.files.parquet import is_parquet, stream_tables
+from bert_keras.files.parquet import is_stored, stream_tables
 from bert_keras.files.streams import (
     MOST_BYTES,
     Replaced,
@@ -306,12 +306,12 @@ def check_form(form: str) -> None:
 def form_of(path: str | os.PathLike[str]) -> str:
     """Return the form of a file by its start: one of `FORMS`, never `file`.
 
-    Parquet is recognized by the name `*.parquet`. Text is taken for `lines` if nearly
+    Parquet and Arrow are recognized by their names. Text is taken for `lines` if nearly
     every line ends like a sentence and hardly any contains the end of a sentence. XML
     and JSON that are not a corpus raise a DataError.
     """
     path = os.fspath(path)
-    if is_parquet(path):
+    if is_stored(path):
         return "parquet"
     head = head_of(path)
     start = head.lstrip()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,7 +43,7 @@ from bert_keras.data.selected import (
 )
 from bert_keras.data.text_column import TextColumn
 from bert_keras.errors import BertKerasError, DataError, reason_of
-from bert_keras.files.parquet import is_parquet, stream_tables
+from bert_keras.files.parquet import is_saved, is_stored, size_of, stream_tables
 from bert_keras.files.streams import blocks_of
 
 LEAST_BYTES = 4 << 20  # of a large file; smaller ones do not need pyarrow
@@ -55,7 +56,7 @@ SPACES = (
     "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005"
     "\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
-_NEWLINE, _RETURN, _QUOTE = b'\n\r"'
+_NEWLINE, _RETURN, _QUOTE, _OPEN, _CLOSE = b'\n\r"{}'
 
 
 class _OddError(Exception):
@@ -69,7 +70,7 @@ def read_large(path: str, chosen: Selection) -> Columns | None:
     from pyarrow import ArrowException
 
     try:
-        if is_parquet(path):
+        if is_stored(path):
             return _of_parts(path, _parquet_parts(path, chosen))
         blocks = blocks_of(path, BLOCK_BYTES)
         block = next(blocks, b"")
@@ -89,7 +90,7 @@ def start_of(path: str) -> str | None:
 
     A large file of JSON has one object a line; else it is odd.
     """
-    if is_parquet(path) or not _is_large(path):
+    if is_stored(path) or not _is_large(path):
         return None
     try:
         block = next(iter(blocks_of(path, BLOCK_BYTES)), b"")
@@ -102,7 +103,8 @@ def start_of(path: str) -> str | None:
 
 
 def _is_large(path: str) -> bool:
-    return os.path.isfile(path) and os.path.getsize(path) >= LEAST_BYTES
+    is_local = os.path.isfile(path) or is_saved(path)
+    return is_local and size_of(path) >= LEAST_BYTES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,12 +150,15 @@ class _Kept:
         self._path = path
         self._parts: list[Any] = []  # Arrow's record batches
         self._lines: list[np.ndarray] = []
-        self._bytes = 0
+        self._before = 0  # bytes that Arrow has allocated for others
         self._folder = contextlib.ExitStack()
         self._writer: Any = None
         self._file = ""
 
     def __enter__(self) -> _Kept:
+        from pyarrow import total_allocated_bytes
+
+        self._before = total_allocated_bytes()
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -161,7 +166,7 @@ class _Kept:
 
     def add(self, cells: dict[str, Any], lines: Any) -> None:
         """Keep Arrow's cells of each role, and the lines of their rows."""
-        from pyarrow import RecordBatch
+        from pyarrow import RecordBatch, total_allocated_bytes
 
         if self._parts and self._parts[0].schema.names != list(cells):
             raise _OddError
@@ -171,10 +176,9 @@ class _Kept:
             arrays = [a.cast(t) for a, t in zip(arrays, types, strict=True)]
         batch = RecordBatch.from_arrays(arrays, list(cells))
         self._lines.append(np.asarray(lines))
-        self._bytes += batch.nbytes
         if self._writer is None:
             self._parts.append(batch)
-            if self._bytes >= MAPPED_BYTES:
+            if total_allocated_bytes() - self._before >= MAPPED_BYTES:
                 self._map()
         else:
             self._written(batch)
@@ -409,12 +413,75 @@ def _json_parts(
         if line == 1 and (not body.startswith(b"{") or b"\n" not in body):
             raise _OddError
         text = body.decode()
-        rows = json_rows(path, text, first_line=line)
-        if any(not TOOL_KEYS.isdisjoint(row) for _, row in rows[:100]):
+        some = "\n".join(text.split("\n", 100)[:100])
+        rows = json_rows(path, some, first_line=line)
+        if any(not TOOL_KEYS.isdisjoint(row) for _, row in rows):
             raise _OddError
-        yield _strings(path, rows, chosen), [number for number, _ in rows]
-        line += text.count("\n") + 1
+        count = text.count("\n") + 1
+        if line == 1:
+            chosen.tell_unread(path, list(rows[0][1]))
+        cells = _plain_json(body, count, some, chosen)
+        if cells is None:
+            cells = _strings(path, json_rows(path, text, first_line=line), chosen)
+        yield cells, range(line, line + count)
+        line += count
         chosen = dataclasses.replace(chosen, unread=())  # told of the first row
+
+
+_JSON_TYPES = {str: "string", int: "int64", bool: "bool"}
+
+
+def _plain_json(
+    body: bytes, count: int, some: str, chosen: Selection
+) -> dict[str, Any] | None:
+    """Return the selected cells of JSON objects; `None`: they must be read by cell.
+
+    pyarrow reads texts, whole numbers and Booleans as the reader of `json_rows` does;
+    a column with others, or with a missing cell, is left to it.
+
+    Args:
+        body: objects, one a line.
+        count: their number.
+        some: the first of them.
+        chosen: the columns.
+    """
+    import pyarrow
+    from pyarrow.json import ParseOptions, ReadOptions, read_json
+
+    marks = np.frombuffer(body.replace(b"\r\n", b"\n"), "uint8")
+    breaks = np.flatnonzero(marks == _NEWLINE)
+    starts, ends = marks[np.append(0, breaks + 1)], marks[np.append(breaks, 0) - 1]
+    if (starts != _OPEN).any() or (ends != _CLOSE).any():
+        return None
+    values = json.loads(some.partition("\n")[0])
+    types = {}
+    for role, key in chosen.columns.items():
+        kind = _JSON_TYPES.get(type(values.get(key)))
+        if not isinstance(key, str):
+            return None
+        if role in chosen.optional and key not in values:
+            kind = "string"
+        if kind is None or kind == "int64" and b"-0" in body:  # as spelled
+            return None
+        types[key] = pyarrow.type_for_alias(kind)
+    try:
+        table = read_json(
+            pyarrow.BufferReader(body),
+            ReadOptions(use_threads=False, block_size=len(body) + 1),
+            ParseOptions(pyarrow.schema(types), unexpected_field_behavior="ignore"),
+        )
+    except pyarrow.ArrowException:
+        return None
+    if table.num_rows != count:
+        return None
+    cells = {}
+    for role, key in chosen.columns.items():
+        column = table[key]
+        if role in chosen.optional and column.null_count == count:
+            continue
+        column = pyarrow.table({key: column.cast("string")})
+        cells[role] = _plain_texts(column, role, key, chosen)
+    return None if any(each is None for each in cells.values()) else cells
 
 
 def _strings(path: str, rows: list[Any], chosen: Selection) -> dict[str, Any]:
@@ -455,7 +522,9 @@ def _plain_texts(table: Any, role: str, key: Any, chosen: Selection) -> Any:
 
     if key not in table.column_names:
         return None
-    column = table[key].combine_chunks()
+    column = table[key]
+    # One part is not copied, so that a mapped file stays where it is.
+    column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if pyarrow.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if str(column.type) not in ("string", "large_string") or column.null_count:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.errors import ConfigError, DataError, NoRowsError
-from bert_keras.files.parquet import is_parquet, read_table
+from bert_keras.files.parquet import is_stored, read_table
 
 Row = tuple[int, dict[str, Any]]  # number, from 1, and cells by column
 
@@ -58,7 +58,7 @@ def source_of(data: Any) -> str | MemoryRows:
     if not is_path(data):
         return rows_in_memory(data)
     path = os.fspath(data)
-    if not is_parquet(path):
+    if not is_stored(path):
         return path
     return rows_of_file(path, read_table(path))
 

@@ -7,7 +7,7 @@ import os
 from bert_keras.data.columns import Columns
 from bert_keras.data.rows import FORMATS, ending_of
 from bert_keras.errors import DataError, NoRowsError, first_of
-from bert_keras.files.parquet import is_parquet
+from bert_keras.files.parquet import is_stored
 from bert_keras.files.streams import text_of
 from bert_keras.runs.progress import say
 
@@ -44,7 +44,7 @@ def read_sources(path: str | os.PathLike[str], *, column: str) -> Columns | None
     or the name of the column.
     """
     place = os.fspath(path)
-    if is_parquet(place) or ending_of(place) in FORMATS.keys() - {".txt"}:
+    if is_stored(place) or ending_of(place) in FORMATS.keys() - {".txt"}:
         return None
     lines = [line.removesuffix("\r") for line in _lines(place)]
     first = lines[0]

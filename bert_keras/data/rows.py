@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
-from bert_keras.files.parquet import is_parquet
+from bert_keras.files.parquet import is_stored
 from bert_keras.files.streams import COMPRESSED, bytes_of, decoded, lines_of
 from bert_keras.runs.progress import say_once
 from bert_keras.settings import BAD_ROWS, HEADER, check_choice
@@ -182,7 +182,7 @@ def check_header(source: Any, header: str) -> None:
         return
     check_choice("header", header, HEADER)
     path = os.fspath(source)
-    if is_parquet(path) or format_of(path, next(stream_lines(path))) == "jsonl":
+    if is_stored(path) or format_of(path, next(stream_lines(path))) == "jsonl":
         raise ConfigError(
             f"`header` is for tables of TSV and CSV; received {header} for {path}, "
             "whose rows have names"

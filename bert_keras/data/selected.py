@@ -27,7 +27,7 @@ from bert_keras.data.rows import (
 )
 from bert_keras.data.text_column import TextColumn, rows_among
 from bert_keras.errors import DataError, NoRowsError, first_of
-from bert_keras.files.parquet import is_parquet
+from bert_keras.files.parquet import is_parquet, is_stored
 from bert_keras.runs.progress import say_once
 
 SLICE = "slice "  # prefix of the roles of columns by which rows are sliced
@@ -208,8 +208,9 @@ def select_keys(
     missing = []
     for role, key in chosen.columns.items():
         if not isinstance(key, str):
-            kind = "Parquet" if is_parquet(path) else "JSONL"
-            what = "in memory" if path == MemoryRows.path else f"of a {kind} file"
+            stored = "a Parquet file" if is_parquet(path) else "an Arrow file"
+            kind = stored if is_stored(path) else "a JSONL file"
+            what = "in memory" if path == MemoryRows.path else f"of {kind}"
             message = f"columns {what} have names; received {key} for `{role}`"
             raise DataError(message, path=path)
         values = [row.get(key) for _, row in rows]
@@ -236,7 +237,7 @@ def select_keys(
     if missing:
         keys = existing(list(rows[0][1]), named=True)
         message = f"has no key {', '.join(missing)}; its first line has {keys}"
-        if is_parquet(path):
+        if is_stored(path):
             message = f"has no column {', '.join(missing)}; it has {keys}"
         elif path == MemoryRows.path:
             message = f"have no column {', '.join(missing)}; they have {keys}"

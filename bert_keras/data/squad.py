@@ -24,7 +24,7 @@ from bert_keras.data.objects import objects_of
 from bert_keras.data.offsets import UNITS, Convert
 from bert_keras.data.rows import ColumnNames, format_of, read_text
 from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
-from bert_keras.files.parquet import is_parquet
+from bert_keras.files.parquet import is_stored
 from bert_keras.runs.progress import say_once
 
 NO_ANSWER, UNKNOWN = -1, -2  # of `place_of`: no answer, or not in the context
@@ -78,7 +78,7 @@ def is_squad(content: Any) -> bool:
 
 def read_questions(path: Any) -> Columns | None:
     """Return the columns of `read_squad` without `answers`; `None`: it is a table."""
-    if not is_path(path) or is_parquet(os.fspath(path)):
+    if not is_path(path) or is_stored(os.fspath(path)):
         return None
     source = os.fspath(path)
     text = start_of(source) or read_text(source)

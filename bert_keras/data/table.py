@@ -53,7 +53,7 @@ from bert_keras.errors import (
     DataError,
     received,
 )
-from bert_keras.files.parquet import is_parquet, read_table, stream_tables
+from bert_keras.files.parquet import is_stored, read_table, stream_tables
 
 
 def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Columns:
@@ -309,7 +309,7 @@ def stream_columns(
     chosen = selection_of(columns, **rules)
     check_header(place, chosen.header)
     kind = ""
-    if is_parquet(place):
+    if is_stored(place):
         parts = _stored_parts(place, chosen, rows_at_once)
     else:
         lines = stream_lines(place)

@@ -74,12 +74,8 @@ def open_unpacked(path: str) -> Iterator[BinaryIO]:
         raise DataError("no such file", path=path) from None
     except IsADirectoryError:
         message = "is a folder, not a file"
-        saved = ("dataset_info.json", "dataset_dict.json")
-        if any((Path(path) / name).exists() for name in saved):
-            message += (
-                ": in Python, give what `datasets.load_from_disk` returns; on the "
-                "command line, a file that its `to_parquet` wrote"
-            )
+        if (Path(path) / "dataset_dict.json").exists():
+            message += ": of the data sets in it, name the folder of one"
         raise DataError(message, path=path) from None
     except EOFError:
         raise DataError("is truncated: its packed data has no end", path=path) from None
@@ -105,10 +101,8 @@ _AS_CSV = "save it as CSV, or pass the frame that pandas reads from it"
 # tells the kind of an archive.
 _NO_TEXT = {
     b"PAR1": "a Parquet file: its name must end in .parquet",
-    b"ARROW1": f"an Arrow (Feather) file: {_AS_CSV}",
-    b"\xff\xff\xff\xff": "an Arrow stream, as `datasets` stores its rows: in Python, "
-    "give what `datasets.Dataset.from_file` returns; on the command line, a file that "
-    "its `to_parquet` wrote",
+    b"ARROW1": "an Arrow file: its name must end in .arrow or .feather",
+    b"\xff\xff\xff\xff": "an Arrow stream: its name must end in .arrow",
     b"\xd0\xcf\x11\xe0": f"an Excel workbook: {_AS_CSV}",
     b"SQLite": f"an SQLite database: {_AS_CSV}",
     b"%PDF-": "a PDF document: save its text",

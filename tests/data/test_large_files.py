@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow
 import pytest
-from conftest import ROOT, refused
+from conftest import ROOT, SHARED, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -146,6 +146,10 @@ CELL = st.text(
 ) | st.sampled_from(["NaN", "NA", "null", "1e5", "007", "true", "text", "label", ""])
 
 
+# Labels of JSON that are not texts; `-0` keeps its spelling.
+_VALUES = {"0": 7, "007": True, "1e5": 0.5, "": None, "NA": [], "a": "-0", "b": 10**20}
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(CELL, CELL), min_size=3, max_size=12),
@@ -163,8 +167,9 @@ def test_any_file_is_read_like_a_small_one(
     delimiter = "," if kind.endswith("csv") else "\t"
     table = [("text", "label"), *rows]
     if kind == "jsonl":
-        lines = [json.dumps(dict(zip(ROLES, row, strict=True))) for row in rows]
-        text = end.join(lines)
+        typed = [(text, _VALUES.get(label, label)) for text, label in rows]
+        lines = [json.dumps(dict(zip(ROLES, row, strict=True))) for row in typed]
+        text = end.join(line.replace('"-0"', "-0") for line in lines)
     elif kind == "csv":
         file = io.StringIO(newline="")
         csv.writer(file, lineterminator=end).writerows(table)
@@ -301,6 +306,22 @@ def test_a_full_disk_is_told(blocks: pytest.MonkeyPatch, tmp_path: Path) -> None
         "none, the folder of temporary files, cannot take the rows of ",
         "a.csv: No such file or directory; TMPDIR names another",
     )
+
+
+def test_the_files_of_other_tools(blocks: pytest.MonkeyPatch) -> None:
+    """Large or in a stream, all rows of `shared/cases` are read, or refused, alike."""
+    cases = SHARED / "cases" / "data"
+    files = [path for path in cases.rglob("*.*sv") if path.is_file()]
+    files += cases.rglob("*.jsonl")
+    if not files:
+        pytest.skip("shared/cases/data is not beside this checkout")
+    for path in files:
+        with blocks.context() as patch:
+            patch.setattr(large_files, "LEAST_BYTES", 1 << 40)
+            wanted = outcome(path, bad_rows="keep")
+        assert outcome(path, bad_rows="keep") == wanted, path
+        parts = streamed(path, bad_rows="keep")
+        assert parts == wanted or len(parts) == len(wanted) == 1, path
 
 
 def test_the_spaces_are_those_of_python() -> None:

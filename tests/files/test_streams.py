@@ -129,11 +129,11 @@ def test_invalid_text_is_named_by_line(
 def test_folders_and_missing_files(tmp_path: Path) -> None:
     refused(lambda: text_of(str(tmp_path)), "is a folder, not a file")
     refused(lambda: text_of(str(tmp_path / "no")), "no such file")
-    (tmp_path / "dataset_info.json").write_text("{}")
-    refused(lambda: text_of(str(tmp_path)), "give what `datasets.load_from_disk`")
-    part = tmp_path / "data-00000-of-00001.arrow"
+    (tmp_path / "dataset_dict.json").write_text("{}")
+    refused(lambda: text_of(str(tmp_path)), "name the folder of one")
+    part = tmp_path / "data-00000-of-00001"
     part.write_bytes(b"\xff\xff\xff\xff\x08\x02\0\0")
-    refused(lambda: text_of(str(part)), "an Arrow stream", "`to_parquet`")
+    refused(lambda: text_of(str(part)), "an Arrow stream: its name must end in .arrow")
 
 
 def test_a_reader_of_other_code_raises_one_kind_of_error() -> None:

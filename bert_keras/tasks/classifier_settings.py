@@ -24,8 +24,8 @@ POOLING = Option(
     "the vector that the head reads: pooler, of BERT, which other tools read, too; or "
     "pooled from the tokens' vectors, as in sentence-transformers",
     words=(POOLER, *POOLINGS),
-    unset="pooler; for the methods linear and contrastive as the encoder's folder "
-    "says, else mean",
+    unset="as the encoder's folder says, if it is one of vectors of texts (for "
+    "finetune: of single texts); else pooler, and mean for linear and contrastive",
     later=True,
 )
 NORMALIZE = Option(

@@ -20,6 +20,7 @@ from bert_keras.model.contrastive import SharedClassLoss
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import Progress
 from bert_keras.tasks.classifier import PooledTask
+from bert_keras.training.balanced_batches import ROWS, balanced_batches, updates_for
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.head_fit import HeadFit
 from bert_keras.training.linear_head import (
@@ -31,9 +32,6 @@ from bert_keras.training.linear_head import (
 from bert_keras.training.loop import RunContext
 from bert_keras.training.self_training import self_trained_head
 from bert_keras.training.updates import fit
-
-ROWS = 32  # of a batch
-_LEAST, _MOST, _PASSES = 12, 64, 4  # updates, and how often a row is read at most
 
 
 class ContrastiveFit(HeadFit):
@@ -161,46 +159,6 @@ def train_on_pairs(
     config = dataclasses.replace(config, epochs=1, batch_size=1, patience=0)
     with Progress(name, unit="updates", total=steps) as bar:
         fit(pairs, rows, config, after_update=lambda _: bar.add(1))
-
-
-def updates_for(rows: int) -> int:
-    """Return the number of updates for a number of training rows."""
-    return int(min(max(-(-_PASSES * rows // ROWS), _LEAST), _MOST))
-
-
-def balanced_batches(
-    targets: np.ndarray, count: int, *, seed: int, size: int = ROWS
-) -> list[list[int]]:
-    """Return the rows of batches in which the classes are equally frequent.
-
-    Each class in turn gives two rows, which it gives again only after all of its
-    others. Rows without a class, of `multi-label`, count as one more class.
-
-    Args:
-        targets: 0 or 1, [N, C].
-        count: number of batches.
-        seed: of the order.
-        size: rows of a batch, all different; there may be fewer rows.
-    """
-    random = np.random.default_rng(seed)
-    members = [np.flatnonzero(column) for column in targets.T > 0]
-    members.append(np.flatnonzero(~(targets > 0).any(axis=1)))
-    members = [rows for rows in members if len(rows)]
-    size = min(size, len(targets))
-    waiting: list[list[int]] = [[] for _ in members]
-    order: list[int] = []
-    batches = []
-    for _ in range(count):
-        batch: dict[int, None] = {}
-        while len(batch) < size:
-            order = order or random.permutation(len(members)).tolist()
-            number = order.pop()
-            for _ in range(2):
-                if not waiting[number]:
-                    waiting[number] = random.permutation(members[number]).tolist()
-                batch[waiting[number].pop()] = None
-        batches.append(list(batch)[:size])
-    return batches
 
 
 def _pairs_task(task: Any, classes: np.ndarray, batches: list[list[int]]) -> Any:

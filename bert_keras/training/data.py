@@ -40,6 +40,7 @@ from bert_keras.training.methods import (
     check_method,
     check_unlabeled,
     head_settings,
+    pooling_of,
 )
 
 _AT_ONCE = 1 << 14  # cells
@@ -89,11 +90,6 @@ def task_and_data(
         check_unlabeled(task, config)
     if encoder is not None:
         settings = {**inherited_settings(task, encoder), **settings}
-    if encoder is not None and config.method != "finetune":
-        if isinstance(task, type):
-            settings |= head_settings(encoder, settings, tell=tell)
-        elif getattr(task, "pooling", POOLER) == POOLER:
-            task = replaced(task, **head_settings(encoder, {}, tell=tell))
 
     def read(name: str, data: Any) -> Columns:
         is_scored = name != "train" or dev is None
@@ -108,6 +104,13 @@ def task_and_data(
         )
 
     given = rows = read("train", train)
+    if encoder is not None and config.method != "finetune":
+        if isinstance(task, type):
+            settings |= head_settings(encoder, settings, tell=tell)
+        elif getattr(task, "pooling", POOLER) == POOLER:
+            task = replaced(task, **head_settings(encoder, {}, tell=tell))
+    elif encoder is not None and isinstance(task, type) and not is_earlier:
+        settings |= pooling_of(encoder, task, rows, settings, tell=tell)
     held_out = 0
     own = settings if isinstance(task, type) else task.get_config()
     few = ""

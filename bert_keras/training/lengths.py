@@ -37,7 +37,7 @@ _MOST_COST = 8.0  # times the computation of the task's default length
 _FIXED_SHARE = 0.99  # of the texts that a length holds if all rows are padded to it
 _MEASURED = 1000  # texts at most, to choose how long ones are read
 _LONG_SHARE = 0.1  # of the tokens unread, from which long texts are read in windows
-_WINDOW, _TRAIN_WINDOWS, _WINDOWS_PARTS = 256, 4, 4
+_WINDOW, _TRAIN_WINDOWS, _WINDOWS_PARTS = 512, 4, 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +161,7 @@ def reads_long_texts(
     Neither `long` nor the maximum length is given, the task has one text a row and a
     linear head, and the longest input that `train` would choose leaves a tenth of the
     tokens unread. Windows, their number and the parts of an update are as measured by
-    `benchmarks/long_documents.py`.
+    `benchmarks/gpu_quality.py`.
 
     Args:
         task: of the run.

@@ -211,3 +211,30 @@ def head_settings(
     length = ", of length 1" if normalize else ""
     tell(f"the head reads the {pooling} of the tokens' vectors{length}")
     return {"pooling": pooling, "normalize": normalize, **given}
+
+
+def pooling_of(
+    encoder: str | os.PathLike[str],
+    task: type[Task],
+    rows: Columns,
+    given: Mapping[str, Any],
+    *,
+    tell: Callable[[str], object],
+) -> dict[str, Any]:
+    """Return the `pooling` with which `finetune` reads an encoder of vectors of texts.
+
+    It is as the encoder's folder says, for single texts and a linear head: the pooler
+    of such encoders was not trained (`benchmarks/gpu_quality.py`). Otherwise, and if
+    `given` names a pooling, nothing is returned.
+    """
+    is_single = isinstance(task, Linear) and "text_pair" not in rows
+    if not is_single or not {"pooling", "entailment"}.isdisjoint(given):
+        return {}
+    held = Folder.open(encoder).held(Embedding)
+    if not isinstance(held, Embedding) or held.pooling not in POOLING.words:
+        return {}
+    tell(
+        f"the head reads the {held.pooling} of the tokens' vectors, as the encoder's "
+        "folder says; other tools read --set pooling=pooler alone"
+    )
+    return {"pooling": held.pooling}

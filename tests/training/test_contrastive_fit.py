@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -182,6 +182,37 @@ def test_auto_finetunes_encoders_not_made_for_vectors(encoder_folder: Path) -> N
     rows, config = DATA["classification"], TrainConfig(method="auto")
     assert with_method(Classification, rows, config, **given).method == "finetune"
     refused(lambda: task_and_data(Classification, train=rows, config=config), "auto")
+
+
+@pytest.mark.parametrize(
+    ("is_embedder", "pair", "settings", "pooling"),
+    [
+        (True, False, {}, "mean"),
+        (True, True, {}, "pooler"),
+        (True, False, {"pooling": "pooler"}, "pooler"),
+        (False, False, {}, "pooler"),
+    ],
+)
+def test_finetune_reads_single_texts_as_an_encoder_of_vectors_does(
+    is_embedder: bool,
+    pair: bool,
+    settings: dict[str, Any],
+    pooling: str,
+    embedder: Path,
+    encoder_folder: Path,
+) -> None:
+    texts = {"text": TEXTS, "text_pair": TEXTS} if pair else {"text": TEXTS}
+    said: list[str] = []
+    task, _ = task_and_data(
+        Classification,
+        train=as_columns(**texts, label=LABELS),
+        config=TrainConfig(),
+        encoder=embedder if is_embedder else encoder_folder,
+        task_settings=settings,
+        tell=said.append,
+    )
+    assert cast(Classification, task).pooling == pooling
+    assert any("the mean of the tokens" in line for line in said) == (pooling == "mean")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,671 @@
+"""Quality of ways to fine-tune on small sets and long texts, on a GPU with torch.
+
+    python benchmarks/gpu_quality.py prepare FOLDER
+    python benchmarks/gpu_quality.py run FOLDER RESULTS.jsonl [--tables reviews \
+variants methods] [--draws 5] [--processes 12] [--seconds 500]
+    python benchmarks/gpu_quality.py show RESULTS.jsonl
+
+`prepare` needs bert_keras, and writes the texts of `shared/data` as token ids, and the
+weights of all-MiniLM-L6-v2. `run` needs torch and transformers alone. It repeats the
+recipe of `train` in torch (batches, rates, epochs, dev rows, best epoch; `contrastive`
+and `linear` likewise), since hundreds of runs take days on a processor:
+
+- `reviews`: 400 movie reviews, by how long texts are read, and what the head reads;
+- `variants`: five small sets, each variant beside plain fine-tuning without dev rows:
+  `decay` gives each block 0.8 times the rate of the block above it, `top` starts the
+  top block anew (Zhang et al. 2021, arXiv:2006.05987), `average` is the mean of the
+  weights after each update of the second half;
+- `methods`: 16 to 1,024 rows of three sets, by the method of `train`.
+
+Draws choose rows and seeds. Matrix products are in bfloat16, weights in float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CLS, SEP = 101, 102
+HIDDEN, BLOCKS = 384, 6
+POOLINGS = ("pooler", "mean")
+READINGS: dict[str, dict[str, Any]] = {
+    **{str(length): {"length": length} for length in (128, 256, 512)},
+    "head-tail-512": {"length": 512, "long": "head-tail"},
+    **{
+        f"windows-{length}": {"length": length, "long": "windows"}
+        for length in (128, 256, 512)
+    },
+}
+VARIANTS = ("plain", "decay", "top", "average")
+SMALL_SETS = {"news": 96, "sms": 96, "cola": 96, "mrpc": 96, "sick": 96}
+SIZES = (16, 64, 256, 1024)
+METHOD_SETS = {
+    "news": (*SIZES, 4096),
+    "sms": (*SIZES, 3000),
+    "cola": SIZES,
+    "banking": (*SIZES[2:], 4096),
+}
+METHODS = ("linear", "contrastive", "finetune")
+
+
+# Data, here.
+
+
+def texts_of_sets() -> dict[str, Any]:
+    """Return training and test rows of each set: first texts, second texts, labels."""
+    from inputs import DATA, messages, read, table
+
+    def pairs(name: str, first: int, second: int, label: int) -> list[Any]:
+        found = [table(f"{name}/{part}.tsv")[1:] for part in ("train", "dev")]
+        return [
+            [[row[place] for row in rows] for place in (first, second, label)]
+            for rows in found
+        ]
+
+    def singles(rows: Any) -> list[Any]:
+        texts, labels = map(list, zip(*rows, strict=True))
+        return [texts, None, labels]
+
+    spam = [(text, label) for label, text in messages()]
+    cola = [
+        singles([(row[3], row[1]) for row in table(f"glue_cola/{part}.tsv")])
+        for part in ("train", "dev")
+    ]
+    news = [read(f"agnews/{part}.tsv", tabs=True) for part in ("pool", "val")]
+    banking = [read(f"banking77/{part}.csv") for part in ("train", "test")]
+    import csv
+
+    with open(DATA / "movie_reviews/reviews.csv", encoding="utf-8", newline="") as file:
+        reviews = [(row["text"], row["label"]) for row in csv.DictReader(file)]
+    return {
+        "reviews": [singles(reviews)],
+        "sms": [singles(spam)],
+        "cola": cola,
+        "news": [singles(rows) for rows in news],
+        "banking": [singles(rows) for rows in banking],
+        "mrpc": pairs("glue_mrpc", 3, 4, 0),
+        "sick": pairs("sick", 0, 1, 2),
+    }
+
+
+def prepare(folder: Path) -> None:
+    """Write ids and weights; the words that no set uses are left out of the weights."""
+    import tensorflow as tf
+    from inputs import encoder_path
+    from safetensors.numpy import load_file
+
+    from bert_keras import WordPieceTokenizer
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = WordPieceTokenizer.from_folder(encoder_path())
+    arrays: dict[str, Any] = {}
+    for name, parts in texts_of_sets().items():
+        classes = sorted(set(parts[0][2]))
+        for number, (*texts, labels) in enumerate(parts):
+            for place, column in enumerate(texts):
+                if column is None:
+                    continue
+                pieces = tokenizer(tf.constant(column))
+                key = f"{name}/{number}/{place}"
+                arrays[f"{key}/sizes"] = pieces.row_lengths().numpy()
+                arrays[f"{key}/ids"] = pieces.values.numpy()
+            arrays[f"{name}/{number}/labels"] = np.array(
+                [classes.index(label) for label in labels]
+            )
+    ids = [array for key, array in arrays.items() if key.endswith("/ids")]
+    used = np.unique(np.concatenate([[0, CLS, SEP], *ids]))
+    for key in list(arrays):
+        if key.endswith("/ids"):
+            arrays[key] = np.searchsorted(used, arrays[key]).astype("uint16")
+    arrays["special"] = np.searchsorted(used, [CLS, SEP])
+    np.savez_compressed(folder / "data.npz", **arrays)
+    weights = load_file(f"{encoder_path()}/model.safetensors")
+    weights = {key.removeprefix("bert."): value for key, value in weights.items()}
+    words = "embeddings.word_embeddings.weight"
+    weights[words] = weights[words][used]
+    np.savez(
+        folder / "weights.npz",
+        **{
+            key: value.astype("float16")
+            for key, value in weights.items()
+            if value.dtype.kind == "f"
+        },
+    )
+    print({key: array.shape for key, array in arrays.items()})
+
+
+# Texts, there.
+
+
+class Texts:
+    """Rows of a set: tokens of each text, or of both of a pair, and labels."""
+
+    def __init__(self, data: Any, name: str, number: int) -> None:
+        self.parts = []
+        for place in range(2):
+            key = f"{name}/{number}/{place}"
+            if f"{key}/ids" in data:
+                ends = np.cumsum(data[f"{key}/sizes"])[:-1]
+                self.parts.append(np.split(data[f"{key}/ids"].astype("int64"), ends))
+        self.labels = data[f"{name}/{number}/labels"]
+        self.special = data["special"].tolist()
+
+    def rows(
+        self, row: int, job: dict[str, Any], draw: np.random.Generator | None
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return ids and segments of the rows that a text is read in.
+
+        With `draw`, at most `train_windows` windows: one of each part of the text.
+        """
+        cls, sep = self.special
+        length, texts = job["length"], [part[row] for part in self.parts]
+        if len(texts) == 2:
+            a, b = texts
+            while len(a) + len(b) > length - 3:
+                a, b = (a[:-1], b) if len(a) > len(b) else (a, b[:-1])
+            ids = np.concatenate([[cls], a, [sep], b, [sep]])
+            segments = np.repeat([0, 1], [len(a) + 2, len(b) + 1])
+            return [(ids, segments)]
+        (text,) = texts
+        room = length - 2
+        if job.get("long") == "windows":
+            found = [text[at : at + room] for at in range(0, max(len(text), 1), room)]
+            most = job.get("train_windows", 4)
+            if draw is not None and len(found) > most:
+                edges = np.linspace(0, len(found), most + 1)
+                places = (edges[:-1] + draw.random(most) * np.diff(edges)).astype(int)
+                found = [found[place] for place in places]
+        elif job.get("long") == "head-tail" and len(text) > room:
+            found = [np.concatenate([text[: room // 2], text[room // 2 - room :]])]
+        else:
+            found = [text[:room]]
+        return [
+            (np.concatenate([[cls], each, [sep]]), np.zeros(len(each) + 2, int))
+            for each in found
+        ]
+
+
+_STATE: dict[str, Any] = {}
+
+
+def start(folder: str) -> None:
+    """Read data and weights once in each process."""
+    import torch
+
+    torch.set_num_threads(1)
+    with np.load(f"{folder}/data.npz") as data:
+        arrays = dict(data)
+    names = {key.split("/")[0] for key in arrays} - {"special"}
+    _STATE["sets"] = {
+        name: [
+            Texts(arrays, name, number)
+            for number in range(2)
+            if f"{name}/{number}/labels" in arrays
+        ]
+        for name in names
+    }
+    with np.load(f"{folder}/weights.npz") as weights:
+        _STATE["weights"] = {
+            key: torch.from_numpy(value.astype("float32"))
+            for key, value in weights.items()
+        }
+    _STATE["device"] = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Split:
+    """The rows of a run: training, dev and test."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        parts = _STATE["sets"][job["set"]]
+        rng = np.random.default_rng(job["draw"])
+        order = rng.permutation(len(parts[0].labels))
+        self.train_texts, self.test_texts = parts[0], parts[-1]
+        chosen, rest = order[: job["rows"]], order[job["rows"] :]
+        if len(parts) == 1:
+            self.test = rest[: job["test_rows"]]
+        else:
+            self.test = np.arange(len(parts[1].labels))[: job["test_rows"]]
+        labels = parts[0].labels[chosen]
+        self.dev = chosen[:0]
+        if job.get("dev", True):
+            held = [
+                chosen[labels == label][: round(0.1 * (labels == label).sum())]
+                for label in np.unique(labels)
+            ]
+            if min(map(len, held)) >= 5:
+                self.dev = np.concatenate(held)
+        self.train = chosen[~np.isin(chosen, self.dev)]
+        self.classes = int(max(parts[0].labels)) + 1
+
+
+# Networks.
+
+
+class Network:
+    """Encoder and head, whose outputs are of texts in one or several rows."""
+
+    def __init__(self, job: dict[str, Any], classes: int) -> None:
+        import torch
+        from transformers import BertConfig, BertModel
+
+        torch.manual_seed(job["draw"])
+        weights = _STATE["weights"]
+        words = weights["embeddings.word_embeddings.weight"]
+        config = BertConfig(
+            vocab_size=len(words),
+            hidden_size=HIDDEN,
+            num_hidden_layers=BLOCKS,
+            num_attention_heads=12,
+            intermediate_size=4 * HIDDEN,
+        )
+        self.job, self.device = job, _STATE["device"]
+        self.encoder = BertModel(config)
+        given = {name: weights[name] for name in self.encoder.state_dict()}
+        self.encoder.load_state_dict(given)
+        if job.get("variant") == "top":
+            for module in self.encoder.encoder.layer[-1].modules():
+                if isinstance(module, torch.nn.Linear):
+                    torch.nn.init.normal_(module.weight, std=0.02)
+                    torch.nn.init.zeros_(module.bias)
+                elif isinstance(module, torch.nn.LayerNorm):
+                    module.reset_parameters()
+        self.head = torch.nn.Linear(HIDDEN, classes)
+        torch.nn.init.trunc_normal_(self.head.weight, std=0.02, a=-0.04, b=0.04)
+        torch.nn.init.zeros_(self.head.bias)
+        self.dropout = torch.nn.Dropout(0.1)
+        self.all = torch.nn.ModuleList([self.encoder, self.head, self.dropout])
+        self.all.to(self.device)
+
+    def vectors(self, texts: Texts, rows: Any, draw: Any = None) -> Any:
+        """Return the vectors [B, H] of texts; of several rows, their mean."""
+        import torch
+
+        found, owners = [], []
+        for number, row in enumerate(rows):
+            parts = texts.rows(row, self.job, draw)
+            found += parts
+            owners += [number] * len(parts)
+        longest = max(len(ids) for ids, _ in found)
+        longest += -longest % 8
+        packed = np.zeros((3, len(found), longest), np.int64)
+        for place, (ids, segments) in enumerate(found):
+            packed[0, place, : len(ids)] = ids
+            packed[1, place, : len(ids)] = segments
+            packed[2, place, : len(ids)] = 1
+        ids, segments, mask = torch.from_numpy(packed).to(self.device)
+        with torch.autocast(self.device, torch.bfloat16):
+            outputs = self.encoder(
+                input_ids=ids, token_type_ids=segments, attention_mask=mask
+            )
+        if self.job["pooling"] == "pooler":
+            vectors = outputs.pooler_output.float()
+        else:
+            weight = mask[:, :, None].float()
+            hidden = outputs.last_hidden_state.float()
+            vectors = (hidden * weight).sum(1) / weight.sum(1)
+        if len(found) == len(rows):
+            return vectors
+        at = torch.tensor(owners, device=self.device)
+        sums = torch.zeros(len(rows), HIDDEN, device=self.device)
+        counts = torch.bincount(at, minlength=len(rows))[:, None]
+        return sums.index_add(0, at, vectors) / counts
+
+    def logits(self, texts: Texts, rows: Any, draw: Any = None) -> Any:
+        return self.head(self.dropout(self.vectors(texts, rows, draw)))
+
+    def predicted(self, texts: Texts, rows: Any, *, of: str = "logits") -> Any:
+        """Return logits or vectors of many texts, similar lengths together."""
+        import torch
+
+        self.all.eval()
+        order = np.argsort([len(texts.parts[0][row]) for row in rows])
+        found = []
+        with torch.inference_mode():
+            for at in range(0, len(rows), 64):
+                found.append(getattr(self, of)(texts, rows[order[at : at + 64]]).cpu())
+        self.all.train()
+        return torch.cat(found)[np.argsort(order)].float().numpy()
+
+    def optimizer(self, steps: int, rate: float) -> Any:
+        import torch
+
+        groups: dict[Any, list[Any]] = {}
+        for name, weight in self.all.named_parameters():
+            factor = 1.0
+            if self.job.get("variant") == "decay":
+                parts = name.split(".")
+                if "layer" in parts:
+                    block = int(parts[parts.index("layer") + 1]) + 1
+                else:
+                    block = 0 if "embeddings" in parts else BLOCKS + 1
+                factor = 0.8 ** (BLOCKS + 1 - block)
+            decays = not (name.endswith("bias") or "LayerNorm" in name)
+            groups.setdefault((factor, decays), []).append(weight)
+        optimizer = torch.optim.AdamW(
+            [
+                {
+                    "params": weights,
+                    "lr": factor * rate,
+                    "weight_decay": 0.01 * decays,
+                }
+                for (factor, decays), weights in groups.items()
+            ],
+            eps=1e-6,
+            fused=self.device == "cuda",
+        )
+        warm = max(int(0.1 * steps), 1)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer,
+            lambda n: min((n + 1) / warm, max(steps - n, 0) / max(steps - warm, 1)),
+        )
+        return optimizer, schedule
+
+    def update(self, loss: Any, optimizer: Any, schedule: Any) -> None:
+        import torch
+
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.all.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+
+
+def rank(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float]:
+    """Return accuracy and the negative mean loss."""
+    top = logits.max(axis=1, keepdims=True)
+    total = np.log(np.exp(logits - top).sum(axis=1)) + top[:, 0]
+    losses = total - logits[np.arange(len(labels)), labels]
+    return float((logits.argmax(1) == labels).mean()), -float(losses.mean())
+
+
+def finetuned(job: dict[str, Any]) -> float:
+    """Return the test accuracy of fine-tuning."""
+    import torch
+
+    split = Split(job)
+    network = Network(job, split.classes)
+    texts, labels = split.train_texts, split.train_texts.labels
+    count = len(split.train)
+    batch = job.get("batch", 16 if count < 1000 else 32)
+    steps = -(-count // batch)
+    epochs = job.get("epochs") or min(max(-(-500 // steps), 4), 20)
+    rate = job.get("rate", 1e-4)
+    optimizer, schedule = network.optimizer(epochs * steps, rate)
+    draw = np.random.default_rng(job["draw"])
+    best: tuple[float, float] = (-1.0, 0.0)
+    kept = total = None
+    made = lowest = stalled = 0
+    for epoch in range(epochs):
+        order = split.train[draw.permutation(count)]
+        for at in range(0, count, batch):
+            rows = order[at : at + batch]
+            wanted = torch.from_numpy(labels[rows]).to(network.device)
+            logits = network.logits(texts, rows, draw)
+            loss = torch.nn.functional.cross_entropy(logits, wanted)
+            network.update(loss, optimizer, schedule)
+            if job.get("variant") == "average":
+                done = epoch * steps + at // batch
+                if 2 * done >= epochs * steps:
+                    made += 1
+                    now = [weight.detach() for weight in network.all.parameters()]
+                    total = total or [torch.zeros_like(weight) for weight in now]
+                    torch._foreach_add_(total, now)
+        if len(split.dev):
+            found = rank(network.predicted(texts, split.dev), labels[split.dev])
+            is_better = found[0] > best[0] or found[1] > lowest + 0.01
+            stalled = 0 if is_better or epoch == 0 else stalled + 1
+            lowest = found[1] if epoch == 0 else max(lowest, found[1])
+            if found >= best:
+                best = found
+                kept = [w.detach().clone() for w in network.all.parameters()]
+            half = max(-(-epochs // 2), 3)
+            if not job.get("epochs") and stalled >= half and epoch >= epochs / 2:
+                break
+    final = kept if total is None else [each / made for each in total]
+    if final is not None:
+        with torch.no_grad():
+            for weight, value in zip(network.all.parameters(), final, strict=True):
+                weight.copy_(value)
+    logits = network.predicted(split.test_texts, split.test)
+    return rank(logits, split.test_texts.labels[split.test])[0]
+
+
+def headed(job: dict[str, Any]) -> list[float]:
+    """Return the test accuracies of heads on vectors: `linear` and `contrastive`.
+
+    The first is as in `train`, the others have rows weighted so that classes are equal.
+    """
+    import torch
+
+    from bert_keras.training.balanced_batches import balanced_batches, updates_for
+    from bert_keras.training.linear_head import (
+        cross_validate,
+        fit_head,
+        stratified_folds,
+    )
+
+    split = Split({**job, "dev": False})
+    network = Network(job, split.classes)
+    texts, labels = split.train_texts, split.train_texts.labels
+    present = np.unique(labels[split.train])
+    targets = (labels[split.train][:, None] == present).astype("float64")
+    l2 = 1 / targets.size
+    if job["method"] == "contrastive":
+        steps = job.get("updates", 1) * updates_for(len(split.train))
+        optimizer, schedule = network.optimizer(steps, 1e-4)
+        for rows in balanced_batches(targets, steps, seed=job["draw"]):
+            x = network.vectors(texts, split.train[rows])
+            x = torch.nn.functional.normalize(x)
+            cosines = x @ x.T
+            of = torch.from_numpy(targets[rows]).float().to(network.device)
+            shared = of @ of.T
+            others = 1 - torch.eye(len(rows), device=network.device)
+            alike, unlike = shared * others, (1 - shared) * others
+            near = (alike * (cosines - 1) ** 2).sum() / alike.sum().clamp(min=1)
+            far = (unlike * cosines**2).sum() / unlike.sum().clamp(min=1)
+            network.update((near + far) / 2, optimizer, schedule)
+    x, test = (
+        network.predicted(of, rows, of="vectors")
+        for of, rows in ((texts, split.train), (split.test_texts, split.test))
+    )
+    x, test = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (x, test))
+    if job["method"] == "linear":
+        strata = [(str(label),) for label in labels[split.train]]
+        folds = stratified_folds(strata, seed=job["draw"])
+        l2 = cross_validate(x, targets, folds, loss="softmax").l2
+    found = []
+    alike = np.ones(len(targets))
+    balanced = (targets / targets.sum(axis=0)).sum(axis=1)
+    given = [(1.0, alike), (1.0, balanced), (0.1, balanced)]
+    for factor, weights in given:
+        (head,) = fit_head(x, targets, loss="softmax", l2=factor * l2, weights=weights)
+        answers = present[head(test).argmax(axis=1)]
+        is_right = answers == split.test_texts.labels[split.test]
+        found.append(float(is_right.mean()))
+    return found
+
+
+# Jobs.
+
+
+def jobs(tables: Sequence[str], draws: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Yield the runs of the tables, each draw of all of them before the next."""
+    for draw in draws:
+        if "reviews" in tables:
+            for pooling in POOLINGS:
+                for name, reading in READINGS.items():
+                    yield {
+                        "table": "reviews",
+                        "name": f"{name} {pooling}",
+                        "set": "reviews",
+                        "rows": 400,
+                        "test_rows": 400,
+                        "pooling": pooling,
+                        **reading,
+                        "draw": draw,
+                    }
+        if "rates" in tables:
+            for name in ("windows-512",):
+                for rate in (5e-5, 2e-4):
+                    yield {
+                        "table": "rates",
+                        "name": f"{name} {rate}",
+                        "set": "reviews",
+                        "rows": 400,
+                        "test_rows": 400,
+                        "pooling": "mean",
+                        "rate": rate,
+                        **READINGS[name],
+                        "draw": draw,
+                    }
+        if "updates" in tables:
+            for name, rows in (
+                ("sms", 16),
+                ("sms", 64),
+                ("news", 16),
+                ("news", 64),
+                ("banking", 256),
+            ):
+                for factor in (2, 4):
+                    yield {
+                        "table": "updates",
+                        "name": f"{name} {rows} contrastive {factor} times",
+                        "set": name,
+                        "rows": rows,
+                        "test_rows": 2000,
+                        "method": "contrastive",
+                        "pooling": "mean",
+                        "length": 128,
+                        "draw": draw,
+                        "updates": factor,
+                    }
+        if "variants" in tables:
+            for name, rows in SMALL_SETS.items():
+                for pooling in POOLINGS:
+                    for variant in VARIANTS:
+                        yield {
+                            "table": "variants",
+                            "name": f"{name} {pooling} {variant}",
+                            "set": name,
+                            "rows": rows,
+                            "test_rows": 1000,
+                            "pooling": pooling,
+                            "variant": variant,
+                            "length": 128,
+                            "epochs": 10,
+                            "dev": False,
+                            "draw": draw,
+                        }
+        if "methods" in tables:
+            for name, sizes in METHOD_SETS.items():
+                for rows in sizes:
+                    for method in METHODS:
+                        for pooling in POOLINGS:
+                            if method != "finetune" and pooling == "pooler":
+                                continue
+                            yield {
+                                "table": "methods",
+                                "name": f"{name} {rows} {method} {pooling}",
+                                "set": name,
+                                "rows": rows,
+                                "test_rows": 2000,
+                                "method": method,
+                                "pooling": pooling,
+                                "length": 128,
+                                "draw": draw,
+                            }
+
+
+def result(job: dict[str, Any]) -> dict[str, Any]:
+    begun = time.perf_counter()
+    method = job.get("method", "finetune")
+    value, *others = [finetuned(job)] if method == "finetune" else headed(job)
+    seconds = time.perf_counter() - begun
+    return {**job, "accuracy": value, "others": others, "seconds": seconds}
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write a line for each run until all are made, or the seconds are over."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # of NumPy in each process
+    first = options.first_draw
+    wanted = list(jobs(options.tables, range(first, first + options.draws)))
+    done = set()
+    if options.results.is_file():
+        lines = map(json.loads, options.results.read_text().splitlines())
+        done = {(line["table"], line["name"], line["draw"]) for line in lines}
+    wanted = [
+        job
+        for job in wanted
+        if options.only in job["name"]
+        and (job["table"], job["name"], job["draw"]) not in done
+    ]
+    begun = time.perf_counter()
+    context = multiprocessing.get_context("spawn")
+    with (
+        context.Pool(options.processes, start, (str(options.folder),)) as pool,
+        options.results.open("a") as file,
+    ):
+        found = pool.imap_unordered(result, wanted)
+        for number in range(1, len(wanted) + 1):
+            left = options.seconds - (time.perf_counter() - begun)
+            try:
+                line = found.next(timeout=max(left, 0.1))
+            except multiprocessing.TimeoutError:
+                print(f"{number - 1} of {len(wanted)} runs in {options.seconds} s")
+                break
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+        pool.terminate()
+
+
+def show(path: Path) -> None:
+    """Print mean and standard deviation of each way."""
+    found: dict[tuple[str, str], list[float]] = {}
+    seconds: dict[tuple[str, str], list[float]] = {}
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        key = row["table"], row["name"]
+        found.setdefault(key, []).append(row["accuracy"])
+        seconds.setdefault(key, []).append(row["seconds"])
+    for key, values in sorted(found.items()):
+        spread = np.std(values, ddof=1) if len(values) > 1 else float("nan")
+        print(
+            f"{key[0]:<10}{key[1]:<32}{np.mean(values):.3f} ± {spread:.3f}  "
+            f"{len(values)} draws, {np.mean(seconds[key]):.1f} s"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("prepare").add_argument("folder", type=Path)
+    given = verbs.add_parser("run")
+    given.add_argument("folder", type=Path)
+    given.add_argument("results", type=Path)
+    tables = ["reviews", "rates", "updates", "variants", "methods"]
+    given.add_argument("--tables", nargs="+", choices=tables, default=tables)
+    given.add_argument("--only", default="", help="a part of the names of ways")
+    given.add_argument("--draws", type=int, default=5)
+    given.add_argument("--first-draw", type=int, default=1)
+    given.add_argument("--processes", type=int, default=12)
+    given.add_argument("--seconds", type=float, default=1e6)
+    verbs.add_parser("show").add_argument("results", type=Path)
+    options = parser.parse_args()
+    if options.verb == "prepare":
+        prepare(options.folder)
+    elif options.verb == "run":
+        run(options)
+    else:
+        show(options.results)
+
+
+if __name__ == "__main__":
+    main()

@@ -131,14 +131,12 @@ def prepare(folder: Path) -> None:
     weights = {key.removeprefix("bert."): value for key, value in weights.items()}
     words = "embeddings.word_embeddings.weight"
     weights[words] = weights[words][used]
-    np.savez(
-        folder / "weights.npz",
-        **{
-            key: value.astype("float16")
-            for key, value in weights.items()
-            if value.dtype.kind == "f"
-        },
-    )
+    halves = {
+        key: value.astype("float16")
+        for key, value in weights.items()
+        if value.dtype.kind == "f"
+    }
+    np.savez(folder / "weights.npz", allow_pickle=False, **halves)
     print({key: array.shape for key, array in arrays.items()})
 
 
@@ -402,7 +400,8 @@ def finetuned(job: dict[str, Any]) -> float:
     draw = np.random.default_rng(job["draw"])
     best: tuple[float, float] = (-1.0, 0.0)
     kept = total = None
-    made = lowest = stalled = 0
+    made = stalled = 0
+    lowest = 0.0
     for epoch in range(epochs):
         order = split.train[draw.permutation(count)]
         for at in range(0, count, batch):

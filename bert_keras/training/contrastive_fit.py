@@ -22,11 +22,13 @@ from bert_keras.runs.progress import Progress
 from bert_keras.tasks.classifier import PooledTask
 from bert_keras.training.balanced_batches import ROWS, balanced_batches, updates_for
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.head_fit import HeadFit
+from bert_keras.training.head_fit import HeadFit, balance_note
 from bert_keras.training.linear_head import (
     Head,
     Validation,
+    balanced,
     fit_head,
+    powers_of,
     validation_of,
 )
 from bert_keras.training.loop import RunContext
@@ -77,18 +79,22 @@ class ContrastiveFit(HeadFit):
                 weight.assign(value)
             some, wanted = self.train_rows.take(rows), targets[rows]
             train_on_pairs(self.model, some, wanted, self.config, name=name)
-            given: dict[str, Any] = {"loss": loss, "weights": weights[rows]}
+            given: dict[str, Any] = {"loss": loss}
             given["l2"] = 1 / wanted.size  # weaker for many classes
-            x = self.vectors(some)
-            heads = fit_head(x, wanted, **given)
+            x, own = self.vectors(some), weights[rows]
+            heads = []
+            for each in powers:
+                heads += fit_head(
+                    x, wanted, **given, weights=balanced(wanted, own, each)
+                )
             if unlabelled is not None:
                 others = self.vectors(unlabelled)
-                heads.append(self_trained_head(x, wanted, others, **given))
+                heads.append(self_trained_head(x, wanted, others, **given, weights=own))
             return heads
 
-        found, unlabelled = None, None
+        found, unlabelled, power, powers = None, None, 0.0, powers_of(targets, loss)
         if self.dev is None or self.unlabelled is not None:
-            found, *others = [
+            tried = [
                 validation_of(
                     logits,
                     targets,
@@ -97,16 +103,20 @@ class ContrastiveFit(HeadFit):
                     l2=1 / targets.size,
                     weights=weights,
                 )
-                for logits in self._held_out(folds, targets.shape, heads_of)
+                for logits in self._held_out(
+                    folds, (len(powers), *targets.shape), heads_of
+                )
             ]
-            if others and self.gains(found, others[0]):
-                found, unlabelled = others[0], self.unlabelled
+            power, found = self.best_power(tried[: len(powers)])
+            if self.unlabelled is not None and self.gains(found, tried[-1]):
+                found, unlabelled = tried[-1], self.unlabelled
         line = (
             f"the encoder, trained on pairs within and across classes "
             f"({updates_for(len(targets))} updates of up to {ROWS} texts), and a "
-            "linear head on its vectors"
+            f"linear head on its vectors{balance_note(power)}"
         )
-        *_, head = heads_of(list(range(len(targets))), "all rows", unlabelled)
+        heads = heads_of(list(range(len(targets))), "all rows", unlabelled)
+        head = heads[-1] if unlabelled is not None else heads[powers.index(power)]
         return head, found, line
 
     def _held_out(
@@ -117,14 +127,15 @@ class ContrastiveFit(HeadFit):
     ) -> np.ndarray:
         """Return the logits of the rows of the folds by each head, float64 [K, N, C].
 
-        Rows in no fold have 0.
+        Rows in no fold have 0. `shape` has K without the head of self-training.
         """
-        logits = np.zeros((1 if self.unlabelled is None else 2, *shape))
+        logits = np.zeros((shape[0] + (self.unlabelled is not None), *shape[1:]))
         for number, fold in enumerate(folds, 1):
             name = f"fold-{number}.npy"
             found = self.run.array(name) if self.run else None
-            if found is None:
-                kept = sorted(set(range(shape[0])) - set(fold))
+            # Earlier versions kept fewer heads.
+            if found is None or len(found) != len(logits):
+                kept = sorted(set(range(shape[1])) - set(fold))
                 part = f"fold {number} of {len(folds)}"
                 heads = heads_of(kept, part, self.unlabelled)
                 x = self.vectors(self.train_rows.take(fold))

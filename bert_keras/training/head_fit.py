@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import keras
@@ -28,10 +28,13 @@ from bert_keras.tasks.protocols import Linear, groups_of, strata_of, weights_of
 from bert_keras.training.best_epoch import BestEpoch
 from bert_keras.training.linear_head import (
     FOLDS,
+    POWERS,
     Head,
     Validation,
+    balanced,
     cross_validate,
     fit_head,
+    powers_of,
     stratified_folds,
     strengths_of,
 )
@@ -179,8 +182,13 @@ class HeadFit:
             weights: of each row, float32 [N].
         """
         x = self.vectors(self.train_rows)
-        found = cross_validate(x, targets, folds, loss=loss, weights=weights)
-        (head,) = fit_head(x, targets, loss=loss, l2=found.l2, weights=weights)
+        powers = powers_of(targets, loss)
+        power, found = self.best_power(
+            cross_validate(x, targets, folds, loss=loss, weights=weights, power=each)
+            for each in powers
+        )
+        rows = balanced(targets, weights, power)
+        (head,) = fit_head(x, targets, loss=loss, l2=found.l2, weights=rows)
         if self.unlabelled is not None:
             others = self.vectors(self.unlabelled, name="unlabelled")
             given: dict[str, Any] = {"loss": loss, "l2": found.l2, "weights": weights}
@@ -192,20 +200,23 @@ class HeadFit:
         line = (
             f"a linear head on vectors of the frozen encoder; L2 {found.l2:.2g} "
             f"{'by' if several else 'by rows and classes;'} cross-validation, "
-            f"{found.folds} folds"
+            f"{found.folds} folds{balance_note(power)}"
         )
         return head, found, line
 
+    def best_power(self, found: Iterable[Validation]) -> tuple[float, Validation]:
+        """Return the best of the validations by `powers_of`, with its power."""
+        tried = list(found)
+        if len(tried) == 1:
+            return POWERS[0], tried[0]
+        best = max(range(len(tried)), key=lambda n: (self._rank(tried[n]), -n))
+        return POWERS[best], tried[best]
+
     def gains(self, plain: Validation, other: Validation) -> bool:
         """Return whether self-training gains in cross-validation, and report it."""
-        task = self.model.task
-        columns = self.train_rows.take(plain.rows)
-        name = task.best_score
-        before, after = (
-            float(task.score(columns, self._answers_of(each.logits))[name])
-            for each in (plain, other)
-        )
-        gained = self._kept((before, -plain.loss), (after, -other.loss))
+        name = self.model.task.best_score
+        (before, _), (after, _) = ranks = self._rank(plain), self._rank(other)
+        gained = self._kept(*ranks)
         count = len(cast(Columns, self.unlabelled))
         note = (
             f"{count:,} unlabelled rows {'are used' if gained else 'are not used'}: "
@@ -216,6 +227,12 @@ class HeadFit:
         self.best_settings = {"unlabeled": note}
         say(note)
         return gained
+
+    def _rank(self, found: Validation) -> tuple[float, float]:
+        """Return the score of the held-out rows, and the negative loss."""
+        task, rows = self.model.task, self.train_rows.take(found.rows)
+        scores = task.score(rows, self._answers_of(found.logits))
+        return float(scores[task.best_score]), -found.loss
 
     @staticmethod
     def _kept(before: tuple[float, float], after: tuple[float, float]) -> bool:
@@ -277,6 +294,12 @@ class HeadFit:
                     bar.skip(len(rows))
                 parts.append(found)
         return np.concatenate(parts)
+
+
+def balance_note(power: float) -> str:
+    """Return what the line about a head says of the weights of classes."""
+    how = {0.0: "", 1.0: "; all classes weigh the same"}
+    return how.get(power, "; rarer classes count more")
 
 
 def _tell_alone(strata: Strata, folds: list[list[int]]) -> None:

@@ -25,6 +25,7 @@ L2 = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 # With fewer rows the loss of held-out rows is too noisy to choose by: L2 is then this
 # number divided by rows and classes, see `benchmarks/few_labels.py`.
 FEW, _OF_FEW = 1000, 3.0
+POWERS = (0.0, 0.5, 1.0)  # of how much a rarer class counts, for fewer rows than `FEW`
 _FACTORS = tuple(np.exp(np.linspace(-2, 5, 36)).tolist())
 _BOUNDS = {"softmax": 0.5, "sigmoid": 0.25, "squared": 1.0}  # of the second derivative
 _MOST_STEPS, _TOLERANCE = 100, 1e-4
@@ -189,6 +190,7 @@ def cross_validate(
     *,
     loss: str,
     weights: np.ndarray | None = None,
+    power: float = 0.0,
 ) -> Validation:
     """Return the strength of L2 with the lowest loss of the held-out rows.
 
@@ -198,15 +200,15 @@ def cross_validate(
     Args:
         x, targets, loss, weights: as in `fit_head`.
         folds: the rows of each fold, see `stratified_folds`.
+        power: as in `balanced`, while fitting.
     """
     weights = np.ones(len(x)) if weights is None else np.asarray(weights, np.float64)
     strengths = strengths_of(targets, loss)
     logits = np.zeros((len(strengths), *targets.shape))
     for fold in folds:
         kept = np.delete(np.arange(len(x)), fold)
-        heads = fit_head(
-            x[kept], targets[kept], loss=loss, l2=strengths, weights=weights[kept]
-        )
+        rows = balanced(targets[kept], weights[kept], power)
+        heads = fit_head(x[kept], targets[kept], loss=loss, l2=strengths, weights=rows)
         for place, head in enumerate(heads):
             logits[place, fold] = head(x[fold])
     found = [
@@ -243,6 +245,36 @@ def strengths_of(targets: np.ndarray, loss: str) -> tuple[float, ...]:
         return (_OF_FEW / targets.size,)
     classes = targets.shape[1] if loss == "softmax" else 1
     return tuple(strength / classes for strength in L2)
+
+
+def powers_of(targets: np.ndarray, loss: str) -> tuple[float, ...]:
+    """Return the powers of `balanced` to try: several for few rows of unequal classes.
+
+    With few rows L2 is strong, and the bias alone would answer the largest class.
+    """
+    is_few = loss == "softmax" and len(targets) < FEW
+    return POWERS if is_few and np.ptp(targets.sum(axis=0)) else POWERS[:1]
+
+
+def balanced(
+    targets: np.ndarray, weights: np.ndarray | None, power: float
+) -> np.ndarray:
+    """Return weights of rows by which rarer classes count more, float64 [N].
+
+    They are divided by the weight of the row's class to a power: 0 leaves them as they
+    are, and with 1 all classes weigh the same. Their sum does not change.
+
+    Args:
+        targets: 0 or 1, one class a row, float [N, C].
+        weights: of each row, float [N].
+        power: from 0 to 1.
+    """
+    weights = np.ones(len(targets)) if weights is None else np.asarray(weights, float)
+    if not power:
+        return weights
+    of_class = np.maximum(weights @ targets, np.finfo(np.float64).tiny)
+    found = weights * (targets @ of_class**-power)
+    return np.asarray(found * (weights.sum() / found.sum()))
 
 
 def best_factor(

@@ -26,8 +26,10 @@ from bert_keras.training.config import TrainConfig
 from bert_keras.training.data import task_and_data
 from bert_keras.training.finetune import train
 from bert_keras.training.linear_head import (
+    balanced,
     cross_validate,
     fit_head,
+    powers_of,
     probabilities,
     stratified_folds,
 )
@@ -70,6 +72,27 @@ def test_cross_validation_prefers_strong_l2_for_noise_and_weak_for_a_rule() -> N
     assert noise.folds == rule.folds == 5 and rule.rows == list(range(120))
     assert noise.factor < 0.3 < 1 < rule.factor
     assert (rule.logits.argmax(axis=1) == classes).mean() > 0.9
+
+
+def test_rarer_classes_count_more_while_a_head_of_few_rows_is_fitted() -> None:
+    random = np.random.default_rng(0)
+    classes = np.repeat([0, 1], [28, 4])
+    targets = np.eye(2)[classes]
+    x = random.normal(size=(32, 16)) + classes[:, None]
+    weights = balanced(targets, None, 1.0)
+    np.testing.assert_allclose(weights @ targets, 16)
+    half = balanced(targets, None, 0.5) @ targets
+    np.testing.assert_allclose(half / half[1], [7**0.5, 1])
+    assert powers_of(targets, "softmax") == (0.0, 0.5, 1.0)
+    for equal in (targets[-8:], np.eye(2)[np.arange(2000) % 3 // 2]):
+        assert powers_of(equal, "softmax") == (0.0,)  # equal classes, or many rows
+    folds = stratified_folds([(str(each),) for each in classes], seed=0)
+    plain, even = (
+        cross_validate(x, targets, folds, loss="softmax", power=power)
+        for power in (0.0, 1.0)
+    )
+    found = [(each.logits.argmax(axis=1) == classes).mean() for each in (plain, even)]
+    assert found[0] < found[1]
 
 
 def test_each_fold_has_each_class_and_a_row_alone_is_in_none() -> None:
@@ -123,6 +146,23 @@ def test_a_linear_run_writes_an_ordinary_folder(
     assert "mean of the tokens' vectors" in card and "chose the epoch" not in card
     assert validation in (tmp_path / "model" / "report.html").read_text("utf-8")
     assert not list(tmp_path.glob(".*run*"))
+
+
+def test_a_run_weighs_classes_as_cross_validation_chooses(
+    encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [*TEXTS[:1] * 9, *(f"{word} {word}" for word in TEXTS[-1].split()[:2])]
+    rows = as_columns(text=texts * 2, label=[*"aaaaaaaaabb"] * 2)
+    found = train(
+        "classification",
+        encoder=encoder_folder,
+        train=rows,
+        output=tmp_path / "m",
+        config=LINEAR,
+    )
+    (name,) = found.scores
+    assert found.scores[name]["accuracy"] == 1
+    assert "rarer classes count more" in capsys.readouterr().err
 
 
 def test_self_training_is_reported_and_kept_only_if_it_gains(

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from bert_keras.data.columns import Columns
-from bert_keras.data.holdout import classes_of
 from bert_keras.errors import ConfigError, shown
 from bert_keras.models.folder import Folder
 from bert_keras.settings import options_of
@@ -55,8 +55,9 @@ _WHY = {
     "contrastive": "which trains on batches of pairs and then fits the head",
 }
 AUTO = "auto"
-# A class has at most this many rows on average where `auto` chooses contrastive.
-ROWS_OF_A_CLASS = 32
+# Where `auto` chooses contrastive, by `benchmarks/gpu_quality.py`: a class has at most
+# so many rows on average, and of two classes each has at least so many.
+ROWS_OF_A_CLASS, LEAST_OF_TWO = 256, 4
 
 
 def with_method(
@@ -87,11 +88,14 @@ def with_method(
     check_settings(task, settings)
     combine = settings.get("combine", getattr(task, "combine", ""))
     given = [name for name in UNUSED["contrastive"] if _is_given(config, name)]
-    classes, per_class = 0, 0.0
+    per_class, least = 0.0, LEAST_OF_TWO
     if _has_classes(task):
         own = settings if isinstance(task, type) else task.get_config()
-        classes = len(classes_of(strata_of(task, rows, **own)))
-        per_class = len(rows) / max(classes, 1)
+        strata = strata_of(task, rows, **own)
+        sizes = Counter(n for names in strata for n in set(names) if isinstance(n, str))
+        per_class = len(rows) / max(len(sizes), 1)
+        if len(sizes) == 2:
+            least = min(sizes.values())
     reasons = {
         f"{task.name} has no classes": not _has_classes(task),
         f"`{(*given, '')[0]}` is given": bool(given),
@@ -100,6 +104,7 @@ def with_method(
         f"{per_class:,.0f} rows of a class, above {ROWS_OF_A_CLASS}": (
             per_class > ROWS_OF_A_CLASS
         ),
+        f"of two classes, one has {least:,} rows": least < LEAST_OF_TWO,
         "the encoder was not trained for vectors of texts": not isinstance(
             Folder.open(encoder).held(Embedding), Embedding
         ),

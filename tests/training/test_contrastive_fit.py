@@ -143,7 +143,8 @@ def test_auto_trains_on_pairs_and_dev_rows_need_no_folds(
     ("task", "times", "changes", "told"),
     [
         (Classification, 1, {}, "contrastive: 4 rows of a class, on an encoder of"),
-        (Classification, 9, {}, "finetune: 36 rows of a class, above 32"),
+        (Classification, 70, {}, "finetune: 280 rows of a class, above 256"),
+        (Classification, 0, {}, "finetune: of two classes, one has 3 rows"),
         (Classification, 1, {"epochs": 2}, "finetune: `epochs` is given"),
         (Regression, 1, {}, "finetune: regression has no classes"),
         (Classification, 9, {"unlabeled": True}, "contrastive: 36 rows of a class"),
@@ -166,6 +167,8 @@ def test_auto_says_what_it_chooses_and_why(
 ) -> None:
     said: list[str] = []
     rows = as_columns(text=TEXTS * times, label=LABELS * times)
+    if not times:
+        rows = as_columns(text=TEXTS[:2] * 6, label=[*"aaab"] * 3)
     unlabeled = changes.get("unlabeled", False)
     changes = {k: v for k, v in changes.items() if k != "unlabeled"}
     config = TrainConfig(method="auto", **changes)

@@ -166,9 +166,8 @@ def test_auto_says_what_it_chooses_and_why(
     task: Any, times: int, changes: dict[str, Any], told: str, embedder: Path
 ) -> None:
     said: list[str] = []
-    rows = as_columns(text=TEXTS * times, label=LABELS * times)
-    if not times:
-        rows = as_columns(text=TEXTS[:2] * 6, label=[*"aaab"] * 3)
+    texts, labels = (TEXTS, LABELS) if times else (TEXTS[:4], [*"aaab"])
+    rows = as_columns(text=texts * (times or 3), label=labels * (times or 3))
     unlabeled = changes.get("unlabeled", False)
     changes = {k: v for k, v in changes.items() if k != "unlabeled"}
     config = TrainConfig(method="auto", **changes)

@@ -27,8 +27,14 @@ from bert_keras.tasks.protocols import item_parts
 from bert_keras.text.truncation import Truncation
 
 _CHANGES = {
-    *("layers", "combine_layers", "pooling", "normalize"),
-    *("long", "stride", "max_windows", "combine"),
+    "layers",
+    "combine_layers",
+    "pooling",
+    "normalize",
+    "long",
+    "stride",
+    "max_windows",
+    "combine",
 }
 Source = str | os.PathLike[str] | Predictor
 

@@ -62,8 +62,14 @@ class EmbeddingApis:
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
         calls = (
-            *(self.embeddings, self.embed, self.embed_sparse, self.similarity),
-            *(self.predict, self.rerank, self.rerank_documents, self.rerank_documents),
+            self.embeddings,
+            self.embed,
+            self.embed_sparse,
+            self.similarity,
+            self.predict,
+            self.rerank,
+            self.rerank_documents,
+            self.rerank_documents,
             self.tokenize,
         )
         posts = [

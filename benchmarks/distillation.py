@@ -2,16 +2,17 @@
 
     python benchmarks/distillation.py [--sets sms news mrpc] [--rows 1500] \
 [--test-rows 1000] [--keep-layers 0,2,4] [--epochs 3] [--student-epochs 6] \
-[--max-length 64] [--distill soft] [--seed 42] [--alone] [--int8] [--passes 5] \
-[--folder DIR]
+[--max-length 64] [--distill soft] [--seed 42] [--alone] [--unlabeled 0] [--int8] \
+[--passes 5] [--folder DIR]
 
 Fine-tunes all-MiniLM-L6-v2 (6 layers) as the teacher, and then, on the same rows, some
 layers of the teacher with its answers. Prints a line of JSON for each set:
 accuracy on the test rows, seconds for 1,000 of them, the median of alternate passes,
-and the ratios to the teacher. `--alone` adds a student without a teacher, `--int8` the
-student in int8 for OpenVINO (needs `openvino` and `nncf`); `--passes 0` leaves out the
-times; `--folder` keeps the models, and a model that is there is not trained again.
-Needs scikit-learn.
+and the ratios to the teacher. `--unlabeled` gives the student up to so many further
+rows, neither of training nor of the test, without their labels. `--alone` adds a
+student without a teacher, `--int8` the student in int8 for OpenVINO (needs `openvino`
+and `nncf`); `--passes 0` leaves out the times; `--folder` keeps the models, and a
+model that is there is not trained again. Needs scikit-learn.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from precision_quality import mrpc
 TIMED = 1000  # rows
 
 
-def data_of(name: str, options: argparse.Namespace) -> tuple[Any, Any]:
-    """Return the training and the test rows of a set, as columns."""
+def data_of(name: str, options: argparse.Namespace) -> tuple[Any, Any, Any]:
+    """Return training, test and unlabelled rows of a set, as columns."""
     from bert_keras.data.table import as_columns
 
     rng, count = np.random.default_rng(options.seed), options.rows
@@ -49,8 +50,15 @@ def data_of(name: str, options: argparse.Namespace) -> tuple[Any, Any]:
             )
             for each in draw(rng)
         )
-    chosen = rng.permutation(len(test))[: options.test_rows]
-    return train, test.take(np.sort(chosen))
+    order = rng.permutation(len(test))
+    chosen, others = np.split(order, [options.test_rows])
+    unlabelled = test.take(np.sort(others[: options.unlabeled]))
+    texts = {
+        role: list(unlabelled[role])
+        for role in ("text", "text_pair")
+        if role in unlabelled
+    }
+    return train, test.take(np.sort(chosen)), as_columns(**texts)
 
 
 def trained(train: Any, output: Path, **given: Any) -> Any:
@@ -59,12 +67,13 @@ def trained(train: Any, output: Path, **given: Any) -> Any:
     from bert_keras.training.config import TrainConfig
     from bert_keras.training.finetune import train as train_model
 
-    encoder = given.pop("encoder", None)
+    encoder, unlabelled = given.pop("encoder", None), given.pop("unlabelled", None)
     if not output.exists():
         train_model(
             "classification",
             encoder=encoder,
             train=train,
+            unlabeled=unlabelled,
             output=output,
             config=TrainConfig(validation_split=0.0, **given),
         )
@@ -111,7 +120,9 @@ def measured(
     return found
 
 
-def models(place: Path, train: Any, options: argparse.Namespace) -> dict[str, Any]:
+def models(
+    place: Path, train: Any, unlabelled: Any, options: argparse.Namespace
+) -> dict[str, Any]:
     """Return the predictors of the teacher and its students, by name."""
     given = {"max_length": options.max_length, "seed": options.seed}
     teacher = place / "teacher"
@@ -124,7 +135,10 @@ def models(place: Path, train: Any, options: argparse.Namespace) -> dict[str, An
     names = ("distill", "temperature", "distill_weight")
     soft = {name: getattr(options, name) for name in names}
     student = place / "student"
-    found["student"] = trained(train, student, teacher=str(teacher), **soft, **given)
+    more = {"unlabelled": unlabelled} if options.unlabeled else {}
+    found["student"] = trained(
+        train, student, teacher=str(teacher), **more, **soft, **given
+    )
     if options.alone:
         alone = trained(train, place / "alone", encoder=encoder_path(), **given)
         found["without teacher"] = alone
@@ -150,15 +164,18 @@ def main() -> None:
     parser.add_argument("--distill-weight", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--alone", action="store_true")
+    parser.add_argument("--unlabeled", type=int, default=0)
     parser.add_argument("--int8", action="store_true")
     parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="keeps the models of each set")
     options = parser.parse_args()
     for name in options.sets:
-        train, test = data_of(name, options)
+        train, test, unlabelled = data_of(name, options)
         with tempfile.TemporaryDirectory() as folder:
             place = (options.folder or Path(folder)) / name
-            found = measured(models(place, train, options), test, options.passes)
+            found = measured(
+                models(place, train, unlabelled, options), test, options.passes
+            )
             print(json.dumps({"set": name, **found}), flush=True)
 
 

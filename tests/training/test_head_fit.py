@@ -185,6 +185,21 @@ def test_self_training_is_reported_and_kept_only_if_it_gains(
     assert not np.allclose(*heads)
 
 
+def test_auto_learns_from_unlabelled_pairs(
+    encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = {"text": TEXTS, "text_pair": TEXTS[::-1]}
+    given: dict[str, Any] = {"encoder": encoder_folder, "output": tmp_path / "m"}
+    given["train"] = as_columns(**pairs, label=["yes", "no"] * (len(TEXTS) // 2))
+    given["unlabeled"] = {"text": TEXTS, "text_pair": [f"{text} x" for text in TEXTS]}
+    found = train("classification", config=TrainConfig(method="auto"), **given)
+    assert found.report["settings"]["unlabeled"].startswith("12 unlabelled rows are ")
+    assert found.model.task.pairs
+    assert "method linear: the encoder was not trained" in capsys.readouterr().err
+    given["unlabeled"] = {"text": TEXTS}
+    refused(lambda: train("classification", config=LINEAR, **given), "`text_pair`")
+
+
 @pytest.mark.parametrize(
     ("rows", "task", "method", "parts"),
     [

@@ -50,15 +50,13 @@ def data_of(name: str, options: argparse.Namespace) -> tuple[Any, Any, Any]:
             )
             for each in draw(rng)
         )
-    order = rng.permutation(len(test))
-    chosen, others = np.split(order, [options.test_rows])
-    unlabelled = test.take(np.sort(others[: options.unlabeled]))
-    texts = {
-        role: list(unlabelled[role])
-        for role in ("text", "text_pair")
-        if role in unlabelled
-    }
-    return train, test.take(np.sort(chosen)), as_columns(**texts)
+    chosen, others = np.split(rng.permutation(len(test)), [options.test_rows])
+    tested, unlabelled = test.take(np.sort(chosen)), None
+    if options.unlabeled:
+        rest = test.take(np.sort(others[: options.unlabeled]))
+        roles = [role for role in ("text", "text_pair") if role in rest]
+        unlabelled = as_columns(**{role: list(rest[role]) for role in roles})
+    return train, tested, unlabelled
 
 
 def trained(train: Any, output: Path, **given: Any) -> Any:
@@ -135,10 +133,8 @@ def models(
     names = ("distill", "temperature", "distill_weight")
     soft = {name: getattr(options, name) for name in names}
     student = place / "student"
-    more = {"unlabelled": unlabelled} if options.unlabeled else {}
-    found["student"] = trained(
-        train, student, teacher=str(teacher), **more, **soft, **given
-    )
+    soft |= {"unlabelled": unlabelled, "teacher": str(teacher)}
+    found["student"] = trained(train, student, **soft, **given)
     if options.alone:
         alone = trained(train, place / "alone", encoder=encoder_path(), **given)
         found["without teacher"] = alone

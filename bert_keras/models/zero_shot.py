@@ -61,6 +61,8 @@ def zero_shot_model(
             "`model` must be a model folder to get classes, since the graph of an "
             f"export is fixed; received {type(model).__name__}"
         )
+    if model.preprocessor.tokenizer.lowercase:
+        _check_case(names)
     kind = MultiLabel if multi_label else Classification
     if isinstance(model.task, Embedding):
         check_dense(model.task, "`classes`")
@@ -84,6 +86,18 @@ def zero_shot_model(
     preprocessor = model.preprocessor.replace(truncation="only_first")
     head = {w.path: w.numpy() for w in model.weights if w.path in (KERNEL, BIAS)}
     return _with_head(model, task, preprocessor, head)
+
+
+def _check_case(names: Sequence[str]) -> None:
+    """Raise ConfigError if an uncased model reads two names as the same."""
+    seen: dict[str, str] = {}
+    for name in names:
+        first = seen.setdefault(name.lower(), name)
+        if first != name:
+            raise ConfigError(
+                "`classes` must be names that differ in more than their case for an "
+                f"uncased model; received {first} and {name}"
+            )
 
 
 def _name_vectors(

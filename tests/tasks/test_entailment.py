@@ -177,6 +177,7 @@ def test_the_verbs_take_more_classes_than_the_head_is_wide(
     [
         ({"classes": "a,a"}, ["two or more different names", "'a,a'"]),
         ({"classes": ["a"]}, ["two or more different names"]),
+        ({"classes": "a,b,A"}, ["more than their case", "a and A"]),
         ({"classes": "a,b", "template": "about"}, ["`template`", "one {}", "about"]),
     ],
 )

@@ -24,8 +24,8 @@ POOLING = Option(
     "the vector that the head reads: pooler, of BERT, which other tools read, too; or "
     "pooled from the tokens' vectors, as in sentence-transformers",
     words=(POOLER, *POOLINGS),
-    unset="as the encoder's folder says, if it is one of vectors of texts (for "
-    "finetune: of single texts); else pooler, and mean for linear and contrastive",
+    unset="pooler; for the methods linear, contrastive and auto, and for long texts "
+    "in windows, as the encoder's folder says (linear and contrastive: else mean)",
     later=True,
 )
 NORMALIZE = Option(

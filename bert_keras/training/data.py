@@ -40,7 +40,6 @@ from bert_keras.training.methods import (
     check_method,
     check_unlabeled,
     head_settings,
-    pooling_of,
 )
 
 _AT_ONCE = 1 << 14  # cells
@@ -109,8 +108,6 @@ def task_and_data(
             settings |= head_settings(encoder, settings, tell=tell)
         elif getattr(task, "pooling", POOLER) == POOLER:
             task = replaced(task, **head_settings(encoder, {}, tell=tell))
-    elif encoder is not None and isinstance(task, type) and not is_earlier:
-        settings |= pooling_of(encoder, task, rows, settings, tell=tell)
     held_out = 0
     own = settings if isinstance(task, type) else task.get_config()
     few = ""

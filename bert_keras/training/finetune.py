@@ -85,7 +85,13 @@ from bert_keras.training.findings import (
 from bert_keras.training.head_fit import HeadFit
 from bert_keras.training.lengths import TextLengths, measure_lengths, reads_long_texts
 from bert_keras.training.loop import FineTuningLoop, RunContext
-from bert_keras.training.methods import AUTO, UNUSED, with_method
+from bert_keras.training.methods import (
+    AUTO,
+    UNUSED,
+    pooling_note,
+    pooling_of,
+    with_method,
+)
 from bert_keras.training.results import (
     facts_of,
     shown_settings,
@@ -235,6 +241,16 @@ def train(
             unlabeled=unlabeled is not None,
             tell=devices.say,
         )
+        task_settings = dict(task_settings or {})
+        if config.method == "finetune" and isinstance(reader, type):
+            own = pooling_of(encoder, reader, train, task_settings)
+            task_settings |= own
+            if own:
+                devices.say(
+                    f"the head reads the {own['pooling']} of the tokens' vectors, as "
+                    "the encoder's folder says; other tools do not read such a head "
+                    "(--set pooling=pooler)"
+                )
     is_named = not isinstance(task, Task)
     task, data = task_and_data(
         task,
@@ -275,6 +291,10 @@ def train(
             given=task_settings or {},
             tell=devices.say,
         )
+    if is_named and config.method == "finetune" and not is_earlier:
+        note = pooling_note(encoder, task, data["train"], task_settings or {})
+        if note:
+            devices.say(note)
     devices.check_batch_size(cast(int, config.batch_size), config.accumulation)
     if devices.replicas > 1:
         _check_accumulation(task, config)

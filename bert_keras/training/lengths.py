@@ -30,6 +30,7 @@ from bert_keras.tasks.protocols import (
 from bert_keras.text.preprocessor import Preprocessor, as_tensors
 from bert_keras.text.truncation import Truncation, percent
 from bert_keras.training.config import TrainConfig
+from bert_keras.training.methods import pooling_of
 
 _AT_ONCE = 1024  # texts
 _STEP = 16  # tokens to which a chosen length is rounded up
@@ -160,8 +161,8 @@ def reads_long_texts(
 
     Neither `long` nor the maximum length is given, the task has one text a row and a
     linear head, and the longest input that `train` would choose leaves a tenth of the
-    tokens unread. Windows, their number and the parts of an update are as measured by
-    `benchmarks/gpu_quality.py`.
+    tokens unread. Windows, their number, the pooling and the parts of an update are as
+    measured by `benchmarks/gpu_quality.py`.
 
     Args:
         task: of the run.
@@ -193,14 +194,16 @@ def reads_long_texts(
     if parts == 1:
         parts = math.gcd(cast(int, config.batch_size), _WINDOWS_PARTS)
     longer = percent(int((sizes > length).sum()), len(sizes))
+    own = pooling_of(encoder, task, rows, given)
+    pooled = f"the head reads the {own['pooling']} of the tokens; " if own else ""
     tell(
         f"long texts: {longer} have more than {length:,} tokens, so they are read in "
         f"windows of {window}, {all_of_them / read:,.1f} times the tokens, "
-        f"of which an epoch draws {_TRAIN_WINDOWS}; an update computes its rows in "
-        f"{parts} parts (--set long=truncate reads the start alone)"
+        f"of which an epoch draws {_TRAIN_WINDOWS}; {pooled}an update computes its "
+        f"rows in {parts} parts (--set long=truncate reads the start alone)"
     )
     return (
-        replaced(task, long="windows", train_windows=_TRAIN_WINDOWS),
+        replaced(task, long="windows", train_windows=_TRAIN_WINDOWS, **own),
         dataclasses.replace(config, max_length=window, accumulation=parts),
     )
 

@@ -19,7 +19,7 @@ from bert_keras.models.folder import Folder
 from bert_keras.settings import options_of
 from bert_keras.tasks import check_settings
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.classifier_settings import POOLING
+from bert_keras.tasks.classifier_settings import POOLER, POOLING
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.protocols import Linear, strata_of
@@ -220,17 +220,16 @@ def head_settings(
 
 def pooling_of(
     encoder: str | os.PathLike[str],
-    task: type[Task],
+    task: type[Task] | Task,
     rows: Columns,
     given: Mapping[str, Any],
-    *,
-    tell: Callable[[str], object],
-) -> dict[str, Any]:
-    """Return the `pooling` with which `finetune` reads an encoder of vectors of texts.
+) -> dict[str, str]:
+    """Return the `pooling` by which a head reads single texts as the encoder was made.
 
-    It is as the encoder's folder says, for single texts and a linear head: the pooler
-    of such encoders was not trained (`benchmarks/gpu_quality.py`). Otherwise, and if
-    `given` names a pooling, nothing is returned.
+    It is as the folder of an encoder of vectors of texts says, whose pooler was not
+    trained: `finetune` is more accurate with it (`benchmarks/gpu_quality.py`), but
+    other tools do not read the head. Otherwise, and if `given` names a pooling, nothing
+    is returned.
     """
     is_single = isinstance(task, Linear) and "text_pair" not in rows
     if not is_single or not {"pooling", "entailment"}.isdisjoint(given):
@@ -238,8 +237,26 @@ def pooling_of(
     held = Folder.open(encoder).held(Embedding)
     if not isinstance(held, Embedding) or held.pooling not in POOLING.words:
         return {}
-    tell(
-        f"the head reads the {held.pooling} of the tokens' vectors, as the encoder's "
-        "folder says; other tools read --set pooling=pooler alone"
-    )
     return {"pooling": held.pooling}
+
+
+def pooling_note(
+    encoder: str | os.PathLike[str],
+    task: Task,
+    rows: Columns,
+    given: Mapping[str, Any],
+) -> str:
+    """Return a line about the pooler that `finetune` reads and another way would not.
+
+    It is empty if the encoder's folder says nothing else, or the user's settings do.
+    """
+    if getattr(task, "pooling", "") != POOLER:
+        return ""
+    own = pooling_of(encoder, task, rows, given)
+    if not own:
+        return ""
+    return (
+        "the head reads BERT's pooler, as other tools do, though the encoder was made "
+        f"for the {own['pooling']} of the tokens: --set pooling={own['pooling']}, or "
+        "--method auto, is often more accurate"
+    )

@@ -24,7 +24,7 @@ from bert_keras.training.contrastive_fit import balanced_batches, train_on_pairs
 from bert_keras.training.data import task_and_data
 from bert_keras.training.finetune import train
 from bert_keras.training.head_fit import HeadInputs
-from bert_keras.training.methods import with_method
+from bert_keras.training.methods import pooling_note, pooling_of, with_method
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
 CONFIG = TrainConfig(method="contrastive", max_length=24, learning_rate=1e-3)
@@ -190,12 +190,12 @@ def test_auto_finetunes_encoders_not_made_for_vectors(encoder_folder: Path) -> N
     ("is_embedder", "pair", "settings", "pooling"),
     [
         (True, False, {}, "mean"),
-        (True, True, {}, "pooler"),
-        (True, False, {"pooling": "pooler"}, "pooler"),
-        (False, False, {}, "pooler"),
+        (True, True, {}, ""),
+        (True, False, {"pooling": "pooler"}, ""),
+        (False, False, {}, ""),
     ],
 )
-def test_finetune_reads_single_texts_as_an_encoder_of_vectors_does(
+def test_the_folder_of_an_encoder_of_vectors_says_how_single_texts_are_pooled(
     is_embedder: bool,
     pair: bool,
     settings: dict[str, Any],
@@ -204,17 +204,34 @@ def test_finetune_reads_single_texts_as_an_encoder_of_vectors_does(
     encoder_folder: Path,
 ) -> None:
     texts = {"text": TEXTS, "text_pair": TEXTS} if pair else {"text": TEXTS}
-    said: list[str] = []
-    task, _ = task_and_data(
-        Classification,
-        train=as_columns(**texts, label=LABELS),
-        config=TrainConfig(),
-        encoder=embedder if is_embedder else encoder_folder,
-        task_settings=settings,
-        tell=said.append,
+    rows = as_columns(**texts, label=LABELS)
+    encoder = embedder if is_embedder else encoder_folder
+    found = pooling_of(encoder, Classification, rows, settings)
+    assert found.get("pooling", "") == pooling
+    note = pooling_note(encoder, Classification.from_columns(rows), rows, settings)
+    assert ("--set pooling=mean" in note) == bool(pooling)
+
+
+@pytest.mark.parametrize("method", ["auto", "finetune"])
+def test_auto_reads_by_the_mean_and_finetune_names_it(
+    method: str,
+    embedder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = train(
+        "classification",
+        encoder=embedder,
+        train=DATA["classification"],
+        output=tmp_path / "m",
+        config=TrainConfig(method=method, epochs=1, max_length=24, explain_mistakes=0),
     )
-    assert cast(Classification, task).pooling == pooling
-    assert any("the mean of the tokens" in line for line in said) == (pooling == "mean")
+    told = capsys.readouterr().err
+    mean = method == "auto"
+    task = cast(Classification, found.model.task)
+    assert task.pooling == ("mean" if mean else "pooler")
+    assert ("the head reads the mean of the tokens' vectors" in told) == mean
+    assert ("the head reads BERT's pooler, as other tools do" in told) != mean
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
     make demo            (or: python examples/email_demo.py)
 
-Trains a head on the vectors of all-MiniLM-L6-v2, in seconds, and then all of its weights,
-on `examples/data/emails`; scores both, exports the better one, and queries the export in a
-fresh process. Each step is a command that is printed before it runs. The last lines are
-the paths of all outputs.
+Trains a head on the vectors of all-MiniLM-L6-v2, in seconds, and then all of its
+weights, on `examples/data/emails`; scores both, exports the latter, and queries the
+export in a fresh process. Each step is a command that is printed before it runs. The
+last lines are the paths of all outputs.
 """
 
 import shlex
@@ -55,7 +55,7 @@ def main() -> None:
     train += ["--test", DATA / "test.csv"]
     run("bert-keras", *train, "--output", QUICK, "--method", "linear")
     train += ["--output", MODEL, "--epochs", 6, "--batch-size", 16]
-    run("bert-keras", *train, "--learning-rate", 2e-4)
+    run("bert-keras", *train, "--learning-rate", 2e-4, "--set", "pooling=mean")
     version = run("bert-keras", "export", MODEL, EXPORTS)
     # Like a server, this process loads only TensorFlow and the text ops.
     run("python", HERE / "ask_savedmodel.py", version, *QUESTIONS)

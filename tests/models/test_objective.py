@@ -265,3 +265,28 @@ def test_a_document_that_weighs_more_counts_more(make_model: Any) -> None:
     wanted = float(case.task.loss()(marks, outputs, weight))
     count = float(objective.counts(labels)["loss"])
     assert total / count == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", [None, [Mean(), Mean()]], ids=["none", "several"])
+def test_a_compiled_loss_must_be_one_or_named(make_model: Any, loss: Any) -> None:
+    model = make_model(Classification(("a", "b", "c")))
+    model.compile(BertAdamW(1e-3), loss)
+    refused(lambda: TaskObjective(model), "`loss` of `compile` must be a loss or a")
+
+
+def test_losses_are_weighted_by_name(make_model: Any) -> None:
+    objective = TaskObjective(make_model(Classification(("a", "b", "c"))))
+    objective.loss_weights = {"one": 0.5}
+    sums = {name: (tf.constant(6.0), tf.constant(0.0)) for name in ("one", "other")}
+    totals = {"one": tf.constant(3.0), "other": tf.constant(0.0)}  # 6 / 3 and 6 / 1
+    assert float(objective.loss(sums, totals)) == 0.5 * 2 + 6
+
+
+def test_an_own_compute_loss_is_refused_on_replicas(make_model: Any) -> None:
+    class Own(TaskModel):
+        def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+            return super().compute_loss(*args, **kwargs)
+
+    model = make_model(Classification(("a", "b", "c")))
+    own = Own(model.backbone, model.task, model.preprocessor)
+    refused(lambda: own._step_together(None, training=True), "`compute_loss` must be")

@@ -58,6 +58,8 @@ AUTO = "auto"
 # Where `auto` chooses contrastive, by `benchmarks/gpu_quality.py`: a class has at most
 # so many rows on average, and of two classes each has at least so many.
 ROWS_OF_A_CLASS, LEAST_OF_TWO = 256, 4
+# From this mean length of texts on, `finetune` reads them in windows.
+LONG_TEXTS = 2048  # characters
 
 
 def with_method(
@@ -105,6 +107,11 @@ def with_method(
             per_class > ROWS_OF_A_CLASS
         ),
         f"of two classes, one has {least:,} rows": least < LEAST_OF_TWO,
+        "the texts are long, and finetune reads them in windows": (
+            config.max_length is None
+            and "long" not in settings
+            and _mean_characters(rows) > LONG_TEXTS
+        ),
         "the encoder was not trained for vectors of texts": not isinstance(
             Folder.open(encoder).held(Embedding), Embedding
         ),
@@ -132,6 +139,13 @@ def _has_classes(task: type[Task] | Task) -> bool:
     """Return whether rows of a task belong to classes, by a linear head."""
     kind = task.head_codec.problem_type
     return isinstance(task, Linear) and kind.endswith("label_classification")
+
+
+def _mean_characters(rows: Columns) -> float:
+    """Return the mean length of single texts; 0 for pairs."""
+    if "text" not in rows or "text_pair" in rows:
+        return 0.0
+    return sum(map(len, rows["text"])) / len(rows)
 
 
 def _is_given(config: TrainConfig, name: str) -> bool:

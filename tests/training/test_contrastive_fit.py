@@ -145,6 +145,7 @@ def test_auto_trains_on_pairs_and_dev_rows_need_no_folds(
         (Classification, 1, {}, "contrastive: 4 rows of a class, on an encoder of"),
         (Classification, 70, {}, "finetune: 280 rows of a class, above 256"),
         (Classification, 0, {}, "finetune: of two classes, one has 3 rows"),
+        (Classification, -300, {}, "finetune: the texts are long, and finetune reads"),
         (Classification, 1, {"epochs": 2}, "finetune: `epochs` is given"),
         (Regression, 1, {}, "finetune: regression has no classes"),
         (Classification, 9, {"unlabeled": True}, "contrastive: 36 rows of a class"),
@@ -167,6 +168,8 @@ def test_auto_says_what_it_chooses_and_why(
 ) -> None:
     said: list[str] = []
     texts, labels = (TEXTS, LABELS) if times else (TEXTS[:4], [*"aaab"])
+    if times < 0:
+        texts, times = [-times * text for text in texts], 1
     rows = as_columns(text=texts * (times or 3), label=labels * (times or 3))
     unlabeled = changes.get("unlabeled", False)
     changes = {k: v for k, v in changes.items() if k != "unlabeled"}

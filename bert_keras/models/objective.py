@@ -268,15 +268,17 @@ def _is_compiled(model: keras.Model) -> bool:
 
 
 def _compiled_loss(model: keras.Model) -> Any:
-    """Return the loss of `compile`, or the losses by name.
+    """Return the loss of `compile`, or the losses by the name of their output.
 
     Raises:
         ConfigError: there is none, or a list of several.
     """
     loss = model.loss
-    if isinstance(loss, list | tuple) and len(loss) == 1:
-        loss = loss[0]
-    if loss is None or isinstance(loss, list | tuple):
+    if isinstance(loss, dict) and isinstance(model.output, dict):
+        return {name: each for name, each in loss.items() if each is not None}
+    if isinstance(loss, list | tuple | dict) and len(loss) == 1:
+        (loss,) = keras.tree.flatten(loss)
+    if loss is None or isinstance(loss, list | tuple | dict):
         raise ConfigError(
             "`loss` of `compile` must be a loss or a dict of them by output; "
             f"{received(loss)}"

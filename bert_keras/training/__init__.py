@@ -2,10 +2,11 @@
 
 What happens in a run stands in `finetune`, from its first line to the model folder, and
 in `loop`, from update to update. Below them are `config`, `data` and `results`;
-`progress`, `checkpoint` and `best_epoch`; `rows`, `updates`, `objective`, `train_step`.
+`progress`, `checkpoint` and `best_epoch`; `rows`, `updates`, `train_step`, and the
+losses, `objective` of `models`.
 Then read `evaluation`, `several_runs`, `findings`, `divergence` and `tracking`.
 Pretraining is another task with another source of batches: it uses `loop`, `updates`,
-`objective`, `train_step`, `checkpoint` and `progress`.
+`train_step`, `checkpoint` and `progress`.
 """
 
 from lazy_loader import attach_stub

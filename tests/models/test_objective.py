@@ -272,6 +272,8 @@ def test_a_compiled_loss_must_be_one_or_named(make_model: Any, loss: Any) -> Non
     model = make_model(Classification(("a", "b", "c")))
     model.compile(BertAdamW(1e-3), loss)
     refused(lambda: TaskObjective(model), "`loss` of `compile` must be a loss or a")
+    model.compile(BertAdamW(1e-3), {"classification": Mean()})
+    assert isinstance(TaskObjective(model).losses["loss"].loss, Mean)
 
 
 def test_losses_are_weighted_by_name(make_model: Any) -> None:

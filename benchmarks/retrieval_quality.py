@@ -6,11 +6,11 @@
     .venv-peers/bin/python benchmarks/retrieval_quality.py --trecqa [--seeds 3]
 
 nDCG@10 (graded, log2 discount) of all-MiniLM-L6-v2 over the 112 queries, untrained; of
-the same vectors as int8 and as bits with and without rescoring; and beside
-sentence-transformers on torch, where it is installed (`.venv-peers`). With `--train`,
-the model is also trained on pairs of title and abstract with the widths 192, 96 and 48
-(Matryoshka), and scored at each of them. Without `--train` it takes about two minutes
-on two cores, with it about ten.
+the same vectors as int8 and as bits with and without rescoring; of BM25, and of both
+fused; and beside sentence-transformers on torch, where it is installed
+(`.venv-peers`). With `--train`, the model is also trained on pairs of title and
+abstract with the widths 192, 96 and 48 (Matryoshka), and scored at each of them.
+Without `--train` it takes about two minutes on two cores, with it about ten.
 
 `--stsb` trains on the labelled pairs of STS-B with the same widths, and prints the
 Spearman of dev at each of them, before and after; an epoch takes ten minutes of one
@@ -46,14 +46,14 @@ import bert_keras
 from bert_keras.data.table import as_columns
 from bert_keras.inference import embed, load_embedder
 from bert_keras.inference.packed_vectors import PackedVectors
-from bert_keras.scoring.bm25 import BM25
+from bert_keras.scoring.bm25 import BM25, fused
 from bert_keras.scoring.correlation import spearman
 from bert_keras.scoring.embeddings import cosines, unit_rows
 from bert_keras.scoring.ranking import ranking_scores
 
 FOLDER = DATA / "cranfield"
 WIDTHS = (192, 96, 48)
-TOP = 10
+TOP, FUSED = 10, 100  # documents that are scored, and that are fused
 BATCH, LENGTH, RATE = 16, 96, 2e-4  # of the cross-encoders
 
 
@@ -122,6 +122,15 @@ def show_types(data: Cranfield, encoder: str) -> float:
     ):
         packed = PackedVectors.of(documents, dtype)
         show(name, data.score(queries, packed, rescore), whole)
+    bm25 = BM25(data.texts)
+    words = [bm25.ranked(query, FUSED) for query in data.queries]
+    near, _ = PackedVectors.of(documents).nearest(unit_rows(queries), FUSED)
+    both = [fused(each, TOP) for each in zip(near.tolist(), words, strict=True)]
+    for name, rows in (
+        ("BM25", [each[:TOP] for each in words]),
+        ("vectors and BM25 fused", [[row for row, _ in each] for each in both]),
+    ):
+        show(name, ndcg(data.grades, np.array(rows)), whole)
     return whole
 
 

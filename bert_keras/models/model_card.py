@@ -105,6 +105,13 @@ _FORMATS = {
 }
 
 
+# Tasks that read all of a long text, without the setting `long`.
+_IN_WINDOWS = (
+    "feature-tagging",
+    "question-answering",
+    "summarization",
+    "token-classification",
+)
 # What is done with longer texts, by the setting `long`.
 _LONG = {
     "head-tail": "; the first quarter and the end of longer texts. Other tools read "
@@ -332,6 +339,7 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
         "labels": labels,
         "lowercase": lowercase,
         "max_length": max_length,
+        "is_truncated": long == "truncate" and task not in _IN_WINDOWS,
         "model": rows,
     }
 

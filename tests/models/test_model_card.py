@@ -17,6 +17,7 @@ import bert_keras
 from bert_keras.files.json_file import json_text
 from bert_keras.models.model_card import _PIPELINES, model_card, usage_of
 from bert_keras.models.model_folder import save_model
+from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.tasks.classification import Classification
 
@@ -38,6 +39,16 @@ def test_usage_has_the_request_of_the_task() -> None:
     assert "load_predictor('it', task='my.tasks:Stars')" in own["In Python"]
     # The server imports no code of users.
     assert own["As a server"].startswith("bert-keras serve saved_models/it\n")
+
+
+@pytest.mark.parametrize(("long", "is_truncated"), [("truncate", 1), ("windows", 0)])
+def test_the_card_says_that_texts_are_truncated_only_if_they_are(
+    long: str, is_truncated: int, encoder_folder: Path, tmp_path: Path
+) -> None:
+    task = Classification(("a", "b"), long=long)
+    save_model(TaskModel.from_pretrained(encoder_folder, task), tmp_path / "m")
+    text = model_card(tmp_path / "m", name="m")
+    assert text.count("Longer inputs are truncated to") == is_truncated
 
 
 def test_the_card_of_a_run_is_in_the_form_of_the_hub(

@@ -66,7 +66,8 @@ class RawDocument:
     silent: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_choice("form", self.form, FORMS)
+        if self.form not in FORMS:  # documents are many, and the check is slow
+            check_choice("form", self.form, FORMS)
 
 
 @dataclasses.dataclass

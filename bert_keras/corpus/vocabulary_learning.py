@@ -17,6 +17,7 @@ places of a pair, or a loop if there are few.
 from __future__ import annotations
 
 import array
+import gc
 import heapq
 import os
 from collections import Counter
@@ -325,7 +326,15 @@ def merge_pairs(
     """
     if not words:
         return []
-    return _Merger(dict(sorted(words.items())), known).merge(pieces, min_count)
+    merger = _Merger(dict(sorted(words.items())), known, min_count)
+    # Millions of objects, none of them in a cycle, would be searched for cycles.
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return merger.merge(pieces)
+    finally:
+        if is_enabled:
+            gc.enable()
 
 
 class _Merger:
@@ -338,8 +347,11 @@ class _Merger:
     started.
     """
 
-    def __init__(self, words: Mapping[str, int], known: Iterable[str]) -> None:
+    def __init__(
+        self, words: Mapping[str, int], known: Iterable[str], min_count: int
+    ) -> None:
         self.known = set(known)
+        self.min_count = min_count
         starts = sorted({word[0] for word in words})
         others = sorted({MARK + character for word in words for character in word[1:]})
         self.names = starts + others
@@ -347,15 +359,23 @@ class _Merger:
         sizes = np.array([len(word) for word in words], np.int64)
         ends = np.cumsum(sizes + 1)  # each word is followed by a separator
         size = int(ends[-1]) + 1
-        self.piece = np.full(size, _NONE, np.int32)
-        self.piece[1:] = self._characters(words, ends, sizes)
-        self.weight = np.zeros(size, np.int64)
+        piece = np.full(size, _NONE, np.int32)
+        piece[1:] = self._characters(words, ends, sizes)
+        weight = np.zeros(size, np.int64)
         counts = np.array(list(words.values()), np.int64)
-        self.weight[1:] = np.repeat(counts, sizes + 1)
-        self.before = np.arange(-1, size - 1, dtype=np.int32)
-        self.after = np.arange(1, size + 1, dtype=np.int32)
-        arrays: tuple[Any, ...] = (self.piece, self.weight, self.before, self.after)
-        self.views = [memoryview(each) for each in arrays]  # of plain numbers
+        weight[1:] = np.repeat(counts, sizes + 1)
+        before = np.arange(-1, size - 1, dtype=np.int32)
+        after = np.arange(1, size + 1, dtype=np.int32)
+        # Python reads single numbers faster from these than from NumPy's arrays, which
+        # share their memory.
+        arrays: tuple[Any, ...] = (piece, weight, before, after)
+        self.plain = [
+            array.array(kind, each.tobytes())
+            for kind, each in zip("iqii", arrays, strict=True)
+        ]
+        self.piece, self.weight, self.before, self.after = (
+            np.frombuffer(each, each.typecode) for each in self.plain
+        )
         self.counts: dict[int, int] = {}
         self.places: dict[int, list[Any]] = {}
         self.queue: list[tuple[int, str, str, int]] = []
@@ -375,7 +395,7 @@ class _Merger:
         pieces[ends - 1] = _NONE
         return pieces
 
-    def merge(self, pieces: int, min_count: int) -> list[str]:
+    def merge(self, pieces: int) -> list[str]:
         """Merge until enough new pieces are found or no pair is frequent enough."""
         found: list[str] = []
         while self.queue and len(found) < pieces:
@@ -385,7 +405,7 @@ class _Merger:
                 if count:
                     self._put(pair, count)
                 continue
-            if count < min_count:
+            if count < self.min_count:
                 break
             name = self._name(pair)
             number = self.numbers.setdefault(name, len(self.names))
@@ -416,80 +436,104 @@ class _Merger:
         if first == second:
             places = _apart(np.sort(places), self.after)
         nexts = self.after[places]
-        self._remove(np.concatenate([self.before[places], nexts]), pair)
-        ends = self.after[nexts]
+        ends, lefts = self.after[nexts], self.before[places]
+        weights, before = self.weight[places], self.piece[lefts].astype(np.int64)
+        after = self.piece[ends].astype(np.int64)
+        # Where two occurrences meet, the pair between them is before the second one.
+        meets = after == first
+        meets[meets] = self.piece[self.after[ends[meets]]] == second
+        self._subtract(before, before << _SHIFT | first, weights, pair)
+        self._subtract(
+            np.where(meets, _NONE, after), second << _SHIFT | after, weights, pair
+        )
         self.piece[places] = number
         self.piece[nexts] = _GONE
         self.after[places] = ends
         self.before[ends] = places
-        self._add(np.concatenate([self.before[places], places]))
+        lefts = self.before[places]
+        before, after = (self.piece[each].astype(np.int64) for each in (lefts, ends))
+        if meets.any():  # this one is after the first one
+            before[np.isin(places, ends[meets])] = _NONE
+        self._count(before, before << _SHIFT | number, weights, lefts)
+        self._count(after, number << _SHIFT | after, weights, places)
 
     def _merge_few(self, places: list[int], pair: int, number: int) -> None:
         """Do the same for few places, one by one: most pieces occur in few words."""
         first, second = pair >> _SHIFT, pair & 0xFFFFFFFF
-        piece, weight, before, after = self.views
+        piece, weight, before, after = self.plain
         counts = self.counts
+        seconds, made = second << _SHIFT, number << _SHIFT
         new: dict[int, list[int]] = {}
         for place in places:
             follower = after[place]
             if piece[place] != first or piece[follower] != second:
                 continue
             count, left, end = weight[place], before[place], after[follower]
-            for old in (piece[left] << _SHIFT | first, second << _SHIFT | piece[end]):
-                if old in counts and old != pair:
-                    counts[old] -= count
             piece[place], piece[follower] = number, _GONE
             after[place], before[end] = end, place
-            for start, stop in ((left, place), (place, end)):
-                if piece[start] >= 0 and piece[stop] >= 0:
-                    made = piece[start] << _SHIFT | piece[stop]
-                    counts[made] = counts.get(made, 0) + count
-                    new.setdefault(made, []).append(start)
-        for made, starts in new.items():
-            self.places.setdefault(made, []).append(array.array("i", starts))
-            self._put(made, counts[made])
-
-    def _pairs_at(self, places: Any) -> tuple[Any, Any]:
-        """Return the distinct places of pairs, and the pairs; by pair, then place."""
-        places = np.sort(places)
-        places = places[_changes(places)]
-        first = self.piece[places].astype(np.int64)
-        second = self.piece[self.after[places]].astype(np.int64)
-        good = (first >= 0) & (second >= 0)
-        places, pairs = places[good], (first[good] << _SHIFT) | second[good]
-        order = np.argsort(pairs, kind="stable")
-        return places[order], pairs[order]
-
-    def _grouped(self, places: Any) -> tuple[Any, list[int], list[int], list[int]]:
-        """Return places sorted by pair, and each pair with first index and count."""
-        places, pairs = self._pairs_at(places)
-        if not len(pairs):
-            return places, [], [], []
-        begins = np.flatnonzero(_changes(pairs))
-        counts = np.add.reduceat(self.weight[places], begins)
-        return places, pairs[begins].tolist(), begins.tolist(), counts.tolist()
-
-    def _remove(self, places: Any, merged: int) -> None:
-        """Subtract the pairs at these places from the counts, before they change."""
-        _, pairs, _, counts = self._grouped(places)
-        for pair, count in zip(pairs, counts, strict=True):
-            if pair != merged:
-                self.counts[pair] -= count
+            if (one := piece[left]) >= 0:
+                old = one << _SHIFT | first
+                if old != pair and old in counts:
+                    counts[old] -= count
+                found = one << _SHIFT | number
+                counts[found] = counts.get(found, 0) + count
+                new.setdefault(found, []).append(left)
+            if (one := piece[end]) >= 0:
+                old = seconds | one
+                if old != pair and old in counts:
+                    counts[old] -= count
+                found = made | one
+                counts[found] = counts.get(found, 0) + count
+                new.setdefault(found, []).append(place)
+        for found, starts in new.items():
+            self.places.setdefault(found, []).append(array.array("i", starts))
+            self._put(found, counts[found])
 
     def _add(self, places: Any) -> None:
         """Count the pairs that begin at these places."""
-        places, pairs, begins, counts = self._grouped(places)
-        ends = [*begins[1:], len(places)]
-        for pair, begin, end, count in zip(pairs, begins, ends, counts, strict=False):
+        first = self.piece[places].astype(np.int64)
+        second = self.piece[self.after[places]].astype(np.int64)
+        is_pair = np.minimum(first, second)
+        self._count(is_pair, first << _SHIFT | second, self.weight[places], places)
+
+    def _subtract(self, other: Any, pairs: Any, weights: Any, merged: int) -> None:
+        """Subtract pairs from the counts where there is another piece."""
+        _, found, _, counts = _grouped(other, pairs, weights)
+        for pair, count in zip(found, counts, strict=True):
+            if pair != merged:
+                self.counts[pair] -= count
+
+    def _count(self, other: Any, pairs: Any, weights: Any, places: Any) -> None:
+        """Add pairs, and their places, where there is another piece."""
+        order, found, begins, counts = _grouped(other, pairs, weights)
+        places, ends = places[order], [*begins[1:], len(order)]
+        for pair, begin, end, count in zip(found, begins, ends, counts, strict=False):
             total = self.counts.get(pair, 0) + count
             self.counts[pair] = total
             self.places.setdefault(pair, []).append(places[begin:end])
             self._put(pair, total)
 
     def _put(self, pair: int, count: int) -> None:
+        """Queue a pair that may be merged: a rarer one is queued when it is found."""
+        if count < self.min_count:
+            return
         first, second = self.names[pair >> _SHIFT], self.names[pair & 0xFFFFFFFF]
         if len(first) + len(second) <= _MOST_CHARACTERS:
             heapq.heappush(self.queue, (-count, first, second, pair))
+
+
+def _grouped(
+    other: Any, pairs: Any, weights: Any
+) -> tuple[Any, list[int], list[int], list[int]]:
+    """Return the order by pair where there is another piece; pairs, starts, counts."""
+    order = np.flatnonzero(other >= 0)
+    order = order[np.argsort(pairs[order], kind="stable")]
+    if not len(order):
+        return order, [], [], []
+    pairs = pairs[order]
+    begins = np.flatnonzero(_changes(pairs))
+    counts = np.add.reduceat(weights[order], begins)
+    return order, pairs[begins].tolist(), begins.tolist(), counts.tolist()
 
 
 def _changes(values: Any) -> Any:

@@ -20,6 +20,7 @@ import functools
 import hashlib
 import itertools
 import json
+import operator
 import os
 import re
 from collections import Counter
@@ -236,8 +237,9 @@ class WordCounter:
         found = self.counts
         total = sum(found.words.values())
         self._forget(self._max_words)
-        # UTF-8 sorts like code points.
-        order = sorted(found.words.items(), key=lambda item: (-item[1], item[0]))
+        # UTF-8 sorts like code points. Two sorts without a key of Python are faster.
+        order = sorted(found.words.items())
+        order.sort(key=operator.itemgetter(1), reverse=True)
         counts = {word.decode("utf-8"): count for word, count in order}
         return WordCounts(
             counts=counts,

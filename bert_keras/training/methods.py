@@ -103,28 +103,24 @@ def with_method(
         f"`{(*given, '')[0]}` is given": bool(given),
         f"`combine` is {combine}": combine == "attention",
         "the strategy is not of one replica": not one_replica,
-        f"{per_class:,.0f} rows of a class, above {ROWS_OF_A_CLASS}": (
-            per_class > ROWS_OF_A_CLASS
-        ),
         f"of two classes, one has {least:,} rows": least < LEAST_OF_TWO,
-        "the texts are long, and finetune reads them in windows": (
-            config.max_length is None
-            and "long" not in settings
-            and _mean_characters(rows) > LONG_TEXTS
-        ),
         "the encoder was not trained for vectors of texts": not isinstance(
             Folder.open(encoder).held(Embedding), Embedding
         ),
     }
     learns_alone = unlabeled and config.teacher is None and _has_classes(task)
-    reason = next(
-        (
-            each
-            for each, holds in reasons.items()
-            if holds and not (learns_alone and "rows of a class" in each)
-        ),
-        "",
-    )
+    if not learns_alone:
+        reasons |= {
+            f"{per_class:,.0f} rows of a class, above {ROWS_OF_A_CLASS}": (
+                per_class > ROWS_OF_A_CLASS
+            ),
+            "the texts are long, and finetune reads them in windows": (
+                config.max_length is None
+                and "long" not in settings
+                and _mean_characters(rows) > LONG_TEXTS
+            ),
+        }
+    reason = next((each for each, holds in reasons.items() if holds), "")
     method = "contrastive"
     if reason:
         method = "linear" if learns_alone else "finetune"

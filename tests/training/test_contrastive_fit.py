@@ -148,7 +148,7 @@ def test_auto_trains_on_pairs_and_dev_rows_need_no_folds(
         (Classification, -300, {}, "finetune: the texts are long, and finetune reads"),
         (Classification, 1, {"epochs": 2}, "finetune: `epochs` is given"),
         (Regression, 1, {}, "finetune: regression has no classes"),
-        (Classification, 9, {"unlabeled": True}, "contrastive: 36 rows of a class"),
+        (Classification, 70, {"unlabeled": True}, "contrastive: 280 rows of a class"),
         (
             *(Classification, 1, {"unlabeled": True, "freeze_layers": 1}),
             "contrastive: 4 rows of a class, on an encoder of vectors; finetune does",

@@ -313,14 +313,17 @@ def current_names(stored: Any) -> Any:
     if not isinstance(stored, Mapping):
         return stored
     return {
-        _FORMER_VALUES.get((k, str(v)), _STORED.get(k, k)): current_names(v)
+        _FORMER_VALUES.get(
+            (k, v if isinstance(v, str) else ""), _STORED.get(k, k)
+        ): current_names(v)
         for k, v in stored.items()
     }
 
 
 def name_today(former: str, value: Any = None) -> str:
     """Return the name of an option for a former one, or an empty string."""
-    return _FORMER_VALUES.get((former, str(value)), _FORMER.get(former, ""))
+    word = value if isinstance(value, str) else ""
+    return _FORMER_VALUES.get((former, word), _FORMER.get(former, ""))
 
 
 def without_former_names(config: type[_Config]) -> type[_Config]:

@@ -65,7 +65,7 @@ def main(encoder: str) -> None:
             output=Path(folder) / "model",
             config=bk.TrainConfig(epochs=4, batch_size=16, new_learning_rate=5e-4),
         )
-        predictor = bk.load(result.folder)
+        predictor = bk.load_predictor(result.folder)
     for name in ("rouge1", "rouge2", "rougeL"):
         print(f"{name} {result.scores['test'][name]:.3f}")
     texts = [row["document"] for row in test[-2:]]

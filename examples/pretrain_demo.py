@@ -65,19 +65,12 @@ def main() -> None:
     pretrain = ["--data", WORK / "data_train", "--held-out", WORK / "data_held_out"]
     pretrain += ["--size", SIZE, "--vocab", vocabulary, "--output", model]
     pretrain += ["--steps", steps, "--batch-size", 16, "--learning-rate", 2e-3]
-    for setting in SETTINGS.split():
-        pretrain += ["--set", setting]
-    pretrain += [
-        "--warmup-ratio",
-        0.1,
-        "--checkpoint-every",
-        500,
-        "--evaluate-every",
-        500,
-    ]
-    run("bert-keras", "pretrain", *pretrain)
+    pretrain += ["--warmup-ratio", 0.1, "--evaluate-every", 500]
+    pretrain += [word for each in SETTINGS.split() for word in ("--set", each)]
+    run("bert-keras", "pretrain", *pretrain, "--checkpoint-every", 500)
     show("fill-mask with random weights", new_model(vocabulary))
-    show(f"fill-mask after {steps:,} steps", bk.load(model / "model", task="masked-lm"))
+    after = bk.load_predictor(model / "model", task="masked-lm")
+    show(f"fill-mask after {steps:,} steps", after)
     print(f"\ndone in {time.perf_counter() - started:.0f} s", end="; ")
     print(f"model folder, to fine-tune: {model / 'model'}; report: {model}/report.html")
 

@@ -67,7 +67,7 @@ def main(encoder: str) -> None:
             output=Path(folder) / "model",
             config=bk.TrainConfig(epochs=5, batch_size=16, new_learning_rate=1e-3),
         )
-        predictor = bk.load(result.folder)
+        predictor = bk.load_predictor(result.folder)
     print("bleu {bleu:.1f}  chrf {chrf:.1f}".format(**result.scores["test"]))
     for row, answer in zip(pairs[-2:], predictor.predict(pairs[-2:]), strict=True):
         print(f"{row['source']:<56}{answer['text']}")

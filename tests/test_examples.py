@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 from collections.abc import Callable
@@ -149,6 +150,13 @@ def test_summarization_example_runs(
     names = ["before", "after", "lead_2", "oracle"]
     assert [line.split()[0] for line in lines[:4]] == names
     assert len(lines) in (5, 6)  # one sentence or two
+
+
+def test_examples_use_names_that_exist() -> None:
+    for path in (ROOT / "examples").glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"\b(?:bk|bert_keras)\.([A-Za-z]\w*)\b(?!\.)", text):
+            assert hasattr(bert_keras, name), f"{path.name}: {name}"
 
 
 def test_examples_are_short() -> None:

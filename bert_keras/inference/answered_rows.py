@@ -9,7 +9,7 @@ from bert_keras.errors import DataError, NoRowsError
 from bert_keras.inference.predictor import Predictor
 from bert_keras.runs.progress import say
 from bert_keras.settings import check_choice
-from bert_keras.tasks.base import Task, roles_with
+from bert_keras.tasks.base import Task, roles_with, stream_rows
 from bert_keras.tasks.protocols import input_specs, texts_of
 from bert_keras.text.truncation import Truncation
 
@@ -48,9 +48,9 @@ def read_rows(
         task: defines the roles of a row.
         path, columns, header, bad_rows: as in `Task.read`.
     """
-    given = task.stream(
+    given = stream_rows(
+        task,
         path,
-        roles=task.roles,
         columns=columns,
         header=header,
         bad_rows=bad_rows,

@@ -195,31 +195,6 @@ class Task(PlainSettings, abc.ABC):
             return read_columns(source, **cls._of_texts(reading, roles))
         return read_table(cls.columns, reading)
 
-    @final
-    @classmethod
-    def stream(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        roles: Sequence[str],
-        columns: ColumnNames | None = None,
-        header: str = "auto",
-        bad_rows: str = "error",
-        rows_at_once: int,
-    ) -> Iterator[Columns]:
-        """Yield the rows of a file without labels in parts, see `stream_columns`.
-
-        The arguments are as in `read` and `stream_columns`. A file of a format of the
-        task's own, such as SQuAD's or CoNLL's, is one part.
-        """
-        reading = cls._reading(path, columns, header, bad_rows, labelled=False)
-        own = cls.read_own(reading) if issubclass(cls, OwnFormat) else None
-        if own is not None:
-            yield own
-            return
-        rules = cls._of_texts(reading, roles)
-        yield from stream_columns(path, rows_at_once=rows_at_once, **rules)
-
     @classmethod
     def _reading(
         cls,
@@ -308,6 +283,29 @@ class Task(PlainSettings, abc.ABC):
     @abc.abstractmethod
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return the answers by name, in graph; each [B, …]."""
+
+
+def stream_rows(
+    task: Task,
+    path: str | os.PathLike[str],
+    *,
+    columns: ColumnNames | None = None,
+    header: str = "auto",
+    bad_rows: str = "error",
+    rows_at_once: int,
+) -> Iterator[Columns]:
+    """Yield the rows of a file without labels in parts, see `stream_columns`.
+
+    The arguments are as in `Task.read` and `stream_columns`. A file of a format of the
+    task's own, such as SQuAD's or CoNLL's, is one part.
+    """
+    reading = task._reading(path, columns, header, bad_rows, labelled=False)
+    own = task.read_own(reading) if isinstance(task, OwnFormat) else None
+    if own is not None:
+        yield own
+        return
+    rules = task._of_texts(reading, task.roles)
+    yield from stream_columns(path, rows_at_once=rows_at_once, **rules)
 
 
 def check_parts(task: Task, texts: Any) -> None:

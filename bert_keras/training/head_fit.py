@@ -309,6 +309,6 @@ def _tell_alone(strata: Strata, folds: list[list[int]]) -> None:
     if alone:
         names = classes_of(strata) - classes_of(strata, validated)
         say(
-            f"rows in no fold of the cross-validation: {len(alone):,}, as the only ones "
-            f"of their class ({listed(sorted(names))}): give more rows of it"
+            f"rows in no fold of the cross-validation: {len(alone):,}, as the only "
+            f"ones of their class ({listed(sorted(names))}): give more rows of it"
         )

@@ -23,6 +23,7 @@ Draws choose rows and seeds. Matrix products are in bfloat16, weights in float32
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
@@ -53,6 +54,13 @@ METHOD_SETS = {
     "cola": SIZES,
     "banking": (*SIZES[2:], 4096),
 }
+UPDATE_SETS = (
+    ("sms", 16),
+    ("sms", 64),
+    ("news", 16),
+    ("news", 64),
+    ("banking", 256),
+)
 METHODS = ("linear", "contrastive", "finetune")
 
 
@@ -61,7 +69,7 @@ METHODS = ("linear", "contrastive", "finetune")
 
 def texts_of_sets() -> dict[str, Any]:
     """Return training and test rows of each set: first texts, second texts, labels."""
-    from inputs import DATA, messages, read, table
+    from inputs import messages, read, table
 
     def pairs(name: str, first: int, second: int, label: int) -> list[Any]:
         found = [table(f"{name}/{part}.tsv")[1:] for part in ("train", "dev")]
@@ -81,12 +89,8 @@ def texts_of_sets() -> dict[str, Any]:
     ]
     news = [read(f"agnews/{part}.tsv", tabs=True) for part in ("pool", "val")]
     banking = [read(f"banking77/{part}.csv") for part in ("train", "test")]
-    import csv
-
-    with open(DATA / "movie_reviews/reviews.csv", encoding="utf-8", newline="") as file:
-        reviews = [(row["text"], row["label"]) for row in csv.DictReader(file)]
     return {
-        "reviews": [singles(reviews)],
+        "reviews": [singles(read("movie_reviews/reviews.csv"))],
         "sms": [singles(spam)],
         "cola": cola,
         "news": [singles(rows) for rows in news],
@@ -495,92 +499,63 @@ def headed(job: dict[str, Any]) -> list[float]:
 # Jobs.
 
 
+Ways = Iterator[tuple[str, dict[str, Any]]]  # names and settings of runs
+REVIEWS = {"set": "reviews", "rows": 400, "test_rows": 400}
+
+
+def readings() -> Ways:
+    for pooling, (name, reading) in itertools.product(POOLINGS, READINGS.items()):
+        yield f"{name} {pooling}", {**REVIEWS, "pooling": pooling, **reading}
+
+
+def rates() -> Ways:
+    for name, rate in itertools.product(("windows-512",), (5e-5, 2e-4)):
+        job = {**REVIEWS, "pooling": "mean", "rate": rate, **READINGS[name]}
+        yield f"{name} {rate}", job
+
+
+def variants() -> Ways:
+    common = {"test_rows": 1000, "length": 128, "epochs": 10, "dev": False}
+    every = itertools.product(SMALL_SETS.items(), POOLINGS, VARIANTS)
+    for (name, rows), pooling, variant in every:
+        job = {"set": name, "rows": rows, "pooling": pooling, "variant": variant}
+        yield f"{name} {pooling} {variant}", {**common, **job}
+
+
+def by_method(name: str, rows: int, method: str, pooling: str) -> dict[str, Any]:
+    job = {"set": name, "rows": rows, "method": method, "pooling": pooling}
+    return {**job, "test_rows": 2000, "length": 128}
+
+
+def methods() -> Ways:
+    sets = [(name, rows) for name, sizes in METHOD_SETS.items() for rows in sizes]
+    for (name, rows), method, pooling in itertools.product(sets, METHODS, POOLINGS):
+        if method == "finetune" or pooling == "mean":
+            job = by_method(name, rows, method, pooling)
+            yield f"{name} {rows} {method} {pooling}", job
+
+
+def more_updates() -> Ways:
+    for (name, rows), factor in itertools.product(UPDATE_SETS, (2, 4)):
+        job = by_method(name, rows, "contrastive", "mean")
+        yield f"{name} {rows} contrastive {factor} times", {**job, "updates": factor}
+
+
+TABLES = {
+    "reviews": readings,
+    "rates": rates,
+    "updates": more_updates,
+    "variants": variants,
+    "methods": methods,
+}
+
+
 def jobs(tables: Sequence[str], draws: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Yield the runs of the tables, each draw of all of them before the next."""
-    for draw in draws:
-        if "reviews" in tables:
-            for pooling in POOLINGS:
-                for name, reading in READINGS.items():
-                    yield {
-                        "table": "reviews",
-                        "name": f"{name} {pooling}",
-                        "set": "reviews",
-                        "rows": 400,
-                        "test_rows": 400,
-                        "pooling": pooling,
-                        **reading,
-                        "draw": draw,
-                    }
-        if "rates" in tables:
-            for name in ("windows-512",):
-                for rate in (5e-5, 2e-4):
-                    yield {
-                        "table": "rates",
-                        "name": f"{name} {rate}",
-                        "set": "reviews",
-                        "rows": 400,
-                        "test_rows": 400,
-                        "pooling": "mean",
-                        "rate": rate,
-                        **READINGS[name],
-                        "draw": draw,
-                    }
-        if "updates" in tables:
-            for name, rows in (
-                ("sms", 16),
-                ("sms", 64),
-                ("news", 16),
-                ("news", 64),
-                ("banking", 256),
-            ):
-                for factor in (2, 4):
-                    yield {
-                        "table": "updates",
-                        "name": f"{name} {rows} contrastive {factor} times",
-                        "set": name,
-                        "rows": rows,
-                        "test_rows": 2000,
-                        "method": "contrastive",
-                        "pooling": "mean",
-                        "length": 128,
-                        "draw": draw,
-                        "updates": factor,
-                    }
-        if "variants" in tables:
-            for name, rows in SMALL_SETS.items():
-                for pooling in POOLINGS:
-                    for variant in VARIANTS:
-                        yield {
-                            "table": "variants",
-                            "name": f"{name} {pooling} {variant}",
-                            "set": name,
-                            "rows": rows,
-                            "test_rows": 1000,
-                            "pooling": pooling,
-                            "variant": variant,
-                            "length": 128,
-                            "epochs": 10,
-                            "dev": False,
-                            "draw": draw,
-                        }
-        if "methods" in tables:
-            for name, sizes in METHOD_SETS.items():
-                for rows in sizes:
-                    for method in METHODS:
-                        for pooling in POOLINGS:
-                            if method != "finetune" and pooling == "pooler":
-                                continue
-                            yield {
-                                "table": "methods",
-                                "name": f"{name} {rows} {method} {pooling}",
-                                "set": name,
-                                "rows": rows,
-                                "test_rows": 2000,
-                                "method": method,
-                                "pooling": pooling,
-                                "length": 128,
-                                "draw": draw,
-                            }
+    for draw, table in itertools.product(draws, TABLES):
+        if table in tables:
+            for name, job in TABLES[table]():
+                yield {"table": table, "name": name, **job, "draw": draw}
 
 
 def result(job: dict[str, Any]) -> dict[str, Any]:
@@ -649,7 +624,7 @@ def main() -> None:
     given = verbs.add_parser("run")
     given.add_argument("folder", type=Path)
     given.add_argument("results", type=Path)
-    tables = ["reviews", "rates", "updates", "variants", "methods"]
+    tables = list(TABLES)
     given.add_argument("--tables", nargs="+", choices=tables, default=tables)
     given.add_argument("--only", default="", help="a part of the names of ways")
     given.add_argument("--draws", type=int, default=5)

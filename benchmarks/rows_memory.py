@@ -1,7 +1,8 @@
 """Processor time and peak memory of large files of rows.
 
     python benchmarks/rows_memory.py [--rows 1000000] [--train 100000 400000]
-        [--large 2000000 5000000] [--parts read predict train large]
+        [--large 2000000 5000000] [--large-format csv]
+        [--parts read predict train large]
 
 Writes a CSV file of short rows, 94 MB for a million, and the same as Parquet and JSONL.
 Each measurement has its own process.
@@ -64,15 +65,26 @@ def write_rows(path: Path, count: int) -> None:
 
 def write_others(path: Path) -> None:
     """Write the rows of a CSV file as Parquet and as JSONL."""
-    from pyarrow import csv as arrow_csv
     from pyarrow import parquet
 
-    table = arrow_csv.read_csv(path)
-    parquet.write_table(table, path.with_suffix(".parquet"))
+    table = parquet.read_table(as_parquet(path))
     with path.with_suffix(".jsonl").open("w", encoding="utf-8") as file:
         for batch in table.to_batches(max_chunksize=10_000):
             for row in batch.to_pylist():
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def as_parquet(path: Path) -> Path:
+    """Write the rows of a CSV file as Parquet; return its path."""
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
+
+    file = path.with_suffix(".parquet")
+    with arrow_csv.open_csv(path) as reader:
+        with parquet.ParquetWriter(file, reader.schema) as writer:
+            for batch in reader:
+                writer.write_batch(batch)
+    return file
 
 
 def measure(what: str, path: str, model: str) -> None:
@@ -181,7 +193,11 @@ def worker(what: str, path: Path, model: Path) -> dict[str, float]:
 
 
 def compare(
-    parts: Sequence[str], rows: int, train: Sequence[int], large: Sequence[int]
+    parts: Sequence[str],
+    rows: int,
+    train: Sequence[int],
+    large: Sequence[int],
+    large_format: str,
 ) -> None:
     """Measure the parts, and print a line for each measurement."""
     from bert_keras import Classification
@@ -211,7 +227,9 @@ def compare(
             found = []
             for count in counts if what in parts else ():
                 write_rows(path, count)
-                found.append(worker(what, path, model))
+                is_parquet = what == "large" and large_format == "parquet"
+                file = as_parquet(path) if is_parquet else path
+                found.append(worker(what, file, model))
                 show(f"{what}, {count:,} rows", found[-1])
             if found:
                 more = (found[-1]["MiB"] - found[0]["MiB"]) * 2**20
@@ -226,6 +244,7 @@ def main() -> None:
     parser.add_argument("--train", type=int, nargs=2, default=(100_000, 400_000))
     many = (2_000_000, 5_000_000)
     parser.add_argument("--large", type=int, nargs=2, default=many)
+    parser.add_argument("--large-format", choices=("csv", "parquet"), default="csv")
     names = ("read", "predict", "train", "large")
     parser.add_argument("--parts", nargs="+", choices=names, default=names)
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
@@ -233,7 +252,8 @@ def main() -> None:
     if options.measure:
         measure(*options.measure)
     else:
-        compare(options.parts, options.rows, options.train, options.large)
+        given = (options.rows, options.train, options.large, options.large_format)
+        compare(options.parts, *given)
 
 
 if __name__ == "__main__":

@@ -14,17 +14,20 @@ universaldependencies.org/format.html.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.rows import (
     ColumnNames,
+    batched,
     ending_of,
     good_rows,
     refuse_lines,
     repeated_headers,
+    without_break,
 )
 from bert_keras.errors import ConfigError, DataError, NoRowsError
 
@@ -33,6 +36,7 @@ ENDINGS = (".conll", ".conllu", ".bio", ".iob", ".iob2", ".bioes", ".bmes")
 _DOCUMENT = "-DOCSTART-"
 _LABEL_STUDIO = " -X- _ "  # between a word and its tag
 _MOST_COLUMNS = 4
+_START = 1000  # lines that tell CoNLL-U
 _U_COLUMNS = tuple("id form lemma upos xpos feats head deprel deps misc".split())
 _COMMENT = re.compile(r"# ?(id |[\w.:-]+ ?=)|# ?(newdoc|newpar)\b")
 # Names in the headers of tables of words.
@@ -47,58 +51,64 @@ TAG_NAMES = frozenset(
 Line = tuple[int, list[str]]  # its number and its cells
 
 
-class Sentences(NamedTuple):
-    """The lines of a file by sentence, and the names of its columns, if it has any."""
-
-    rows: list[list[Line]]
-    names: Sequence[str] = ()
-    text: int = 0  # the column of the word
-    label: int = -1  # the column of the tag
-
-    @property
-    def width(self) -> int:
-        return len(self.rows[0][0][1])
-
-
-def read_conll(
+def stream_conll(
     path: str,
-    text: str,
+    lines: Iterable[str],
     chosen: ColumnNames,
     header: str,
     *,
+    rows_at_once: int,
     bad_rows: str = "error",
-) -> Columns:
-    """Return the words of each sentence and, unless `label` is None, their tags.
+) -> Iterator[Columns]:
+    """Yield the words of each sentence and, unless `label` is None, their tags.
 
     Args:
         path: the file.
-        text: the content of the file.
+        lines: the lines of the file.
         chosen: `text` and `label` to the number, from 0, of a column; in CoNLL-U also
             to its name. A label of `None` is not read.
         header: `yes` skips the first line.
+        rows_at_once: sentences of a part.
         bad_rows: `skip` leaves out sentences with a bad line, and a note counts them.
     """
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    plain: Iterator[str] = map(without_break, lines)
     if header == "yes":
-        lines[0] = ""
-    found = _sentences(lines, is_u=_is_conllu(path, lines))
-    if not found.rows:
+        plain = itertools.chain([""], itertools.islice(plain, 1, None))
+    start = list(itertools.islice(plain, _START))
+    is_u = _is_conllu(path, start)
+    sentences = _sentences(itertools.chain(start, plain), is_u=is_u)
+    first = next(sentences, None)
+    if first is None:
         raise DataError("contains no words", path=path)
-    places = _places(path, chosen, found)
+    places = _places(path, chosen, len(first[0][1]), is_u=is_u)
     if header == "auto":
-        _refuse_header(path, found.rows[0][0], places)
-    return columns_of(path, found.rows, places, bad_rows=bad_rows)
+        _refuse_header(path, first[0], places)
+    sentences = itertools.chain([first], sentences)
+    yield from _parts(path, sentences, places, rows_at_once, bad_rows)
 
 
-def columns_of(
+def _parts(
+    path: str,
+    sentences: Iterable[list[Line]],
+    places: dict[str, int],
+    rows_at_once: int,
+    bad_rows: str,
+) -> Iterator[Columns]:
+    width = 0
+    for part in batched(sentences, rows_at_once):
+        width = width or len(part[0][0][1])
+        yield _columns_of(path, part, places, width, bad_rows=bad_rows)
+
+
+def _columns_of(
     path: str,
     sentences: list[list[Line]],
     places: dict[str, int],
+    width: int,
     *,
-    bad_rows: str = "error",
+    bad_rows: str,
 ) -> Columns:
     """Return the words and tags at some places of the lines of sentences."""
-    width = len(sentences[0][0][1])
     problems: list[tuple[int, str]] = []
     for number, cells in (row for sentence in sentences for row in sentence):
         if len(cells) != width:
@@ -145,15 +155,16 @@ def is_word_table(names: Sequence[str]) -> bool:
     return all(known & each for each in (SENTENCE_NAMES, WORD_NAMES, TAG_NAMES))
 
 
-def read_word_table(
+def stream_word_table(
     path: str,
     header: Sequence[str],
-    rows: list[Line],
+    rows: Iterable[Line],
     chosen: ColumnNames,
     *,
+    rows_at_once: int,
     bad_rows: str = "error",
-) -> Columns:
-    """Return the sentences of a table with one word a row.
+) -> Iterator[Columns]:
+    """Yield the sentences of a table with one word a row.
 
     A sentence begins where its cell differs from the one before and is not empty. Of
     several columns of tags the last is read, unless `chosen` names another.
@@ -161,7 +172,6 @@ def read_word_table(
     Raises:
         DataError: a column is missing, or a word or a tag is empty.
     """
-    refuse_lines(path, repeated_headers(header, rows))
     plain = [_plain(name) for name in header]
     places = {}
     for role, known in (("text", WORD_NAMES), ("label", TAG_NAMES)):
@@ -176,17 +186,27 @@ def read_word_table(
             message = f"has no column `{column}`; it has {', '.join(header)}"
             raise DataError(message, path=path)
     at = next(i for i, name in enumerate(plain) if name in SENTENCE_NAMES)
-    sentences: list[list[Line]] = []
+    sentences = _sentences_of_table(path, header, rows, at)
+    yield from _parts(path, sentences, places, rows_at_once, bad_rows)
+
+
+def _sentences_of_table(
+    path: str, header: Sequence[str], rows: Iterable[Line], at: int
+) -> Iterator[list[Line]]:
+    """Yield the rows of each sentence, whose name is in the column `at`."""
+    sentence: list[Line] = []
     before = ""
     for number, cells in rows:
+        refuse_lines(path, repeated_headers(header, [(number, cells)]))
         begins = cells[at].strip() if at < len(cells) else ""
-        if not sentences or begins and begins != before:
-            sentences.append([])
+        if sentence and begins and begins != before:
+            yield sentence
+            sentence = []
         before = begins or before
-        sentences[-1].append((number, [cell.strip() for cell in cells]))
-    if not sentences:
+        sentence.append((number, [cell.strip() for cell in cells]))
+    if not sentence:
         raise NoRowsError("holds a header but no rows", path=path)
-    return columns_of(path, sentences, places, bad_rows=bad_rows)
+    yield sentence
 
 
 def _plain(name: str) -> str:
@@ -202,26 +222,23 @@ def _is_conllu(path: str, lines: list[str]) -> bool:
     return len(cells) == len(_U_COLUMNS) and cells[0].partition("-")[0] == "1"
 
 
-def _sentences(lines: list[str], *, is_u: bool) -> Sentences:
-    """Return the cells of the lines of each sentence."""
-    rows: list[list[Line]] = [[]]
+def _sentences(lines: Iterable[str], *, is_u: bool) -> Iterator[list[Line]]:
+    """Yield the cells of the lines of each sentence."""
+    sentence: list[Line] = []
     split = None
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(itertools.chain(lines, [""]), 1):
         if not line.strip(" \t") or line.startswith(_DOCUMENT):
-            rows.append([])
+            if sentence:
+                yield sentence
+                sentence = []
             continue
-        if not rows[-1] and _is_comment(line, is_u=is_u):
+        if not sentence and _is_comment(line, is_u=is_u):
             continue
         split = split or _splitter(line)
         cells = [cell.strip(" ") for cell in split(line)]
         if is_u and re.fullmatch(r"\d+[-.]\d+", cells[0]):
             continue
-        rows[-1].append((number, cells))
-    found = [sentence for sentence in rows if sentence]
-    if is_u:
-        form, upos = _U_COLUMNS.index("form"), _U_COLUMNS.index("upos")
-        return Sentences(found, _U_COLUMNS, form, upos)
-    return Sentences(found)
+        sentence.append((number, cells))
 
 
 def _is_comment(line: str, *, is_u: bool) -> bool:
@@ -256,10 +273,13 @@ def _refuse_header(path: str, first: Line, places: dict[str, int]) -> None:
         raise DataError(message, path=path, line=line)
 
 
-def _places(path: str, chosen: ColumnNames, found: Sentences) -> dict[str, int]:
+def _places(
+    path: str, chosen: ColumnNames, width: int, *, is_u: bool
+) -> dict[str, int]:
     """Return the columns of word and, if requested, tag."""
-    width = found.width
-    places = {"text": found.text, "label": found.label % width}
+    known = _U_COLUMNS if is_u else ()
+    form, upos = (known.index("form"), known.index("upos")) if is_u else (0, -1)
+    places = {"text": form, "label": upos % width}
     for role, column in chosen.items():
         if role not in places:
             raise ConfigError(f"the columns must be text and label; received {role!r}")
@@ -267,18 +287,18 @@ def _places(path: str, chosen: ColumnNames, found: Sentences) -> dict[str, int]:
             if role == "label":
                 del places[role]
             continue
-        if column in found.names:
-            places[role] = found.names.index(str(column))
+        if column in known:
+            places[role] = known.index(str(column))
         elif not str(column).isdecimal() or int(column) >= width:
-            names = f"names {', '.join(found.names)}" if found.names else "names"
+            names = f"names {', '.join(known)}" if is_u else "names"
             raise DataError(
-                f"has columns 0 to {width - 1} {'with' if found.names else 'without'} "
+                f"has columns 0 to {width - 1} {'with' if is_u else 'without'} "
                 f"{names}; received {column!r} for `{role}`",
                 path=path,
             )
         else:
             places[role] = int(column)
-    is_plain = not found.names and "label" not in chosen
+    is_plain = not is_u and "label" not in chosen
     if "label" in places and (width < 2 or (width > _MOST_COLUMNS and is_plain)):
         raise DataError(
             f"must hold 2 to {_MOST_COLUMNS} columns, a word first and its tag last, "

@@ -65,7 +65,7 @@ class _OddError(Exception):
 
 def read_large(path: str, chosen: Selection) -> Columns | None:
     """Return the columns of a large file; `None` if it is small, odd or wrong."""
-    if not _is_large(path):
+    if chosen.whole or not _is_large(path):
         return None
     from pyarrow import ArrowException
 
@@ -83,23 +83,6 @@ def read_large(path: str, chosen: Selection) -> Columns | None:
         return _read_table(path, first, blocks, chosen)
     except (_OddError, DataError, UnicodeDecodeError, ArrowException):
         return None
-
-
-def start_of(path: str) -> str | None:
-    """Return the first rows of a large file; `None` if it is small, odd or wrong.
-
-    A large file of JSON has one object a line; else it is odd.
-    """
-    if is_stored(path) or not _is_large(path):
-        return None
-    try:
-        block = next(iter(blocks_of(path, BLOCK_BYTES)), b"")
-        text = block[: block.rfind(b"\n") + 1].decode()
-    except (DataError, UnicodeDecodeError):
-        return None
-    first = text.partition("\n")[0].strip()
-    is_row = first.startswith("{") and first.endswith("}")
-    return text if is_row or format_of(path, text) != "jsonl" else None
 
 
 def _is_large(path: str) -> bool:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Iterable, Iterator
 
 from bert_keras.data.columns import Columns
-from bert_keras.data.rows import FORMATS, ending_of
+from bert_keras.data.rows import (
+    FORMATS,
+    batched,
+    ending_of,
+    start_of,
+    whole_lines,
+    without_break,
+)
 from bert_keras.errors import DataError, NoRowsError, first_of
 from bert_keras.files.parquet import is_stored
-from bert_keras.files.streams import text_of
+from bert_keras.files.streams import lines_of, text_of
 from bert_keras.runs.progress import say
 
 
@@ -37,8 +46,10 @@ def read_parallel(
     return without_empty(Columns(places[0], cells, list(range(1, len(texts[0]) + 1))))
 
 
-def read_sources(path: str | os.PathLike[str], *, column: str) -> Columns | None:
-    """Return a file with one text per line as the column `source`; `None` for a table.
+def stream_sources(
+    path: str | os.PathLike[str], rows_at_once: int, *, column: str
+) -> Iterator[Columns] | None:
+    """Yield a file with one text per line as the column `source`; `None` for a table.
 
     A table has the ending of its format, or its first line holds a tab, a JSON object
     or the name of the column.
@@ -46,11 +57,24 @@ def read_sources(path: str | os.PathLike[str], *, column: str) -> Columns | None
     place = os.fspath(path)
     if is_stored(place) or ending_of(place) in FORMATS.keys() - {".txt"}:
         return None
-    lines = [line.removesuffix("\r") for line in _lines(place)]
-    first = lines[0]
-    if "\t" in first or first.startswith("{") or column in first.split(","):
+    if not start_of(place).strip():
+        raise NoRowsError("is empty", path=place)
+    lines = whole_lines(part for _, part in lines_of(place))
+    first = next(lines)
+    text = without_break(first)
+    if "\t" in text or text.startswith("{") or column in text.split(","):
         return None
-    return Columns(place, {"source": lines}, list(range(1, len(lines) + 1)))
+    numbered = enumerate(itertools.chain([first], lines), 1)
+    return stream_texts(place, numbered, rows_at_once, role="source")
+
+
+def stream_texts(
+    path: str, lines: Iterable[tuple[int, str]], rows_at_once: int, *, role: str
+) -> Iterator[Columns]:
+    """Yield numbered lines, each a text of a role, in parts."""
+    for part in batched(lines, rows_at_once):
+        texts = [without_break(line) for _, line in part]
+        yield Columns(path, {role: texts}, [number for number, _ in part])
 
 
 def _lines(path: str) -> list[str]:

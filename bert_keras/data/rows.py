@@ -27,7 +27,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
 from bert_keras.files.parquet import is_stored
@@ -43,8 +43,10 @@ FORMATS = {
     ".ndjson": "jsonl",
     ".json": "jsonl",
 }
+AnyRow = TypeVar("AnyRow")
 ColumnNames = Mapping[str, str | int | None]  # role to the name or number of its column
 _MOST_CELL = 64 << 20  # characters of a CSV cell that is read by line
+_START = 4 << 20  # characters of a file that tell its format
 _MOST_FOREIGN = 0.05  # share of bytes beyond ASCII in Western text
 _SEPARATOR = re.compile(r'"?sep=(.)"?\r?(?:\n|\Z)', re.IGNORECASE)
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -94,14 +96,8 @@ def stream_lines(path: str) -> Iterator[str]:
     memory of the longest line.
     """
     blank: list[str] = []  # skipped at the end of the file
-    parts: list[str] = []  # of a very long line
     found = False
-    for part in itertools.chain(_strict_or_western(path), ["\n"]):
-        parts.append(part)
-        if not part.endswith("\n"):
-            continue
-        line = "".join(parts)
-        parts.clear()
+    for line in whole_lines(_strict_or_western(path)):
         blank.append(line)
         if line.strip("\r\n"):
             found = found or bool(line.strip())
@@ -109,6 +105,39 @@ def stream_lines(path: str) -> Iterator[str]:
             blank.clear()
     if not found:
         raise NoRowsError("is empty", path=path)
+
+
+def whole_lines(parts: Iterable[str]) -> Iterator[str]:
+    """Yield lines from parts of very long ones, each with a line break."""
+    line: list[str] = []
+    for part in parts:
+        line.append(part)
+        if part.endswith("\n"):
+            yield "".join(line)
+            line.clear()
+    if line:
+        yield "".join([*line, "\n"])
+
+
+def without_break(line: str) -> str:
+    """Return a line without its line break, LF or CR LF."""
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+def start_of(path: str) -> str:
+    """Return the first lines of a file, as `read_text` does; all of a small file.
+
+    JSON is read as a whole unless it has one object a line.
+    """
+    lines, found, size = stream_lines(path), [], 0
+    for line in lines:
+        found.append(line)
+        size += len(line)
+        first = found[0].strip()
+        is_row = first.startswith("{") and first.endswith("}")
+        if size >= _START and (is_row or format_of(path, first) != "jsonl"):
+            break
+    return "".join(found).rstrip("\r\n")
 
 
 def _strict_or_western(path: str) -> Iterator[str]:
@@ -137,6 +166,18 @@ def format_of(path: str, text: str) -> str:
     if first.lstrip().startswith(("{", "[{")) or first.strip() == "[":
         return "jsonl"
     return "csv" if "," in first and "\t" not in first else "tsv"
+
+
+def has_objects(path: str) -> bool:
+    """Return whether the rows of a file are objects, with names and typed values."""
+    return is_stored(path) or format_of(path, next(stream_lines(path))) == "jsonl"
+
+
+def batched(rows: Iterable[AnyRow], size: int) -> Iterator[list[AnyRow]]:
+    """Yield lists of a size; the last may be shorter."""
+    rows = iter(rows)
+    while some := list(itertools.islice(rows, size)):
+        yield some
 
 
 def dialect_of(
@@ -182,7 +223,7 @@ def check_header(source: Any, header: str) -> None:
         return
     check_choice("header", header, HEADER)
     path = os.fspath(source)
-    if is_stored(path) or format_of(path, next(stream_lines(path))) == "jsonl":
+    if has_objects(path):
         raise ConfigError(
             f"`header` is for tables of TSV and CSV; received {header} for {path}, "
             "whose rows have names"
@@ -221,7 +262,7 @@ def tsv_rows(text: str | Iterable[str]) -> Iterator[tuple[int, list[str]]]:
     # Not `splitlines`: it would also break at U+2028 and other marks inside a text.
     lines = text.split("\n") if isinstance(text, str) else text
     for number, line in enumerate(lines, 1):
-        yield number, line.removesuffix("\n").removesuffix("\r").split("\t")
+        yield number, without_break(line).split("\t")
 
 
 def csv_rows(
@@ -333,6 +374,7 @@ class Selection:
     lists: Sequence[str] = ()  # roles whose cells may be lists in JSONL
     singles: Sequence[str] = ()  # roles whose cells may be a list of one text in JSONL
     nulls: Sequence[str] = ()  # roles whose cells may be null in JSONL
+    whole: Sequence[str] = ()  # roles whose values in JSONL are not read as text
     header: str = "auto"  # or `yes`, `no`
     bad_rows: str = "error"  # or `skip`, or `keep` those with empty cells
     unread: Sequence[str] = ()  # columns of which a note tells that they are not read

@@ -203,7 +203,7 @@ def select_keys(
 ) -> Columns:
     """Return the columns of a JSONL file."""
     chosen.tell_unread(path, list(rows[0][1]))
-    cells: dict[str, list[str]] = {}
+    cells: dict[str, list[Any]] = {}
     problems: list[tuple[int, str]] = []
     missing = []
     for role, key in chosen.columns.items():
@@ -214,6 +214,9 @@ def select_keys(
             message = f"columns {what} have names; received {key} for `{role}`"
             raise DataError(message, path=path)
         values = [row.get(key) for _, row in rows]
+        if role in chosen.whole:
+            cells[role] = values
+            continue
         if role in chosen.optional and all(value is None for value in values):
             continue
         if not any(key in row for _, row in rows):

@@ -17,12 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_keras.data.columns import Columns
-from bert_keras.data.json_rows import one_object
-from bert_keras.data.large_files import start_of
+from bert_keras.data.json_rows import json_rows, one_object
 from bert_keras.data.memory import MemoryRows, Row, is_path, source_of
 from bert_keras.data.objects import objects_of
 from bert_keras.data.offsets import UNITS, Convert
-from bert_keras.data.rows import ColumnNames, format_of, read_text
+from bert_keras.data.rows import ColumnNames, format_of, read_text, start_of
 from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
 from bert_keras.files.parquet import is_stored
 from bert_keras.runs.progress import say_once
@@ -81,9 +80,12 @@ def read_questions(path: Any) -> Columns | None:
     if not is_path(path) or is_stored(os.fspath(path)):
         return None
     source = os.fspath(path)
-    text = start_of(source) or read_text(source)
+    text = start_of(source)
     is_json = text.lstrip().startswith(("{", "["))
     if not is_json or not any(key in text for key in _KEYS):
+        return None
+    is_row = text.partition("\n")[0].rstrip().endswith("}")
+    if is_row and one_object(text) is None and not _are_nested(json_rows(source, text)):
         return None
     place, rows = _articles(source)
     if not _are_nested(rows):

@@ -11,30 +11,33 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_keras.data.annotations import TOOL_KEYS, plain_rows
+from bert_keras.data.annotations import plain_rows
 from bert_keras.data.columns import Columns
 from bert_keras.data.conll import ENDINGS
 from bert_keras.data.json_rows import json_rows, one_object
-from bert_keras.data.large_files import read_large, start_of
+from bert_keras.data.large_files import read_large
 from bert_keras.data.memory import (
     MemoryRows,
     Row,
     is_column,
     is_path,
     rows_in_memory,
-    rows_of_file,
     source_of,
 )
+from bert_keras.data.objects import stream_objects
 from bert_keras.data.rows import (
     ColumnNames,
     Selection,
+    batched,
     check_header,
     dialect_of,
     ending_of,
     format_of,
+    has_objects,
     quote,
     read_text,
     selection_of,
+    start_of,
     stream_lines,
     table_rows,
 )
@@ -53,7 +56,7 @@ from bert_keras.errors import (
     DataError,
     received,
 )
-from bert_keras.files.parquet import is_stored, read_table, stream_tables
+from bert_keras.files.parquet import is_stored, stream_tables
 
 
 def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Columns:
@@ -124,7 +127,7 @@ def _fault(cell: Any, *, is_chosen: bool) -> str:
 def _of_file(path: str, columns: Mapping[str, str | int], header: str) -> Columns:
     """Return selected columns of a file of any format; by default all."""
     check_header(path, header)
-    text = start_of(path) or read_text(path)
+    text = start_of(path)
     is_json = format_of(path, text) == "jsonl"
     content = one_object(text) if is_json else None
     if is_squad(content):
@@ -147,6 +150,20 @@ def column_names(path: str, text: str) -> list[str]:
         return list(json_rows(path, text if is_whole else first)[0][1])
     rows = table_rows(path, text, dialect_of(path, text))
     return [name.strip() for name in next(rows)[1]]
+
+
+def names_of(source: Any) -> list[str]:
+    """Return the names of the columns of a file, or of a table in memory.
+
+    Of a file they are the first row, which may hold no names.
+    """
+    if not is_path(source):
+        return list(rows_in_memory(source).columns)
+    place = os.fspath(source)
+    if is_stored(place):
+        names: list[str] = next(stream_tables(place, 1)).column_names
+        return names
+    return column_names(place, start_of(place))
 
 
 def with_slices(
@@ -205,6 +222,7 @@ def read_columns(
     lists: Sequence[str] = (),
     singles: Sequence[str] = (),
     nulls: Sequence[str] = (),
+    whole: Sequence[str] = (),
     unread: Sequence[str] = (),
     header: str = "auto",
     bad_rows: str = "error",
@@ -229,6 +247,8 @@ def read_columns(
         singles: roles whose cells in JSONL may be a list of one text, which is then
             the cell.
         nulls: roles whose cells in JSONL may be `null`, which becomes "".
+        whole: roles whose values in JSONL are returned unchanged, missing ones as
+            `None`.
         unread: columns of which a note tells that they are not read, if they are there.
         header: `yes` or `no`: whether the first row of TSV or CSV holds the names; an
             error for a file of another format.
@@ -256,6 +276,7 @@ def read_columns(
         lists=lists,
         singles=singles,
         nulls=nulls,
+        whole=whole,
         unread=unread,
         header=header,
         bad_rows=bad_rows,
@@ -309,14 +330,17 @@ def stream_columns(
     chosen = selection_of(columns, **rules)
     check_header(place, chosen.header)
     kind = ""
-    if is_stored(place):
-        parts = _stored_parts(place, chosen, rows_at_once)
+    parts: Iterator[Columns]
+    if has_objects(place):
+        names = chosen.columns.values()
+        found = stream_objects(place, rows_at_once, names, names)
+        parts = (select_keys(place, rows, chosen) for rows in found)
     else:
         lines = stream_lines(place)
         first = next(lines)
         kind = format_of(place, first)
-        read = _json_parts if kind == "jsonl" else _table_parts
-        parts = read(place, itertools.chain([first], lines), chosen, rows_at_once)
+        lines = itertools.chain([first], lines)
+        parts = _table_parts(place, lines, chosen, rows_at_once)
     notes = CellNotes(place, kind)
     before: set[str] | None = None
     for part in parts:
@@ -346,47 +370,7 @@ def _table_parts(
     named = len(found) == len(cells)  # else the first row is data
     yield found
     chosen = dataclasses.replace(chosen, header="yes" if named else "no")
-    while cells := list(itertools.islice(rows, rows_at_once)):
+    for cells in batched(rows, rows_at_once):
         # Each part is read after the first row, which determines names and width.
         found = select_cells(path, [top, *cells], chosen, dialect)
         yield found if named else found.take(range(1, len(found)))
-
-
-def _json_parts(
-    path: str, lines: Iterator[str], chosen: Selection, rows_at_once: int
-) -> Iterator[Columns]:
-    """Yield the columns of the lines of JSON."""
-    number = 1
-    while part := list(itertools.islice(lines, rows_at_once)):
-        is_row = part[0].lstrip().startswith("{") and part[0].rstrip().endswith("}")
-        text = "".join(part).removesuffix("\n")
-        rows = json_rows(path, text, first_line=number) if is_row or number > 1 else []
-        if number == 1 and (not rows or _is_of_tool(rows)):
-            text = "".join(itertools.chain(part, lines)).rstrip("\r\n")
-            yield _select_objects(path, json_rows(path, text), chosen)
-            return
-        yield select_keys(path, rows, chosen)
-        number += len(part)
-
-
-def _stored_parts(path: str, chosen: Selection, rows_at_once: int) -> Iterator[Columns]:
-    """Yield the columns of Parquet."""
-    count = 0
-    for table in stream_tables(path, rows_at_once):
-        try:
-            rows = rows_of_file(path, table).rows()
-        except DataError as error:
-            line = None if error.line is None else count + error.line
-            raise DataError(error.message, path=path, line=line) from None
-        if not count and _is_of_tool(rows):
-            rows = rows_of_file(path, read_table(path)).rows()
-            yield _select_objects(path, rows, chosen)
-            return
-        rows = [(count + number, row) for number, row in rows]
-        yield select_keys(path, rows, chosen)
-        count += len(rows)
-
-
-def _is_of_tool(rows: Sequence[Row]) -> bool:
-    """Return whether an annotation tool wrote the rows; see `plain_rows`."""
-    return any(not TOOL_KEYS.isdisjoint(row) for _, row in rows[:100])

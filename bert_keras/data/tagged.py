@@ -1,4 +1,4 @@
-"""Sentences with a tag for each word, in all forms: `read_tagged` and `read_words`.
+"""Sentences with a tag for each word, in all forms: `read_tagged` and `stream_words`.
 
 * Files of one word a line, see `conll`.
 * JSON, Parquet or rows in memory: lists of words and of tags (`tokens` and `ner_tags`),
@@ -12,9 +12,11 @@ BIO. Tags that are all plain, such as parts of speech, stay; so do numbers, whic
 
 from __future__ import annotations
 
-import os
+import io
+import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from bert_keras.data.class_names import cleaned
@@ -24,12 +26,11 @@ from bert_keras.data.conll import (
     WORD_LINES,
     good_sentences,
     is_word_table,
-    read_conll,
-    read_word_table,
+    stream_conll,
+    stream_word_table,
 )
-from bert_keras.data.large_files import start_of
 from bert_keras.data.memory import MemoryRows, Row, source_of
-from bert_keras.data.objects import objects_of
+from bert_keras.data.objects import objects_of, stream_objects
 from bert_keras.data.rows import (
     ColumnNames,
     dialect_of,
@@ -39,10 +40,13 @@ from bert_keras.data.rows import (
     good_rows,
     quote,
     read_text,
+    start_of,
+    stream_lines,
     table_rows,
 )
 from bert_keras.data.spans import are_spans, read_spans
 from bert_keras.errors import ConfigError, DataError, first_of, received, shown
+from bert_keras.files.parquet import is_stored
 from bert_keras.runs.progress import say_once
 from bert_keras.scoring.entities import (
     PREFIXES,
@@ -85,45 +89,76 @@ def read_tagged(
     return with_one_scheme(found, bad_rows=bad_rows)
 
 
-def read_words(
-    path: str | os.PathLike[str],
+def stream_words(
+    source: str | MemoryRows,
     *,
     columns: ColumnNames | None = None,
     header: str = "auto",
-) -> Columns | None:
-    """Return the words of each sentence without tags, or `None` for plain texts.
+    rows_at_once: int = sys.maxsize,
+) -> Iterator[Columns] | None:
+    """Return the words of each sentence without tags in parts; `None` for plain texts.
 
-    A CoNLL file is recognized by its ending, or by blank lines between other lines.
+    A CoNLL file is recognized by its ending, or by blank lines between other lines, at
+    the start of the file.
     """
     chosen = {"text": (columns or {}).get("text"), "label": None}
-    source = source_of(path)
-    if not isinstance(source, MemoryRows):
-        start = start_of(source)
-        if start is not None and _is_plain(source, start, header):
-            return None
-        text = read_text(source)
-        if _is_plain(source, text, header):
-            return None
-        table = _word_table(source, text) if header != "no" else None
-        if table is not None:
-            return read_word_table(source, *table, chosen)
-        if not _has_lists(source, text):
-            return read_conll(source, text, chosen, header)
-    place, rows = objects_of(source, list(chosen.values()), header=header)
+    selected = list(chosen.values())
+    if isinstance(source, MemoryRows):
+        place, parts = source.path, iter([objects_of(source, selected)[1]])
+    else:
+        if not is_stored(source):
+            start, lines = start_of(source), stream_lines(source)
+            words = _words_of(
+                source, start, lines, chosen, header, rows_at_once=rows_at_once
+            )
+            if words is not None:
+                return words
+            if not _has_lists(source, start):
+                return None
+        place = source
+        parts = stream_objects(source, rows_at_once, selected, header=header)
+    first = next(parts)
     keys = _WORD_KEYS if chosen["text"] is None else (str(chosen["text"]),)
-    key = _first(rows, keys, _is_words)
-    texts = _first(rows, _TEXT_KEYS, lambda cell: isinstance(cell, str))
+    key = _first(first, keys, _is_words)
+    texts = _first(first, _TEXT_KEYS, lambda cell: isinstance(cell, str))
     if key is None or texts is not None and chosen["text"] is None:
         return None
-    return _read_word_lists(place, rows, {"text": key})
+    found = itertools.chain([first], parts)
+    return (_read_word_lists(place, rows, {"text": key}) for rows in found)
 
 
-def _is_plain(path: str, text: str, header: str) -> bool:
-    """Return whether a file, or its start, holds plain texts rather than words."""
-    if header != "no" and _word_table(path, text) is not None:
-        return False
-    is_conll = ending_of(path) in ENDINGS or re.search(r"\n[ \t\r]*\n", text)
-    return not is_conll and not _has_lists(path, text)
+def _words_of(
+    path: str,
+    start: str,
+    lines: Iterable[str],
+    chosen: ColumnNames,
+    header: str,
+    *,
+    is_tagged: bool = False,
+    **rules: Any,
+) -> Iterator[Columns] | None:
+    """Return the parts of a file with one word a line; `None` for another.
+
+    Args:
+        path: the file.
+        start: its first lines.
+        lines: all of them.
+        chosen, header: as in `stream_conll`.
+        is_tagged: whether the words have tags, so that the file is no table of texts.
+        **rules: the other arguments of `stream_conll`.
+    """
+    table = _word_table(path, start) if header != "no" else None
+    if table is not None:
+        names, dialect = table
+        rows = itertools.islice(table_rows(path, lines, dialect), 1, None)
+        return stream_word_table(path, names, rows, chosen, **rules)
+    if is_tagged:
+        is_conll = format_of(path, start) != "jsonl" and ending_of(path) != ".csv"
+    else:
+        blank = re.search(r"\n[ \t\r]*\n", start)
+        is_conll = ending_of(path) in ENDINGS or bool(blank)
+        is_conll = is_conll and not _has_lists(path, start)
+    return stream_conll(path, lines, chosen, header, **rules) if is_conll else None
 
 
 def _has_lists(path: str, text: str) -> bool:
@@ -204,11 +239,18 @@ def _read(
     """Return sentences with their tags as they are."""
     if not isinstance(source, MemoryRows):
         text = read_text(source)
-        table = _word_table(source, text) if header != "no" else None
-        if table is not None:
-            return read_word_table(source, *table, chosen, bad_rows=bad_rows)
-        if format_of(source, text) != "jsonl" and ending_of(source) != ".csv":
-            return read_conll(source, text, chosen, header, bad_rows=bad_rows)
+        words = _words_of(
+            source,
+            text,
+            io.StringIO(text, newline="\n"),
+            chosen,
+            header,
+            is_tagged=True,
+            rows_at_once=sys.maxsize,
+            bad_rows=bad_rows,
+        )
+        if words is not None:
+            return next(words)
     place, rows = objects_of(source, list(chosen.values()), header=header)
     for role in chosen:
         if role not in ("text", "label"):
@@ -220,18 +262,14 @@ def _read(
     return _read_word_lists(place, rows, keys, bad_rows=bad_rows)
 
 
-def _word_table(
-    path: str, text: str
-) -> tuple[list[str], list[tuple[int, list[str]]]] | None:
-    """Return the header and the rows of a table of words; `None` if it is none."""
+def _word_table(path: str, text: str) -> tuple[list[str], tuple[str, str]] | None:
+    """Return the header and the dialect of a table of words; `None` if it is none."""
     if format_of(path, text) == "jsonl":
         return None
     first = "\n".join(text.split("\n", 2)[:2])  # the header may be the second line
     dialect = dialect_of(path, first)
     header = [cell.strip() for cell in next(table_rows(path, first, dialect))[1]]
-    if not is_word_table(header):
-        return None
-    return header, list(table_rows(path, text, dialect))[1:]
+    return (header, dialect) if is_word_table(header) else None
 
 
 def _keys(rows: list[Row], chosen: ColumnNames) -> tuple[str, str, bool]:

@@ -202,4 +202,6 @@ def rows_among(cells: Sequence[Any], words: Collection[str]) -> list[int]:
     if isinstance(cells, TextColumn):
         return cells.among(words)
     known = set(words)
-    return [row for row, cell in enumerate(cells) if cell in known]
+    return [
+        row for row, cell in enumerate(cells) if isinstance(cell, str) and cell in known
+    ]

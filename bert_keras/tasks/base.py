@@ -36,6 +36,7 @@ from bert_keras.tasks.protocols import (
     Batch,
     OpenClasses,
     OwnFormat,
+    OwnStream,
     Reading,
     Responding,
     Run,
@@ -297,15 +298,18 @@ def stream_rows(
     """Yield the rows of a file without labels in parts, see `stream_columns`.
 
     The arguments are as in `Task.read` and `stream_columns`. A file of a format of the
-    task's own, such as SQuAD's or CoNLL's, is one part.
+    task's own is one part unless the task is an `OwnStream`.
     """
     reading = task._reading(path, columns, header, bad_rows, labelled=False)
-    own = task.read_own(reading) if isinstance(task, OwnFormat) else None
-    if own is not None:
-        yield own
-        return
-    rules = task._of_texts(reading, task.roles)
-    yield from stream_columns(path, rows_at_once=rows_at_once, **rules)
+    own: Iterator[Columns] | None = None
+    if isinstance(task, OwnStream):
+        own = task.stream_own(reading, rows_at_once)
+    elif isinstance(task, OwnFormat) and (whole := task.read_own(reading)):
+        own = iter([whole])
+    if own is None:
+        rules = task._of_texts(reading, task.roles)
+        own = stream_columns(path, rows_at_once=rows_at_once, **rules)
+    yield from own
 
 
 def check_parts(task: Task, texts: Any) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from bert_keras.checkpoints.huggingface import (
 from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.data.memory import is_path
-from bert_keras.data.parallel import read_sources, without_empty
+from bert_keras.data.parallel import stream_sources, without_empty
 from bert_keras.errors import CheckpointError, ConfigError, received
 from bert_keras.generation.search import write
 from bert_keras.model.decoder import BertDecoder, target_inputs
@@ -217,16 +218,22 @@ class Generation(GenerationSettings, LongTexts, Task):
 
     @classmethod
     def read_own(cls, reading: Reading) -> Columns | None:
-        """Return the pairs of a table, those with an empty text left out.
-
-        Without labels, return the lines of a file, each a source to answer.
-        """
+        """Return the pairs of a table, those with an empty text left out."""
         if reading.labelled:
             return without_empty(read_table(cls.columns, reading))
+        parts = cls.stream_own(reading, sys.maxsize)
+        return None if parts is None else next(parts)
+
+    @classmethod
+    def stream_own(
+        cls, reading: Reading, rows_at_once: int
+    ) -> Iterator[Columns] | None:
+        """Yield the lines of a file, each a source to answer."""
         is_table = reading.columns or reading.header == "yes"
         if is_table or not is_path(reading.source):
             return None
-        return read_sources(reading.source, column=cls.columns["source"])
+        column = cls.columns["source"]
+        return stream_sources(reading.source, rows_at_once, column=column)
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the targets as UTF-8, object [N]."""

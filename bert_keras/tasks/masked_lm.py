@@ -13,7 +13,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -23,7 +24,8 @@ import tensorflow as tf
 from bert_keras.data.columns import Columns
 from bert_keras.data.items import as_strings
 from bert_keras.data.memory import is_path
-from bert_keras.data.rows import ending_of, read_text
+from bert_keras.data.parallel import stream_texts
+from bert_keras.data.rows import ending_of, stream_lines
 from bert_keras.errors import ConfigError, received
 from bert_keras.model.encoder import BertEncoder, batch_inputs
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, MaskedLMHead
@@ -108,19 +110,22 @@ class MaskedLM(MaskedLMSettings, Task):
 
     @classmethod
     def read_own(cls, reading: Reading) -> Columns | None:
-        """Return the lines of a `.txt` file as texts, blank ones skipped or kept."""
+        parts = cls.stream_own(reading, sys.maxsize)
+        return None if parts is None else next(parts)
+
+    @classmethod
+    def stream_own(
+        cls, reading: Reading, rows_at_once: int
+    ) -> Iterator[Columns] | None:
+        """Yield the lines of a `.txt` file as texts, blank ones skipped or kept."""
         path = os.fspath(reading.source) if is_path(reading.source) else ""
         is_table = reading.columns or reading.header == "yes"
         if is_table or ending_of(path) != ".txt":
             return None
-        lines = enumerate(read_text(path).split("\n"), 1)
         keeps = reading.bad_rows == "keep"
-        texts = [
-            (number, line.removesuffix("\r"))
-            for number, line in lines
-            if keeps or line.strip()
-        ]
-        return Columns(path, {"text": [t for _, t in texts]}, [n for n, _ in texts])
+        lines = enumerate(stream_lines(path), 1)
+        texts = ((number, t) for number, t in lines if keeps or t.strip())
+        return stream_texts(path, texts, rows_at_once, role="text")
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the masking seed of each text, int64 [N]."""

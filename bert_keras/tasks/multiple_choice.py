@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -17,10 +18,10 @@ import tensorflow as tf
 
 from bert_keras.data.class_names import label_names
 from bert_keras.data.columns import Columns
-from bert_keras.data.json_rows import json_cell, json_rows
-from bert_keras.data.memory import MemoryRows, Row, source_of
-from bert_keras.data.rows import ColumnNames, format_of, read_text, refuse_lines
-from bert_keras.data.table import column_names, read_columns
+from bert_keras.data.json_rows import json_cell
+from bert_keras.data.memory import is_path
+from bert_keras.data.rows import ColumnNames, has_objects
+from bert_keras.data.table import names_of, read_columns, stream_columns
 from bert_keras.errors import DataError, received, shown
 from bert_keras.model.encoder import BertEncoder, choice_inputs
 from bert_keras.model.heads import NO_CHOICE, ChoiceRows, ChoiceScores, PooledHead
@@ -75,34 +76,39 @@ def read_choices(
         ConfigError: an argument is wrong.
         DataError: the file is broken or lacks a column; bad rows are named by line.
     """
-    objects: list[Row] | None = None
-    source = source_of(path)
-    if isinstance(source, MemoryRows):
-        place, objects, names = source.path, source.rows(), list(source.columns)
-    else:
-        place, text = source, read_text(source)
-        names = column_names(place, text)
-        if format_of(place, text) == "jsonl":
-            objects = json_rows(place, text)
+    wanted, rules = _selection(path, columns)
+    found = read_columns(path, wanted, header=header, bad_rows=bad_rows, **rules)
+    return _with_lists(found, wanted)
+
+
+def _selection(
+    path: Any, columns: ColumnNames
+) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """Return the columns of each role, and further arguments of `read_columns`.
+
+    Choices in columns of their own have the roles `choices 0`, `choices 1` and so on.
+    """
+    names = names_of(path)
     layout = next((each for each in LAYOUTS if each["context"] in names), LAYOUTS[0])
     wanted: dict[str, Any] = {**layout, **columns}
-    optional = [] if columns.get("question") is not None else ["question"]
-    spelled = str(wanted.pop("choices"))
-    lists: list[list[str]] | None = None
-    if objects is not None and "," not in spelled:
-        lists = _lists(place, objects, spelled)
-        roles = []
+    rules = {"optional": [] if columns.get("question") is not None else ["question"]}
+    spelled = str(wanted["choices"])
+    if "," not in spelled and (not is_path(path) or has_objects(os.fspath(path))):
+        return {**wanted, "choices": spelled}, {**rules, "whole": ["choices"]}
+    del wanted["choices"]
+    parts = enumerate(spelled.split(","))
+    return wanted | {f"choices {n}": part.strip() for n, part in parts}, rules
+
+
+def _with_lists(found: Columns, wanted: ColumnNames) -> Columns:
+    """Return rows whose choices are lists, after their question if there is one.
+
+    `wanted` are the columns of each role.
+    """
+    if "choices" in found:
+        lists = _lists(found, str(wanted["choices"]))
     else:
-        parts = [part.strip() for part in spelled.split(",")]
-        roles = [f"choices {number}" for number in range(len(parts))]
-        wanted |= dict(zip(roles, parts, strict=True))
-    found = read_columns(
-        source, wanted, optional=optional, header=header, bad_rows=bad_rows
-    )
-    if lists is not None and len(found) < len(lists):  # some rows are left out
-        row_of = {line: row for row, (line, _) in enumerate(objects or [])}
-        lists = [lists[row_of[line]] for line in found.lines]
-    if lists is None:
+        roles = [role for role in found.cells if role.startswith("choices ")]
         cells = zip(*(found[role] for role in roles), strict=True)
         lists = [list(row) for row in cells]
     if "question" in found:
@@ -113,26 +119,25 @@ def read_choices(
     kept: dict[str, Any] = {"context": found["context"], "choices": lists}
     if "label" in found:
         kept["label"] = found["label"]
-    return Columns(place, kept, found.lines)
+    return Columns(found.path, kept, found.lines)
 
 
-def _lists(path: str, rows: list[Row], key: str) -> list[list[str]]:
+def _lists(columns: Columns, key: str) -> list[list[str]]:
     """Return the list of choices of each JSON object."""
     lists, problems = [], []
-    for line, row in rows:
-        value = row.get(key)
+    for row, value in enumerate(columns["choices"]):
         if not isinstance(value, list) or not value:
             shown = "none" if value is None else type(value).__name__
-            problems.append((line, f"`{key}` must be a list of texts; is {shown}"))
+            problems.append((row, f"`{key}` must be a list of texts; is {shown}"))
             continue
         cells = [json_cell(choice) for choice in value]
         problems += [
-            (line, f"`{key}` {number} {reason}")
+            (row, f"`{key}` {number} {reason}")
             for number, (_, reason) in enumerate(cells)
             if reason
         ]
         lists.append([cell for cell, _ in cells])
-    refuse_lines(path, problems)
+    columns.refuse(problems)
     return lists
 
 
@@ -164,6 +169,15 @@ class MultipleChoice(Confidence, Task):
         no_label = {} if reading.labelled else {"label": None}
         chosen = {**reading.columns, **no_label}
         return read_choices(reading.source, chosen, **reading.rules)
+
+    @classmethod
+    def stream_own(cls, reading: Reading, rows_at_once: int) -> Iterator[Columns]:
+        chosen = {**reading.columns, "label": None}
+        wanted, rules = _selection(reading.source, chosen)
+        parts = stream_columns(
+            reading.source, wanted, rows_at_once=rows_at_once, **rules, **reading.rules
+        )
+        return (_with_lists(part, wanted) for part in parts)
 
     @classmethod
     def groups(cls, columns: Columns) -> list[str] | None:

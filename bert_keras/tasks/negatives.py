@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_keras.data.columns import Columns
-from bert_keras.data.memory import MemoryRows, source_of
-from bert_keras.data.rows import ColumnNames, read_text
-from bert_keras.data.table import column_names, read_columns
+from bert_keras.data.rows import ColumnNames
+from bert_keras.data.table import names_of, read_columns
 
 NEGATIVE = "negative"
 _NAME = re.compile(rf"{NEGATIVE}_\d+")
@@ -27,7 +26,7 @@ def read_with_negatives(
     Args:
         source, columns, optional, rules: as in `read_columns`.
     """
-    more = [name for name in _columns_of(source) if _NAME.fullmatch(name)]
+    more = [name for name in names_of(source) if _NAME.fullmatch(name)]
     roles = [NEGATIVE, *sorted(more, key=lambda name: int(name.rpartition("_")[2]))]
     found = read_columns(
         source,
@@ -52,13 +51,6 @@ def negatives_of(columns: Columns) -> list[list[str]]:
     if NEGATIVE not in columns:
         return [[] for _ in columns.lines]
     return [_texts(cell) for cell in columns[NEGATIVE]]
-
-
-def _columns_of(source: Any) -> list[str]:
-    place = source_of(source)
-    if isinstance(place, MemoryRows):
-        return list(place.columns)
-    return column_names(place, read_text(place))
 
 
 def without_positives(

@@ -7,7 +7,7 @@ A function after a protocol is what callers use: it says what holds for other ta
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -67,6 +67,18 @@ class OwnFormat(Protocol):
     @classmethod
     def read_own(cls, reading: Reading) -> Columns | None:
         """Return the rows of a file of the task's own format; `None`: it is a table."""
+        ...
+
+
+@runtime_checkable
+class OwnStream(Protocol):
+    """Reads files of a format of its own in parts."""
+
+    @classmethod
+    def stream_own(
+        cls, reading: Reading, rows_at_once: int
+    ) -> Iterator[Columns] | None:
+        """Yield the rows of a file without labels; `None`: it is a table."""
         ...
 
 

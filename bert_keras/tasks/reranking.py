@@ -8,7 +8,7 @@ Sources: Nogueira and Cho 2019 (arXiv:1901.04085); Reimers and Gurevych 2019
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -18,9 +18,8 @@ import tensorflow as tf
 from bert_keras.checkpoints.sentence_files import pair_scores
 from bert_keras.data.columns import Columns
 from bert_keras.data.json_rows import list_in
-from bert_keras.data.memory import MemoryRows, source_of
-from bert_keras.data.rows import ColumnNames, read_text
-from bert_keras.data.table import column_names, read_columns
+from bert_keras.data.rows import ColumnNames
+from bert_keras.data.table import names_of, read_columns, stream_columns
 from bert_keras.errors import DataError, received, shown
 from bert_keras.model.encoder import WINDOW_STARTS
 from bert_keras.model.heads import PooledHead
@@ -66,20 +65,21 @@ def read_rankings(
     Raises:
         DataError: the file is broken or lacks a column; bad rows are named by line.
     """
-    place = source_of(source)
-    if isinstance(place, MemoryRows):
-        names = list(place.columns)
-    else:
-        names = column_names(place, read_text(place))
+    names = names_of(source)
     rules: dict[str, Any] = {"header": header, "bad_rows": bad_rows}
     given = _columns_of_positives(names)
     if labelled and given and not {"text_pair", "label"} & set(columns):
         return _read_positives(source, {**given, **columns}, rules)
-    layout = next((each for each in LAYOUTS if set(each) <= set(names)), LAYOUTS[0])
-    wanted = {**dict(zip(("text", "text_pair"), layout, strict=True)), **columns}
+    wanted = _columns_of_pairs(names, columns)
     return read_columns(
         source, {"label": "label", **wanted} if labelled else wanted, **rules
     )
+
+
+def _columns_of_pairs(names: Sequence[str], columns: ColumnNames) -> dict[str, Any]:
+    """Return the columns of query and document."""
+    layout = next((each for each in LAYOUTS if set(each) <= set(names)), LAYOUTS[0])
+    return {**dict(zip(("text", "text_pair"), layout, strict=True)), **columns}
 
 
 def _columns_of_positives(names: Sequence[str]) -> dict[str, str]:
@@ -161,6 +161,13 @@ class Reranking(RerankingSettings, NumberTask):
             reading.columns,
             labelled=reading.labelled,
             **reading.rules,
+        )
+
+    @classmethod
+    def stream_own(cls, reading: Reading, rows_at_once: int) -> Iterator[Columns]:
+        wanted = _columns_of_pairs(names_of(reading.source), reading.columns)
+        return stream_columns(
+            reading.source, wanted, rows_at_once=rows_at_once, **reading.rules
         )
 
     def texts(self, columns: Columns, *, use: str) -> tuple[list[Any], ...]:

@@ -11,7 +11,7 @@ import pytest
 from conftest import SHARED, refused
 
 from bert_keras.data.spans import split_words
-from bert_keras.data.tagged import read_tagged, read_words
+from bert_keras.data.tagged import read_tagged, stream_words
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 WORDS = [["Ann", "Li", "met", "Bo"], ["In", "Rome"]]
@@ -109,14 +109,15 @@ def test_bad_columns(tmp_path: Path) -> None:
 
 
 def test_words_of_a_file_without_tags(tmp_path: Path) -> None:
-    found = read_words(write(tmp_path / "a.conll", "Ann\nmet\n\nBo\n"))
-    assert found is not None
+    parts = stream_words(str(write(tmp_path / "a.conll", "Ann\nmet\n\nBo\n")))
+    assert parts is not None
+    (found,) = parts
     assert found["text"] == [["Ann", "met"], ["Bo"]]
     assert "label" not in found
     # Blank lines distinguish CoNLL under another name from a table of texts.
-    assert read_words(write(tmp_path / "a.txt", "Ann O\n\nBo O\n")) is not None
-    assert read_words(write(tmp_path / "a.tsv", "text\nAnn met Bo\n")) is None
-    assert read_words(write(tmp_path / "a.jsonl", '{"text": "a"}\n')) is None
+    assert stream_words(str(write(tmp_path / "a.txt", "Ann O\n\nBo O\n"))) is not None
+    assert stream_words(str(write(tmp_path / "a.tsv", "text\nAnn met Bo\n"))) is None
+    assert stream_words(str(write(tmp_path / "a.jsonl", '{"text": "a"}\n'))) is None
 
 
 def jsonl(path: Path, *rows: dict[str, Any]) -> Path:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -30,10 +31,11 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.conll import WORD_LINES
 from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.holdout import Strata, classes_of
+from bert_keras.data.memory import source_of
 from bert_keras.data.rows import refuse_lines
 from bert_keras.data.tagged import (
     read_tagged,
-    read_words,
+    stream_words,
     tag_problem,
     to_bio,
     with_one_scheme,
@@ -132,7 +134,20 @@ class TaggingTask(TaggingSettings, Confidence, Task):
         source, columns = reading.source, reading.columns
         if reading.labelled:
             return read_tagged(source, columns=columns, **reading.rules)
-        return read_words(source, columns=columns, header=reading.header)
+        source = source_of(source)
+        parts = stream_words(source, columns=columns, header=reading.header)
+        return None if parts is None else next(parts)
+
+    @classmethod
+    def stream_own(
+        cls, reading: Reading, rows_at_once: int
+    ) -> Iterator[Columns] | None:
+        return stream_words(
+            os.fspath(reading.source),
+            columns=reading.columns,
+            header=reading.header,
+            rows_at_once=rows_at_once,
+        )
 
     @classmethod
     def strata(cls, columns: Columns, **settings: Any) -> Strata:

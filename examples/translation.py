@@ -2,7 +2,7 @@
 
     python examples/translation.py ENCODER_FOLDER
 
-ENCODER_FOLDER is a BERT folder. Needs `pip install '.[generation]'`. The grammar
+ENCODER_FOLDER is a BERT folder. Needs `pip install 'bert_keras[generation]'`. The grammar
 has cases, genders, endings, and a verb that follows the time. Prints the scores of 100
 sentences that are not in the training data, and two translations. With
 all-MiniLM-L6-v2, in two minutes on two cores, BLEU is 100, and "the red house sees the

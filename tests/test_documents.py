@@ -134,7 +134,7 @@ def test_extras_are_those_of_the_package() -> None:
     config = configparser.ConfigParser(interpolation=None)
     config.read(ROOT / "setup.cfg")
     text = "".join(page.read_text(encoding="utf-8") for page in LASTING)
-    named = set(re.findall(r"'?\.\[([a-z-]+)\]", text))
+    named = set(re.findall(r"(?:\.|bert_keras)\[([a-z-]+)\]", text))
     named |= set(re.findall(r"`\[([a-z-]+)\]`", text))
     assert len(named) > 5
     assert named <= set(config["options.extras_require"])

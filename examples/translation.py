@@ -2,9 +2,9 @@
 
     python examples/translation.py ENCODER_FOLDER
 
-ENCODER_FOLDER is a BERT folder. Needs `pip install 'bert_keras[generation]'`. The grammar
-has cases, genders, endings, and a verb that follows the time. Prints the scores of 100
-sentences that are not in the training data, and two translations. With
+ENCODER_FOLDER is a BERT folder. Needs `pip install 'bert_keras[generation]'`. The
+grammar has cases, genders, endings, and a verb that follows the time. Prints the scores
+of 100 sentences that are not in the training data, and two translations. With
 all-MiniLM-L6-v2, in two minutes on two cores, BLEU is 100, and "the red house sees the
 red cat often." becomes "Oft sieht das rote Haus die rote Katze."
 """

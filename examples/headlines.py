@@ -3,9 +3,9 @@
     python examples/headlines.py ENCODER_FOLDER
 
 ENCODER_FOLDER is a Hugging Face BERT folder or a Google checkpoint. Needs
-`pip install 'bert_keras[generation]'`. Each text has three sentences, one of which is the news.
-The decoder starts as a copy of the encoder. Prints the ROUGE scores of 40 headlines for
-texts that were not in the training data, and two of the headlines. With
+`pip install 'bert_keras[generation]'`. Each text has three sentences, one of which is
+the news. The decoder starts as a copy of the encoder. Prints the ROUGE scores of 40
+headlines for texts that were not in the training data, and two of them. With
 all-MiniLM-L6-v2, ROUGE-1 is 1.00 after about two minutes on two cores; the headlines
 are "thieves rob bridge in norwich" and "york closes pool".
 """

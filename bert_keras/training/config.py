@@ -55,6 +55,12 @@ class TrainConfig:
         "and no teacher contrastive, else linear",
         words=settings.METHODS,
     )
+    linear_probe: bool = option(
+        False,
+        "first fit the head on vectors of the encoder as it is, and finetune from "
+        "there, for tasks with a linear head: few epochs at a low learning rate then "
+        "do; `train` does so for long texts that it reads in windows",
+    )
     epochs: int | None = option(
         None,
         "passes over the training rows",

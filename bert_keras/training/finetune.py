@@ -82,7 +82,7 @@ from bert_keras.training.findings import (
     explained_mistakes,
     findings_of,
 )
-from bert_keras.training.head_fit import HeadFit
+from bert_keras.training.head_fit import HeadFit, probe
 from bert_keras.training.lengths import TextLengths, measure_lengths, reads_long_texts
 from bert_keras.training.loop import FineTuningLoop, RunContext
 from bert_keras.training.methods import (
@@ -220,6 +220,8 @@ def train(
     test, collections = tests_and_collections(test)
     is_earlier = resume == "auto" and has_earlier_run(run_path(output))
     is_earlier = bool(devices.agree(int(is_earlier)))
+    is_alone = devices.replicas == 1 and not devices.has_static_shapes
+    user_settings = task_settings or {}
     if config.method == AUTO:
         reader = named_or_given(task)
         train = labelled_rows(
@@ -236,15 +238,14 @@ def train(
             train,
             config,
             encoder=encoder,
-            settings=task_settings or {},
-            one_replica=devices.replicas == 1 and not devices.has_static_shapes,
+            settings=user_settings,
+            one_replica=is_alone,
             unlabeled=unlabeled is not None,
             tell=devices.say,
         )
-        task_settings = dict(task_settings or {})
         if config.method == "finetune" and isinstance(reader, type):
-            own = pooling_of(encoder, reader, train, task_settings)
-            task_settings |= own
+            own = pooling_of(encoder, reader, train, user_settings)
+            task_settings = {**user_settings, **own}
             if own:
                 devices.say(
                     f"the head reads the {own['pooling']} of the tokens' vectors, as "
@@ -279,25 +280,32 @@ def train(
     config = config.with_split()
     if few:
         config = dataclasses.replace(config, validation_split=0.0)
-    given, config = config, config.finalized(task, rows)
-    if "dev" not in data:
-        config = without_dev(task, given, config, tell=devices.say)
+    given = config
     if is_named and not is_earlier and not devices.has_static_shapes:
         task, config = reads_long_texts(
             task,
             config,
             data["train"],
             encoder,
-            given=task_settings or {},
+            settings=user_settings,
+            one_replica=is_alone,
             tell=devices.say,
         )
+    config = config.finalized(task, rows)
+    if "dev" not in data:
+        config = without_dev(task, given, config, tell=devices.say)
     if is_named and config.method == "finetune" and not is_earlier:
-        note = pooling_note(encoder, task, data["train"], task_settings or {})
+        note = pooling_note(encoder, task, data["train"], user_settings)
         if note:
             devices.say(note)
     devices.check_batch_size(cast(int, config.batch_size), config.accumulation)
     if devices.replicas > 1:
         _check_accumulation(task, config)
+    if config.linear_probe and not is_alone:
+        raise ConfigError(
+            "`linear_probe` needs a strategy of one replica, not a TPU's; received "
+            f"{devices.name}, {devices.replicas} replicas"
+        )
     distillation = None
     with devices.strategy.scope():
         distillation = Distillation.of(
@@ -431,17 +439,19 @@ class _Training:
         ):
             method: type[FineTuningLoop] | type[HeadFit]
             method = _HEAD_FITS.get(config.method, FineTuningLoop)
-            loop = method(
-                model,
-                data,
-                RunContext(run, config, devices, stop, trackers, self.distillation),
+            context = RunContext(
+                run, config, devices, stop, trackers, self.distillation
             )
+            loop = method(model, data, context)
             if attempt == 0:
                 say(devices.line())
             devices.say(
                 f"training {self.task.name}: {len(data['train']):,} examples, "
                 f"{len(data.get('dev', ())):,} for dev; the run is in {path}"
             )
+            is_new = isinstance(loop, FineTuningLoop) and loop.step == 0
+            if config.linear_probe and is_new:
+                probe(model, data, context)
             loop.train()
             failed = None
             if config.method == "finetune" and self.distillation is None:
@@ -525,8 +535,10 @@ def recorded_settings(
     """
     free = {*_FREE, *unused_options(config)}  # earlier versions do not know the latter
     recorded = {k: v for k, v in dataclasses.asdict(config).items() if k not in free}
-    if config.method == "finetune":  # earlier versions do not know the entry
-        del recorded["method"]
+    # Earlier versions do not know these entries.
+    for name, usual in (("method", "finetune"), ("linear_probe", False)):
+        if recorded[name] == usual:
+            del recorded[name]
     return {
         **({} if is_earlier else {CHOICES: DEFAULTS}),
         "task": task.name,

@@ -296,6 +296,17 @@ class HeadFit:
         return np.concatenate(parts)
 
 
+def probe(model: TaskModel, data: Mapping[str, Columns], context: RunContext) -> None:
+    """Set the head of a model to one that is fitted on the encoder's vectors.
+
+    Fine-tuning from there changes the encoder less than from a random head, whose first
+    gradients say nothing (Kumar et al. 2022, arXiv:2202.10054).
+
+    Raises as `HeadFit.train` does.
+    """
+    HeadFit(model, {"train": data["train"]}, context).train()
+
+
 def balance_note(power: float) -> str:
     """Return what the line about a head says of the weights of classes."""
     how = {0.0: "", 1.0: "; all classes weigh the same"}

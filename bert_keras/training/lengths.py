@@ -16,7 +16,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.models.folder import Folder
 from bert_keras.models.pretrained_model import max_length_of
 from bert_keras.models.task_model import TaskModel
-from bert_keras.tasks.base import Task, replaced
+from bert_keras.tasks.base import Task, default_learning_rate, replaced
 from bert_keras.tasks.protocols import (
     Linear,
     TextTargets,
@@ -30,7 +30,7 @@ from bert_keras.tasks.protocols import (
 from bert_keras.text.preprocessor import Preprocessor, as_tensors
 from bert_keras.text.truncation import Truncation, percent
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.methods import pooling_of
+from bert_keras.training.methods import vectors_of
 
 _AT_ONCE = 1024  # texts
 _STEP = 16  # tokens to which a chosen length is rounded up
@@ -38,7 +38,10 @@ _MOST_COST = 8.0  # times the computation of the task's default length
 _FIXED_SHARE = 0.99  # of the texts that a length holds if all rows are padded to it
 _MEASURED = 1000  # texts at most, to choose how long ones are read
 _LONG_SHARE = 0.1  # of the tokens unread, from which long texts are read in windows
-_WINDOW, _TRAIN_WINDOWS, _WINDOWS_PARTS = 512, 4, 4
+_WINDOW, _TRAIN_WINDOWS, _ROWS_AT_ONCE = 512, 4, 4
+# After a linear probe, by `benchmarks/long_documents.py`: rows of an update, epochs,
+# and the share of the usual learning rate.
+_PROBED = 4, 3, 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,26 +157,29 @@ def reads_long_texts(
     rows: Columns,
     encoder: str | os.PathLike[str],
     *,
-    given: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    one_replica: bool,
     tell: Callable[[str], object],
 ) -> tuple[Task, TrainConfig]:
     """Return task and config that read long texts in windows, if many are long.
 
     Neither `long` nor the maximum length is given, the task has one text a row and a
     linear head, and the longest input that `train` would choose leaves a tenth of the
-    tokens unread. Windows, their number, the pooling and the parts of an update are as
-    measured by `benchmarks/gpu_quality.py`.
+    tokens unread. Windows and their number are as measured by
+    `benchmarks/gpu_quality.py`. On an encoder of vectors, the head is fitted before all
+    weights are trained, so that few epochs do.
 
     Args:
         task: of the run.
-        config: of the run, finalized.
+        config: of the run, as given.
         rows: the training rows; up to 1,000 of them are measured.
         encoder: as in `train`.
-        given: settings of the task that the user gives.
+        settings: of the task, as given.
+        one_replica: whether the strategy has a single one, and not on a TPU.
         tell: gets a line if windows are read.
     """
     is_open = config.method == "finetune" and config.max_length is None
-    is_open = is_open and config.teacher is None and "long" not in given
+    is_open = is_open and config.teacher is None and "long" not in settings
     is_single = isinstance(task, Linear) and len(task.roles) == 1
     if not is_open or not is_single or not may_read_windows(task):
         return task, config
@@ -190,21 +196,45 @@ def reads_long_texts(
     read, all_of_them = int(np.minimum(sizes, length).sum()), int(sizes.sum())
     if all_of_them - read < _LONG_SHARE * all_of_them:
         return task, config
-    window, parts = min(_WINDOW, limit), config.accumulation
-    if parts == 1:
-        parts = math.gcd(cast(int, config.batch_size), _WINDOWS_PARTS)
+    window = min(_WINDOW, limit)
     longer = percent(int((sizes > length).sum()), len(sizes))
-    own = pooling_of(encoder, task, rows, given)
-    pooled = f"the head reads the {own['pooling']} of the tokens; " if own else ""
-    tell(
+    line = (
         f"long texts: {longer} have more than {length:,} tokens, so they are read in "
         f"windows of {window}, {all_of_them / read:,.1f} times the tokens, "
-        f"of which an epoch draws {_TRAIN_WINDOWS}; {pooled}an update computes its "
-        f"rows in {parts} parts (--set long=truncate reads the start alone)"
+        f"of which an epoch draws {_TRAIN_WINDOWS}; "
     )
+    own = vectors_of(encoder, task, rows, settings)
+    if own and one_replica:
+        config = _probed(config, task, folder.checkpoint.config.hidden_size)
+        line += (
+            f"the head is fitted on the {own['pooling']} of the tokens, and then all "
+            f"weights are trained, at a learning rate of {config.learning_rate:.2g}; "
+        )
+    elif own:
+        own = {"pooling": own["pooling"]}
+        line += f"the head reads the {own['pooling']} of the tokens; "
+    batch = cast(int, config.finalized(task, len(rows)).batch_size)
+    parts = config.accumulation
+    if parts == 1 and batch > _ROWS_AT_ONCE:
+        parts = math.gcd(batch, _ROWS_AT_ONCE)
+        line += f"an update computes its rows in {parts} parts "
+    tell(f"{line.rstrip('; ')} (--set long=truncate reads the start alone)")
     return (
         replaced(task, long="windows", train_windows=_TRAIN_WINDOWS, **own),
         dataclasses.replace(config, max_length=window, accumulation=parts),
+    )
+
+
+def _probed(config: TrainConfig, task: Task, hidden_size: int) -> TrainConfig:
+    """Return the config of a run that fits the head first, where nothing is given."""
+    batch_size, epochs, share = _PROBED
+    rate = share * default_learning_rate(task, hidden_size)
+    return dataclasses.replace(
+        config,
+        linear_probe=True,
+        batch_size=config.batch_size or batch_size,
+        epochs=config.epochs or epochs,
+        learning_rate=config.learning_rate or rate,
     )
 
 

@@ -27,6 +27,7 @@ from bert_keras.training.config import DISTILLATION, TrainConfig
 
 # Options without an effect.
 _OF_EPOCHS = (
+    "linear_probe",
     "epochs",
     "patience",
     "batch_size",
@@ -161,6 +162,11 @@ def check_method(task: type[Task] | Task, config: TrainConfig) -> None:
             f"`method` must be finetune for {task.name}, whose head is not linear on "
             f"one vector of a text; received {method}"
         )
+    if config.linear_probe and not isinstance(task, Linear):
+        raise ConfigError(
+            f"`linear_probe` needs a task with a linear head on one vector of a text; "
+            f"received it for {task.name}"
+        )
     if method == "contrastive" and not _has_classes(task):
         raise ConfigError(
             f"`method` must be finetune or linear for {task.name}, which has no "
@@ -228,18 +234,16 @@ def head_settings(
     return {"pooling": pooling, "normalize": normalize, **given}
 
 
-def pooling_of(
+def vectors_of(
     encoder: str | os.PathLike[str],
     task: type[Task] | Task,
     rows: Columns,
     given: Mapping[str, Any],
-) -> dict[str, str]:
-    """Return the `pooling` by which a head reads single texts as the encoder was made.
+) -> dict[str, Any]:
+    """Return `pooling` and `normalize` of single texts as the encoder was made for.
 
-    It is as the folder of an encoder of vectors of texts says, whose pooler was not
-    trained: `finetune` is more accurate with it (`benchmarks/gpu_quality.py`), but
-    other tools do not read the head. Otherwise, and if `given` names a pooling, nothing
-    is returned.
+    They are as the folder of an encoder of vectors of texts says, whose pooler was not
+    trained. Otherwise, and if `given` names a pooling, nothing is returned.
     """
     is_single = isinstance(task, Linear) and "text_pair" not in rows
     if not is_single or not {"pooling", "entailment"}.isdisjoint(given):
@@ -247,7 +251,23 @@ def pooling_of(
     held = Folder.open(encoder).held(Embedding)
     if not isinstance(held, Embedding) or held.pooling not in POOLING.words:
         return {}
-    return {"pooling": held.pooling}
+    normalize = given.get("normalize", held.normalize)
+    return {"pooling": held.pooling, "normalize": normalize}
+
+
+def pooling_of(
+    encoder: str | os.PathLike[str],
+    task: type[Task] | Task,
+    rows: Columns,
+    given: Mapping[str, Any],
+) -> dict[str, str]:
+    """Return the `pooling` by which `finetune` reads single texts, see `vectors_of`.
+
+    It is more accurate (`benchmarks/gpu_quality.py`), but other tools do not read the
+    head.
+    """
+    found = vectors_of(encoder, task, rows, given)
+    return {name: value for name, value in found.items() if name == "pooling"}
 
 
 def pooling_note(

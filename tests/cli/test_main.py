@@ -177,11 +177,13 @@ def test_every_setting_of_training_has_an_option() -> None:
     }
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", str(value)]
-    options = vars(parser().parse_args([*words, "--rematerialize", "--no-card"]))
+    words += ["--rematerialize", "--no-card", "--linear-probe"]
+    options = vars(parser().parse_args(words))
     assert {name: options[name] for name in given} == given
-    assert (options["rematerialize"], options["card"]) == (True, False)
+    flags = {"rematerialize": True, "card": False, "linear_probe": True}
+    assert {name: options[name] for name in flags} == flags
     names = set(TrainConfig.__dataclass_fields__)
-    assert names == {*given, "rematerialize", "card", "add_tokens"}
+    assert names == {*given, *flags, "add_tokens"}
 
 
 def test_evaluate(run: Run, spam_folder: Path, spam_file: Path) -> None:

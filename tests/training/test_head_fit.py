@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,43 @@ def test_the_gradient_of_a_fitted_head_is_zero(loss: str, rows: int) -> None:
     of_kernel = (x - mean).T @ errors / scale + 0.03 * head.kernel * scale
     assert np.abs(of_kernel).max() < 3e-4
     assert np.abs(errors.sum(axis=0)).max() < 3e-4
+
+
+def test_a_probed_run_starts_from_the_fitted_head(
+    train_spam: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = {"train": DATA["classification"], "max_length": 24, "epochs": None}
+    fitted = train_spam(
+        tmp_path / "fitted",
+        method="linear",
+        batch_size=None,
+        learning_rate=None,
+        **rows,
+        task_settings={"pooling": "mean"},
+    )
+    line = capsys.readouterr().err.splitlines()
+    probed = train_spam(
+        tmp_path / "probed",
+        linear_probe=True,
+        learning_rate=1e-12,
+        **{**rows, "epochs": 1},
+        task_settings={"pooling": "mean"},
+    )
+    line = [each for each in line if each.startswith("a linear head on vectors")]
+    assert line and line[0] in capsys.readouterr().err
+    ends = [
+        [w.numpy() for w in run.model.get_layer(head_fit.HEAD).weights]
+        for run in (fitted, probed)
+    ]
+    for one, other in zip(*ends, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    given = {"output": tmp_path / "no", "linear_probe": True, **rows}
+    for changes, wanted in (
+        ({"method": "linear", "batch_size": None}, "no effect with `method` linear"),
+        ({"task": "masked-lm"}, "needs a task with a linear head on one vector"),
+    ):
+        run = functools.partial(train_spam, **given, **changes)
+        refused(run, "`linear_probe`", wanted)
 
 
 def test_cross_validation_prefers_strong_l2_for_noise_and_weak_for_a_rule() -> None:

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from conftest import ROWS
 
+import bert_keras
 from bert_keras.cli.main import main
 from bert_keras.config import BertConfig
 from bert_keras.inference.predictor import load_predictor
+from bert_keras.tasks.embedding import Embedding
 from bert_keras.training import finetune
 from bert_keras.training.findings import LENGTH
 from bert_keras.training.lengths import chosen_length
@@ -124,6 +126,35 @@ def test_truncated_texts_are_told_by_each_verb(
     for texts_given, told in ((["ham"], 0), (texts[:2], 1), (texts, 0)):
         predictor.predict(texts_given)
         assert capsys.readouterr().err.count("are truncated to 24 tokens") == told
+
+
+def test_long_texts_on_an_encoder_of_vectors_begin_with_a_fitted_head(
+    train_spam: Any,
+    make_model: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = [f"{text} " * 40 for text, _ in ROWS]
+    table = {"text": texts, "label": [label for _, label in ROWS]}
+    bert_keras.save_model(make_model(Embedding()), tmp_path / "vectors")
+    free = {"batch_size": None, "epochs": None, "learning_rate": None}
+
+    def loop(model: Any, _: Any, context: Any) -> None:
+        names = ("linear_probe", "accumulation", *free)
+        raise KeyError(model.task.pooling, *(getattr(context.config, n) for n in names))
+
+    monkeypatch.setattr(finetune, "FineTuningLoop", loop)
+    given = {"encoder": tmp_path / "vectors", "train": table, "max_length": None}
+    with pytest.raises(KeyError, match="'mean', True, 1, 4, 3, 0.00015"):
+        train_spam(tmp_path / "out", **given, **free)
+    err = capsys.readouterr().err
+    assert "; the head is fitted on the mean of the tokens, and then all weights" in err
+    assert "epochs: 3 (updates of 4 rows" in err
+    with pytest.raises(KeyError, match="'mean', True, 4, 8, 2, 0.01"):
+        train_spam(tmp_path / "out", **given)
+    with pytest.raises(KeyError, match="'pooler', False, 4, 8, 2, 0.01"):
+        train_spam(tmp_path / "out", **given, task_settings={"pooling": "pooler"})
 
 
 @pytest.mark.thorough

@@ -449,9 +449,9 @@ class _Training:
                 f"training {self.task.name}: {len(data['train']):,} examples, "
                 f"{len(data.get('dev', ())):,} for dev; the run is in {path}"
             )
-            is_new = isinstance(loop, FineTuningLoop) and loop.step == 0
-            if config.linear_probe and is_new:
-                probe(model, data, context)
+            if config.linear_probe and isinstance(loop, FineTuningLoop):
+                if loop.step == 0:
+                    probe(model, data, context)
             loop.train()
             failed = None
             if config.method == "finetune" and self.distillation is None:

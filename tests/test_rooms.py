@@ -32,7 +32,7 @@ ROOMS: dict[str, set[str]] = {
     "runs": {"files"},
     "model": {"checkpoints", "runs"},  # for `from_pretrained`
     "report": {"files"},
-    "corpus": {"files", "text"},
+    "corpus": {"files", "runs", "text"},
     "data": {"files", "runs", "scoring", "text"},
     "distribution": {"runs"},
     "generation": {"model"},

@@ -96,11 +96,13 @@ def add_vocab(parser: argparse.ArgumentParser) -> None:
         "merges takes seconds and gives exactly --size tokens; tf-text is the trainer "
         "of TensorFlow Text: takes minutes and usually gives a few percent fewer",
     )
+    add_count(parser, "workers", 1, "number of processes that count words")
 
 
 def run_vocab(options: argparse.Namespace) -> None:
     if options.extend is not None or options.learner != LEARNERS[0]:
         load_tensorflow()  # for nothing else
+    from bert_keras.corpus.documents import texts_of
     from bert_keras.corpus.vocabulary_learning import (
         VOCABULARY_SIZE,
         learn_vocabulary,
@@ -108,16 +110,18 @@ def run_vocab(options: argparse.Namespace) -> None:
     )
     from bert_keras.files.atomic import check_output_place
 
+    if options.language != "en":
+        say("`--language` is not used: words do not depend on sentences")
     if options.extend is not None:
         _extend(options)
         return
-    documents, to_sentences, report = _corpus(options)
+    documents, _, report = _corpus(options)
     place = os.path.join(options.output, "vocab.txt")
     check_output_place("output", place, {"corpus": options.corpus})
     reported = every_few_seconds(documents, lambda: report.lines()[0])
     vocabulary = learn_vocabulary(
         reported,
-        to_sentences=to_sentences,
+        to_sentences=texts_of,
         folder=options.output,
         size=options.size or VOCABULARY_SIZE,
         lowercase=not options.cased,
@@ -125,6 +129,7 @@ def run_vocab(options: argparse.Namespace) -> None:
         reserved=options.reserved,
         max_words=options.max_words,
         learner=options.learner,
+        workers=options.workers,
         say=say,
     )
     for line in report.lines():
@@ -135,6 +140,7 @@ def run_vocab(options: argparse.Namespace) -> None:
 
 def _extend(options: argparse.Namespace) -> None:
     """Write an encoder with the words of a corpus in its vocabulary."""
+    from bert_keras.corpus.documents import texts_of
     from bert_keras.corpus.domain_words import MIN_COUNT, learn_words
     from bert_keras.files.atomic import check_output_place, check_replaceable
     from bert_keras.models.convert import extend
@@ -152,14 +158,15 @@ def _extend(options: argparse.Namespace) -> None:
     check_output_place("output", options.output, {"extend": options.extend})
     check_replaceable(options.output)
     folder = Folder.open(options.extend)
-    documents, to_sentences, report = _corpus(options)
+    documents, _, report = _corpus(options)
     words = learn_words(
         every_few_seconds(documents, lambda: report.lines()[0]),
         folder.tokenizer,
-        to_sentences=to_sentences,
+        to_sentences=texts_of,
         size=options.size,
         min_count=options.min_count or MIN_COUNT,
         max_words=options.max_words,
+        workers=options.workers,
         say=say,
     )
     for line in report.lines():

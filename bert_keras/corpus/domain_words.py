@@ -27,6 +27,7 @@ def learn_words(
     size: int | None = None,
     min_count: int = MIN_COUNT,
     max_words: int = 2_000_000,
+    workers: int = 1,
     say: Callable[[str], object] = lambda line: None,
 ) -> list[str]:
     """Return the words whose splitting costs a corpus the most pieces, costliest first.
@@ -35,7 +36,7 @@ def learn_words(
     vocabulary lacks, an `[UNK]`, costs 1.
 
     Args:
-        texts, to_sentences, max_words: as in `learn_vocabulary`.
+        texts, to_sentences, max_words, workers: as in `learn_vocabulary`.
         tokenizer: the tokenizer of the encoder.
         size: number of tokens of the vocabulary together with the new words; `None`:
             1,000 more than the tokenizer has.
@@ -70,6 +71,7 @@ def learn_words(
         strip_accents=tokenizer.strip_accents,
         tokenize_chinese_chars=tokenizer.tokenize_chinese_chars,
         max_words=max_words,
+        workers=workers,
     )
     if not words.counts:
         raise DataError(f"the corpus must hold words; read {words.texts} texts")

@@ -19,9 +19,9 @@ from __future__ import annotations
 import array
 import gc
 import heapq
+import itertools
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,7 @@ def learn_vocabulary(
     reserved: Sequence[str] = (),
     max_words: int = 2_000_000,
     learner: str = "merges",
+    workers: int = 1,
     say: Callable[[str], None] | None = None,
 ) -> list[str]:
     """Return the tokens of a new vocabulary, in the order of their ids.
@@ -70,8 +71,8 @@ def learn_vocabulary(
     Args:
         texts: the corpus, read once: strings, or the documents that `to_sentences`
             takes, objects with a string `text` (`corpus.raw_documents`).
-        to_sentences: splits a document into texts (`corpus.sentences_of`); `None`:
-            each document is one text.
+        to_sentences: splits a document into texts (`corpus.texts_of`); `None`: each
+            document is one text.
         folder: where the word counts are kept until `write_vocabulary`, called with the
             same folder, removes them. A run that was killed, or whose `size` was wrong,
             then resumes; the texts are read again and compared.
@@ -86,6 +87,8 @@ def learn_vocabulary(
             `word_counts`.
         learner: `merges`, or `tf-text` for the pieces of tf-text's trainer: usually a
             few percent fewer than requested, in minutes rather than seconds.
+        workers: number of processes that count words; the vocabulary does not depend
+            on it. See `count_words`.
         say: called with lines about what was read, skipped and found.
 
     Raises:
@@ -116,6 +119,7 @@ def learn_vocabulary(
         strip_accents=strip_accents,
         tokenize_chinese_chars=tokenize_chinese_chars,
         max_words=max_words,
+        workers=workers,
     )
     say = say or (lambda line: None)
     return _learned(words, size, min_count, tuple(reserved), learner, say)
@@ -134,11 +138,12 @@ def _learned(
         raise DataError(f"the corpus must hold words; read {words.texts} texts")
     if min_count is None:
         min_count = max(_LEAST_COUNT, words.characters // _CHARACTERS_A_COUNT)
-    characters: Counter[str] = Counter()
-    for word, count in words.counts.items():
-        for character in word:
-            characters[character] += count
-    covered = sorted(c for c, count in characters.items() if count >= min_count)
+    sizes = np.fromiter(map(len, words.counts), np.int64, len(words.counts))
+    counts = np.fromiter(words.counts.values(), np.int64, len(words.counts))
+    codes = _codes("".join(words.counts))
+    found = np.bincount(codes, np.repeat(counts, sizes))  # by code point
+    characters = np.count_nonzero(found)
+    covered = [chr(code) for code in np.flatnonzero(found >= min_count).tolist()]
     if not covered:
         raise ConfigError(
             "`min_count` must be at most the count of the most frequent character; "
@@ -152,8 +157,9 @@ def _learned(
             f" characters that occur {min_count:,} times or more, "
             f"{len(tokens):,} tokens in all; received {size:,}"
         )
-    known = set(covered)
-    whole = {word: n for word, n in words.counts.items() if known.issuperset(word)}
+    rarest = np.minimum.reduceat(found[codes], np.cumsum(sizes) - sizes)
+    is_whole = (rarest >= min_count).tolist()
+    whole = dict(itertools.compress(words.counts.items(), is_whole))
     most = size - len(tokens)
     if learner == "tf-text":
         pieces = _tf_text_pieces(whole, most, min_count, tokens)
@@ -164,7 +170,7 @@ def _learned(
         say(line)
     say(
         f"{len(vocabulary):,} tokens; {len(covered):,} characters occur "
-        f"{min_count:,} times or more, {len(characters) - len(covered):,} less often"
+        f"{min_count:,} times or more, {characters - len(covered):,} less often"
     )
     if len(vocabulary) < size:
         why = f"no other pair of pieces occurs {min_count:,} times"
@@ -207,6 +213,11 @@ def _facts(words: WordCounts, whole: int) -> list[str]:
             f"too small by {words.missed:,} at most"
         )
     return facts
+
+
+def _codes(text: str) -> Any:
+    """Return the code points of a text, uint32 [characters]."""
+    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
 
 
 def _inner(characters: list[str], splitter: PlainSplitter) -> list[str]:
@@ -301,8 +312,9 @@ MARK = "##"
 _MOST_CHARACTERS = 64  # of a piece; tf-text takes 256 bytes
 _NONE = -1  # between words
 _GONE = -2  # inside a piece
-_FEW = 32  # places of a pair, which are faster one by one than as an array
+_FEW = 64  # places of a pair, which are faster one by one than as an array
 _SHIFT = 32  # a pair is one number: first piece << 32 | second piece
+_LAST = (1 << _SHIFT) - 1
 
 
 def merge_pairs(
@@ -326,7 +338,7 @@ def merge_pairs(
     """
     if not words:
         return []
-    merger = _Merger(dict(sorted(words.items())), known, min_count)
+    merger = _Merger(words, known, min_count)
     # Millions of objects, none of them in a cycle, would be searched for cycles.
     is_enabled = gc.isenabled()
     gc.disable()
@@ -342,9 +354,10 @@ class _Merger:
 
     A piece's number is its index in `names`. Of each place, int [N]: `piece`, the
     number of the piece that begins there, or _NONE, _GONE; `before` and `after`, the
-    places of the neighbours; `weight`, the occurrences of its word. Of each pair:
-    `counts`, its occurrences, and `places`, arrays of the places where it has ever
-    started.
+    places of the neighbours; `weight`, the occurrences of its word. `pairs` has a list
+    of each pair: its occurrences, then the places where it has ever started, single
+    ones and arrays of several. `waiting` has the pairs that had a count; `order` is a
+    heap of these counts, negative.
     """
 
     def __init__(
@@ -352,15 +365,19 @@ class _Merger:
     ) -> None:
         self.known = set(known)
         self.min_count = min_count
-        starts = sorted({word[0] for word in words})
-        others = sorted({MARK + character for word in words for character in word[1:]})
-        self.names = starts + others
-        self.numbers = {name: number for number, name in enumerate(self.names)}
         sizes = np.array([len(word) for word in words], np.int64)
         ends = np.cumsum(sizes + 1)  # each word is followed by a separator
         size = int(ends[-1]) + 1
+        codes = _codes("\n".join((*words, "")))
+        inside = np.ones(len(codes), bool)
+        inside[ends - sizes - 1] = inside[ends - 1] = False
+        begins, inner = np.unique(codes[ends - sizes - 1]), np.unique(codes[inside])
+        self.names = [*map(chr, begins.tolist())]
+        self.names += [MARK + chr(code) for code in inner.tolist()]
+        self.numbers = {name: number for number, name in enumerate(self.names)}
         piece = np.full(size, _NONE, np.int32)
-        piece[1:] = self._characters(words, ends, sizes)
+        piece[ends - sizes] = np.searchsorted(begins, codes[ends - sizes - 1])
+        piece[1:][inside] = len(begins) + np.searchsorted(inner, codes[inside])
         weight = np.zeros(size, np.int64)
         counts = np.array(list(words.values()), np.int64)
         weight[1:] = np.repeat(counts, sizes + 1)
@@ -376,94 +393,94 @@ class _Merger:
         self.piece, self.weight, self.before, self.after = (
             np.frombuffer(each, each.typecode) for each in self.plain
         )
-        self.counts: dict[int, int] = {}
-        self.places: dict[int, list[Any]] = {}
-        self.queue: list[tuple[int, str, str, int]] = []
-        self._add(np.arange(size - 1, dtype=np.int32))
-
-    def _characters(self, words: Iterable[str], ends: Any, sizes: Any) -> Any:
-        """Return the pieces of all words as characters, int32 [N - 1]."""
-        joined = "\n".join((*words, ""))
-        codes = np.frombuffer(joined.encode("utf-32-le"), np.uint32)
-        first = np.zeros(len(codes), bool)
-        first[ends - sizes - 1] = True
-        table = np.full((2, int(codes.max()) + 1), _NONE, np.int32)
-        for number, name in enumerate(self.names):
-            inside = name.startswith(MARK) and len(name) > len(MARK)
-            table[int(inside), ord(name[-1])] = number
-        pieces = table[np.where(first, 0, 1), codes]
-        pieces[ends - 1] = _NONE
-        return pieces
+        self.pairs: dict[int, list[Any]] = {}
+        self.waiting: dict[int, list[int]] = {}
+        self.order: list[int] = []
+        starts = np.flatnonzero((piece[:-1] >= 0) & (piece[1:] >= 0)).astype(np.int32)
+        pairs = piece[starts].astype(np.int64) << _SHIFT | piece[starts + 1]
+        for pair, count, found in _grouped(pairs, weight[starts], starts):
+            self.pairs[pair] = [count, found]
+            self._wait(pair, count)
 
     def merge(self, pieces: int) -> list[str]:
         """Merge until enough new pieces are found or no pair is frequent enough."""
         found: list[str] = []
-        while self.queue and len(found) < pieces:
-            least, _, _, pair = heapq.heappop(self.queue)
-            count = self.counts.get(pair, 0)
-            if count < -least:  # it has become rarer since being queued
-                if count:
-                    self._put(pair, count)
-                continue
-            if count < self.min_count:
-                break
-            name = self._name(pair)
-            number = self.numbers.setdefault(name, len(self.names))
-            if number == len(self.names):
-                self.names.append(name)
-                if name not in self.known:
-                    found.append(name)
-            self._merge(pair, number)
+        while self.order and len(found) < pieces:
+            count = -heapq.heappop(self.order)
+            ready: list[tuple[str, str, int]] = []  # pairs of this count, by characters
+            while len(found) < pieces:
+                for pair in self.waiting.pop(count, ()):  # also of the merge before
+                    first, second = self.names[pair >> _SHIFT], self.names[pair & _LAST]
+                    if len(first) + len(second) <= _MOST_CHARACTERS:
+                        heapq.heappush(ready, (first, second, pair))
+                if not ready:
+                    break
+                pair = heapq.heappop(ready)[-1]
+                now = self.pairs[pair][0] if pair in self.pairs else 0
+                if now != count:  # it has become rarer since waiting
+                    self._wait(pair, now)
+                    continue
+                name = self._name(pair)
+                number = self.numbers.setdefault(name, len(self.names))
+                if number == len(self.names):
+                    self.names.append(name)
+                    if name not in self.known:
+                        found.append(name)
+                self._merge(pair, number)
         return found
 
     def _name(self, pair: int) -> str:
-        first, second = self.names[pair >> _SHIFT], self.names[pair & 0xFFFFFFFF]
+        first, second = self.names[pair >> _SHIFT], self.names[pair & _LAST]
         return first + second.removeprefix(MARK)
 
     def _merge(self, pair: int, number: int) -> None:
         """Replace all occurrences of a pair by a piece."""
-        del self.counts[pair]
-        stored = self.places.pop(pair)
-        if sum(map(len, stored)) <= _FEW:
-            few = sorted(place for some in stored for place in some.tolist())
-            self._merge_few(few, pair, number)
+        _, *parts = self.pairs.pop(pair)
+        arrays = [part for part in parts if not isinstance(part, int)]
+        few = [part for part in parts if isinstance(part, int)]
+        first, second = pair >> _SHIFT, pair & _LAST
+        if first == second or len(few) + sum(map(len, arrays)) <= _FEW:
+            few += [place for some in arrays for place in some.tolist()]
+            self._merge_few(sorted(few), pair, number)
             return
-        first, second = pair >> _SHIFT, pair & 0xFFFFFFFF
-        places = np.concatenate(stored)
+        places = np.concatenate([*arrays, np.array(few, np.int32)])
         nexts = self.after[places]
         good = (self.piece[places] == first) & (self.piece[nexts] == second)
-        places = places[good]
-        if first == second:
-            places = _apart(np.sort(places), self.after)
-        nexts = self.after[places]
+        places, nexts = places[good], nexts[good]
         ends, lefts = self.after[nexts], self.before[places]
-        weights, before = self.weight[places], self.piece[lefts].astype(np.int64)
-        after = self.piece[ends].astype(np.int64)
-        # Where two occurrences meet, the pair between them is before the second one.
-        meets = after == first
-        meets[meets] = self.piece[self.after[ends[meets]]] == second
-        self._subtract(before, before << _SHIFT | first, weights, pair)
-        self._subtract(
-            np.where(meets, _NONE, after), second << _SHIFT | after, weights, pair
-        )
+        # Where two occurrences may meet, the pair between them belongs to both.
+        meets = (self.piece[ends] == first) | (self.piece[lefts] == second)
+        if meets.any():
+            self._merge_few(np.sort(places[meets]).tolist(), pair, number)
+            apart = np.flatnonzero(~meets)
+            places, nexts, ends = places[apart], nexts[apart], ends[apart]
+            lefts = lefts[apart]
+        weights = self.weight[places]
         self.piece[places] = number
         self.piece[nexts] = _GONE
         self.after[places] = ends
         self.before[ends] = places
-        lefts = self.before[places]
-        before, after = (self.piece[each].astype(np.int64) for each in (lefts, ends))
-        if meets.any():  # this one is after the first one
-            before[np.isin(places, ends[meets])] = _NONE
-        self._count(before, before << _SHIFT | number, weights, lefts)
-        self._count(after, number << _SHIFT | after, weights, places)
+        for one, count, found in _grouped(self.piece[lefts], weights, lefts):
+            self._recount(one << _SHIFT | first, one << _SHIFT | number, count, found)
+        for one, count, found in _grouped(self.piece[ends], weights, places):
+            self._recount(second << _SHIFT | one, number << _SHIFT | one, count, found)
+
+    def _recount(self, old: int, new: int, count: int, places: Any) -> None:
+        """Subtract occurrences of a pair and add another one, with its places."""
+        if old in self.pairs:
+            self.pairs[old][0] -= count
+        entry = self.pairs.setdefault(new, [0])
+        entry[0] += count
+        entry.append(places)
+        self._wait(new, entry[0])
 
     def _merge_few(self, places: list[int], pair: int, number: int) -> None:
         """Do the same for few places, one by one: most pieces occur in few words."""
-        first, second = pair >> _SHIFT, pair & 0xFFFFFFFF
+        first, second = pair >> _SHIFT, pair & _LAST
         piece, weight, before, after = self.plain
-        counts = self.counts
+        pairs = self.pairs
         seconds, made = second << _SHIFT, number << _SHIFT
-        new: dict[int, list[int]] = {}
+        changed: dict[int, list[Any]] = {}
         for place in places:
             follower = after[place]
             if piece[place] != first or piece[follower] != second:
@@ -472,81 +489,49 @@ class _Merger:
             piece[place], piece[follower] = number, _GONE
             after[place], before[end] = end, place
             if (one := piece[left]) >= 0:
-                old = one << _SHIFT | first
-                if old != pair and old in counts:
-                    counts[old] -= count
-                found = one << _SHIFT | number
-                counts[found] = counts.get(found, 0) + count
-                new.setdefault(found, []).append(left)
+                old, new = one << _SHIFT | first, one << _SHIFT | number
+                if old in pairs:
+                    pairs[old][0] -= count
+                if new in changed:
+                    entry = changed[new]
+                else:
+                    entry = changed[new] = pairs.setdefault(new, [0])
+                entry[0] += count
+                entry.append(left)
             if (one := piece[end]) >= 0:
-                old = seconds | one
-                if old != pair and old in counts:
-                    counts[old] -= count
-                found = made | one
-                counts[found] = counts.get(found, 0) + count
-                new.setdefault(found, []).append(place)
-        for found, starts in new.items():
-            self.places.setdefault(found, []).append(array.array("i", starts))
-            self._put(found, counts[found])
+                old, new = seconds | one, made | one
+                if old in pairs:
+                    pairs[old][0] -= count
+                if new in changed:
+                    entry = changed[new]
+                else:
+                    entry = changed[new] = pairs.setdefault(new, [0])
+                entry[0] += count
+                entry.append(place)
+        for new, entry in changed.items():
+            self._wait(new, entry[0])
 
-    def _add(self, places: Any) -> None:
-        """Count the pairs that begin at these places."""
-        first = self.piece[places].astype(np.int64)
-        second = self.piece[self.after[places]].astype(np.int64)
-        is_pair = np.minimum(first, second)
-        self._count(is_pair, first << _SHIFT | second, self.weight[places], places)
-
-    def _subtract(self, other: Any, pairs: Any, weights: Any, merged: int) -> None:
-        """Subtract pairs from the counts where there is another piece."""
-        _, found, _, counts = _grouped(other, pairs, weights)
-        for pair, count in zip(found, counts, strict=True):
-            if pair != merged:
-                self.counts[pair] -= count
-
-    def _count(self, other: Any, pairs: Any, weights: Any, places: Any) -> None:
-        """Add pairs, and their places, where there is another piece."""
-        order, found, begins, counts = _grouped(other, pairs, weights)
-        places, ends = places[order], [*begins[1:], len(order)]
-        for pair, begin, end, count in zip(found, begins, ends, counts, strict=False):
-            total = self.counts.get(pair, 0) + count
-            self.counts[pair] = total
-            self.places.setdefault(pair, []).append(places[begin:end])
-            self._put(pair, total)
-
-    def _put(self, pair: int, count: int) -> None:
-        """Queue a pair that may be merged: a rarer one is queued when it is found."""
+    def _wait(self, pair: int, count: int) -> None:
+        """Let a pair wait for its count; one that becomes rarer then waits again."""
         if count < self.min_count:
             return
-        first, second = self.names[pair >> _SHIFT], self.names[pair & 0xFFFFFFFF]
-        if len(first) + len(second) <= _MOST_CHARACTERS:
-            heapq.heappush(self.queue, (-count, first, second, pair))
+        if (same := self.waiting.get(count)) is None:
+            self.waiting[count] = same = []
+            heapq.heappush(self.order, -count)
+        same.append(pair)
 
 
-def _grouped(
-    other: Any, pairs: Any, weights: Any
-) -> tuple[Any, list[int], list[int], list[int]]:
-    """Return the order by pair where there is another piece; pairs, starts, counts."""
-    order = np.flatnonzero(other >= 0)
-    order = order[np.argsort(pairs[order], kind="stable")]
-    if not len(order):
-        return order, [], [], []
-    pairs = pairs[order]
-    begins = np.flatnonzero(_changes(pairs))
-    counts = np.add.reduceat(weights[order], begins)
-    return order, pairs[begins].tolist(), begins.tolist(), counts.tolist()
-
-
-def _changes(values: Any) -> Any:
-    """Return bool [N], true where a value differs from the one before; first true."""
-    changes = np.empty(len(values), bool)
-    changes[:1] = True
-    np.not_equal(values[1:], values[:-1], out=changes[1:])
-    return changes
-
-
-def _apart(places: Any, after: Any) -> Any:
-    """Return every second of adjacent places: `aaa` contains `aa` once."""
-    follows = np.concatenate([[False], after[places[:-1]] == places[1:]])
-    index = np.arange(len(places))
-    begin = np.maximum.accumulate(np.where(follows, 0, index))
-    return places[(index - begin) % 2 == 0]
+def _grouped(pieces: Any, weights: Any, places: Any) -> Iterator[tuple[int, int, Any]]:
+    """Yield each piece with the sum of its weights and its places, int [N]."""
+    there = np.flatnonzero(pieces >= 0)
+    if not len(there):
+        return
+    order = there[pieces[there].argsort(kind="stable")]
+    pieces, places = pieces[order], places[order]
+    begins = np.flatnonzero(pieces[1:] != pieces[:-1]) + 1
+    ends, begins = [*begins.tolist(), len(order)], np.append(0, begins)
+    counts = np.add.reduceat(weights[order], begins).tolist()
+    for one, count, begin, end in zip(
+        pieces[begins].tolist(), counts, begins.tolist(), ends, strict=True
+    ):
+        yield one, count, places[begin:end]

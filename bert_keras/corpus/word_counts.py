@@ -9,6 +9,8 @@ When there are too many words, the rarest are dropped, as in lossy counting (Man
 Motwani 2002, "Approximate frequency counts over data streams", section 4.2): a count is
 then too low by at most `WordCounts.missed`.
 
+Documents are counted in blocks, by several processes if requested, and the blocks'
+counts are added in their order, so that any number of processes finds the same counts.
 After a fixed number of characters the counts so far can be written to a file, so that
 an interrupted run resumes there and finds the same counts as an uninterrupted one.
 """
@@ -24,7 +26,7 @@ import operator
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +35,13 @@ import numpy as np
 from bert_keras.corpus.documents import add_to_hash, name_of
 from bert_keras.errors import ConfigError, DataError, reason_of
 from bert_keras.files.atomic import replaced_file
+from bert_keras.runs.process_pool import map_unordered
 from bert_keras.settings import check_whole_number
 from bert_keras.text.plain_splitter import PlainSplitter
 from bert_keras.version import __version__
 
-_STAGE = 1 << 28  # characters after which everything is counted and saved
+_STAGE = 1 << 28  # characters after which the counts are saved
+_BLOCK = 1 << 25  # characters of a block
 _TEXT_BYTES = 4 << 20  # split at once
 _STRINGS = 1 << 19  # most distinct strings waiting for the splitter, and ...
 _STRING_BYTES = 32 << 20  # ... their bytes
@@ -84,6 +88,7 @@ def count_words(
     strip_accents: bool | None = None,
     tokenize_chinese_chars: bool = True,
     max_words: int = 2_000_000,
+    workers: int = 1,
 ) -> WordCounts:
     """Count the words of documents in one pass; equal documents give equal counts.
 
@@ -96,15 +101,18 @@ def count_words(
         lowercase, strip_accents, tokenize_chinese_chars: as in the tokenizer.
         max_words: most distinct words to keep, at least 1,000; twice as many while
             counting.
+        workers: number of processes. With 2 or more, new processes start for more than
+            32 million characters, so a script that calls this needs
+            `if __name__ == "__main__":`, and documents and `to_sentences` must be
+            picklable.
 
     Raises:
         DataError: `keep` belongs to other documents or settings, or cannot be written.
     """
     check_whole_number("max_words", max_words, least=1000)
+    check_whole_number("workers", workers, least=1)
     accents = lowercase if strip_accents is None else strip_accents
-    counter = WordCounter(
-        _splitter_of(lowercase, accents, tokenize_chinese_chars), lowercase, max_words
-    )
+    splitting = (lowercase, accents, tokenize_chinese_chars)
     settings = {
         "lowercase": lowercase,
         "strip_accents": accents,
@@ -113,39 +121,102 @@ def count_words(
         "max_words": max_words,
         "sentences_by": to_sentences and name_of(to_sentences),
     }
-    file = CountsFile(keep, settings)
-    _count(documents, counter, to_sentences or (lambda text: (text,)), file)
-    return counter.result()
+    make = functools.partial(_block_counter, to_sentences, splitting, max_words)
+    counts = _count(documents, make, CountsFile(keep, settings), max_words, workers)
+    return _most_frequent_first(counts, max_words, _splitter_of(*splitting))
 
 
 def _count(
     documents: Iterable[Any],
-    counter: WordCounter,
-    to_sentences: Callable[[Any], Iterable[str]],
+    make: Callable[[], Callable[[_Block], _Counted]],
     file: CountsFile,
-) -> None:
-    """Count the words of documents, except those that a file has counted."""
-    kept, stage = file.read(), 0
+    max_words: int,
+    workers: int,
+) -> Counts:
+    """Return the counts of all documents, from a file as far as it has them."""
+    total, stage = Counts(), 0
+    blocks = _blocks(documents, file, total)
+    first = list(itertools.islice(blocks, 2 if workers > 1 else 0))
+    blocks = itertools.chain(first, blocks)
+    if len(first) > 1:
+        counted = map_unordered(make, blocks, workers=workers, tensorflow=False)
+    else:
+        counted = map(make(), blocks)
+    for block, counts in _in_order(counted):
+        total.add(counts)
+        total.forget(max_words, most=2 * max_words)
+        stage += block.characters
+        if stage >= _STAGE:
+            stage = 0
+            file.write(total, block.read, whole=False)
+    file.write(total, file.read_so_far(), whole=True)
+    return total
+
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    """Documents that are counted together.
+
+    `read` are the number and the hash of all documents up to its end.
+    """
+
+    number: int  # from 0
+    documents: list[Any]
+    characters: int
+    read: tuple[int, str]
+
+
+def _blocks(
+    documents: Iterable[Any], file: CountsFile, total: Counts
+) -> Iterator[_Block]:
+    """Yield the documents that a file does not count; add the others to `total`."""
+    kept = file.read()
+    number, block, characters = 0, [], 0
     for document in documents:
         if kept is not None and file.documents == kept.documents:
-            counter.counts = file.fitting(kept, more=True)
+            total.add(file.fitting(kept, more=True))
             kept = None
         text = file.compare(document)
         if kept is not None:
             continue
-        for sentence in to_sentences(document):
-            counter.add(sentence)
-        stage += len(text)
-        if stage >= _STAGE:
-            stage = 0
-            counter.count()
-            file.write(counter.counts, whole=False)
+        block.append(document)
+        characters += len(text)
+        if characters >= _BLOCK:
+            yield _Block(number, block, characters, file.read_so_far())
+            number, block, characters = number + 1, [], 0
     if kept is not None:
-        counter.counts = file.fitting(kept, more=False)
-        if kept.whole:
-            return
-    counter.count()
-    file.write(counter.counts, whole=True)
+        total.add(file.fitting(kept, more=False))
+    if block:
+        yield _Block(number, block, characters, file.read_so_far())
+
+
+def _block_counter(
+    to_sentences: Callable[[Any], Iterable[str]] | None,
+    splitting: tuple[bool, bool, bool],
+    max_words: int,
+) -> Callable[[_Block], _Counted]:
+    """Return the function that counts a block, in this process or another one."""
+
+    def count(block: _Block) -> _Counted:
+        counter = WordCounter(_splitter_of(*splitting), splitting[0], max_words)
+        for document in block.documents:
+            for text in to_sentences(document) if to_sentences else (document,):
+                counter.add(text)
+        counter.count()
+        return dataclasses.replace(block, documents=[]), counter.counts
+
+    return count
+
+
+def _in_order(counted: Iterable[_Counted]) -> Iterator[_Counted]:
+    """Yield blocks by number."""
+    early: dict[int, _Counted] = {}
+    number = 0
+    for one in counted:
+        early[one[0].number] = one
+        while number in early:
+            yield early.pop(number)
+            number += 1
 
 
 @dataclasses.dataclass
@@ -157,6 +228,31 @@ class Counts:
     forgotten: int = 0
     missed: int = 0
     words: dict[bytes, int] = dataclasses.field(default_factory=dict)
+
+    def add(self, other: Counts) -> None:
+        for name in _COUNTED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        if not self.words:
+            self.words = other.words
+            return
+        words = self.words
+        for word, count in other.words.items():
+            words[word] = words.get(word, 0) + count
+
+    def forget(self, max_words: int, *, most: int) -> None:
+        """Keep at most `max_words` if there are more than `most`; drops the rarest."""
+        if len(self.words) <= most:
+            return
+        counts = np.fromiter(self.words.values(), np.int64, len(self.words))
+        # All words of equal count are dropped or kept, so their order does not matter.
+        least = int(np.partition(counts, -max_words - 1)[-max_words - 1])
+        kept = {word: count for word, count in self.words.items() if count > least}
+        self.forgotten += len(self.words) - len(kept)
+        self.missed += least
+        self.words = kept
+
+
+_Counted = tuple[_Block, Counts]  # the block without its documents
 
 
 class WordCounter:
@@ -217,40 +313,28 @@ class WordCounter:
                 else:
                     words[word] = words.get(word, 0) + count
         self._strings = Counter()
-        self._forget(2 * self._max_words)
+        self.counts.forget(self._max_words, most=2 * self._max_words)
 
-    def _forget(self, most: int) -> None:
-        """Keep at most `max_words` if there are more than `most`; drops the rarest."""
-        found = self.counts
-        if len(found.words) <= most:
-            return
-        counts = np.fromiter(found.words.values(), np.int64, len(found.words))
-        # All words of equal count are dropped or kept, so their order does not matter.
-        least = int(np.partition(counts, -self._max_words - 1)[-self._max_words - 1])
-        kept = {word: count for word, count in found.words.items() if count > least}
-        found.forgotten += len(found.words) - len(kept)
-        found.missed += least
-        found.words = kept
 
-    def result(self) -> WordCounts:
-        self.count()
-        found = self.counts
-        total = sum(found.words.values())
-        self._forget(self._max_words)
-        # UTF-8 sorts like code points. Two sorts without a key of Python are faster.
-        order = sorted(found.words.items())
-        order.sort(key=operator.itemgetter(1), reverse=True)
-        counts = {word.decode("utf-8"): count for word, count in order}
-        return WordCounts(
-            counts=counts,
-            words=total + found.too_long,
-            characters=sum(len(word) * count for word, count in counts.items()),
-            texts=found.texts,
-            too_long=found.too_long,
-            forgotten=found.forgotten,
-            missed=found.missed,
-            splitter=self._splitter,
-        )
+def _most_frequent_first(
+    found: Counts, max_words: int, splitter: PlainSplitter
+) -> WordCounts:
+    total = sum(found.words.values())
+    found.forget(max_words, most=max_words)
+    # UTF-8 sorts like code points. Two sorts without a key of Python are faster.
+    order = sorted(found.words.items())
+    order.sort(key=operator.itemgetter(1), reverse=True)
+    counts = {word.decode("utf-8"): count for word, count in order}
+    return WordCounts(
+        counts=counts,
+        words=total + found.too_long,
+        characters=sum(len(word) * count for word, count in counts.items()),
+        texts=found.texts,
+        too_long=found.too_long,
+        forgotten=found.forgotten,
+        missed=found.missed,
+        splitter=splitter,
+    )
 
 
 @functools.lru_cache(maxsize=4)  # its tables take a tenth of a second to build
@@ -333,12 +417,18 @@ class CountsFile:
             raise self._error("is truncated")
         return Kept(documents, blake2b, whole, counts)
 
-    def write(self, counts: Counts, *, whole: bool) -> None:
-        """Replace the saved counts; if that fails, the old ones are unchanged."""
+    def read_so_far(self) -> tuple[int, str]:
+        """Return the number and the hash of the current run's documents so far."""
+        return self.documents, self._hash.hexdigest()
+
+    def write(self, counts: Counts, read: tuple[int, str], *, whole: bool) -> None:
+        """Replace the saved counts, of documents with this number and hash.
+
+        If that fails, the old counts are unchanged.
+        """
         if self._path is None or not self.documents:
             return
-        read = (self.documents, self._hash.hexdigest(), whole)
-        head = dict(zip(_READ, read, strict=True))
+        head = dict(zip(_READ, (*read, whole), strict=True))
         head |= {key: getattr(counts, key) for key in _COUNTED}
         line = json.dumps({**self._settings, **head, "words": len(counts.words)})
         rows = (b"%d %b\n" % (count, word) for word, count in counts.words.items())
@@ -355,8 +445,9 @@ class CountsFile:
 
         `more` says whether there are more documents.
         """
-        current = (self.documents, self._hash.hexdigest())
-        if current != (kept.documents, kept.blake2b) or (kept.whole and more):
+        if self.read_so_far() != (kept.documents, kept.blake2b) or (
+            kept.whole and more
+        ):
             raise self._error("holds the counts of texts other than the current ones")
         return kept.counts
 

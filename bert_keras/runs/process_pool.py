@@ -30,12 +30,16 @@ _SECONDS_TO_END = 10.0
 
 
 def map_unordered(
-    make: Callable[[], Callable[[Any], Any]], items: Iterable[Any], *, workers: int
+    make: Callable[[], Callable[[Any], Any]],
+    items: Iterable[Any],
+    *,
+    workers: int,
+    tensorflow: bool = True,
 ) -> Iterator[Any]:
     """Yield the result of a function for each item, in the order in which they finish.
 
     `make` makes the function, once in each process; it, the items and the results must
-    be picklable.
+    be picklable. `tensorflow` is whether the function needs it.
 
     Raises:
         ConfigError: `make` cannot be pickled.
@@ -57,7 +61,7 @@ def map_unordered(
     running: set[Future[Any]] = set()
     try:
         for item in items:
-            running.add(pool.submit(_run, data, item))
+            running.add(pool.submit(_run, data, tensorflow, item))
             if len(running) > workers:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
@@ -92,11 +96,11 @@ def _end_with_parent(pipe: Connection) -> None:
     os._exit(1)
 
 
-def _run(make: bytes, item: Any) -> Any:
+def _run(make: bytes, tensorflow: bool, item: Any) -> Any:
     """Call the function for one item; SIGTERM lets it remove its partial files."""
     signal.signal(signal.SIGTERM, _stop)
     try:
-        return _function(make)(item)
+        return _function(make, tensorflow)(item)
     except SystemExit:  # the executor would treat it as a result and continue
         os._exit(1)
     finally:
@@ -109,7 +113,13 @@ def _stop(*_: Any) -> None:
 
 
 @functools.lru_cache(maxsize=1)
-def _function(make: bytes) -> Callable[[Any], Any]:
+def _function(make: bytes, tensorflow: bool) -> Callable[[Any], Any]:
+    if tensorflow:
+        _load_tensorflow()
+    return pickle.loads(make)()
+
+
+def _load_tensorflow() -> None:
     load_tensorflow()
     import tensorflow as tf
 
@@ -118,4 +128,3 @@ def _function(make: bytes) -> Callable[[Any], Any]:
         tf.config.set_visible_devices([], "GPU")
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(1)
-    return pickle.loads(make)()

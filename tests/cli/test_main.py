@@ -1011,9 +1011,11 @@ def test_a_vocabulary_and_examples_of_a_corpus(
     corpus.write_text("Low, lower, lowest.\n\nA new low, a newer one.\n\n" * 3)
     folder = tmp_path / "vocabulary"
     command = ["vocab", str(corpus), "--output", str(folder)]
-    assert main([*command, "--size", "44", "--reserved", "[unused0]"]) == 0
+    given = ["--reserved", "[unused0]", "--language", "de", "--workers", "2"]
+    assert main([*command, "--size", "44", *given]) == 0
     printed = capsys.readouterr()
     assert printed.out.strip() == str(folder)
+    assert "`--language` is not used" in printed.err
     assert "6 documents" in printed.err
     tokens = (folder / "vocab.txt").read_text(encoding="utf-8").split()
     assert tokens[:6] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]"]

@@ -341,6 +341,7 @@ def learn(corpus: Corpus, folder: Path | None, **changes: Any) -> list[str]:
 def short_stages(monkeypatch: Any) -> None:
     """Let counts be kept every few documents, and words be forgotten on the way."""
     monkeypatch.setattr(word_counts, "_STAGE", 2000)
+    monkeypatch.setattr(word_counts, "_BLOCK", 1000)
     monkeypatch.setattr(word_counts, "_STRINGS", 100)
 
 
@@ -391,6 +392,34 @@ def test_rare_words_are_dropped_in_the_same_way(
             count_words(texts_until(stop), max_words=1000, keep=tmp_path / "counts")
     assert (tmp_path / "counts").exists()
     assert count_words(texts, max_words=1000, keep=tmp_path / "counts") == whole
+
+
+@pytest.mark.usefixtures("short_stages")
+def test_any_number_of_workers_counts_the_same(tmp_path: Path) -> None:
+    texts = [
+        " ".join(f"r{i % 40}x{n}" for n in range(90)) + "\noften" for i in range(60)
+    ]
+
+    def count(given: Any, workers: int, keep: Path | None = None) -> Any:
+        return count_words(
+            given,
+            to_sentences=str.splitlines,
+            max_words=1000,
+            workers=workers,
+            keep=keep,
+        )
+
+    def first_texts() -> Any:
+        yield from texts[:45]
+        raise Stopped
+
+    whole = count(texts, 1)
+    assert whole.forgotten and whole.missed and whole.texts == 120
+    with pytest.raises(Stopped):
+        count(first_texts(), 3, tmp_path / "counts")
+    assert (tmp_path / "counts").exists()
+    assert count(texts, 3, tmp_path / "counts") == whole
+    refused(lambda: count(texts, 0), "`workers`")
 
 
 @pytest.mark.usefixtures("short_stages")
@@ -446,7 +475,7 @@ def test_a_killed_count_resumes(tmp_path: Path, monkeypatch: Any) -> None:
     script = (
         "import os, pathlib, signal\n"
         "from corpus.test_vocabulary_learning import *\n"
-        "word_counts._STAGE = 2000\n"
+        "word_counts._STAGE = word_counts._BLOCK = 2000\n"
         "class Killed(Corpus):\n"
         "    def __iter__(self):\n"
         "        for number, document in enumerate(super().__iter__()):\n"

@@ -4,6 +4,7 @@
     python benchmarks/retrieval_quality.py --stsb [--epochs 1]
     python benchmarks/retrieval_quality.py --sparse [--epochs 1] [--rows 1400]
     .venv-peers/bin/python benchmarks/retrieval_quality.py --trecqa [--seeds 3]
+    .venv-peers/bin/python benchmarks/retrieval_quality.py --squad [--rows 256]
 
 nDCG@10 (graded, log2 discount) of all-MiniLM-L6-v2 over the 112 queries, untrained; of
 the same vectors as int8 and as bits with and without rescoring; of BM25, and of both
@@ -13,18 +14,23 @@ abstract with the widths 192, 96 and 48 (Matryoshka), and scored at each of them
 Without `--train` it takes about two minutes on two cores, with it about ten.
 
 `--stsb` trains on the labelled pairs of STS-B with the same widths, and prints the
-Spearman of dev at each of them, before and after; an epoch takes ten minutes of one
-core. `--sparse` trains sparse vectors on the pairs of title and abstract, and prints
-nDCG@10 on Cranfield of dense vectors, sparse ones, BM25, and each fused with BM25. The
-encoder lacks a masked-LM head, which starts randomly.
+Spearman of dev at each of them, and with int8 and bits, before and after; an epoch
+takes two minutes of one core. `--sparse` trains sparse vectors on the pairs of title
+and abstract, and prints nDCG@10 on Cranfield of dense vectors, sparse ones, BM25, and
+each fused with BM25. The encoder lacks a masked-LM head, which starts randomly.
 
 `--trecqa` ranks the answers of TREC-QA's dev questions instead: by BM25, by vectors,
 and by cross-encoders that both sides train on the answers to the training questions,
 `--negatives` wrong ones, drawn once, for each right one, with the same weights, updates
 and learning rates (AdamW, linear warmup and decay, binary cross-entropy); head and
 order differ by the seed. `fused` is the order by the cosine and half of the score. MAP
-and MRR are of questions with right and wrong answers. A seed takes ten minutes of one
+and MRR are of questions with right and wrong answers. A seed takes five minutes of one
 core.
+
+`--squad` searches the paragraphs of eight articles of SQuAD by two questions on each:
+untrained, and after both sides have trained on `--rows` questions of the other
+articles, each with its paragraph and a mined negative, by the cross-entropy of finding
+the paragraph among those of a batch, and the question among its questions.
 """
 
 from __future__ import annotations
@@ -37,14 +43,16 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from inputs import DATA, encoder_path
 
 import bert_keras
+from bert_keras.data.columns import Columns
 from bert_keras.data.table import as_columns
 from bert_keras.inference import embed, load_embedder
+from bert_keras.inference.mining import mine_negatives
 from bert_keras.inference.packed_vectors import PackedVectors
 from bert_keras.scoring.bm25 import BM25, fused
 from bert_keras.scoring.correlation import spearman
@@ -55,6 +63,7 @@ FOLDER = DATA / "cranfield"
 WIDTHS = (192, 96, 48)
 TOP, FUSED = 10, 100  # documents that are scored, and that are fused
 BATCH, LENGTH, RATE = 16, 96, 2e-4  # of the cross-encoders
+PARAGRAPH, PAIR_RATE = 128, 2e-5  # of the encoders trained on SQuAD
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
@@ -192,17 +201,18 @@ def show_similarity(encoder: str, epochs: int) -> None:
         )
         for name, source in (("untrained", encoder), ("trained", result.folder)):
             first, second = (embed(source, dev[part]) for part in ("text", "text_pair"))
-            widths = (first.shape[1], *WIDTHS)
-            found = [
-                spearman(labels, cosines(first[:, :width], second[:, :width]))
-                for width in widths
-            ]
-            for width, score in zip(widths, found, strict=True):
-                print(
-                    f"{name}, width {width:<4} Spearman {score:.4f}  "
-                    f"{score / found[0]:6.1%}",
-                    flush=True,
-                )
+            found = {
+                f"width {width}": cosines(first[:, :width], second[:, :width])
+                for width in (first.shape[1], *WIDTHS)
+            }
+            for dtype in ("int8", "binary"):  # one text of a pair, as an index holds it
+                packed = PackedVectors.of(unit_rows(first), dtype, rescored=False)
+                found[dtype] = cosines(packed.numbers(slice(None)), second)
+            scores = {way: spearman(labels, each) for way, each in found.items()}
+            whole = next(iter(scores.values()))
+            for way, score in scores.items():
+                share = f"{score / whole:6.1%}"
+                print(f"{name}, {way:<10} Spearman {score:.4f}  {share}", flush=True)
 
 
 def show_sparse(encoder: str, epochs: int, rows: int) -> None:
@@ -226,7 +236,33 @@ def show_sparse(encoder: str, epochs: int, rows: int) -> None:
                 print(f"{name:<28} nDCG@10 {scores['ndcg_at_10']:.4f}", flush=True)
 
 
+class Run(NamedTuple):
+    """The settings of a training that both sides use."""
+
+    seed: int
+    epochs: int
+    batch: int
+    rate: float
+
+    def config(self, max_length: int) -> bert_keras.TrainConfig:
+        return bert_keras.TrainConfig(
+            epochs=self.epochs,
+            batch_size=self.batch,
+            learning_rate=self.rate,
+            max_length=max_length,
+            seed=self.seed,
+            validation_split=0,
+        )
+
+
+def show_seeds(name: str, scores: Sequence[float]) -> None:
+    """Print the mean of the scores of several seeds, and their standard deviation."""
+    spread = f" ± {np.std(scores, ddof=1):.4f}" if len(scores) > 1 else ""
+    print(f"{name}: {np.mean(scores):.4f}{spread}, {len(scores)} seeds", flush=True)
+
+
 Questions = list[tuple[str, list[str], list[int]]]  # text, answers, labels
+Encode = Callable[[list[str]], np.ndarray]
 Scorer = Callable[[list[tuple[str, str]]], Sequence[float]]
 
 
@@ -254,63 +290,71 @@ def rows_to_train(questions: Questions, negatives: int) -> list[dict[str, str]]:
     return rows
 
 
-def our_ranker(
-    encoder: str, rows: list[dict[str, str]], seed: int, epochs: int
-) -> Scorer:
+def our_ranker(encoder: str, rows: list[dict[str, str]], run: Run) -> Scorer:
     with tempfile.TemporaryDirectory() as folder:
         result = bert_keras.train(
             "reranking",
             encoder=encoder,
             train=rows,
             output=Path(folder) / "model",
-            config=bert_keras.TrainConfig(
-                epochs=epochs,
-                batch_size=BATCH,
-                learning_rate=RATE,
-                max_length=LENGTH,
-                seed=seed,
-                validation_split=0,
-            ),
+            config=run.config(LENGTH),
         )
         predictor = bert_keras.Predictor(result.model)
     return lambda pairs: [row["score"] for row in predictor.predict(pairs)]
 
 
-def peer_ranker(
-    encoder: str, rows: list[dict[str, str]], seed: int, epochs: int
-) -> Scorer:
+def train_peer(
+    model: Any, loss_of: Callable[[np.ndarray], Any], rows: int, run: Run
+) -> None:
+    """Make the updates of a run with torch: AdamW, linear warmup and decay, clipping.
+
+    `loss_of` returns the loss of some of the rows.
+    """
     import torch
-    from sentence_transformers import CrossEncoder
     from transformers import get_linear_schedule_with_warmup
 
-    torch.manual_seed(seed)
-    model = CrossEncoder(encoder, num_labels=1, max_length=LENGTH, device="cpu")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
-    rng = np.random.default_rng(seed)
-    steps = epochs * math.ceil(len(rows) / BATCH)
+    groups: list[dict[str, Any]] = [
+        {"params": [], "weight_decay": 0.01},
+        {"params": [], "weight_decay": 0.0},
+    ]
+    for name, weight in model.named_parameters():
+        groups["bias" in name or "LayerNorm" in name]["params"].append(weight)
+    optimizer = torch.optim.AdamW(groups, lr=run.rate, eps=1e-6)
+    rng = np.random.default_rng(run.seed)
+    steps = run.epochs * math.ceil(rows / run.batch)
     rates = get_linear_schedule_with_warmup(optimizer, steps // 10, steps)
-    loss_of = torch.nn.BCEWithLogitsLoss()
     model.train()
-    orders = [rng.permutation(len(rows)) for _ in range(epochs)]
-    starts = range(0, len(rows), BATCH)
-    for places in (order[at : at + BATCH] for order in orders for at in starts):
-        some = [rows[place] for place in places]
-        texts = [[row["query"], row["document"]] for row in some]
-        batch = model.tokenizer(
-            texts, padding=True, truncation=True, max_length=LENGTH, return_tensors="pt"
-        )
-        logits = model.model(**batch).logits[:, 0]
-        loss_of(logits, torch.tensor([float(row["label"]) for row in some])).backward()
+    orders = [rng.permutation(rows) for _ in range(run.epochs)]
+    starts = range(0, rows, run.batch)
+    for places in (order[at : at + run.batch] for order in orders for at in starts):
+        loss_of(places).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         rates.step()
         optimizer.zero_grad()
     model.eval()
+
+
+def peer_ranker(encoder: str, rows: list[dict[str, str]], run: Run) -> Scorer:
+    import torch
+    from sentence_transformers import CrossEncoder
+    from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+
+    torch.manual_seed(run.seed)
+    model = CrossEncoder(encoder, num_labels=1, max_length=LENGTH, device="cpu")
+    loss = BinaryCrossEntropyLoss(model)
+    labels = torch.tensor([float(row["label"]) for row in rows])
+
+    def loss_of(places: np.ndarray) -> Any:
+        texts = [[rows[at][role] for at in places] for role in ("query", "document")]
+        return loss(texts, labels[places])
+
+    train_peer(model, loss_of, len(rows), run)
     return lambda pairs: model.predict(pairs, show_progress_bar=False)
 
 
-def show_rankings(name: str, questions: Questions, scores: list[Any]) -> None:
-    """Print MAP and MRR of the answers to each question, by their scores."""
+def show_rankings(name: str, questions: Questions, scores: list[Any]) -> float:
+    """Print MAP and MRR of the answers to each question by their scores; return MAP."""
     grades = []
     for (_, _, labels), each in zip(questions, scores, strict=True):
         order = np.lexsort((labels, -np.asarray(each, float)))  # ties: wrong first
@@ -320,6 +364,7 @@ def show_rankings(name: str, questions: Questions, scores: list[Any]) -> None:
         f"{name:<24} MAP {found['map']:.4f}  MRR@10 {found['mrr_at_10']:.4f}",
         flush=True,
     )
+    return float(found["map"])
 
 
 def show_trecqa(encoder: str, negatives: int, epochs: int, seeds: int) -> None:
@@ -340,13 +385,130 @@ def show_trecqa(encoder: str, negatives: int, epochs: int, seeds: int) -> None:
     cosines = [each[1:] @ each[0] for each in units]
     show_rankings("vectors", dev, cosines)
     sides = {"bert_keras": our_ranker, "CrossEncoder": peer_ranker}
+    maps: dict[str, list[float]] = {}
     for seed in range(seeds):
         for name, trained in sides.items():
-            score = trained(encoder, rows, seed, epochs)
+            score = trained(encoder, rows, Run(seed, epochs, BATCH, RATE))
             found = [score([(text, a) for a in answers]) for text, answers, _ in dev]
-            show_rankings(f"{name}, seed {seed}", dev, found)
+            alone = show_rankings(f"{name}, seed {seed}", dev, found)
             both = [c + np.asarray(s) / 2 for c, s in zip(cosines, found, strict=True)]
-            show_rankings("  fused", dev, both)
+            maps.setdefault(name, []).append(alone)
+            maps.setdefault(f"{name}, fused", []).append(
+                show_rankings("  fused", dev, both)
+            )
+    for name, scores in maps.items():
+        show_seeds(f"MAP of {name}", scores)
+
+
+class Squad:
+    """Questions of SQuAD, and the paragraphs of the same articles.
+
+    Every third article is held out: its paragraphs are the documents, and some
+    questions on each of them the queries.
+    """
+
+    def __init__(self, rows: int, questions: int = 2) -> None:
+        text = (DATA / "squad_v1.1/half.json").read_text(encoding="utf-8")
+        articles = [each["paragraphs"] for each in json.loads(text)["data"]]
+        held = [each for article in articles[::3] for each in article]
+        asked = [
+            (question["question"], place)
+            for place, paragraph in enumerate(held)
+            for question in paragraph["qas"][:questions]
+        ]
+        self.documents = [paragraph["context"] for paragraph in held]
+        self.queries = [question for question, _ in asked]
+        self.grades = np.zeros((len(asked), len(held)), int)
+        self.grades[range(len(asked)), [place for _, place in asked]] = 1
+        others = [each for n, a in enumerate(articles) if n % 3 for each in a]
+        places = np.random.default_rng(0).permutation(len(others))[:rows]
+        chosen = [others[place] for place in places]
+        self.pairs = as_columns(
+            text=[paragraph["qas"][0]["question"] for paragraph in chosen],
+            text_pair=[paragraph["context"] for paragraph in chosen],
+        )
+        self.others = [paragraph["context"] for paragraph in others]
+
+    def score(self, encode: Encode) -> float:
+        documents, queries = (
+            unit_rows(encode(x)) for x in (self.documents, self.queries)
+        )
+        rows, _ = PackedVectors.of(documents).nearest(queries, TOP)
+        return ndcg(self.grades, rows)
+
+
+def our_encoder(encoder: str, pairs: Columns, run: Run) -> Encode:
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "model"
+        bert_keras.train(
+            "embedding",
+            encoder=encoder,
+            train=pairs,
+            output=place,
+            config=run.config(PARAGRAPH),
+        )
+        predictor = load_embedder(place)
+    return lambda texts: embed(predictor, texts)
+
+
+def peer_encoder(encoder: str, pairs: Columns, run: Run) -> Encode:
+    import torch
+    from sentence_transformers import SentenceTransformer, util
+    from sentence_transformers.sentence_transformer.losses import (
+        MultipleNegativesRankingLoss,
+    )
+
+    torch.manual_seed(run.seed)
+    model = SentenceTransformer(encoder, device="cpu")
+    model.max_seq_length = PARAGRAPH
+    loss = MultipleNegativesRankingLoss(
+        model,
+        scale=20.0,
+        similarity_fct=util.cos_sim,
+        directions=("query_to_doc", "doc_to_query"),
+        partition_mode="per_direction",
+    )
+    negatives = [each[0] for each in pairs["negative"]]
+    parts = (pairs["text"], pairs["text_pair"], negatives)
+
+    def loss_of(places: np.ndarray) -> Any:
+        texts = [[part[at] for at in places] for part in parts]
+        return loss([model.preprocess(each) for each in texts], None)
+
+    train_peer(model, loss_of, len(pairs), run)
+    return lambda texts: model.encode(texts, show_progress_bar=False)
+
+
+def show_squad(encoder: str, rows: int, epochs: int, seeds: int) -> None:
+    """Search paragraphs by questions, before and after training with negatives."""
+    from sentence_transformers import SentenceTransformer
+
+    data = Squad(rows)
+    print(f"{len(data.queries)} questions, {len(data.documents)} paragraphs")
+    predictor, peer = load_embedder(encoder), SentenceTransformer(encoder, device="cpu")
+    untrained = {
+        "bert_keras": data.score(lambda texts: embed(predictor, texts)),
+        "sentence-transformers": data.score(
+            lambda texts: peer.encode(texts, show_progress_bar=False)
+        ),
+    }
+    for name, score in untrained.items():
+        print(f"{name}, untrained: nDCG@10 {score:.5f}", flush=True)
+    mined = mine_negatives(
+        predictor, data.pairs, data.others, negatives=1, ranks=(1, 20), margin=0.0
+    )
+    print(mined, flush=True)
+    has_one = [row for row, found in enumerate(mined.columns["negative"]) if found]
+    pairs = mined.columns.take(has_one)
+    sides = {"bert_keras": our_encoder, "sentence-transformers": peer_encoder}
+    scores: dict[str, list[float]] = {name: [] for name in sides}
+    for seed in range(seeds):
+        for name, trained in sides.items():
+            encode = trained(encoder, pairs, Run(seed, epochs, BATCH, PAIR_RATE))
+            scores[name].append(data.score(encode))
+            print(f"{name}, seed {seed}: nDCG@10 {scores[name][-1]:.5f}", flush=True)
+    for name, found in scores.items():
+        show_seeds(f"nDCG@10 of {name}, trained", found)
 
 
 def main() -> None:
@@ -359,11 +521,19 @@ def main() -> None:
     add("--stsb", action="store_true", help="train on STS-B at several widths instead")
     add("--sparse", action="store_true", help="train sparse vectors instead")
     add("--trecqa", action="store_true", help="rank the answers of TREC-QA instead")
+    add(
+        "--squad",
+        action="store_true",
+        help="search SQuAD's paragraphs by questions instead",
+    )
     add("--negatives", type=int, default=3, help="of a right answer; default: 3")
-    add("--seeds", type=int, default=3, help="runs on TREC-QA; default: 3")
+    add("--seeds", type=int, default=3, help="runs on TREC-QA or SQuAD; default: 3")
     options = parser.parse_args()
     if options.trecqa:
         show_trecqa(options.encoder, options.negatives, options.epochs, options.seeds)
+        return
+    if options.squad:
+        show_squad(options.encoder, options.rows, options.epochs, options.seeds)
         return
     if options.stsb:
         show_similarity(options.encoder, options.epochs)

@@ -1,4 +1,9 @@
-"""Fine-tuning without dropout takes the very steps of transformers on torch."""
+"""Fine-tuning without dropout takes the very steps of transformers on torch.
+
+And reranking takes the very steps of sentence-transformers' `CrossEncoder`.
+"""
+
+import itertools
 
 import keras
 import numpy as np
@@ -8,6 +13,7 @@ import tensorflow as tf
 from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.data.table import as_columns
+from bert_keras.inference.predictor import Predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.optimizers import BertAdamW, WarmupLinearDecay
 from bert_keras.models.model_folder import save_model
@@ -15,6 +21,7 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.question_answering.task import QuestionAnswering
+from bert_keras.tasks.reranking import Reranking
 from bert_keras.tasks.tagging.task import TokenClassification
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -36,6 +43,7 @@ CONFIG = BertConfig(
     attention_probs_dropout_prob=0.0,
 )
 STEPS, WARMUP, BATCH, RATE = 60, 6, 8, 2e-3
+PAIR = ("text", "text_pair")
 
 
 def data(seed: int) -> tuple[list[tuple[str, str]], np.ndarray]:
@@ -215,3 +223,64 @@ def test_every_update_of_a_run_has_the_loss_of_transformers(
     )
     assert min(wanted) < 0.7 * wanted[0]  # something is learned
     np.testing.assert_allclose(losses, wanted, atol=1e-5)
+
+
+def rankings() -> Columns:
+    """Return queries with two documents, the right one of early letters."""
+    draws = np.random.default_rng(8)
+    rows = []
+    for two in list(itertools.product(WORDS[5:], repeat=2))[: STEPS * BATCH // 2]:
+        for label, letters in ((1, WORDS[5:20]), (0, WORDS[16:])):
+            document = " ".join(draws.choice(letters, draws.integers(2, 28)))
+            rows.append(
+                {"query": " ".join(two), "document": document, "label": str(label)}
+            )
+    return Reranking.read(rows)
+
+
+def loss_of_rankings(peer, objective, columns, rows):
+    """Return the loss of a `CrossEncoder`, by its own classes where it has one."""
+    from sentence_transformers.cross_encoder import losses as theirs
+
+    queries, documents = ([columns[role][n] for n in rows] for role in PAIR)
+    labels = torch.tensor([float(columns["label"][row]) for row in rows])
+    if objective == "pointwise":
+        return theirs.BinaryCrossEntropyLoss(peer)([queries, documents], labels)
+    if objective == "margin-mse":  # the two documents of a query are adjacent
+        given = [queries[::2], documents[::2], documents[1::2]]
+        return theirs.MarginMSELoss(peer)(given, labels[::2] - labels[1::2])
+    # `ListNetLoss` reads grades through a softmax, which gives the wrong ones a share.
+    pairs = list(zip(queries, documents, strict=True))
+    scores = peer(peer.preprocess(pairs))["scores"].view(-1, 2)
+    return torch.nn.functional.cross_entropy(scores, labels.view(-1, 2))
+
+
+@pytest.mark.parametrize("objective", ["pointwise", "listwise", "margin-mse"])
+def test_every_update_of_a_run_has_the_loss_of_a_cross_encoder(objective, tmp_path):
+    from sentence_transformers import CrossEncoder
+
+    columns = rankings()
+    task = Reranking.from_columns(columns, objective=objective)
+    preprocessor = Preprocessor(
+        WordPieceTokenizer(WORDS), max_length=24, layout="packed"
+    )
+    model = TaskModel(BertEncoder(CONFIG, seed=3), task, preprocessor, seed=3)
+    folder = save_model(model, tmp_path / "model")
+    size = BATCH if objective == "pointwise" else BATCH // 2  # whole queries
+    config = TrainConfig(epochs=1, batch_size=size, learning_rate=RATE, seed=2)
+    order = training_rows(model, columns, config)
+    assert order.steps == STEPS
+    optimizer = new_optimizer(config, steps=STEPS)
+    optimizer.build(model.trainable_variables)
+    losses = [update.loss for update in updates(model, order, optimizer)]
+
+    peer = CrossEncoder(str(folder), max_length=24, device="cpu")
+    wanted = their_losses(
+        peer,
+        lambda step: loss_of_rankings(peer, objective, columns, order.rows_of(step)),
+    )
+    assert min(wanted) < 0.7 * wanted[0]  # something is learned
+    np.testing.assert_allclose(losses, wanted, atol=1e-5)
+    texts = [(columns["text"][row], columns["text_pair"][row]) for row in range(40)]
+    found = [row["score"] for row in Predictor(model).predict(texts)]
+    np.testing.assert_allclose(found, peer.predict(texts), atol=1e-5)

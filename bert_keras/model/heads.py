@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from bert_keras.model.block import activation
@@ -216,6 +217,19 @@ class MaskedLMHead(Configured, keras.layers.Layer):
                     dtype=self.variable_dtype,
                     name="output_embeddings",
                 )
+
+    def start_with_tokens(self, table: Any, *, rarity: float) -> None:
+        """Let a new head find a token's own embedding in the token's vector.
+
+        A block adds to its input, so that the last vector of a token is still near to
+        the token's embedding: the layer H to H passes it on. The bias leaves logits
+        above 0 only to words that are `rarity` standard deviations nearer to a vector
+        than others: LayerNorm gives vectors the variance 1, so that a deviation is the
+        length of an embedding, on average over `table` [V, H].
+        """
+        lengths = np.linalg.norm(ops.convert_to_numpy(table), axis=-1)
+        self.dense.kernel.assign(np.eye(self.hidden_size))
+        self.output_bias.assign(np.full(self.vocab_size, -rarity * lengths.mean()))
 
     def own_table(self) -> Any:
         """Return the table of a head that is not tied, [V, H] in the compute dtype."""

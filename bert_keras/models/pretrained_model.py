@@ -22,7 +22,7 @@ from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.hugging_face import head_entries
 from bert_keras.tasks.plain_settings import check_effects
-from bert_keras.tasks.protocols import start
+from bert_keras.tasks.protocols import Starting, start
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -168,7 +168,8 @@ def on_encoder(
         tell("the checkpoint has no pooler: it is initialized randomly, like the head")
     model = kind(encoder, task, preprocessor, seed=seed)
     for scope in task.needs.scopes:
-        if not assign_scope(model, checkpoint, scope):
+        is_told = isinstance(task, Starting)  # by `start`
+        if not assign_scope(model, checkpoint, scope) and not is_told:
             tell(
                 f"the checkpoint has no {scope.rstrip('/')}: it is initialized randomly"
             )

@@ -127,6 +127,7 @@ DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in `encode_document`'s o
 PROMPT_LENGTHS = "prompt_lengths"  # tokens that are not pooled, `[CLS]` included
 _DENSE_ACTIVATIONS = ("linear", "sigmoid", "tanh", "relu", "gelu", "silu")
 _MOST_DENSE = 4
+_RARITY = 3.5  # of the words that a new masked-LM head finds in a text
 _FLOPS = (5e-5, 3e-5)  # the defaults of `query_flops` and `document_flops`
 
 
@@ -559,8 +560,20 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         return named["sentence_embedding"]
 
     def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
-        """Set the weights of the layers on the text's vector from the checkpoint."""
+        """Set the weights of the layers on the text's vector from the checkpoint.
+
+        A masked-LM head that the checkpoint lacks starts with the tokens' embeddings.
+        """
         notes = []
+        for scope in self.needs.scopes:
+            if any(name.startswith(scope) for name in checkpoint.shapes):
+                continue
+            table = model.backbone.embeddings.word_embeddings  # type: ignore[attr-defined]
+            model.get_layer("cls").start_with_tokens(table, rarity=_RARITY)
+            notes.append(
+                f"the checkpoint has no {scope.rstrip('/')}: it starts as the product "
+                "with the tokens' embeddings"
+            )
         for layer in model.layers:
             names = {w.path: tuple(w.shape) for w in layer.weights}
             if not layer.name.startswith(_LEARNED) or not names:

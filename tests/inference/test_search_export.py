@@ -12,6 +12,7 @@ from conftest import ROWS, refused
 from models.test_export import run_in_c
 
 from bert_keras.data.table import as_columns
+from bert_keras.inference.answered_rows import BlankTexts, answered
 from bert_keras.inference.features import write_features
 from bert_keras.inference.info import describe
 from bert_keras.inference.predictor import Predictor, load_predictor
@@ -21,6 +22,7 @@ from bert_keras.serving.signatures import signatures_of
 from bert_keras.tasks import searching
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.reranking import Reranking
+from bert_keras.text.truncation import Truncation
 from bert_keras.training.evaluation import evaluate
 
 TEXTS = [text for text, _ in ROWS]
@@ -58,13 +60,19 @@ def test_the_nearest_texts(
     folder = export_search(model, tmp_path / "out", index=index, top=3)
     assert model.task.name == "embedding"
     assert describe(folder)["task"] == "search"
-    rows = load_predictor(folder).predict(QUERIES)
+    loaded = load_predictor(folder)
+    rows = loaded.predict(QUERIES)
     for row, wanted in zip(rows, found(QUERIES, top=3), strict=True):
         assert row["ids"] == [each["id"] for each in wanted]
         assert row["texts"] == [each["text"] for each in wanted]
         scores = [each["score"] for each in wanted]
         np.testing.assert_allclose(row["scores"], scores, atol=1e-5)
-    served = signatures_of(load_predictor(folder).model)["serving_default"]
+    refused(lambda: loaded.predict(["see", " "]), "must not be empty", "at 1")
+    blank = BlankTexts(loaded.model.task, "null", "rows.csv").rows([("7", " ")])
+    (row,) = answered(loaded, blank, truncation=Truncation())  # as the verb `predict`
+    reason = {"id": "7", "reason": "`text` is empty"}
+    assert row == {**dict.fromkeys(("ids", "texts", "scores")), **reason}
+    served = signatures_of(loaded.model)["serving_default"]
     given = served.rows_of([[query.encode() for query in QUERIES]])
     ids = served.compute(given)[0]["ids"]  # as `serve` does
     assert [[name.decode() for name in row] for row in ids] == [r["ids"] for r in rows]

@@ -19,9 +19,12 @@ from bert_keras.inference.retrieval import evaluate_collection
 from bert_keras.inference.search import SearchIndex
 from bert_keras.inference.sparse_vectors import SparseVectors
 from bert_keras.model.contrastive import RankingLoss, SparseRankingLoss
+from bert_keras.models.loading import new_model
 from bert_keras.models.model_folder import save_model
+from bert_keras.models.task_model import TaskModel
 from bert_keras.scoring.bm25 import BM25, fused
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.training.config import TrainConfig
 
 TEXTS = [text for text, _ in ROWS]
 
@@ -96,6 +99,24 @@ def test_search_by_dot_product(
     assert set(answer) == {"indices", "values"}
     assert answer["values"] == pytest.approx(-np.sort(-vector[vector > 0]), rel=1e-5)
     assert answer["indices"][0] == int(vector.argmax())
+
+
+def test_a_head_that_the_encoder_lacks_starts_with_its_tokens(
+    folder: Path, encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "no cls/predictions: it starts as the product with the tokens' embeddings"
+    model = TaskModel.from_pretrained(encoder_folder, "embedding", kind="sparse")
+    said = capsys.readouterr().err
+    assert line in said and "randomly" not in said
+    head = model.get_layer("cls")
+    np.testing.assert_array_equal(head.dense.kernel, np.eye(head.hidden_size))
+    trained = new_model(model.task, str(encoder_folder), TrainConfig(max_length=24))
+    assert line in capsys.readouterr().err and not trained.has_pretrained_head
+    np.testing.assert_array_equal(
+        trained.get_layer("cls").dense.kernel, head.dense.kernel
+    )
+    held = new_model(model.task, str(folder), TrainConfig(max_length=24))
+    assert line not in capsys.readouterr().err and held.has_pretrained_head
 
 
 def test_scores_on_a_collection(folder: Path, tmp_path: Path) -> None:

@@ -162,6 +162,17 @@ def test_masked_lm_logits_by_hand() -> None:
     np.testing.assert_allclose(some[1, :2], expected[1, [2, 2]], atol=1e-5)
 
 
+def test_a_new_head_finds_the_token_of_a_vector():
+    table = np.random.default_rng(0).normal(size=(50, 64)).astype("float32")
+    head = MaskedLMHead(hidden_size=64, vocab_size=50)
+    head.build()
+    head.start_with_tokens(table, rarity=2.0)
+    logits = keras.ops.convert_to_numpy(head(table[None], table))[0]
+    assert (logits.argmax(axis=1) == np.arange(50)).all()
+    assert (logits.max(axis=1) > 0).all()
+    assert (logits > 0).mean() < 0.1
+
+
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_masked_lm_logits_are_float32(dtype: str) -> None:
     head = MaskedLMHead(hidden_size=4, vocab_size=7, dtype=dtype)

@@ -2,7 +2,7 @@
 
     python benchmarks/retrieval_quality.py [--train] [--epochs 1] [--rows 1400]
     python benchmarks/retrieval_quality.py --stsb [--epochs 1]
-    python benchmarks/retrieval_quality.py --sparse [--epochs 1] [--rows 1400]
+    python benchmarks/retrieval_quality.py --sparse [--rows 1400] [--max-length 256]
     .venv-peers/bin/python benchmarks/retrieval_quality.py --trecqa [--seeds 3]
     .venv-peers/bin/python benchmarks/retrieval_quality.py --squad [--rows 256]
 
@@ -17,7 +17,8 @@ Without `--train` it takes about two minutes on two cores, with it about ten.
 Spearman of dev at each of them, and with int8 and bits, before and after; an epoch
 takes two minutes of one core. `--sparse` trains sparse vectors on the pairs of title
 and abstract, and prints nDCG@10 on Cranfield of dense vectors, sparse ones, BM25, and
-each fused with BM25. The encoder lacks a masked-LM head, which starts randomly.
+each fused with BM25, before and after; `--rows 0` does not train. The encoder lacks a
+masked-LM head, which starts as the product with the tokens' embeddings.
 
 `--trecqa` ranks the answers of TREC-QA's dev questions instead: by BM25, by vectors,
 and by cross-encoders that both sides train on the answers to the training questions,
@@ -215,8 +216,25 @@ def show_similarity(encoder: str, epochs: int) -> None:
                 print(f"{name}, {way:<10} Spearman {score:.4f}  {share}", flush=True)
 
 
-def show_sparse(encoder: str, epochs: int, rows: int) -> None:
-    """Train sparse vectors, and print their scores, dense ones' and BM25's."""
+def show_sparse(encoder: str, epochs: int, rows: int, max_length: int) -> None:
+    """Print the scores of dense vectors, and of sparse ones before and after training.
+
+    Each also beside BM25, and fused with it.
+    """
+
+    def show_fused(name: str, predictor: bert_keras.Predictor) -> None:
+        found = bert_keras.evaluate(predictor, FOLDER)
+        for way, scores in found["rankings"].items():
+            line = f"{name}, {way}"
+            print(f"{line:<28} nDCG@10 {scores['ndcg_at_10']:.4f}", flush=True)
+
+    show_fused("dense", load_embedder(encoder, max_length=max_length))
+    start = bert_keras.TaskModel.from_pretrained(
+        encoder, "embedding", kind="sparse", scale=1.0, max_length=max_length
+    )
+    show_fused("untrained", bert_keras.Predictor(start))
+    if not rows:
+        return
     data = Cranfield()
     pairs = as_columns(text=data.titles[:rows], text_pair=data.abstracts[:rows])
     with tempfile.TemporaryDirectory() as folder:
@@ -230,10 +248,7 @@ def show_sparse(encoder: str, epochs: int, rows: int) -> None:
             ),
             task_settings={"kind": "sparse"},
         )
-        for source in (result.folder, encoder):
-            found = bert_keras.evaluate(load_embedder(source), FOLDER)
-            for name, scores in found["rankings"].items():
-                print(f"{name:<28} nDCG@10 {scores['ndcg_at_10']:.4f}", flush=True)
+        show_fused("trained", load_embedder(result.folder, max_length=max_length))
 
 
 class Run(NamedTuple):
@@ -520,6 +535,7 @@ def main() -> None:
     add("--rows", type=int, default=1400, help="pairs to train on; default: 1400")
     add("--stsb", action="store_true", help="train on STS-B at several widths instead")
     add("--sparse", action="store_true", help="train sparse vectors instead")
+    add("--max-length", type=int, default=256, help="tokens of a text; for --sparse")
     add("--trecqa", action="store_true", help="rank the answers of TREC-QA instead")
     add(
         "--squad",
@@ -539,7 +555,7 @@ def main() -> None:
         show_similarity(options.encoder, options.epochs)
         return
     if options.sparse:
-        show_sparse(options.encoder, options.epochs, options.rows)
+        show_sparse(options.encoder, options.epochs, options.rows, options.max_length)
         return
     data = Cranfield()
     whole = show_types(data, options.encoder)

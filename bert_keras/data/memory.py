@@ -1,12 +1,14 @@
 """Rows in memory: data frames, Arrow tables, data sets, dicts and lists.
 
 `rows_in_memory` turns each of them into `MemoryRows`, which the file readers accept in
-place of a path. Types are recognized by their methods; no library is imported.
+place of a path. Types are recognized by their methods, and tables of other libraries by
+Arrow's interface; only then is pyarrow imported.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import json
 import os
@@ -178,6 +180,11 @@ def _table(data: Any, name: str) -> dict[str, list[Any]]:
         _check_unique(names)
         pairs = zip(names, data.columns, strict=True)
         return {key: _cells(data[column]) for key, column in pairs}
+    elif hasattr(data, "__arrow_c_stream__"):  # of any other library
+        import pyarrow
+
+        with contextlib.suppress(pyarrow.ArrowException, TypeError):  # a column alone
+            return _table(pyarrow.table(data), name)
     raise ConfigError(f"`{name}` must be {ACCEPTED}; received {_kind(data)}")
 
 

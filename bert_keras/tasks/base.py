@@ -175,6 +175,7 @@ class Task(PlainSettings, abc.ABC):
         columns: ColumnNames | None = None,
         header: str = "auto",
         roles: Sequence[str] | None = None,
+        others: Mapping[str, str] | None = None,
         bad_rows: str = "error",
     ) -> Columns:
         """Return the rows of a file, or of a table in memory.
@@ -183,6 +184,8 @@ class Task(PlainSettings, abc.ABC):
             source, header, bad_rows: as in `read_columns`.
             columns: role to column, overriding the default name.
             roles: the only roles to read, for rows without labels; `None`: all.
+            others: further roles to columns for rows without labels, which may be
+                missing and have any cells. A format of the task's own has none.
 
         Raises:
             ConfigError: the task has no such role.
@@ -193,7 +196,12 @@ class Task(PlainSettings, abc.ABC):
         if own is not None:
             return own
         if roles is not None:
-            return read_columns(source, **cls._of_texts(reading, roles))
+            more = dict(others or {})
+            rules = cls._of_texts(reading, roles)
+            rules["columns"] |= more
+            for name in ("optional", "empty"):
+                rules[name] += more
+            return read_columns(source, lists=[*more], nulls=[*more], **rules)
         return read_table(cls.columns, reading)
 
     @classmethod

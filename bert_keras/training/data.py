@@ -34,7 +34,13 @@ from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.classifier_settings import POOLER
 from bert_keras.tasks.plain_settings import check_effects
-from bert_keras.tasks.protocols import Linear, groups_of, strata_of, texts_of
+from bert_keras.tasks.protocols import (
+    Linear,
+    OwnStream,
+    groups_of,
+    strata_of,
+    texts_of,
+)
 from bert_keras.training.config import FEW_ROWS, TrainConfig
 from bert_keras.training.methods import (
     check_method,
@@ -205,12 +211,13 @@ def unlabelled_rows(
     source = data if is_path(data) else rows_in_memory(data, name=UNLABELED)
     texts = {role: name for role, name in named.items() if role in task.roles}
     rules: dict[str, Any] = {"header": header, "bad_rows": bad_rows}
-    found = task.read(source, columns=texts, roles=task.roles, **rules)
-    if "label" in task.columns:
-        flags = str(named.get("label") or task.columns["label"]).split(",")
-        labels = {f"label {name}": name.strip() for name in flags}
+    flags = str(named.get("label") or task.columns.get("label", "")).split(",")
+    labels = {f"label {name}": name.strip() for name in flags if name}
+    given = {"columns": texts, "roles": task.roles, "others": labels}
+    found = read = task.read(source, **given, **rules)
+    if labels and isinstance(task, OwnStream):  # which reads texts alone
         first = task.roles[0]
-        read_columns(
+        read = read_columns(
             source,
             {first: texts.get(first, task.columns[first]), **labels},
             optional=list(labels),
@@ -218,8 +225,10 @@ def unlabelled_rows(
             lists=list(labels),
             nulls=list(labels),
             **rules,
-        ).refuse_labels(use)
-    return found
+        )
+    read.refuse_labels(use)
+    cells = {role: c for role, c in found.cells.items() if role not in labels}
+    return Columns(found.path, cells, found.lines)
 
 
 def _new_rows(

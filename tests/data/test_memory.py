@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 import tensorflow as tf
 from conftest import refused, write_tsv
@@ -69,6 +70,16 @@ class Arrow:
         return self._table
 
 
+class Interchanged:
+    """A table of a library that has Arrow's interface alone."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, schema: Any = None) -> Any:
+        return self._table.__arrow_c_stream__(schema)
+
+
 class DataSet:
     """A data set of `datasets`, with the names of its classes."""
 
@@ -101,6 +112,7 @@ def tensors(**options: Any) -> tf.data.Dataset:
         [dict(zip(TABLE, row, strict=True)) for row in zip(TEXTS, LABELS, strict=True)],
         Frame(TABLE),
         Arrow(TABLE),
+        Interchanged(pyarrow.table(TABLE)),
         DataSet(TABLE),
         DataSet({"text": TEXTS, "label": LABELS}, label=["0", "1"]),
         tensors(),
@@ -209,6 +221,7 @@ def test_missing_cells_are_named(nothing: Any) -> None:
         (lambda: None, ["received NoneType"]),
         (lambda: ["a", "b"], ["received list"]),
         (lambda: {}, ["received dict"]),
+        (lambda: pyarrow.chunked_array([["a"]]), ["received pyarrow.lib.ChunkedArray"]),
         (lambda: np.zeros([2, 2]), ["received numpy.ndarray"]),
         (lambda: {"train": Frame(TABLE), "test": Frame(TABLE)}, ["of train, test"]),
         (lambda: [], ["contain no rows"]),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from conftest import ROWS, assert_near, refused, thorough
 
+from bert_keras.data import table
 from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.models.convert import convert
@@ -24,7 +25,7 @@ from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.regression import Regression
 from bert_keras.training import head_fit
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.data import task_and_data
+from bert_keras.training.data import task_and_data, unlabelled_rows
 from bert_keras.training.finetune import train
 from bert_keras.training.linear_head import (
     balanced,
@@ -253,6 +254,22 @@ def test_unlabelled_rows_that_teach_nothing_are_refused(
     given: dict[str, Any] = {"train": DATA[task], "unlabeled": rows}
     config = TrainConfig(method=method)
     refused(lambda: task_and_data(task, config=config, **given), "unlabeled", parts)
+
+
+@pytest.mark.parametrize("label", ["", "ham"])
+def test_unlabelled_rows_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: str
+) -> None:
+    path, texts = tmp_path / "a.csv", []
+    path.write_text(f"text,label\na,\nb,{label}\n")
+    read = table.read_text
+    monkeypatch.setattr(table, "read_text", lambda p: texts.append(p) or read(p))
+    task = Classification(("ham", "spam"))
+    if label:
+        refused(lambda: unlabelled_rows(task, path), "a.csv:3:", "must be empty")
+    else:
+        assert unlabelled_rows(task, path).cells == {"text": ["a", "b"]}
+    assert len(texts) == 1
 
 
 def test_other_tools_find_no_head_that_reads_cls(

@@ -213,7 +213,7 @@ def unlabelled_rows(
     rules: dict[str, Any] = {"header": header, "bad_rows": bad_rows}
     flags = str(named.get("label") or task.columns.get("label", "")).split(",")
     labels = {f"label {name}": name.strip() for name in flags if name}
-    given = {"columns": texts, "roles": task.roles, "others": labels}
+    given: dict[str, Any] = {"columns": texts, "roles": task.roles, "others": labels}
     found = read = task.read(source, **given, **rules)
     if labels and isinstance(task, OwnStream):  # which reads texts alone
         first = task.roles[0]

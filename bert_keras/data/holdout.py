@@ -28,6 +28,7 @@ def stratified_holdout(
     *,
     seed: int,
     groups: Sequence[Hashable] | None = None,
+    whole: bool = False,
 ) -> list[int]:
     """Return `count` random rows to hold out, in order, with the shares of the classes.
 
@@ -42,6 +43,8 @@ def stratified_holdout(
         groups: what each row shares with others, such as the first text of a pair.
             Rows of a group stay together, unless this would leave a class or a fifth of
             the rows out.
+        whole: whether groups are never divided, whatever `count` and the classes are,
+            unless there is a single one.
 
     Example:
         >>> rows = stratified_holdout([["ham"], ["spam"], ["ham"], ["spam"]], 2, seed=0)
@@ -54,11 +57,22 @@ def stratified_holdout(
     rows_of: dict[Hashable, list[int]] = collections.defaultdict(list)
     for row, group in enumerate(groups):
         rows_of[group].append(row)
+    if whole and len(rows_of) > 1:
+        return _whole_groups(list(rows_of.values()), count, seed)
     units = [rows for rows in rows_of.values() if len(rows) <= count * _LARGEST_GROUP]
     together = _hold_out(units, strata, count, seed)
     lost = classes_of(strata, alone) - classes_of(strata, together)
     few = len(together) < _LEAST_HELD_OUT * len(alone)
     return alone if lost or few else together
+
+
+def _whole_groups(groups: Sequence[list[int]], count: int, seed: int) -> list[int]:
+    """Return at most `count` rows of random groups, in order, of one group at least."""
+    held_out: list[int] = []
+    for place in np.random.default_rng(seed).permutation(len(groups))[1:].tolist():
+        if len(held_out) + len(groups[place]) <= count:
+            held_out += groups[place]
+    return sorted(held_out or min(groups, key=len))
 
 
 def random_holdout(strata: Strata, count: int, *, seed: int) -> list[int]:

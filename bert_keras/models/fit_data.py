@@ -20,6 +20,7 @@ from bert_keras.tasks.protocols import (
     TargetStrata,
     reads_windows,
     resample,
+    scores_groups,
     strata_of,
 )
 from bert_keras.text.preprocessor import one_or_all
@@ -138,7 +139,11 @@ def split_rows(
     if shuffle:
         strata = _strata(task, data[1]) or [()] * total
         held_out = stratified_holdout(
-            strata, count, seed=new_seed(), groups=_groups(task, data[0])
+            strata,
+            count,
+            seed=new_seed(),
+            groups=_groups(task, data[0]),
+            whole=scores_groups(task),
         )
         option = "`validation_split`"
         if missing := uncovered_classes(strata, held_out, option=option):

@@ -197,6 +197,18 @@ def groups_of(task: Task | type[Task], columns: Columns) -> list[str] | None:
 
 
 @runtime_checkable
+class GroupScored(Protocol):
+    """A score is of a whole group, which a validation split never divides."""
+
+    scores_groups: bool
+
+
+def scores_groups(task: Task | type[Task]) -> bool:
+    """Return whether a score is of all rows of a group, as of a query's documents."""
+    return isinstance(task, GroupScored) and task.scores_groups
+
+
+@runtime_checkable
 class Gathering(Protocol):
     """Some rows are in the same training batch."""
 

@@ -142,6 +142,7 @@ class Reranking(RerankingSettings, NumberTask):
     head_codec = RerankingCodec(problem_type=REGRESSION)
     columns = {"text": "query", "text_pair": "document", "label": "label"}
     pairs = True
+    scores_groups = True
 
     @property
     def best_score(self) -> str:  # type: ignore[override]

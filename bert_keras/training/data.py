@@ -38,6 +38,7 @@ from bert_keras.tasks.protocols import (
     Linear,
     OwnStream,
     groups_of,
+    scores_groups,
     strata_of,
     texts_of,
 )
@@ -323,11 +324,14 @@ def with_dev(
     strata = strata_of(task, rows, **settings)
     count = max(1, round(len(rows) * (config.with_split().validation_split or 0)))
     held_out: list[int] = []
+    whole = scores_groups(task)
     if count < len(rows) and is_earlier:
         held_out = random_holdout(strata, count, seed=config.seed)
     elif count < len(rows):
         groups = groups_of(task, rows)
-        held_out = stratified_holdout(strata, count, seed=config.seed, groups=groups)
+        held_out = stratified_holdout(
+            strata, count, seed=config.seed, groups=groups, whole=whole
+        )
     if not held_out:
         raise DataError(
             f"has too few rows to hold some out for dev ({len(rows)}; each class "
@@ -336,10 +340,11 @@ def with_dev(
             path=rows.path,
         )
     kept = np.delete(np.arange(len(rows)), held_out)
-    fewer = f", not {count:,}: each class is in training"
+    why = "queries stay whole" if whole else "each class is in training"
+    other = f", not {count:,}: {why}" if len(held_out) != count else ""
     line = (
         f"no dev rows given: {len(held_out):,} of {len(rows):,} training rows are held "
-        f"out (seed {config.seed}){fewer if len(held_out) < count else ''}"
+        f"out (seed {config.seed}){other}"
     )
     if missing := uncovered_classes(strata, held_out, option="--validation-split"):
         line += f"; dev has {missing}"

@@ -85,6 +85,16 @@ def test_rows_of_a_group_stay_together_where_they_can() -> None:
         assert held == {"a": 10, "b": 10, "c": 10}
 
 
+def test_whole_groups_are_never_divided() -> None:
+    groups = [f"query {row // 4}" for row in range(64)]
+    for count, held in ((1, 4), (6, 4), (10, 8), (64, 60)):
+        rows = stratified_holdout([()] * 64, count, seed=0, groups=groups, whole=True)
+        assert set(collections.Counter(groups[row] for row in rows).values()) == {4}
+        assert len(rows) == held
+    one = stratified_holdout([()] * 8, 2, seed=0, groups=["query"] * 8, whole=True)
+    assert len(one) == 2
+
+
 def test_rows_without_classes_are_random() -> None:
     assert len(stratified_holdout([()] * 50, 5, seed=0)) == 5
     assert stratified_holdout([("a",), ("b",)], 1, seed=0) == []

@@ -491,6 +491,25 @@ def test_a_dev_split_of_few_rows_of_a_class_is_not_made(
     assert "dev" in task_and_data(Classification, train=rows, **given, **calibrated)[1]
 
 
+def test_the_documents_of_a_query_are_held_out_together() -> None:
+    """A ranking of some of them would be easier, and often without the relevant one."""
+    rows = as_columns(
+        text=[f"query {row // 4}" for row in range(64)],
+        text_pair=[f"document {row}" for row in range(64)],
+        label=["1", "0", "0", "0"] * 16,
+    )
+    said: list[str] = []
+    _, data = task_and_data(
+        "reranking", train=rows, config=TrainConfig(), tell=said.append
+    )
+    assert sorted(data["dev"]["label"]) == ["0", "0", "0", "1"]
+    assert len(set(data["dev"]["text"])) == 1
+    assert said == [
+        "no dev rows given: 4 of 64 training rows are held out (seed 42), not 6: "
+        "queries stay whole"
+    ]
+
+
 @pytest.mark.thorough
 def test_data_is_accepted_in_common_forms(encoder_folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "train.csv"

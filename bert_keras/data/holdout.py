@@ -72,7 +72,9 @@ def _whole_groups(groups: Sequence[list[int]], count: int, seed: int) -> list[in
     for place in np.random.default_rng(seed).permutation(len(groups))[1:].tolist():
         if len(held_out) + len(groups[place]) <= count:
             held_out += groups[place]
-    return sorted(held_out or min(groups, key=len))
+    if not held_out:
+        held_out = min(groups, key=len)
+    return sorted(held_out)
 
 
 def random_holdout(strata: Strata, count: int, *, seed: int) -> list[int]:

@@ -23,7 +23,8 @@ masked-LM head, which starts as the product with the tokens' embeddings.
 `--trecqa` ranks the answers of TREC-QA's dev questions instead: by BM25, by vectors,
 and by cross-encoders that both sides train on the answers to the training questions,
 `--negatives` wrong ones, drawn once, for each right one, with the same weights, updates
-and learning rates (AdamW, linear warmup and decay, binary cross-entropy); head and
+and learning rates (AdamW, linear warmup and decay, binary cross-entropy), on the mean
+of the tokens' vectors, which only bert_keras reads, and on BERT's pooler; head and
 order differ by the seed. `fused` is the order by the cosine and half of the score. MAP
 and MRR are of questions with right and wrong answers. A seed takes five minutes of one
 core.
@@ -38,6 +39,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import importlib.util
 import json
 import math
@@ -305,7 +307,9 @@ def rows_to_train(questions: Questions, negatives: int) -> list[dict[str, str]]:
     return rows
 
 
-def our_ranker(encoder: str, rows: list[dict[str, str]], run: Run) -> Scorer:
+def our_ranker(
+    encoder: str, rows: list[dict[str, str]], run: Run, pooling: str = "mean"
+) -> Scorer:
     with tempfile.TemporaryDirectory() as folder:
         result = bert_keras.train(
             "reranking",
@@ -313,6 +317,7 @@ def our_ranker(encoder: str, rows: list[dict[str, str]], run: Run) -> Scorer:
             train=rows,
             output=Path(folder) / "model",
             config=run.config(LENGTH),
+            task_settings={"pooling": pooling},
         )
         predictor = bert_keras.Predictor(result.model)
     return lambda pairs: [row["score"] for row in predictor.predict(pairs)]
@@ -399,7 +404,11 @@ def show_trecqa(encoder: str, negatives: int, epochs: int, seeds: int) -> None:
     units = [unit_rows(each) for each in vectors]
     cosines = [each[1:] @ each[0] for each in units]
     show_rankings("vectors", dev, cosines)
-    sides = {"bert_keras": our_ranker, "CrossEncoder": peer_ranker}
+    sides: dict[str, Any] = {
+        "bert_keras": our_ranker,
+        "bert_keras, pooler": functools.partial(our_ranker, pooling="pooler"),
+        "CrossEncoder": peer_ranker,
+    }
     maps: dict[str, list[float]] = {}
     for seed in range(seeds):
         for name, trained in sides.items():

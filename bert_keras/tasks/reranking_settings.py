@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from bert_keras.settings import WINDOW_COMBINATIONS, option
+from bert_keras.tasks.classifier_settings import POOLING
 from bert_keras.tasks.declaration import Row, RowForm, TaskHelp
 from bert_keras.tasks.long_text_settings import IN_WINDOWS, LongTextSettings
 
@@ -46,6 +47,10 @@ class RerankingSettings(LongTextSettings):
         later=True,
         needs=IN_WINDOWS,
     )
+    pooling: str = dataclasses.replace(
+        POOLING,
+        unset="as the encoder's folder says if it is of vectors of texts, else pooler",
+    ).field()
 
 
 def _row_of_query(row: Row) -> Row:

@@ -87,10 +87,12 @@ from bert_keras.training.lengths import TextLengths, measure_lengths, reads_long
 from bert_keras.training.loop import FineTuningLoop, RunContext
 from bert_keras.training.methods import (
     AUTO,
+    OWN_POOLING,
     UNUSED,
     pooling_note,
     pooling_of,
     with_method,
+    with_pooling_of,
 )
 from bert_keras.training.results import (
     facts_of,
@@ -247,11 +249,7 @@ def train(
             own = pooling_of(encoder, reader, train, user_settings)
             task_settings = {**user_settings, **own}
             if own:
-                devices.say(
-                    f"the head reads the {own['pooling']} of the tokens' vectors, as "
-                    "the encoder's folder says; other tools do not read such a head "
-                    "(--set pooling=pooler)"
-                )
+                devices.say(OWN_POOLING.format(own["pooling"]))
     is_named = not isinstance(task, Task)
     task, data = task_and_data(
         task,
@@ -295,6 +293,9 @@ def train(
     if "dev" not in data:
         config = without_dev(task, given, config, tell=devices.say)
     if is_named and config.method == "finetune" and not is_earlier:
+        task = with_pooling_of(
+            encoder, task, data["train"], user_settings, tell=devices.say
+        )
         note = pooling_note(encoder, task, data["train"], user_settings)
         if note:
             devices.say(note)

@@ -16,13 +16,14 @@ from typing import Any, cast
 from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError, shown
 from bert_keras.models.folder import Folder
-from bert_keras.settings import options_of
+from bert_keras.settings import POOLINGS, options_of
 from bert_keras.tasks import check_settings
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.classifier_settings import POOLER, POOLING
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.protocols import Linear, strata_of
+from bert_keras.tasks.reranking import Reranking
 from bert_keras.training.config import DISTILLATION, TrainConfig
 
 # Options without an effect.
@@ -201,6 +202,12 @@ def check_unlabeled(task: type[Task] | Task, config: TrainConfig) -> None:
         )
 
 
+OWN_POOLING = (
+    "the head reads the {} of the tokens' vectors, as the encoder's folder says; other "
+    "tools do not read such a head (--set pooling=pooler)"
+)
+
+
 def head_settings(
     encoder: str | os.PathLike[str],
     given: Mapping[str, Any],
@@ -263,11 +270,50 @@ def pooling_of(
 ) -> dict[str, str]:
     """Return the `pooling` by which `finetune` reads single texts, see `vectors_of`.
 
-    It is more accurate (`benchmarks/gpu_quality.py`), but other tools do not read the
-    head.
+    Also by which a reranker reads pairs. It is more accurate
+    (`benchmarks/gpu_quality.py` and `retrieval_quality.py`), but other tools do not
+    read the head.
     """
+    kind = task if isinstance(task, type) else type(task)
+    if issubclass(kind, Reranking):
+        return {} if "pooling" in given else _pooling_of_pairs(encoder, kind)
     found = vectors_of(encoder, task, rows, given)
     return {name: value for name, value in found.items() if name == "pooling"}
+
+
+def _pooling_of_pairs(
+    encoder: str | os.PathLike[str], kind: type[Reranking]
+) -> dict[str, str]:
+    """Return the `pooling` of an encoder of vectors of texts, or of a reranker.
+
+    Nothing for the pooler, and for sparse vectors.
+    """
+    folder = Folder.open(encoder)
+    held = folder.held(Embedding) or folder.held(kind)
+    pooling = getattr(held, "pooling", POOLER)
+    is_sparse = isinstance(held, Embedding) and held.is_sparse
+    return {} if is_sparse or pooling not in POOLINGS else {"pooling": pooling}
+
+
+def with_pooling_of(
+    encoder: str | os.PathLike[str],
+    task: Task,
+    rows: Columns,
+    given: Mapping[str, Any],
+    *,
+    tell: Callable[[str], object],
+) -> Task:
+    """Return a reranking task with `pooling_of` its encoder, and other tasks as given.
+
+    Unlike the others, it reads pairs, which no method but `finetune` learns.
+    """
+    if not isinstance(task, Reranking) or task.pooling != POOLER:
+        return task
+    own = pooling_of(encoder, task, rows, given)
+    if not own:
+        return task
+    tell(OWN_POOLING.format(own["pooling"]))
+    return replaced(task, **own)
 
 
 def pooling_note(

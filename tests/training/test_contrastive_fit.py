@@ -18,6 +18,7 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.regression import Regression
+from bert_keras.tasks.reranking import Reranking
 from bert_keras.training import contrastive_fit
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.contrastive_fit import balanced_batches, train_on_pairs
@@ -213,6 +214,35 @@ def test_the_folder_of_an_encoder_of_vectors_says_how_single_texts_are_pooled(
     assert found.get("pooling", "") == pooling
     note = pooling_note(encoder, Classification.from_columns(rows), rows, settings)
     assert ("--set pooling=mean" in note) == bool(pooling)
+
+
+def test_a_reranker_reads_as_its_encoder_of_vectors_was_made(
+    embedder: Path,
+    encoder_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    texts = list(zip(TEXTS, TEXTS[::-1], ["1", "0"] * len(TEXTS), strict=False))
+    rows = [
+        dict(zip(("query", "document", "label"), row, strict=True)) for row in texts
+    ]
+    small = TrainConfig(epochs=1, max_length=24, validation_split=0, explain_mistakes=0)
+    given: dict[str, Any] = {"encoder": embedder, "train": rows, "config": small}
+    found = train("reranking", output=tmp_path / "ranker", **given)
+    assert cast(Reranking, found.model.task).pooling == "mean"
+    line = "the head reads the mean of the tokens' vectors, as the encoder's folder"
+    assert line in capsys.readouterr().err
+    loaded = load_predictor(found.folder)
+    assert cast(Reranking, loaded.model.task).pooling == "mean"
+    pairs = [(query, document) for query, document, _ in texts]
+    assert loaded.predict(pairs) == Predictor(found.model).predict(pairs)
+    columns = Reranking.read(rows)
+    for encoder, settings, pooling in (
+        (found.folder, {}, {"pooling": "mean"}),  # trained further
+        (embedder, {"pooling": "pooler"}, {}),
+        (encoder_folder, {}, {}),
+    ):
+        assert pooling_of(encoder, Reranking, columns, settings) == pooling
 
 
 @pytest.mark.parametrize("method", ["auto", "finetune"])

@@ -11,13 +11,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from bert_keras.scoring.embeddings import unit_rows
 
-_AT_ONCE = 1024  # vectors compared at once, in addition to the best ones
+# Vectors compared at once, of float32 and of the others, which are unpacked.
+_AT_ONCE, _UNPACKED_AT_ONCE = 8192, 1024
+# Queries whose products NumPy computes faster than BLAS, in a thread for each part.
+_FEW = 4
+_PEAKS = 128  # scores of which the largest one is compared first
 _BITS_OF_BYTE = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(1)
 
 
@@ -139,15 +145,15 @@ class PackedVectors:
 
     def _cosines(self, queries: np.ndarray, part: slice) -> np.ndarray:
         if self.ranges is None:
-            return queries @ self.values[part].T
+            return _products(queries, self.values[part])
         first = queries @ self.offset
-        products = (queries * self.step) @ self.values[part].astype(np.float32).T
+        values = self.values[part].astype(np.float32)
+        products = _products(queries * self.step, values)
         return (products + first[:, None]) / self._lengths[part]
 
     @functools.cached_property
     def _lengths(self) -> np.ndarray:
-        parts = range(0, len(self), _AT_ONCE)
-        found = [self.numbers(slice(start, start + _AT_ONCE)) for start in parts]
+        found = map(self.numbers, _parts(len(self), _UNPACKED_AT_ONCE))
         lengths = [np.linalg.norm(each, axis=1) for each in found]
         return np.maximum(np.concatenate(lengths), 1e-12)
 
@@ -163,15 +169,52 @@ class PackedVectors:
     def _best(
         self, queries: np.ndarray, top: int, compare: Any
     ) -> tuple[np.ndarray, np.ndarray]:
-        rows = np.zeros((len(queries), 0), np.int64)
-        scores = np.zeros((len(queries), 0), np.float32)
-        for start in range(0, len(self), _AT_ONCE):
-            found = compare(slice(start, start + _AT_ONCE))
-            numbers = np.arange(start, start + found.shape[1])
-            numbers = np.broadcast_to(numbers, found.shape)
-            rows = np.concatenate([rows, numbers], axis=1)
-            scores = np.concatenate([scores, found], axis=1)
-            order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
-            rows = np.take_along_axis(rows, order, axis=1)
-            scores = np.take_along_axis(scores, order, axis=1)
-        return rows, scores
+        def best_of(part: slice) -> tuple[np.ndarray, np.ndarray]:
+            scores = compare(part)
+            rows = np.stack([_largest(each, top) for each in scores])
+            return rows + part.start, np.take_along_axis(scores, rows, axis=1)
+
+        parts = _parts(
+            len(self),
+            _AT_ONCE if self.dtype == "float32" else _UNPACKED_AT_ONCE,
+        )
+        # BLAS has threads of its own.
+        is_alone = len(queries) > _FEW or len(parts) == 1
+        each = map if is_alone else _threads().map
+        found = list(each(best_of, parts))
+        rows, scores = (
+            np.concatenate(part, axis=1) for part in zip(*found, strict=True)
+        )
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+        return (
+            np.take_along_axis(rows, order, axis=1),
+            np.take_along_axis(scores, order, axis=1),
+        )
+
+
+def _parts(count: int, size: int) -> list[slice]:
+    return [slice(start, start + size) for start in range(0, count, size)]
+
+
+def _products(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """Return the dot products of queries and vectors, float32 [Q, N]."""
+    if len(queries) <= _FEW:
+        return np.einsum("qd,nd->qn", queries, vectors)
+    return queries @ vectors.T
+
+
+def _largest(scores: np.ndarray, top: int) -> np.ndarray:
+    """Return the places of the largest scores, equal ones in their order."""
+    count = len(scores) // _PEAKS
+    places = np.arange(len(scores))
+    if count >= top:
+        # So many scores are as large as the least of the largest peaks, at least.
+        peaks = scores[: count * _PEAKS].reshape(count, _PEAKS).max(axis=1)
+        least = np.partition(peaks, -top)[-top]
+        places = np.flatnonzero(~(scores < least))
+    return places[np.argsort(-scores[places], kind="stable")[:top]]
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="search")

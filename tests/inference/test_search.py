@@ -61,6 +61,18 @@ def test_texts_are_compared_in_parts(
     assert scores.tolist() == [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]
 
 
+@pytest.mark.parametrize(("queries", "top"), [(1, 3), (1, 200), (9, 3)])
+def test_many_vectors_equal_a_full_sort(queries: int, top: int) -> None:
+    numbers = np.random.default_rng(3).integers(-4, 5, (20_000, 16))
+    # Whole numbers have exact products, many of them equal.
+    vectors = numbers.astype(np.float32)
+    rows, scores = PackedVectors.of(vectors).nearest(vectors[:queries], top)
+    products = vectors[:queries] @ vectors.T
+    expected = np.argsort(-products, axis=1, kind="stable")[:, :top]
+    assert (rows == expected).all()  # ties go to the earlier row
+    assert (scores == np.take_along_axis(products, expected, axis=1)).all()
+
+
 def test_fewer_texts_than_requested(predictor: Predictor) -> None:
     made = SearchIndex.of(predictor, TEXTS[:2])
     assert len(made(["six"], top=9)[0]) == 2

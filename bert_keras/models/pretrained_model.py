@@ -71,7 +71,9 @@ def pretrained_model(
     stored["max_length"] = max_length_of(found, checkpoint, stored.get("max_length"))
     preprocessor = Preprocessor(folder.tokenizer, **stored)
     model = on_encoder(kind, checkpoint, found, preprocessor, tell, **encoder)
-    notes = None if is_held else start(found, model, checkpoint)
+    # Also if the folder's task has vectors of another kind.
+    is_whole = is_held and all(has_scope(checkpoint, x) for x in found.needs.scopes)
+    notes = None if is_whole else start(found, model, checkpoint)
     for line in notes or ():
         tell(line)
     for name in head_names(model, model.backbone):
@@ -176,13 +178,18 @@ def on_encoder(
     return model
 
 
+def has_scope(checkpoint: Checkpoint, scope: str) -> bool:
+    """Return whether a checkpoint has weights in a scope."""
+    return any(name.startswith(scope) for name in checkpoint.shapes)
+
+
 def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:
     """Assign a model's weights in a scope from a checkpoint; return if it has any.
 
     Raises:
         MismatchError: the checkpoint has only some of the weights, or others.
     """
-    if not any(name.startswith(scope) for name in checkpoint.shapes):
+    if not has_scope(checkpoint, scope):
         return False
     check_tied(model, checkpoint)
     assign(model, checkpoint, scope=scope)

@@ -102,14 +102,20 @@ def test_search_by_dot_product(
 
 
 def test_a_head_that_the_encoder_lacks_starts_with_its_tokens(
-    folder: Path, encoder_folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    encoder_folder: Path,
+    make_model: Callable[..., Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     line = "no cls/predictions: it starts as the product with the tokens' embeddings"
-    model = TaskModel.from_pretrained(encoder_folder, "embedding", kind="sparse")
-    said = capsys.readouterr().err
-    assert line in said and "randomly" not in said
-    head = model.get_layer("cls")
-    np.testing.assert_array_equal(head.dense.kernel, np.eye(head.hidden_size))
+    dense = save_model(make_model(Embedding()), tmp_path / "dense")
+    for encoder in (encoder_folder, dense):
+        model = TaskModel.from_pretrained(encoder, "embedding", kind="sparse")
+        said = capsys.readouterr().err
+        assert line in said and "randomly" not in said
+        head = model.get_layer("cls")
+        np.testing.assert_array_equal(head.dense.kernel, np.eye(head.hidden_size))
     trained = new_model(model.task, str(encoder_folder), TrainConfig(max_length=24))
     assert line in capsys.readouterr().err and not trained.has_pretrained_head
     np.testing.assert_array_equal(

@@ -23,6 +23,7 @@ import csv
 import dataclasses
 import io
 import itertools
+import math
 import os
 import re
 import shlex
@@ -46,7 +47,7 @@ FORMATS = {
 AnyRow = TypeVar("AnyRow")
 ColumnNames = Mapping[str, str | int | None]  # role to the name or number of its column
 _MOST_CELL = 64 << 20  # characters of a CSV cell that is read by line
-_START = 4 << 20  # characters of a file that tell its format
+_START = 1 << 20  # characters of a file that tell its format
 _MOST_FOREIGN = 0.05  # share of bytes beyond ASCII in Western text
 _SEPARATOR = re.compile(r'"?sep=(.)"?\r?(?:\n|\Z)', re.IGNORECASE)
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -129,14 +130,14 @@ def start_of(path: str) -> str:
 
     JSON is read as a whole unless it has one object a line.
     """
-    lines, found, size = stream_lines(path), [], 0
-    for line in lines:
+    lines = stream_lines(path)
+    found = [next(lines)]
+    first, size = found[0].strip(), len(found[0])
+    is_row = first.startswith("{") and first.endswith("}")
+    most = _START if is_row or format_of(path, first) != "jsonl" else math.inf
+    while size < most and (line := next(lines, "")):
         found.append(line)
         size += len(line)
-        first = found[0].strip()
-        is_row = first.startswith("{") and first.endswith("}")
-        if size >= _START and (is_row or format_of(path, first) != "jsonl"):
-            break
     return "".join(found).rstrip("\r\n")
 
 

@@ -18,11 +18,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.columns import Columns
-from bert_keras.data.text_column import TextColumn, joined
+from bert_keras.data.text_column import TextColumn, joined, row_dtype
 from bert_keras.distribution.replicas import ALONE, Share
 from bert_keras.errors import ConfigError, first_of
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.protocols import (
+    Resampling,
     gathered,
     reads_windows,
     resample,
@@ -211,14 +212,19 @@ class TrainingRows:
 
         @tf.autograph.experimental.do_not_convert  # has no Python control flow
         def places(epoch: Any) -> tf.data.Dataset:
-            order, draws = self._order(epoch), self._draws(epoch)
+            order = self._order(epoch)
+            # A number for each row takes as much memory as the order itself.
+            draws = self._draws(epoch) if isinstance(task, Resampling) else None
             started = tf.where(epoch == first_epoch, first_batch * self.batch_size, 0)
             order = order[started : self.steps_per_epoch * self.batch_size]
             found = tf.data.Dataset.from_tensor_slices(order)
             found = found.batch(self.part_size, drop_remainder=self.fixed)
-            drawn = tf.autograph.experimental.do_not_convert(
-                lambda rows: (rows, tf.gather(draws, rows))
-            )
+
+            @tf.autograph.experimental.do_not_convert
+            def drawn(rows: Any) -> tuple[Any, Any]:
+                rows = tf.cast(rows, tf.int64)
+                return rows, rows if draws is None else tf.gather(draws, rows)
+
             return found.map(drawn)
 
         def batch(rows: Any, draws: Any) -> Any:
@@ -285,8 +291,8 @@ class TrainingRows:
         return fixed_shapes(self.model.task, inputs, labels, texts=texts, length=length)
 
     def _order(self, epoch: Any) -> Any:
-        """Return the rows, or groups, in the order of an epoch, int64 [N]."""
-        rows = tf.range(self.count, dtype=tf.int64)
+        """Return the rows, or groups, in the order of an epoch, int [N]."""
+        rows = tf.range(self.count, dtype=row_dtype(self.count))
         seed = tf.stack([tf.constant(self.seed, tf.int64), 2 * epoch])
         return tf.random.experimental.stateless_shuffle(rows, seed)
 

@@ -73,14 +73,20 @@ def contradicting_labels(
         1, 3']
     """
     keys, codes = _keys(texts), dict[Hashable, int]()
-    numbers = [codes.setdefault(label, len(codes)) for label in labels]
+    twice = np.sort(keys)
+    twice = np.unique(twice[1:][twice[1:] == twice[:-1]])
+    # Few rows of millions have the texts of another: only these are compared.
+    repeated = np.flatnonzero(_are_among(keys, twice))
+    keys = keys[repeated]
+    given = (labels[row] for row in repeated.tolist())
+    numbers = np.array([codes.setdefault(each, len(codes)) for each in given])
     order = np.argsort(keys, kind="stable")
-    sorted_keys, sorted_numbers = keys[order], np.array(numbers)[order]
+    sorted_keys, sorted_numbers = keys[order], numbers[order]
     is_same_text = sorted_keys[1:] == sorted_keys[:-1]
     is_mixed = is_same_text & (sorted_numbers[1:] != sorted_numbers[:-1])
     if not is_mixed.any():
         return []
-    rows = np.flatnonzero(np.isin(keys, sorted_keys[1:][is_mixed])).tolist()
+    rows = repeated[np.isin(keys, sorted_keys[1:][is_mixed])].tolist()
     return [
         f"{columns.path}: {len(rows):,} rows have the texts of another row and another "
         f"label: {columns.places(rows)}"
@@ -118,10 +124,25 @@ def near_names(names: Iterable[str], path: str) -> list[str]:
     return notes
 
 
+def _are_among(keys: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return whether each key is among the known ones, which are sorted, bool [N].
+
+    Unlike `np.isin`, it sorts no copy of the keys.
+    """
+    found = np.zeros(len(keys), bool)
+    for start in range(0, len(keys) if len(known) else 0, _AT_ONCE):
+        some = keys[start : start + _AT_ONCE]
+        places = np.searchsorted(known, some)
+        places[places == len(known)] = 0
+        found[start : start + _AT_ONCE] = known[places] == some
+    return found
+
+
 def _keys(texts: Texts) -> np.ndarray:
     """Return a hash of each row, int64 [N], which takes less memory than its texts."""
     rows = zip(*texts, strict=True)
     return np.fromiter(
         (hash(tuple(t if isinstance(t, str) else tuple(t) for t in r)) for r in rows),
         "int64",
+        len(texts[0]),
     )

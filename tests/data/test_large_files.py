@@ -15,6 +15,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from bert_keras.data import large_files
+from bert_keras.data.columns import Columns
+from bert_keras.data.duplicates import contradicting_labels
 from bert_keras.data.rows import selection_of
 from bert_keras.data.table import as_columns, read_columns, stream_columns
 from bert_keras.data.text_column import TextColumn, joined
@@ -327,3 +330,17 @@ def test_the_files_of_other_tools(blocks: pytest.MonkeyPatch) -> None:
 def test_the_spaces_are_those_of_python() -> None:
     every = map(chr, range(0x110000))
     assert sorted(large_files.SPACES) == [c for c in every if c.isspace()]
+
+
+def test_contradicting_labels_of_many_rows_take_little_memory() -> None:
+    count = 100_000
+    texts = [str(row % (count - 9)) for row in range(count)]
+    labels = [str(row // (count - 5)) for row in range(count)]
+    columns = Columns("a", {"text": texts}, range(1, count + 1))
+    tracemalloc.start()
+    (note,) = contradicting_labels([texts], labels, columns)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert note.startswith("a: 10 rows have the texts of another")
+    assert "lines 5, 6, 7, 8, 9" in note
+    assert peak < 40 * count

@@ -2,7 +2,7 @@
 
     python benchmarks/retrieval_quality.py [--train] [--epochs 1] [--rows 1400]
     python benchmarks/retrieval_quality.py --stsb [--epochs 1]
-    python benchmarks/retrieval_quality.py --sparse [--rows 1400] [--max-length 256]
+    python benchmarks/retrieval_quality.py --sparse [--rows 0] [--documents 350]
     .venv-peers/bin/python benchmarks/retrieval_quality.py --trecqa [--seeds 3]
     .venv-peers/bin/python benchmarks/retrieval_quality.py --squad [--rows 256]
 
@@ -17,7 +17,8 @@ Without `--train` it takes about two minutes on two cores, with it about ten.
 Spearman of dev at each of them, and with int8 and bits, before and after; an epoch
 takes two minutes of one core. `--sparse` trains sparse vectors on the pairs of title
 and abstract, and prints nDCG@10 on Cranfield of dense vectors, sparse ones, BM25, and
-each fused with BM25, before and after; `--rows 0` does not train. The encoder lacks a
+each fused with BM25, before and after; `--rows 0` does not train, and `--documents`
+searches the first ones alone. The encoder lacks a
 masked-LM head, which starts as the product with the tokens' embeddings.
 
 `--trecqa` ranks the answers of TREC-QA's dev questions instead: by BM25, by vectors,
@@ -218,14 +219,34 @@ def show_similarity(encoder: str, epochs: int) -> None:
                 print(f"{name}, {way:<10} Spearman {score:.4f}  {share}", flush=True)
 
 
-def show_sparse(encoder: str, epochs: int, rows: int, max_length: int) -> None:
+def write_part(folder: Path, documents: int) -> None:
+    """Write the first documents of Cranfield, with the judgements of them."""
+    kept = rows_of("corpus.jsonl")[:documents]
+    known = {row["_id"] for row in kept}
+    (folder / "qrels").mkdir()
+    lines = [json.dumps(row) for row in kept]
+    (folder / "corpus.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    queries = (FOLDER / "queries.jsonl").read_text(encoding="utf-8")
+    (folder / "queries.jsonl").write_text(queries, encoding="utf-8")
+    asked = {json.loads(line)["_id"] for line in queries.splitlines()}
+    first, *judged = (FOLDER / "qrels/test.tsv").read_text().splitlines()
+    ids = [line.split("\t") for line in judged]
+    judged = ["\t".join(x) for x in ids if x[0] in asked and x[1] in known]
+    (folder / "qrels/test.tsv").write_text("\n".join([first, *judged]))
+
+
+def show_sparse(
+    encoder: str, epochs: int, rows: int, max_length: int, documents: int
+) -> None:
     """Print the scores of dense vectors, and of sparse ones before and after training.
 
     Each also beside BM25, and fused with it.
     """
+    part = tempfile.TemporaryDirectory()
+    write_part(Path(part.name), documents)
 
     def show_fused(name: str, predictor: bert_keras.Predictor) -> None:
-        found = bert_keras.evaluate(predictor, FOLDER)
+        found = bert_keras.evaluate(predictor, part.name)
         for way, scores in found["rankings"].items():
             line = f"{name}, {way}"
             print(f"{line:<28} nDCG@10 {scores['ndcg_at_10']:.4f}", flush=True)
@@ -518,6 +539,8 @@ def show_squad(encoder: str, rows: int, epochs: int, seeds: int) -> None:
     }
     for name, score in untrained.items():
         print(f"{name}, untrained: nDCG@10 {score:.5f}", flush=True)
+    if not seeds:
+        return
     mined = mine_negatives(
         predictor, data.pairs, data.others, negatives=1, ranks=(1, 20), margin=0.0
     )
@@ -545,6 +568,7 @@ def main() -> None:
     add("--stsb", action="store_true", help="train on STS-B at several widths instead")
     add("--sparse", action="store_true", help="train sparse vectors instead")
     add("--max-length", type=int, default=256, help="tokens of a text; for --sparse")
+    add("--documents", type=int, default=1400, help="of Cranfield; for --sparse")
     add("--trecqa", action="store_true", help="rank the answers of TREC-QA instead")
     add(
         "--squad",
@@ -552,7 +576,12 @@ def main() -> None:
         help="search SQuAD's paragraphs by questions instead",
     )
     add("--negatives", type=int, default=3, help="of a right answer; default: 3")
-    add("--seeds", type=int, default=3, help="runs on TREC-QA or SQuAD; default: 3")
+    add(
+        "--seeds",
+        type=int,
+        default=3,
+        help="runs on TREC-QA or SQuAD, where 0 does not train; default: 3",
+    )
     options = parser.parse_args()
     if options.trecqa:
         show_trecqa(options.encoder, options.negatives, options.epochs, options.seeds)
@@ -564,7 +593,13 @@ def main() -> None:
         show_similarity(options.encoder, options.epochs)
         return
     if options.sparse:
-        show_sparse(options.encoder, options.epochs, options.rows, options.max_length)
+        show_sparse(
+            options.encoder,
+            options.epochs,
+            options.rows,
+            options.max_length,
+            options.documents,
+        )
         return
     data = Cranfield()
     whole = show_types(data, options.encoder)

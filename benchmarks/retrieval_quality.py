@@ -570,11 +570,7 @@ def main() -> None:
     add("--max-length", type=int, default=256, help="tokens of a text; for --sparse")
     add("--documents", type=int, default=1400, help="of Cranfield; for --sparse")
     add("--trecqa", action="store_true", help="rank the answers of TREC-QA instead")
-    add(
-        "--squad",
-        action="store_true",
-        help="search SQuAD's paragraphs by questions instead",
-    )
+    add("--squad", action="store_true", help="questions to SQuAD's paragraphs instead")
     add("--negatives", type=int, default=3, help="of a right answer; default: 3")
     add(
         "--seeds",

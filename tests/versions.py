@@ -115,11 +115,13 @@ def _tried(
     own = folder / ".venv" / "bin" / "python"
     work = folder / "work"
     shutil.copytree(sources, work, ignore=shutil.ignore_patterns("bert_keras*"))
-    resolution = ["--resolution", "lowest-direct"] if lowest else []
-    install = [_tool("uv"), "pip", "install", "--quiet", "--python", own, *resolution]
+    install = [_tool("uv"), "pip", "install", "--quiet", "--python", own]
+    # To uv, what a wheel needs is not direct: it would take the newest versions.
+    oldest = ["--resolution", "lowest-direct", "--extra", "test"]
     command = [own, "-m", "bert_keras"]
     steps = {
         "environment": [python, "-m", "venv", own.parents[1]],
+        "oldest libraries": [*install, *oldest, "-r", sources / "setup.cfg"],
         "installation": [*install, f"bert_keras[test] @ {wheel.as_uri()}"],
         "encoder": [
             *install,
@@ -154,6 +156,8 @@ def _tried(
             *tests,
         ],
     }
+    if not lowest:
+        del steps["oldest libraries"]
     failed = ""
     for name, step in steps.items():
         if "ENCODER" in step:

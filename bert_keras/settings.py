@@ -290,7 +290,8 @@ def _resolved(config: type) -> Mapping[str, Option]:
     for base in reversed(config.__mro__):
         # The types of other classes, such as in a task's methods, need not exist.
         if not names.isdisjoint(inspect.get_annotations(base)):
-            hints |= typing.get_type_hints(base)
+            # On Python 3.10, `typing.get_type_hints` refuses `dataclasses.KW_ONLY`.
+            hints |= inspect.get_annotations(base, eval_str=True)
     found = {}
     for field in fields:
         kinds = [hints[field.name]]

@@ -169,6 +169,9 @@ class PackedVectors:
     def _best(
         self, queries: np.ndarray, top: int, compare: Any
     ) -> tuple[np.ndarray, np.ndarray]:
+        if not len(queries):
+            return np.zeros((0, top), np.int64), np.zeros((0, top), np.float32)
+
         def best_of(part: slice) -> tuple[np.ndarray, np.ndarray]:
             scores = compare(part)
             rows = np.stack([_largest(each, top) for each in scores])

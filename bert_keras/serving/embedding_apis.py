@@ -97,7 +97,7 @@ class EmbeddingApis:
             {
                 "object": "embedding",
                 "index": place,
-                "embedding": _base64(vector) if form == "base64" else vector.tolist(),
+                "embedding": _base64(vector) if form == "base64" else vector,
             }
             for place, vector in enumerate(vectors)
         ]
@@ -121,7 +121,7 @@ class EmbeddingApis:
             raise RequestError(
                 "`normalize` must be true: the vectors of this model have length 1"
             )
-        return _response(vectors.tolist(), answered)
+        return _response(list(vectors), answered)
 
     async def embed_sparse(self, request: Request) -> Response:
         """Answer `inputs` with the weights above 0 of tokens, as TEI does."""

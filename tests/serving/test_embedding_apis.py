@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from bert_keras.inference.search_export import export_search
 from bert_keras.models.model_folder import save_model
 from bert_keras.serving import Server
 from bert_keras.serving.config import ServeConfig
+from bert_keras.serving.tensors import dump_json
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.reranking import Reranking
@@ -272,3 +274,15 @@ def test_the_listing_has_openais_form(served: Any) -> None:
     found = Client(served[0].url).get("/v1/models")[1]
     assert found["object"] == "list"
     assert {each["id"] for each in found["data"]} == {*TASKS, "found"}
+
+
+def test_numbers_of_vectors_are_written_exactly() -> None:
+    vectors = np.random.default_rng(0).normal(size=(2, 99)).astype(np.float32)
+    vectors[0, :4] = [0, 1, np.finfo(np.float32).max, np.finfo(np.float32).tiny]
+    text = dump_json({"a": "é", "data": [{"vector": each} for each in vectors]})
+    found = json.loads(text)
+    assert found["a"] == "é"
+    read = np.array([row["vector"] for row in found["data"]]).astype(np.float32)
+    assert (read == vectors).all()
+    with pytest.raises(ValueError, match="finite"):
+        dump_json(np.float32([1, np.nan]))

@@ -3,13 +3,15 @@
     python benchmarks/distillation.py [--sets sms news mrpc] [--rows 1500] \
 [--test-rows 1000] [--keep-layers 0,2,4] [--epochs 3] [--student-epochs 6] \
 [--max-length 64] [--distill soft] [--seed 42] [--alone] [--unlabeled 0] [--int8] \
+[--precision float32] \
 [--passes 5] [--folder DIR]
 
 Fine-tunes all-MiniLM-L6-v2 (6 layers) as the teacher, and then, on the same rows, some
 layers of the teacher with its answers. Prints a line of JSON for each set:
 accuracy on the test rows, seconds for 1,000 of them, the median of alternate passes,
 and the ratios to the teacher. `--unlabeled` gives the student up to so many further
-rows, neither of training nor of the test, without their labels. `--alone` adds a
+rows without their labels: of the set, but neither of training nor of the test, or for
+MRPC pairs of STS-B with other sentences. `--alone` adds a
 student without a teacher, `--int8` the student in int8 for OpenVINO (needs `openvino`
 and `nncf`); `--passes 0` leaves out the times; `--folder` keeps the models, and a
 model that is there is not trained again. Needs scikit-learn.
@@ -26,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from inputs import encoder_path, news, sms
+from inputs import encoder_path, news, sms, table
 from precision_quality import mrpc
 
 TIMED = 1000  # rows
@@ -52,11 +54,28 @@ def data_of(name: str, options: argparse.Namespace) -> tuple[Any, Any, Any]:
         )
     chosen, others = np.split(rng.permutation(len(test)), [options.test_rows])
     tested, unlabelled = test.take(np.sort(chosen)), None
-    if options.unlabeled:
+    if options.unlabeled and name == "mrpc":
+        seen = {text for each in both.cells.values() for text in each}
+        unlabelled = other_pairs(seen, options.unlabeled)
+    elif options.unlabeled:
         rest = test.take(np.sort(others[: options.unlabeled]))
-        roles = [role for role in ("text", "text_pair") if role in rest]
-        unlabelled = as_columns(**{role: list(rest[role]) for role in roles})
+        unlabelled = as_columns(text=list(rest["text"]))
     return train, tested, unlabelled
+
+
+def other_pairs(seen: set[str], count: int) -> Any:
+    """Return random pairs of STS-B without these sentences, as columns."""
+    from bert_keras.data.table import as_columns
+
+    pairs = []
+    for file in ("train.tsv", "dev.tsv"):
+        header, *rows = table(f"glue_stsb/{file}")
+        places = [header.index(f"sentence{n}") for n in (1, 2)]
+        pairs += [[row[n] for n in places] for row in rows if len(row) > max(places)]
+    pairs = [pair for pair in pairs if seen.isdisjoint(pair)]
+    order = np.random.default_rng(0).permutation(len(pairs))[:count]
+    first, second = zip(*(pairs[n] for n in order), strict=True)
+    return as_columns(text=first, text_pair=second)
 
 
 def trained(train: Any, output: Path, **given: Any) -> Any:
@@ -130,6 +149,7 @@ def models(
         )
     }
     given |= {"keep_layers": options.keep_layers, "epochs": options.student_epochs}
+    given["precision"] = options.precision
     names = ("distill", "temperature", "distill_weight")
     soft = {name: getattr(options, name) for name in names}
     student = place / "student"
@@ -159,6 +179,7 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=2.0)
     parser.add_argument("--distill-weight", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--precision", default="float32", help="of the students")
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--unlabeled", type=int, default=0)
     parser.add_argument("--int8", action="store_true")

@@ -228,6 +228,7 @@ def reads_long_texts(
 def _probed(config: TrainConfig, task: Task, hidden_size: int) -> TrainConfig:
     """Return the config of a run that fits the head first, where nothing is given."""
     batch_size, epochs, share = _PROBED
+    batch_size = math.lcm(batch_size, config.accumulation)  # which must divide it
     rate = share * default_learning_rate(task, hidden_size)
     return dataclasses.replace(
         config,

@@ -148,6 +148,8 @@ def test_long_texts_on_an_encoder_of_vectors_begin_with_a_fitted_head(
     given = {"encoder": tmp_path / "vectors", "train": table, "max_length": None}
     with pytest.raises(KeyError, match="'mean', True, 1, 4, 3, 0.00015"):
         train_spam(tmp_path / "out", **given, **free)
+    with pytest.raises(KeyError, match="'mean', True, 8, 8, 3, 0.00015"):
+        train_spam(tmp_path / "out", **given, **free, accumulation=8)
     err = capsys.readouterr().err
     assert "; the head is fitted on the mean of the tokens, and then all weights" in err
     assert "epochs: 3 (updates of 4 rows" in err

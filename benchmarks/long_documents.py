@@ -9,10 +9,11 @@ Accuracy is measured on movie reviews of 746 words (Pang and Lee 2004) with
 all-MiniLM-L6-v2. Each fold takes other random reviews to train, and others to test:
 the same for all ways. `tf-idf` is scikit-learn's logistic regression on words and pairs
 of words of the whole texts; `linear-…` fits a head on vectors of the encoder as it is,
-`finetune-…` trains all weights, `defaults` is `train` without any option. The number is
-the tokens of a row. `train` sets a tenth of the rows aside for dev when it fine-tunes.
-Fine-tuning takes minutes to half an hour for a fold; with `--work`, the same command
-continues an interrupted run. Needs scikit-learn.
+`finetune-…` trains all weights, `probed-…` does so with the settings that `train` takes
+for long texts, after it has fitted the head, and `defaults` is `train` without any
+option. The number is the tokens of a row. `train` sets a tenth of the rows aside for
+dev when it fine-tunes. Fine-tuning takes minutes to half an hour for a fold; with
+`--work`, the same command continues an interrupted run. Needs scikit-learn.
 
 `--speed` trains and predicts on windows of reviews, random weights, beside the same
 network in transformers with all windows padded to their length and to the same number;
@@ -47,7 +48,7 @@ READINGS: dict[str, dict[str, Any]] = {
         for length in LENGTHS
     },
 }
-METHODS = ("linear", "finetune")
+METHODS = ("linear", "finetune", "probed")
 WAYS = (
     "tf-idf",
     *(f"{method}-{reading}" for method in METHODS for reading in READINGS),
@@ -56,6 +57,7 @@ WAYS = (
 SIDES = ("bert_keras", "transformers")
 WINDOW, BATCH, RATE = 256, 8, 5e-5
 CLASSES = ("neg", "pos")
+HIDDEN_SIZE = 384  # of all-MiniLM-L6-v2
 
 
 def reviews() -> Any:
@@ -93,6 +95,8 @@ def trained(
 ) -> float:
     """Return the accuracy of `train`; `way` begins with its method."""
     from bert_keras import Classification, TrainConfig, train
+    from bert_keras.training.lengths import probed
+    from bert_keras.training.methods import head_settings
 
     method, _, reading = way.partition("-")
     given = dict(READINGS.get(reading, {}))
@@ -100,13 +104,16 @@ def trained(
     if options.train_windows is not None and given.get("long") == "windows":
         given["train_windows"] = options.train_windows
     config = TrainConfig(
-        method=method if reading else "finetune",
+        method="linear" if method == "linear" else "finetune",
         seed=seed,
         max_length=length,
         epochs=options.epochs if method != "linear" else None,
         precision=options.precision,
         explain_mistakes=0,
     )
+    if method == "probed":
+        given = head_settings(encoder_path(), given, tell=str)
+        config = probed(config, Classification(CLASSES), HIDDEN_SIZE)
     result = train(
         Classification,
         encoder=encoder_path(),

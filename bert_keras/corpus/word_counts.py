@@ -35,7 +35,7 @@ import numpy as np
 from bert_keras.corpus.documents import add_to_hash, name_of
 from bert_keras.errors import ConfigError, DataError, reason_of
 from bert_keras.files.atomic import replaced_file
-from bert_keras.runs.process_pool import map_unordered
+from bert_keras.runs.process_pool import map_in_processes
 from bert_keras.settings import check_whole_number
 from bert_keras.text.plain_splitter import PlainSplitter
 from bert_keras.version import __version__
@@ -139,10 +139,12 @@ def _count(
     first = list(itertools.islice(blocks, 2 if workers > 1 else 0))
     blocks = itertools.chain(first, blocks)
     if len(first) > 1:
-        counted = map_unordered(make, blocks, workers=workers, tensorflow=False)
+        counted = map_in_processes(
+            make, blocks, workers=workers, tensorflow=False, in_order=True
+        )
     else:
         counted = map(make(), blocks)
-    for block, counts in _in_order(counted):
+    for block, counts in counted:
         total.add(counts)
         total.forget(max_words, most=2 * max_words)
         stage += block.characters
@@ -160,7 +162,6 @@ class _Block:
     `read` are the number and the hash of all documents up to its end.
     """
 
-    number: int  # from 0
     documents: list[Any]
     characters: int
     read: tuple[int, str]
@@ -171,7 +172,7 @@ def _blocks(
 ) -> Iterator[_Block]:
     """Yield the documents that a file does not count; add the others to `total`."""
     kept = file.read()
-    number, block, characters = 0, [], 0
+    block, characters = [], 0
     for document in documents:
         if kept is not None and file.documents == kept.documents:
             total.add(file.fitting(kept, more=True))
@@ -182,12 +183,12 @@ def _blocks(
         block.append(document)
         characters += len(text)
         if characters >= _BLOCK:
-            yield _Block(number, block, characters, file.read_so_far())
-            number, block, characters = number + 1, [], 0
+            yield _Block(block, characters, file.read_so_far())
+            block, characters = [], 0
     if kept is not None:
         total.add(file.fitting(kept, more=False))
     if block:
-        yield _Block(number, block, characters, file.read_so_far())
+        yield _Block(block, characters, file.read_so_far())
 
 
 def _block_counter(
@@ -206,17 +207,6 @@ def _block_counter(
         return dataclasses.replace(block, documents=[]), counter.counts
 
     return count
-
-
-def _in_order(counted: Iterable[_Counted]) -> Iterator[_Counted]:
-    """Yield blocks by number."""
-    early: dict[int, _Counted] = {}
-    number = 0
-    for one in counted:
-        early[one[0].number] = one
-        while number in early:
-            yield early.pop(number)
-            number += 1
 
 
 @dataclasses.dataclass

@@ -42,7 +42,7 @@ from bert_keras.pretraining.manifest import (
     writing,
 )
 from bert_keras.pretraining.shards import ShardWriter, shard_writer, totals_of
-from bert_keras.runs.process_pool import map_unordered
+from bert_keras.runs.process_pool import map_in_processes
 from bert_keras.runs.progress import Progress
 from bert_keras.settings import check_whole_number
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -246,7 +246,7 @@ def write_pretraining_data(
             make = functools.partial(
                 shard_writer, place, to_sentences, settings, config
             )
-            made = map_unordered(make, unfinished(), workers=workers)
+            made = map_in_processes(make, unfinished(), workers=workers)
         with bar:
             for shard in made:
                 journal.add(shard)

@@ -1,4 +1,4 @@
-"""Work for several processes, with results as they complete: `map_unordered`.
+"""A function applied to many items by several processes: `map_in_processes`.
 
 `concurrent.futures.ProcessPoolExecutor` with new processes (`spawn`), since TensorFlow
 does not survive a fork. Two properties are added here: the source is read at most one
@@ -29,17 +29,19 @@ from bert_keras.runs.environment import load_tensorflow
 _SECONDS_TO_END = 10.0
 
 
-def map_unordered(
+def map_in_processes(
     make: Callable[[], Callable[[Any], Any]],
     items: Iterable[Any],
     *,
     workers: int,
     tensorflow: bool = True,
+    in_order: bool = False,
 ) -> Iterator[Any]:
-    """Yield the result of a function for each item, in the order in which they finish.
+    """Yield the result of a function for each item.
 
     `make` makes the function, once in each process; it, the items and the results must
-    be picklable. `tensorflow` is whether the function needs it.
+    be picklable. `tensorflow` is whether the function needs it. With `in_order` the
+    results are in the order of the items, otherwise in the order in which they finish.
 
     Raises:
         ConfigError: `make` cannot be pickled.
@@ -58,16 +60,23 @@ def map_unordered(
     pool = ProcessPoolExecutor(
         workers, mp_context=context, initializer=_begin, initargs=(theirs,)
     )
-    running: set[Future[Any]] = set()
+    running: list[Future[Any]] = []
+
+    def finished() -> Iterator[Any]:
+        """Wait for the next result; yield it, and the others that are there by then."""
+        nonlocal running
+        awaited = running[:1] if in_order else running
+        done = wait(awaited, return_when=FIRST_COMPLETED).done
+        running = [future for future in running if future not in done]
+        yield from (future.result() for future in done)
+
     try:
         for item in items:
-            running.add(pool.submit(_run, data, tensorflow, item))
+            running.append(pool.submit(_run, data, tensorflow, item))
             if len(running) > workers:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in done)
+                yield from finished()
         while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in done)
+            yield from finished()
     except BrokenProcessPool:
         if sys.version_info < (3, 11, 5):  # where the executor waits forever (gh-94777)
             pool._call_queue._reader.close()  # type: ignore[attr-defined]

@@ -205,7 +205,7 @@ def reads_long_texts(
     )
     own = vectors_of(encoder, task, rows, settings)
     if own and one_replica:
-        config = _probed(config, task, folder.checkpoint.config.hidden_size)
+        config = probed(config, task, folder.checkpoint.config.hidden_size)
         line += (
             f"the head is fitted on the {own['pooling']} of the tokens, and then all "
             f"weights are trained, at a learning rate of {config.learning_rate:.2g}; "
@@ -225,7 +225,7 @@ def reads_long_texts(
     )
 
 
-def _probed(config: TrainConfig, task: Task, hidden_size: int) -> TrainConfig:
+def probed(config: TrainConfig, task: Task, hidden_size: int) -> TrainConfig:
     """Return the config of a run that fits the head first, where nothing is given."""
     batch_size, epochs, share = _PROBED
     batch_size = math.lcm(batch_size, config.accumulation)  # which must divide it

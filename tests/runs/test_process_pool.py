@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import refused
 
-from bert_keras.runs.process_pool import map_unordered
+from bert_keras.runs.process_pool import map_in_processes
 
 
 def maker(folder: Path) -> Callable[[int], int]:
@@ -33,12 +33,12 @@ def mark_or_die(folder: Path, item: tuple[int, bytes]) -> int:
 
 def test_no_work_starts_no_process() -> None:
     start = time.perf_counter()
-    assert list(map_unordered(functools.partial(maker, Path()), [], workers=2)) == []
+    assert list(map_in_processes(functools.partial(maker, Path()), [], workers=2)) == []
     assert time.perf_counter() - start < 1
 
 
 def test_unpicklable_items_are_rejected() -> None:
-    action = map_unordered(lambda: abs, [1, 2], workers=2)
+    action = map_in_processes(lambda: abs, [1, 2], workers=2)
     refused(lambda: list(action), "top of a module")
 
 
@@ -47,7 +47,7 @@ def test_a_killed_worker_ends_the_work(tmp_path: Path) -> None:
     make = functools.partial(maker, tmp_path)
     # More than a pipe holds: another item is on its way when the worker dies.
     items = [(number, bytes(1 << 20)) for number in range(9)]
-    action = map_unordered(make, items, workers=2)
+    action = map_in_processes(make, items, workers=2)
     refused(lambda: list(action), "worker process ended", "__main__")
     assert_gone(tmp_path)
 
@@ -63,7 +63,7 @@ def test_an_interrupt_ends_the_workers_tidily(tmp_path: Path) -> None:
 
     start = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
-        list(map_unordered(functools.partial(maker, tmp_path), items(), workers=3))
+        list(map_in_processes(functools.partial(maker, tmp_path), items(), workers=3))
     assert time.perf_counter() - start < 45  # a worker would sleep for 60 seconds
     assert len(list(tmp_path.glob("*.tidy"))) == 2
     assert_gone(tmp_path)

@@ -291,7 +291,12 @@ MOST_DECOMPOSED = 4  # characters, accents among them
 # Blocks which neither decompose nor have case are skipped, for speed.
 CASED_OR_COMPOSED = (
     (0, 0x33FF),
-    (0xA000, 0x1FFFF),
+    (0xA600, 0xD7FF),
+    (0xF900, 0x11CFF),
+    (0x16A00, 0x16FFF),
+    (0x1BC00, 0x1BCFF),
+    (0x1D100, 0x1E9FF),
+    (0x1EE00, 0x1FBFF),
     (0x2F800, 0x2FA1F),
     (0xE0100, 0xE01EF),
 )
@@ -332,40 +337,45 @@ class MarkTable:
     classes: np.ndarray
 
 
-def normalized(code: int, *, lowercase: bool, strip_accents: bool) -> tuple[int, ...]:
-    """Return the code points that replace one code point, up to three."""
-    text = chr(code)
+def normalized(texts: list[str], *, lowercase: bool, strip_accents: bool) -> list[str]:
+    """Return what replaces each of some characters, up to three characters each."""
+    joined = _APART.join(texts)  # one string, since Python's loop is slower
     if strip_accents:
-        text = _decompositions().get(text, text)
-        text = "".join(c for c in text if c not in _MARKS)
-    if lowercase:
-        # One character at a time: the reference has no rule for a final sigma.
-        text = lowered(text)
-    return tuple(map(ord, text))
+        joined = joined.translate(_decompositions()).translate(_WITHOUT_MARKS)
+    if lowercase:  # as `lowered`, since no sigma ends a word of several letters
+        joined = joined.translate(_LOWER_ADDED_CODES).lower()
+    return joined.split(_APART) if texts else []
 
 
 @functools.cache
-def _decompositions() -> dict[str, str]:
-    """Return the characters that decompose, and into what."""
-    found = {}
-    for first, last in CASED_OR_COMPOSED:
-        for text in map(chr, range(first, last + 1)):
-            parts = unicodedata.normalize("NFD", text)
-            if parts != text and text not in _NOT_DECOMPOSED:
-                found[text] = parts
-    return found
+def _decompositions() -> dict[int, str]:
+    """Return the code points that decompose, and into what."""
+    texts = _cased_or_composed()
+    parts = unicodedata.normalize("NFD", _APART.join(texts)).split(_APART)
+    return {
+        ord(text): part
+        for text, part in zip(texts, parts, strict=True)
+        if part != text and text not in _NOT_DECOMPOSED
+    }
+
+
+@functools.cache
+def _cased_or_composed() -> list[str]:
+    ranges = (range(first, last + 1) for first, last in CASED_OR_COMPOSED)
+    return [chr(code) for codes in ranges for code in codes]
 
 
 def _changed_codes(*, lowercase: bool, strip_accents: bool) -> list[int]:
     """Return the code points that may not stay as they are, ascending."""
-    found: set[str] = set()
+    found: set[int] = set()
     if strip_accents:
-        found |= _decompositions().keys() | _MARKS | _KEPT_MARKS
+        found |= _decompositions().keys() | set(map(ord, _MARKS | _KEPT_MARKS))
     if lowercase:
-        found |= _LOWER_ADDED.keys()
-        for first, last in CASED_OR_COMPOSED:
-            found |= {c for c in map(chr, range(first, last + 1)) if c.lower() != c}
-    codes = np.array(sorted(map(ord, found)), np.int32)
+        texts = _cased_or_composed()
+        lower = _APART.join(texts).lower().split(_APART)
+        found |= {ord(a) for a, b in zip(texts, lower, strict=True) if a != b}
+        found |= _LOWER_ADDED_CODES.keys()
+    codes = np.array(sorted(found), np.int32)
     cased = [(first <= codes) & (codes <= last) for first, last in CASED_OR_COMPOSED]
     kept: list[int] = codes[np.any(cased, axis=0)].tolist() if found else []
     return kept
@@ -385,15 +395,17 @@ def character_table(
     if strip_accents:
         kinds[[ord(character) for character in _KEPT_MARKS]] = MARK
 
-    def cells_of(code: int) -> list[int]:
-        outputs = normalized(code, lowercase=lowercase, strip_accents=strip_accents)
-        return [output << KIND_BITS | kinds[output] for output in outputs]
-
-    changed = (
-        code
-        for code in _changed_codes(lowercase=lowercase, strip_accents=strip_accents)
-        if kinds[code] not in (SPACE, GONE)
+    codes = _changed_codes(lowercase=lowercase, strip_accents=strip_accents)
+    same = np.isin(kinds[codes], (SPACE, GONE)).tolist()
+    changed = [code for code, stays in zip(codes, same, strict=True) if not stays]
+    outputs = normalized(
+        list(map(chr, changed)), lowercase=lowercase, strip_accents=strip_accents
     )
+    replaced = dict(zip(changed, outputs, strict=True))
+
+    def cells_of(code: int) -> list[int]:
+        return [c << KIND_BITS | int(kinds[c]) for c in map(ord, replaced[code])]
+
     entries, expansions = filled(kinds, changed, cells_of)
     if tokenize_chinese_chars:  # the kind of the original character, not of the output
         _set_kind(entries, CJK, ALONE)
@@ -448,8 +460,10 @@ def mark_table(*, lowercase: bool) -> MarkTable:
     kinds = _kinds(MARKS)
     codes, cells, classes = [], [], []
     for code in _changed_codes(lowercase=False, strip_accents=True):
-        text = _decompositions().get(chr(code), chr(code))
-        orders = [_combining(part) for part in text]
+        text = _decompositions().get(code, chr(code))
+        if _COMBINING.keys().isdisjoint(text):  # such as a syllable in Hangul
+            continue
+        orders = [_COMBINING.get(part, 0) for part in text]
         if not any(orders) and _MARKS.isdisjoint(text):
             continue
         parts = []
@@ -462,12 +476,6 @@ def mark_table(*, lowercase: bool) -> MarkTable:
         cells.append(parts + [-1] * none)
         classes.append(orders + [0] * none)
     return MarkTable(*(np.array(a, np.int32) for a in (codes, cells, classes)))
-
-
-def _combining(character: str) -> int:
-    """Return the combining class; 0 for marks that the reference does not know."""
-    known = character in _MARKS or character in _KEPT_MARKS
-    return unicodedata.combining(character) if known else 0
 
 
 def _kinds(gone: Ranges) -> np.ndarray:
@@ -497,3 +505,9 @@ _LOWER_ADDED = {
     for first, last in _ranges(codes)
     for code in range(first, last + 1)
 }
+_LOWER_ADDED_CODES = {ord(upper): lower for upper, lower in _LOWER_ADDED.items()}
+_WITHOUT_MARKS = dict.fromkeys(map(ord, _MARKS))
+# The combining classes of the marks that the reference knows.
+_COMBINING = {mark: unicodedata.combining(mark) for mark in _MARKS | _KEPT_MARKS}
+# Between characters: no character, without case and without a decomposition.
+_APART = chr(_CODES - 1)

@@ -96,6 +96,13 @@ def result_of(command: Sequence[Any], **settings: Any) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def precisions() -> tuple[str, ...]:
+    """Return the precisions to measure: bfloat16 only where it is not emulated."""
+    from bert_keras.runs.environment import computes_bfloat16
+
+    return ("float32", "bfloat16") if computes_bfloat16() else ("float32",)
+
+
 def machine() -> dict[str, Any]:
     """Return the versions, the processor and its features."""
     from bert_keras.runs.environment import environment, processor_features

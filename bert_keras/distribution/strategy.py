@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from bert_keras.distribution.replicas import summed_function, take_from_first
 from bert_keras.errors import ConfigError, WorkerLostError, one_line
+from bert_keras.runs.environment import emulates
 from bert_keras.runs.progress import say
 from bert_keras.settings import STRATEGIES, check_choice
 
@@ -124,6 +125,18 @@ class Devices:
         place = f"worker {self.worker} of {self.workers}, " if self.workers > 1 else ""
         many = "replica" if self.replicas == 1 else "replicas"
         return f"strategy {self.name}: {place}{self.replicas} {many} ({self.reason})"
+
+    def announce(self, precision: str) -> None:
+        """Print the strategy, and that processors emulate the precision if they do."""
+        say(self.line())
+        on_processors = self.name != "tpu" and not tf.config.list_physical_devices(
+            "GPU"
+        )
+        if on_processors and emulates(precision):
+            say(
+                f"precision {precision}: this processor has no instructions for it and "
+                "emulates it; float32 is several times as fast"
+            )
 
 
 def find_strategy(name: str = "auto") -> Devices:

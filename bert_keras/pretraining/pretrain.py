@@ -31,7 +31,6 @@ from bert_keras.pretraining.source import PretrainingBatches
 from bert_keras.report.comparison import HELD_OUT, write_run
 from bert_keras.report.report import write_report
 from bert_keras.runs.environment import environment
-from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import MODEL, RunFolder
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.text.new_tokens import described
@@ -111,7 +110,7 @@ def pretrain(
         plan = plan_pretraining(encoder, data, vocab=vocab, config=config)
         source = PretrainingBatches(plan, devices)
         losses = None if held_out is None else source.held_out(held_out)
-        say(devices.line())
+        devices.announce(config.precision)
         for note in plan.notes:
             devices.say(note)
         with devices.strategy.scope():

@@ -85,6 +85,12 @@ def computes_bfloat16() -> bool:
     return features["avx512_bf16"] or features["amx_bf16"]
 
 
+def emulates(precision: str) -> bool:
+    """Return whether the processor is known to lack the instructions of a precision."""
+    is_known = processor_features()["avx2"]
+    return precision == "mixed_bfloat16" and is_known and not computes_bfloat16()
+
+
 def _cpuinfo(name: str) -> str:
     """Return an entry of the first processor in /proc/cpuinfo; empty if absent."""
     try:

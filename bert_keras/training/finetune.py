@@ -37,7 +37,6 @@ from bert_keras.models.model_folder import write_model
 from bert_keras.models.new_tokens import TABLE
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.environment import environment
-from bert_keras.runs.progress import say
 from bert_keras.runs.run_folder import (
     CHOICES,
     DEFAULTS,
@@ -445,7 +444,7 @@ class _Training:
             )
             loop = method(model, data, context)
             if attempt == 0:
-                say(devices.line())
+                devices.announce(config.precision)
             devices.say(
                 f"training {self.task.name}: {len(data['train']):,} examples, "
                 f"{len(data.get('dev', ())):,} for dev; the run is in {path}"

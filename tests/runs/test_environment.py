@@ -33,6 +33,7 @@ def test_features_are_the_flags_of_the_processor(cpuinfo: Path) -> None:
     there = {name for name, is_there in found.items() if is_there}
     assert there == {"avx2", "avx512f", "avx512_bf16"}
     assert environment.computes_bfloat16()
+    assert not environment.emulates("mixed_bfloat16")
     assert environment.environment()["processor"].startswith("Some CPU @ 2.00GHz, ")
 
 
@@ -45,3 +46,10 @@ def test_another_system_has_no_known_features(cpuinfo: Path) -> None:
     cpuinfo.unlink()
     assert not any(environment.processor_features().values())
     assert not environment.computes_bfloat16()
+    assert not environment.emulates("mixed_bfloat16")  # as it may have other names
+
+
+def test_a_processor_with_avx2_alone_emulates_bfloat16(cpuinfo: Path) -> None:
+    cpuinfo.write_text("flags : fma avx2\n", encoding="utf-8")
+    assert environment.emulates("mixed_bfloat16")
+    assert not environment.emulates("float32")

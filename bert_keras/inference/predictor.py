@@ -490,19 +490,25 @@ class Predictor:
                 return self._functions[name](*tensors)
             return graphs[name][_ranks(tensors)]()(*tensors)
 
-        def compute(rows: Sequence[int]) -> dict[str, np.ndarray]:
-            answers = {k: v.numpy() for k, v in call(kind, rows).items()}
+        def checked(
+            answers: dict[str, np.ndarray], rows: Sequence[int]
+        ) -> dict[str, np.ndarray]:
             _check_finite(answers, lambda row: [part[rows[row]] for part in texts])
             return answers
+
+        def compute(rows: Sequence[int]) -> dict[str, np.ndarray]:
+            return checked({k: v.numpy() for k, v in call(kind, rows).items()}, rows)
 
         counts = Truncation() if truncation is None else truncation
         # A single batch needs neither sorting nor a second thread.
         if is_one_batch:
-            if truncation is not None and self._may_be_longer(texts):
+            few = self.model.answer_few(texts) if kind == "_answer" else None
+            if few is None and truncation is not None and self._may_be_longer(texts):
                 self._count(counts, call("_lengths", range(count)))
             else:
                 counts.texts += count
-            answers = compute(range(count))
+            rows = range(count)
+            answers = compute(rows) if few is None else checked(few, rows)
             if seen is not None:
                 seen(count)
             yield answers

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert_keras.tasks.base import Batch, Task
@@ -32,6 +34,19 @@ class Backend:
     def computed(self, batch: Batch) -> Any:
         """Return the outputs of the model for a batch dict, in graph."""
         return self.infer(batch)
+
+    def answer_few(
+        self, texts: Sequence[Sequence[Any]]
+    ) -> dict[str, np.ndarray] | None:
+        """Return the answers to a batch of a few short texts in a faster way.
+
+        Args:
+            texts: B texts of each role.
+
+        Returns:
+            arrays [B, …] as those of `answer`, or `None` where there is no such way.
+        """
+        return None
 
     def answer(
         self,

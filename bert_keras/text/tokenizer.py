@@ -142,6 +142,7 @@ class WordPieceTokenizer(tf.Module):
             sorted(self.added_tokens, key=lambda token: ids[token.content])
         )
         found = self._found_in_texts()
+        self.finds_added_tokens = bool(found)
         self._plain_excludes = _pattern(found, lowercase=lowercase)
         if splitting is not None and not splitting.splits_plain_text_as_bert:
             self._plain_excludes = "(?s).*"

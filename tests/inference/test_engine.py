@@ -74,6 +74,33 @@ def test_a_session_gets_padded_ids_of_texts_of_one_length(spam_model: Any) -> No
     assert sorted(session.lengths) == [5, 24]
 
 
+def test_a_few_short_texts_become_ids_outside_of_tensorflow(
+    spam_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = TensorFlowSession(spam_model)
+    engine = EngineModel(spam_model.task, spam_model.preprocessor, session)
+    wanted = Predictor(spam_model)
+    few = [TEXTS[:1], TEXTS[:3]]
+    expected = [wanted.predict(texts) for texts in few]
+
+    def used(*_: Any) -> Any:
+        raise AssertionError("the string ops ran")
+
+    predictor = Predictor(engine)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(engine.preprocessor), "__call__", used)
+        found = [predictor.predict(texts) for texts in few]
+        # A longer text is truncated in graph, as are more characters at once.
+        for texts in (["sale " * 400], ["lunch at six " * 40] * 9):
+            with pytest.raises(AssertionError, match="string ops"):
+                predictor.predict(texts)
+    assert session.lengths == [5, 7]
+    for some, others in zip(found, expected, strict=True):
+        for one, other in zip(some, others, strict=True):
+            assert one["label"] == other["label"] and set(one) == set(other)
+            assert one["score"] == pytest.approx(other["score"], abs=1e-6)
+
+
 def test_an_engine_answers_outside_of_a_graph(spam_model: Any) -> None:
     session = TensorFlowSession(spam_model)
     engine = EngineModel(spam_model.task, spam_model.preprocessor, session)

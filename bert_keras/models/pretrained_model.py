@@ -21,6 +21,7 @@ from bert_keras.settings import LAYOUT, PRECISIONS, check_choice
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.hugging_face import head_entries
+from bert_keras.tasks.needs import named_scope
 from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import Starting, start
 from bert_keras.text.preprocessor import Preprocessor
@@ -172,9 +173,8 @@ def on_encoder(
     for scope in task.needs.scopes:
         is_told = isinstance(task, Starting)  # by `start`
         if not assign_scope(model, checkpoint, scope) and not is_told:
-            tell(
-                f"the checkpoint has no {scope.rstrip('/')}: it is initialized randomly"
-            )
+            lacks = f"the checkpoint has no {named_scope(scope)}"
+            tell(f"{lacks}: it is initialized randomly")
     return model
 
 

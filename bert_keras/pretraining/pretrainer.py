@@ -43,6 +43,7 @@ from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.task import Pretraining
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_type
+from bert_keras.tasks.needs import named_scope
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 
@@ -230,7 +231,7 @@ def assign_pretrainer(
     if model.has_next_sentence and not pooled:
         missing.insert(0, _POOLER)
     for scope in missing:
-        say(f"the checkpoint has no {scope.rstrip('/')}: it is initialized randomly")
+        say(f"the checkpoint has no {named_scope(scope)}: it is initialized randomly")
 
 
 def write_pretrainer(

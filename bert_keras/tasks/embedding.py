@@ -70,7 +70,7 @@ from bert_keras.tasks.embedding_settings import (
 )
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.long_texts import PREFIX_LENGTHS, LongTexts
-from bert_keras.tasks.needs import Needs
+from bert_keras.tasks.needs import Needs, named_scope
 from bert_keras.tasks.negatives import (
     NEGATIVE,
     negatives_of,
@@ -571,7 +571,7 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
             table = model.backbone.embeddings.word_embeddings  # type: ignore[attr-defined]
             model.get_layer("cls").start_with_tokens(table, rarity=_RARITY)
             notes.append(
-                f"the checkpoint has no {scope.rstrip('/')}: it starts as the product "
+                f"the checkpoint has no {named_scope(scope)}: it starts as the product "
                 "with the tokens' embeddings"
             )
         for layer in model.layers:

@@ -8,6 +8,17 @@ from typing import Any
 
 from bert_keras.model.encoder import batch_inputs
 
+_HEADS = {
+    "cls/predictions": "masked-LM head (cls/predictions)",
+    "cls/seq_relationship": "next-sentence head (cls/seq_relationship)",
+}
+
+
+def named_scope(scope: str) -> str:
+    """Return what messages call the weights in a scope, such as `cls/predictions/`."""
+    name = scope.rstrip("/")
+    return _HEADS.get(name, name)
+
 
 @dataclasses.dataclass(frozen=True)
 class Needs:

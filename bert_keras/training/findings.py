@@ -258,7 +258,7 @@ def _left_out(done: int, chosen: int) -> str:
     return (
         f"the report explains {done} of {chosen} mistakes, as more would take over a "
         "sixth of the run's time; `bert-keras explain` with the model and the texts "
-        "explains others"
+        "explains the rest"
     )
 
 

@@ -108,7 +108,10 @@ def test_a_head_that_the_encoder_lacks_starts_with_its_tokens(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    line = "no cls/predictions: it starts as the product with the tokens' embeddings"
+    line = (
+        "no masked-LM head (cls/predictions): "
+        "it starts as the product with the tokens' embeddings"
+    )
     dense = save_model(make_model(Embedding()), tmp_path / "dense")
     for encoder in (encoder_folder, dense):
         model = TaskModel.from_pretrained(encoder, "embedding", kind="sparse")

@@ -307,8 +307,8 @@ def test_a_pretrainer_has_the_heads_of_its_folder(
     model = BertPretrainer.from_pretrained(encoder_folder, seed=3)
     said = new_heads(capsys)
     assert [line.split("the checkpoint has no ")[1] for line in said] == [
-        "cls/predictions: it is initialized randomly",
-        "cls/seq_relationship: it is initialized randomly",
+        "masked-LM head (cls/predictions): it is initialized randomly",
+        "next-sentence head (cls/seq_relationship): it is initialized randomly",
     ]
     (tmp_path / "model").mkdir()
     write_pretrainer(

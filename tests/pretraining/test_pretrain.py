@@ -272,8 +272,8 @@ def test_a_missing_head_is_initialized_randomly(
     capfd.readouterr()
     pairs = run(place, tmp_path / "pairs", sizes=one.folder, steps=2)
     said = capfd.readouterr().err
-    for scope in ("bert/pooler", "cls/seq_relationship"):
-        assert f"the checkpoint has no {scope}: it is initialized randomly" in said
+    for part in ("bert/pooler", "next-sentence head (cls/seq_relationship)"):
+        assert f"the checkpoint has no {part}: it is initialized randomly" in said
     assert "cls/predictions" not in said
     assert "cls/seq_relationship/kernel" in weights(pairs.folder)
 

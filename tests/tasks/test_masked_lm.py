@@ -306,7 +306,8 @@ def test_training_starts_from_the_head_of_the_checkpoint(
             np.testing.assert_array_equal(weight.numpy(), mine[weight.path])
     new_model(MaskedLM(), encoder_folder, config)
     said = capsys.readouterr().err
-    assert "the checkpoint has no cls/predictions: it is initialized randomly" in said
+    line = "no masked-LM head (cls/predictions): it is initialized randomly"
+    assert f"the checkpoint has {line}" in said
 
 
 def test_half_a_head_is_rejected(folder: Path, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ import io
 import logging
 import math
 import os
+import platform
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +23,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from bert_keras.errors import BertKerasError, ConfigError, needs, one_line
 from bert_keras.model.layers import for_engines
@@ -100,7 +103,7 @@ def write_model_file(
     path.parent.mkdir(exist_ok=True)
     graph = EngineGraph(model, with_weights=kind == "onnx")
     try:
-        with _quiet(), for_engines():
+        with _quiet(), for_engines(), _mended_openvino(kind):
             keras.Model.export(
                 graph,
                 os.fspath(path),
@@ -119,6 +122,35 @@ def write_model_file(
     elif kind == "onnx":
         _complete_onnx(path, graph)
     return path, graph
+
+
+@contextlib.contextmanager
+def _mended_openvino(kind: str) -> Iterator[None]:
+    """Let OpenVINO convert on Python 3.13, where it fails to ask for versions.
+
+    Its `exec("del tensorflow")` does not find what its `exec("import tensorflow")` has
+    imported: since 3.13 (PEP 667), each sees names of its own.
+    """
+    place, name = "openvino.frontend.tensorflow.utils", "get_environment_setup"
+    utils = importlib.import_module(place) if kind == "openvino" else None
+    ask = getattr(utils, name, None)
+    if ask is None:
+        yield
+        return
+
+    def answer(framework: str) -> dict[str, str]:
+        try:
+            return ask(framework)
+        except NameError:
+            python, system = platform.python_version(), sys.platform
+            versions = {"python_version": python, "sys_platform": system}
+            return {**versions, "tensorflow": tf.__version__}
+
+    setattr(utils, name, answer)
+    try:
+        yield
+    finally:
+        setattr(utils, name, ask)
 
 
 def _name_openvino(path: Path, names: Sequence[str]) -> None:

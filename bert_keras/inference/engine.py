@@ -11,11 +11,10 @@ whose string ops would take as long as the engine takes for one of them.
 
 from __future__ import annotations
 
-import functools
 import os
 import queue
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +46,7 @@ _MOST_ROWS = 128  # windows in a run, unless one text has more
 # Of all texts of a batch that becomes ids outside of TensorFlow, which takes 0.3 us a
 # character; its string ops take some 4 ms for any batch.
 _FEW_CHARACTERS = 4_000
+_Way = tuple[PlainTokenizer, Callable[..., dict[str, tf.Tensor]]] | None
 _PRECISIONS = {"openvino": ("float32", "mixed_bfloat16"), "onnx": ("float32",)}
 
 
@@ -77,37 +77,42 @@ class EngineModel(Backend):
         self.preprocessor = preprocessor.replace(layout="padded")
         self.session = session
         self._inputs, self._outputs = session.specs()
-        self._plain: PlainTokenizer | None = None
-        if is_plain(task) and PlainTokenizer.covers(self.preprocessor):
-            self._plain = PlainTokenizer(self.preprocessor)
+        # For few texts: task and preprocessor, which may be replaced, and their way.
+        self._few: tuple[Task, Preprocessor, _Way] | None = None
 
     def answer_few(
         self, texts: Sequence[Sequence[Any]]
     ) -> dict[str, np.ndarray] | None:
-        if not are_few(texts, _FEW_CHARACTERS):
-            return None
-        batch = self._plain(texts) if self._plain and self._answers else None
-        if batch is None:
+        way = self._way() if are_few(texts, _FEW_CHARACTERS) else None
+        batch = way and way[0](texts)
+        if way is None or batch is None:
             return None
         given = [
             batch[OUR_NAMES.get(spec.name, spec.name)].astype(spec.dtype.as_numpy_dtype)
             for spec in self._inputs
         ]
-        found = self._answers(*map(tf.constant, self._run(*given)))
+        found = way[1](*map(tf.constant, self._run(*given)))
         return {name: each.numpy() for name, each in found.items()}
 
-    @functools.cached_property
-    def _answers(self) -> Any:
-        """The graph from outputs of the engine to answers; `None` if it needs more."""
+    def _way(self) -> _Way:
+        """Return what makes ids of few texts, and the graph from outputs to answers."""
+        task, preprocessor, few = self.task, self.preprocessor, self._few
+        if few is None or few[0] is not task or few[1] is not preprocessor:
+            self._few = few = task, preprocessor, self._way_of(task, preprocessor)
+        return few[2]
+
+    def _way_of(self, task: Task, preprocessor: Preprocessor) -> _Way:
+        if not is_plain(task) or not PlainTokenizer.covers(preprocessor):
+            return None
 
         def answers(*outputs: tf.Tensor) -> dict[str, tf.Tensor]:
-            return answer(self.task, self._named(outputs, {}), {})
+            return answer(task, self._named(outputs, {}), {})
 
         specs = [tf.TensorSpec(each.shape, each.dtype) for each in self._outputs]
         graph = tf.function(answers, input_signature=specs, autograph=False)
         try:
-            return graph.get_concrete_function()
-        except KeyError:  # of the batch
+            return PlainTokenizer(preprocessor), graph.get_concrete_function()
+        except KeyError:  # the answers need more of the batch
             return None
 
     def infer(self, batch: Batch) -> Any:

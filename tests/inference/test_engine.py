@@ -23,6 +23,7 @@ from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models import model_file
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.tasks import TASKS
+from bert_keras.tasks.base import replaced
 from bert_keras.tasks.protocols import recipe_of
 
 TEXTS = ["free cash prize", "", "lunch at six, you", "sale " * 40]
@@ -99,6 +100,21 @@ def test_a_few_short_texts_become_ids_outside_of_tensorflow(
         for one, other in zip(some, others, strict=True):
             assert one["label"] == other["label"] and set(one) == set(other)
             assert one["score"] == pytest.approx(other["score"], abs=1e-6)
+
+
+def test_few_texts_get_the_answers_of_another_task_of_the_engine(
+    spam_model: Any,
+) -> None:
+    session = TensorFlowSession(spam_model)
+    engine = EngineModel(spam_model.task, spam_model.preprocessor, session)
+    (before,) = Predictor(engine).predict(TEXTS[:1])
+    names = [f"new {name}" for name in spam_model.task.classes]
+    engine.task = replaced(spam_model.task, classes=names)
+    (after,) = Predictor(engine).predict(TEXTS[:1])
+    assert after["label"] == f"new {before['label']}"
+    engine.preprocessor = engine.preprocessor.replace(max_length=3)
+    Predictor(engine).predict(TEXTS[:1])
+    assert session.lengths == [5, 5, 3]
 
 
 def test_an_engine_answers_outside_of_a_graph(spam_model: Any) -> None:

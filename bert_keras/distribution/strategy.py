@@ -129,10 +129,8 @@ class Devices:
     def announce(self, precision: str) -> None:
         """Print the strategy, and that processors emulate the precision if they do."""
         say(self.line())
-        on_processors = self.name != "tpu" and not tf.config.list_physical_devices(
-            "GPU"
-        )
-        if on_processors and emulates(precision):
+        has_others = self.name == "tpu" or tf.config.list_physical_devices("GPU")
+        if not has_others and emulates(precision):
             say(
                 f"precision {precision}: this processor has no instructions for it and "
                 "emulates it; float32 is several times as fast"

@@ -40,7 +40,7 @@ class PlainTokenizer:
             strip_accents=tokenizer.strip_accents,
             tokenize_chinese_chars=tokenizer.tokenize_chinese_chars,
         )
-        self._ids = {token: i for i, token in enumerate(tokenizer.vocabulary)}
+        self._id_of = tokenizer.token_to_id
         self._longest_word = tokenizer.max_word_characters
         self._max_length = preprocessor.max_length
         self._special = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
@@ -94,7 +94,7 @@ class PlainTokenizer:
         start, size = 0, len(word)
         while start < size:
             mark, end = "##" if start else "", size
-            while (number := self._ids.get(mark + word[start:end])) is None:
+            while (number := self._id_of(mark + word[start:end])) is None:
                 end -= 1
                 if end == start:
                     return self._unknown

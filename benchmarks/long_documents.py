@@ -2,7 +2,7 @@
 
     python benchmarks/long_documents.py [--only linear-128 linear-windows-128]
         [--folds 5] [--rows 400] [--test-rows 400] [--epochs N] [--work FOLDER]
-    python benchmarks/long_documents.py --speed [--size base] [--documents 64]
+    python benchmarks/long_documents.py --speed [--size base] [--documents 64] [--batch 8]
     python benchmarks/long_documents.py --memory [--words 100000]
 
 Accuracy is measured on movie reviews of 746 words (Pang and Lee 2004) with
@@ -17,7 +17,8 @@ dev when it fine-tunes. Fine-tuning takes minutes to half an hour for a fold; wi
 
 `--speed` trains and predicts on windows of reviews, random weights, beside the same
 network in transformers with all windows padded to their length and to the same number;
-real tokens are counted. Needs torch and transformers. `--memory` prints the peak of
+real tokens are counted. At the size of BERT-base, a batch of 8 takes transformers more
+than 20 GB. Needs torch and transformers. `--memory` prints the peak of
 updates on documents of so many words, by `train_windows`.
 """
 
@@ -55,7 +56,7 @@ WAYS = (
     "defaults",
 )
 SIDES = ("bert_keras", "transformers")
-WINDOW, BATCH, RATE = 256, 8, 5e-5
+WINDOW, RATE = 256, 5e-5
 CLASSES = ("neg", "pos")
 HIDDEN_SIZE = 384  # of all-MiniLM-L6-v2
 
@@ -220,25 +221,29 @@ def accuracies(options: argparse.Namespace) -> None:
 # Speed and memory.
 
 
-def ours(folder: Path, texts: list[str], labels: list[str]) -> dict[str, float]:
+def ours(
+    folder: Path, texts: list[str], labels: list[str], batch: int
+) -> dict[str, float]:
     """Return the seconds of training and of predicting, without the first batch."""
     from bert_keras import TrainConfig, as_columns, load_model, load_predictor
     from bert_keras.training.updates import fit
 
     ends: list[float] = []
-    config = TrainConfig(epochs=1, batch_size=BATCH, learning_rate=RATE)
+    config = TrainConfig(epochs=1, batch_size=batch, learning_rate=RATE)
     columns = as_columns(text=texts, label=labels)
     model = load_model(folder)
     fit(model, columns, config, after_update=lambda _: ends.append(time.perf_counter()))
     predictor = load_predictor(folder)
-    predictor.predict(texts, batch_size=BATCH)
+    predictor.predict(texts, batch_size=batch)
     start = time.perf_counter()
-    predictor.predict(texts, batch_size=BATCH)
+    predictor.predict(texts, batch_size=batch)
     done = time.perf_counter() - start
     return {"train": ends[-1] - ends[0], "updates": len(ends), "predict": done}
 
 
-def theirs(folder: Path, texts: list[str], labels: list[str]) -> dict[str, float]:
+def theirs(
+    folder: Path, texts: list[str], labels: list[str], batch: int
+) -> dict[str, float]:
     """Return `ours` of transformers: all windows of a batch in one padded tensor."""
     import torch
     from peer import PeerUpdates
@@ -250,7 +255,7 @@ def theirs(folder: Path, texts: list[str], labels: list[str]) -> dict[str, float
 
     def logits_of(start: int) -> torch.Tensor:
         found = tokenizer(
-            texts[start : start + BATCH],
+            texts[start : start + batch],
             truncation=True,
             max_length=WINDOW,
             padding="max_length",
@@ -275,11 +280,11 @@ def theirs(folder: Path, texts: list[str], labels: list[str]) -> dict[str, float
         sums = (vectors * is_window[:, None]).view(len(counts), most, -1).sum(1)
         return model.classifier(model.dropout(sums / counts[:, None]))
 
-    starts = range(0, len(texts), BATCH)
+    starts = range(0, len(texts), batch)
     update, ends = PeerUpdates(model, RATE, len(starts)), []
     numbers = torch.tensor([CLASSES.index(label) for label in labels])
     for start in starts:
-        targets = numbers[start : start + BATCH]
+        targets = numbers[start : start + batch]
         update(torch.nn.functional.cross_entropy(logits_of(start), targets))
         ends.append(time.perf_counter())
     model.eval()
@@ -320,10 +325,11 @@ def speed(options: argparse.Namespace) -> None:
         )
 
 
-def one_side(side: str, folder: Path, count: int) -> dict[str, float]:
-    chosen = reviews().take(range(count))
+def one_side(side: str, folder: Path, options: Any) -> dict[str, float]:
+    chosen = reviews().take(range(options.documents))
     measure = ours if side == SIDES[0] else theirs
-    return measure(folder, list(chosen["text"]), list(chosen["label"]))
+    texts, labels = list(chosen["text"]), list(chosen["label"])
+    return measure(folder, texts, labels, options.batch)
 
 
 def memory(options: argparse.Namespace) -> None:
@@ -378,8 +384,9 @@ def main() -> None:
         "--documents",
         type=int,
         default=64,
-        help="for --speed; two batches of 8 or more",
+        help="for --speed; two batches or more",
     )
+    parser.add_argument("--batch", type=int, default=8, help="documents, for --speed")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--words", type=int, default=100_000, help="for --memory")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
@@ -391,7 +398,7 @@ def main() -> None:
         print(json.dumps({"accuracy": accuracy(way, int(number), options)}))
     elif options.side:
         side, folder = options.side
-        print(json.dumps(one_side(side, Path(folder), options.documents)))
+        print(json.dumps(one_side(side, Path(folder), options)))
     elif options.peak:
         print(json.dumps(peak(options.peak, options.words)))
     elif options.speed:

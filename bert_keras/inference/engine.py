@@ -5,8 +5,8 @@ out. Strings become ids, and outputs become answers, in TensorFlow's graph as in
 `predict` and in an export, so that answers do not depend on the engine.
 
 Each text has its own row: the graph of an engine has no packed rows. `Predictor` gives
-texts of similar length together. A few short texts become ids outside of TensorFlow,
-whose string ops would take as long as the engine takes for one of them.
+texts of similar length together. A few short texts are answered outside of TensorFlow,
+which would take as long as the engine takes for one of them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from bert_keras.errors import CheckpointError, ConfigError, one_line
 from bert_keras.files.lfs import check_no_pointer
+from bert_keras.inference.numpy_graph import in_numpy
 from bert_keras.inference.served_model import check_answers, described
 from bert_keras.model.encoder import WINDOW_STARTS
 from bert_keras.models.backend import Backend
@@ -46,7 +47,7 @@ _MOST_ROWS = 128  # windows in a run, unless one text has more
 # Of all texts of a batch that becomes ids outside of TensorFlow, which takes 0.3 us a
 # character; its string ops take some 4 ms for any batch.
 _FEW_CHARACTERS = 4_000
-_Way = tuple[PlainTokenizer, Callable[..., dict[str, tf.Tensor]]] | None
+_Way = tuple[PlainTokenizer, Callable[..., dict[str, np.ndarray]]] | None
 _PRECISIONS = {"openvino": ("float32", "mixed_bfloat16"), "onnx": ("float32",)}
 
 
@@ -91,11 +92,10 @@ class EngineModel(Backend):
             batch[OUR_NAMES.get(spec.name, spec.name)].astype(spec.dtype.as_numpy_dtype)
             for spec in self._inputs
         ]
-        found = way[1](*map(tf.constant, self._run(*given)))
-        return {name: each.numpy() for name, each in found.items()}
+        return way[1](*self._run(*given))
 
     def _way(self) -> _Way:
-        """Return what makes ids of few texts, and the graph from outputs to answers."""
+        """Return what makes ids of few texts, and the answers from the outputs."""
         task, preprocessor, few = self.task, self.preprocessor, self._few
         if few is None or few[0] is not task or few[1] is not preprocessor:
             self._few = few = task, preprocessor, self._way_of(task, preprocessor)
@@ -111,9 +111,10 @@ class EngineModel(Backend):
         specs = [tf.TensorSpec(each.shape, each.dtype) for each in self._outputs]
         graph = tf.function(answers, input_signature=specs, autograph=False)
         try:
-            return PlainTokenizer(preprocessor), graph.get_concrete_function()
+            found = graph.get_concrete_function()
         except KeyError:  # the answers need more of the batch
             return None
+        return PlainTokenizer(preprocessor), in_numpy(found)
 
     def infer(self, batch: Batch) -> Any:
         given = [

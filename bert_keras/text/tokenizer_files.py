@@ -211,7 +211,6 @@ def read_folder(
         whole_tokens = settings.setdefault("vocabulary", tokens)
         if difference := _difference(tokens, whole_tokens, added):
             notes.append(f"{plain.name} {difference}, which counts, as in transformers")
-    source = whole.name if "lowercase" in settings else ""
     place = folder / "tokenizer_config.json"
     keys = _CONFIG_KEYS
     if "normalizer" in settings:
@@ -224,18 +223,17 @@ def read_folder(
                 f"{settings[name]}"
             )
     settings |= found
-    source = place.name if "lowercase" in found else source
-    if settings.get("lowercase") is None:
+    guessed = settings.get("lowercase") is None
+    if guessed:
         settings["lowercase"] = looks_lower_cased(settings["vocabulary"])
-        which = "under 1%" if settings["lowercase"] else "1% or more"
-        reason = (
-            f"guessed: {which} of the tokens outside brackets hold a capital letter"
-        )
-    else:
-        reason = f"read from {source}"
     settings |= _added_tokens(folder, values, settings["vocabulary"], added, notes)
     notes += _unused_settings(config, _json_of(whole) if whole.exists() else {})
-    notes.append(f"lowercase={settings['lowercase']}, {reason}")
+    if guessed:
+        which = "under 1%" if settings["lowercase"] else "1% or more"
+        notes.append(
+            f"lowercase={settings['lowercase']}, guessed: {which} of the tokens "
+            "outside brackets hold a capital letter"
+        )
     return settings, tuple(notes)
 
 

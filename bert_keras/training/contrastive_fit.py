@@ -33,7 +33,7 @@ from bert_keras.training.linear_head import (
 )
 from bert_keras.training.loop import RunContext
 from bert_keras.training.self_training import self_trained_head
-from bert_keras.training.updates import fit
+from bert_keras.training.updates import Fit
 
 
 class ContrastiveFit(HeadFit):
@@ -70,6 +70,7 @@ class ContrastiveFit(HeadFit):
         weights: np.ndarray | None,
     ) -> tuple[Head, Validation | None, str]:
         start = [weight.numpy() for weight in self.model.backbone.weights]
+        train_on_pairs = PairTraining(self.model, self.config)
         weights = np.ones(len(targets)) if weights is None else weights
 
         def heads_of(
@@ -78,7 +79,7 @@ class ContrastiveFit(HeadFit):
             for weight, value in zip(self.model.backbone.weights, start, strict=True):
                 weight.assign(value)
             some, wanted = self.train_rows.take(rows), targets[rows]
-            train_on_pairs(self.model, some, wanted, self.config, name=name)
+            train_on_pairs(some, wanted, name=name)
             given: dict[str, Any] = {"loss": loss}
             given["l2"] = 1 / wanted.size  # weaker for many classes
             x, own = self.vectors(some), weights[rows]
@@ -146,30 +147,36 @@ class ContrastiveFit(HeadFit):
         return logits
 
 
-def train_on_pairs(
-    model: TaskModel,
-    rows: Columns,
-    targets: np.ndarray,
-    config: TrainConfig,
-    *,
-    name: str = "pairs",
-) -> None:
-    """Train the encoder of a classifier so that texts with a class in common are alike.
+class PairTraining:
+    """Trains the encoder of a classifier: texts with a class in common become alike.
 
     Args:
         model: its encoder is trained; its head is not used.
+        config: its learning rate, optimizer and seed are used.
+
+    Call:
         rows: N training rows.
         targets: their classes, 0 or 1, float [N, C].
-        config: its learning rate, optimizer and seed are used.
         name: what the progress is named after.
     """
-    steps = updates_for(len(rows))
-    batches = balanced_batches(targets, steps, seed=config.seed)
-    task = _pairs_task(model.task, targets, batches)
-    pairs = TaskModel(model.backbone, task, model.preprocessor, seed=config.seed)
-    config = dataclasses.replace(config, epochs=1, batch_size=1, patience=0)
-    with Progress(name, unit="updates", total=steps) as bar:
-        fit(pairs, rows, config, after_update=lambda _: bar.add(1))
+
+    def __init__(self, model: TaskModel, config: TrainConfig) -> None:
+        self.model, self.seed = model, config.seed
+        task = _pairs_task(model.task, np.zeros((0, 0)), [])
+        self._pairs = TaskModel(
+            model.backbone, task, model.preprocessor, seed=config.seed
+        )
+        config = dataclasses.replace(config, epochs=1, batch_size=1, patience=0)
+        self._fit = Fit(self._pairs, config)
+
+    def __call__(
+        self, rows: Columns, targets: np.ndarray, *, name: str = "pairs"
+    ) -> None:
+        steps = updates_for(len(rows))
+        batches = balanced_batches(targets, steps, seed=self.seed)
+        self._pairs.task = _pairs_task(self.model.task, targets, batches)
+        with Progress(name, unit="updates", total=steps) as bar:
+            self._fit(rows, after_update=lambda _: bar.add(1))
 
 
 def _pairs_task(task: Any, classes: np.ndarray, batches: list[list[int]]) -> Any:

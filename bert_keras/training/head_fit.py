@@ -6,6 +6,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3, uses a frozen encode
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -273,13 +274,16 @@ class HeadFit:
         with Progress(f"scoring {name}", unit="examples", total=len(rows)) as bar:
             return predictor.answers(rows, seen=bar.add)
 
+    @functools.cached_property
+    def _below(self) -> Predictor:
+        return Predictor(HeadInputs(self.model), freeze=False)
+
     def vectors(self, columns: Columns, *, name: str = "vectors") -> np.ndarray:
         """Return the vectors of rows, float32 [N, H]; may keep them in the run.
 
         `name` begins the names of their files there.
         """
         run = self.run if self.keeps_vectors else None
-        predictor = Predictor(HeadInputs(self.model), freeze=False)
         parts = []
         with Progress("vectors", unit="examples", total=len(columns)) as bar:
             for start in range(0, len(columns), _AT_ONCE):
@@ -287,7 +291,7 @@ class HeadFit:
                 file = f"{name}-{start:09d}.npy"
                 found = run.array(file) if run else None
                 if found is None:
-                    found = predictor.answers(rows, seen=bar.add)["vector"]
+                    found = self._below.answers(rows, seen=bar.add)["vector"]
                     if run is not None:
                         run.add_array(file, found)
                 else:

@@ -16,7 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.columns import Columns
-from bert_keras.distribution.replicas import distributed, summed_function
+from bert_keras.distribution.replicas import (
+    distributed,
+    seed_states,
+    summed_function,
+)
 from bert_keras.errors import ConfigError, TrainingError
 from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.models.objective import TaskObjective, Teaching
@@ -44,25 +48,108 @@ def updates(
     first_step: int = 0,
     metrics: Sequence[keras.metrics.Metric] = (),
     distillation: Teaching | None = None,
+    traced: dict[str, TrainStep] | None = None,
 ) -> Iterator[Update]:
     """Update a model's weights, and yield each update.
 
     Each batch is shared by the replicas of the strategy in whose scope the model was
     created; loss and counts are over all of them. `first_step` updates were made
     before; `metrics`, of the same scope, are updated with each batch; `distillation` is
-    what a teacher teaches.
+    what a teacher teaches; `traced` keeps the graphs for later calls that have the same
+    arguments except for the source.
     """
     strategy = model.distribute_strategy
     objective = TaskObjective(model, metrics=metrics, distillation=distillation)
+    steps = {} if traced is None else traced
     for some in source.batches(first_step):
         dataset = distributed(strategy, some.make)
-        step = TrainStep(model, optimizer, objective, dataset.element_spec)
+        form = repr(dataset.element_spec)
+        if form not in steps:
+            steps[form] = TrainStep(model, optimizer, objective, dataset.element_spec)
+        step = steps[form]
         batches = iter(some.read(dataset))
         for number in some.parts:
             start = time.perf_counter()
             parts = list(itertools.islice(batches, number))
             waited = time.perf_counter() - start
             yield dataclasses.replace(step(parts), waited=waited)
+
+
+class Fit:
+    """Trains a model in place on all rows, with the settings of a config.
+
+    Nothing is scored or saved, unlike in `train`. Each call begins with the weights as
+    they are, the first state of the optimizer and the first seeds of dropout. Later
+    calls use the graphs of the first one.
+
+    Args:
+        model: its task may be replaced between the calls by one with the same loss.
+        config: the settings.
+
+    Call: the rows; `after_update` is called with the batches of each update.
+
+    Raises:
+        TrainingError: a loss or gradient is not finite, and `on_nonfinite` is stop.
+    """
+
+    def __init__(self, model: TaskModel, config: TrainConfig) -> None:
+        self.model, self.config = model, config
+        self._optimizer: tuple[Any, Any] | None = None
+        self._first: list[tuple[Any, Any]] = []
+        self._traced: dict[str, TrainStep] = {}
+
+    def __call__(
+        self,
+        train: Columns,
+        *,
+        after_update: Callable[[Sequence[Batch]], object] | None = None,
+    ) -> None:
+        model, task = self.model, self.model.task
+        width = model.backbone.config.hidden_size
+        config = self.config.finalized(task, training_examples(task, train), width)
+        rows = training_rows(model, train, config)
+        schedule = new_schedule(config, steps=rows.steps)
+        optimizer, rate = self._started(config)
+        rate.assign(schedule(optimizer.iterations))
+        made = []
+        for update in updates(model, rows, optimizer, traced=self._traced):
+            made.append(update.is_made)
+            rate.assign(schedule(optimizer.iterations))
+            if after_update:
+                update.wait()
+                after_update(update.batches)
+        skipped = len(made) - sum(map(bool, made))
+        if skipped:
+            line = f"{skipped:,} of {len(made):,} updates were not finite, and skipped"
+            if config.on_nonfinite == "stop":
+                raise TrainingError(
+                    f"{line}: use a smaller --learning-rate, or --on-nonfinite skip"
+                )
+            say(line)
+
+    def _started(
+        self, config: TrainConfig
+    ) -> tuple[keras.optimizers.Optimizer, keras.Variable]:
+        """Return the optimizer and its rate; reset it and the seeds of dropout."""
+        model = self.model
+        if self._optimizer is None:
+            # Graphs read the rate: a schedule's number of steps would be part of them.
+            with model.distribute_strategy.scope():
+                rate = keras.Variable(0.0, trainable=False, name="rate")
+            optimizer = new_optimizer(config, steps=1, model=model)
+            optimizer.learning_rate = lambda: tf.identity(rate.value)
+            optimizer.build(model.trainable_variables)
+            self._optimizer = optimizer, rate
+            # Moments, as large as the weights, are 0 at first.
+            self._first = [
+                (state, None if len(state.shape) else state.numpy())
+                for state in optimizer.variables
+            ]
+            self._first += [(state, state.numpy()) for state in seed_states(model)]
+        else:
+            for state, first in self._first:
+                state.assign(tf.zeros_like(state.value) if first is None else first)
+        return self._optimizer
 
 
 def fit(
@@ -72,34 +159,8 @@ def fit(
     *,
     after_update: Callable[[Sequence[Batch]], object] | None = None,
 ) -> None:
-    """Train a model in place on all rows with the settings of a config.
-
-    Nothing is scored or saved, unlike in `train`. `after_update` is called with the
-    batches of each update.
-
-    Raises:
-        TrainingError: a loss or gradient is not finite, and `on_nonfinite` is stop.
-    """
-    task = model.task
-    examples, width = training_examples(task, train), model.backbone.config.hidden_size
-    config = config.finalized(task, examples, width)
-    rows = training_rows(model, train, config)
-    optimizer = new_optimizer(config, steps=rows.steps, model=model)
-    optimizer.build(model.trainable_variables)
-    made = []
-    for update in updates(model, rows, optimizer):
-        made.append(update.is_made)
-        if after_update:
-            update.wait()
-            after_update(update.batches)
-    skipped = len(made) - sum(map(bool, made))
-    if skipped:
-        line = f"{skipped:,} of {len(made):,} updates were not finite, and skipped"
-        if config.on_nonfinite == "stop":
-            raise TrainingError(
-                f"{line}: use a smaller --learning-rate, or --on-nonfinite skip"
-            )
-        say(line)
+    """Train a model in place on all rows, see `Fit`."""
+    Fit(model, config)(train, after_update=after_update)
 
 
 class MeanLosses:

@@ -662,7 +662,7 @@ def test_folder_round_trip(tmp_path, lowercase, strip_accents):
     tokenizer.save(tmp_path / "new")
     again = WordPieceTokenizer.from_folder(tmp_path / "new")
     assert again.get_config() == tokenizer.get_config()
-    assert again.notes == (f"lowercase={lowercase}, read from tokenizer_config.json",)
+    assert not again.notes
     names = sorted(path.name for path in (tmp_path / "new").iterdir())
     assert names == ["tokenizer_config.json", "vocab.txt"]
 
@@ -681,7 +681,7 @@ def test_folder_of_tokenizer_json(tmp_path):
     assert tokenizer.tokenize("a [EXTRA]") == ["a", "[EXTRA]"]
     assert (tokenizer.lowercase, tokenizer.strip_accents) == (False, True)
     assert tokenizer.max_word_characters == 50
-    assert tokenizer.notes == ("lowercase=False, read from tokenizer.json",)
+    assert not tokenizer.notes
     config = {"do_lower_case": True, "strip_accents": None}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     tokenizer = WordPieceTokenizer.from_folder(tmp_path, special_tokens_in_text="parse")
@@ -805,7 +805,7 @@ def test_added_tokens_of_each_file(tmp_path, written):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     tokenizer = WordPieceTokenizer.from_folder(tmp_path)
     assert tokenizer(["[outline] [E1]a x1"]).to_list() == [[6, 7, 5, 8]]
-    assert tokenizer.notes == ("lowercase=True, read from tokenizer_config.json",)
+    assert not tokenizer.notes
     assert tokenizer.decode([6, 7, 5, 8]) == "a x1"
 
 

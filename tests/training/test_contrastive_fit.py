@@ -19,9 +19,8 @@ from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
-from bert_keras.training import contrastive_fit
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.contrastive_fit import balanced_batches, train_on_pairs
+from bert_keras.training.contrastive_fit import PairTraining, balanced_batches
 from bert_keras.training.data import task_and_data
 from bert_keras.training.finetune import train
 from bert_keras.training.head_fit import HeadInputs
@@ -70,13 +69,23 @@ def test_pairs_bring_vectors_of_a_class_together(
         return float(cosines[same].mean() - cosines[~same].mean())
 
     before = gap()
-    train_on_pairs(model, columns, targets, CONFIG)
+    start = [weight.numpy() for weight in model.backbone.weights]
+    train_on_pairs = PairTraining(model, CONFIG)
+    train_on_pairs(columns, targets)
     assert gap() > before + 0.05
     np.testing.assert_array_equal(model.get_layer("classifier").kernel.numpy(), head)
 
+    once = [weight.numpy() for weight in model.backbone.weights]
+    for rows in (slice(5), slice(None)):  # later calls begin as the first one did
+        for weight, value in zip(model.backbone.weights, start, strict=True):
+            weight.assign(value)
+        train_on_pairs(columns.take(range(12)[rows]), targets[rows])
+    for weight, value in zip(model.backbone.weights, once, strict=True):
+        np.testing.assert_allclose(weight.numpy(), value, atol=1e-5)
+
     wild = dataclasses.replace(CONFIG, learning_rate=1e30)
     refused(
-        lambda: train_on_pairs(model, columns, targets, wild),
+        lambda: PairTraining(model, wild)(columns, targets),
         "updates were not finite, and skipped",
     )
 
@@ -87,7 +96,7 @@ def test_a_contrastive_run_is_scored_by_whole_folds_and_resumes(
     name: str, encoder_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fitted: list[str] = []
-    plain = contrastive_fit.train_on_pairs
+    plain = PairTraining.__call__
 
     def counted(*args: Any, **options: Any) -> None:
         fitted.append(options["name"])
@@ -95,7 +104,7 @@ def test_a_contrastive_run_is_scored_by_whole_folds_and_resumes(
             raise RunStopped("stopped")
         plain(*args, **options)
 
-    monkeypatch.setattr(contrastive_fit, "train_on_pairs", counted)
+    monkeypatch.setattr(PairTraining, "__call__", counted)
     given: dict[str, Any] = {"encoder": encoder_folder, "train": DATA[name]}
     given |= {"output": tmp_path / "m", "config": CONFIG}
     given["unlabeled"] = {"text": [f"{text} now" for text in TEXTS]}

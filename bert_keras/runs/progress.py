@@ -178,8 +178,8 @@ class Progress:
             return
         waited = time.perf_counter() - self._last_shown
         # Very short jobs print no line.
-        is_last = self.done == self.total and self.seconds > _SECONDS_BETWEEN_LINES
-        if ends or is_last:
+        is_long = self.seconds > _SECONDS_BETWEEN_LINES
+        if ends or (count > 0 and self.done == self.total and is_long):
             self._clear()
             self._print(fields)
         elif is_watched():

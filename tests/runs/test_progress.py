@@ -34,7 +34,7 @@ def work(clock: Clock, **settings: Any) -> Progress:
 def test_a_pipe_gets_a_line_every_five_seconds(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    work(clock, total=10, later=lambda: 3.0)
+    work(clock, total=10, later=lambda: 3.0).add(0)
     assert capsys.readouterr().err.splitlines() == [
         "reading: 3 of 10 texts  0.5 texts/s  number 2  17 s left",
         "reading: 6 of 10 texts  0.5 texts/s  number 5  11 s left",

@@ -597,11 +597,14 @@ def _model(
     inside: str = "##",
 ) -> tf.Variable:
     """Return tf-text's WordPiece model, uint8; with `split` it splits words too."""
-    buffer = model_builder.build_fast_wordpiece_model(
-        tokens, max_bytes, inside, tokens[unk_id], not split, False
-    )
-    value = tf.io.decode_raw(bytes(buffer), tf.uint8)
+    buffer = _model_bytes(tuple(tokens), max_bytes, inside, tokens[unk_id], not split)
+    value = tf.io.decode_raw(buffer, tf.uint8)
     return tf.Variable(value, trainable=False, name="word_piece_model")
+
+
+@functools.lru_cache(maxsize=4)  # of two tokenizers; to build one takes 0.1 s
+def _model_bytes(tokens: tuple[str, ...], *settings: Any) -> bytes:
+    return bytes(model_builder.build_fast_wordpiece_model(tokens, *settings, False))
 
 
 def pieces_of(model: tf.Variable, texts: Any) -> Any:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 
 from bert_keras.cli.arguments import MODEL, ROWS, add_columns, chosen_columns
-from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
+from bert_keras.cli.options import add_option, add_path, add_word, flag_of, path
 from bert_keras.errors import ConfigError
 from bert_keras.runs.environment import load_tensorflow
-from bert_keras.settings import MAX_DROP, SHRINK_INT8
+from bert_keras.settings import MAX_DROP, SHRINK_INT8, options_of
 from bert_keras.training.config import TrainConfig
+
+# What the messages of training say may be chosen.
+_CHOSEN = ("epochs", "batch_size", "max_length", "learning_rate")
 
 
 def add_shrink(parser: argparse.ArgumentParser) -> None:
@@ -40,13 +43,17 @@ def add_shrink(parser: argparse.ArgumentParser) -> None:
         SHRINK_INT8,
         "engine of the weights in int8; auto: the one that is installed",
     )
-    add_count(parser, "epochs", None, "passes of a student", unset="as for train")
+    for name in _CHOSEN:
+        add_option(parser, options_of(TrainConfig)[name])
     add_columns(parser)
 
 
 def run_shrink(options: argparse.Namespace) -> None:
-    if options.epochs is not None and options.train is None:
-        raise ConfigError(f"`--epochs` needs `--train`; received {options.epochs}")
+    chosen = {name: getattr(options, name) for name in _CHOSEN}
+    for name, value in chosen.items():
+        if value is not None and options.train is None:
+            flag = flag_of(options_of(TrainConfig)[name])
+            raise ConfigError(f"`{flag}` needs `--train`; received {value}")
     load_tensorflow()
     from bert_keras.report.terminal import score_table
     from bert_keras.training.shrinking import shrink
@@ -60,7 +67,7 @@ def run_shrink(options: argparse.Namespace) -> None:
         int8=options.int8,
         columns=chosen_columns(options),
         header=options.header,
-        config=TrainConfig(epochs=options.epochs),
+        config=TrainConfig(**chosen),
     )
     whole = [{**row, "milliseconds": round(row["milliseconds"])} for row in found.rows]
     print(score_table({"models": {row.pop("model"): row for row in whole}}))

@@ -74,6 +74,8 @@ def test_shorter_vectors_without_training(
     command = ["shrink", str(model), str(small), "--dev", str(pairs), "--int8", "none"]
     assert main([*command, "--max-drop", "1", "--epochs", "2"]) == 2
     assert "`--epochs` needs `--train`" in capsys.readouterr().err
+    assert main([*command, "--batch-size", "4"]) == 2
+    assert "`--batch-size` needs `--train`; received 4" in capsys.readouterr().err
     assert main([*command, "--max-drop", "1"]) == 0
     out, told = capsys.readouterr()
     assert "layers are left out without training" in told

@@ -673,7 +673,7 @@ def _parts(paths: Sequence[str]) -> list[str]:
     found = []
     for path in paths:
         steps = path.split("/")
-        part = "crossattention" if "crossattention" in steps else steps[-2]
+        part = "cross-attention" if "crossattention" in steps else steps[-2]
         if steps[0] == "decoder" and steps[1] == "cls":
             part = "output"
         found.append(f"the decoder's {part}")

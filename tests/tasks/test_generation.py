@@ -246,7 +246,7 @@ def test_a_folder_with_another_decoder_or_vocabulary(
         return TaskModel.from_pretrained(path, **settings), capsys.readouterr().err
 
     shared, said = opened(encoder_folder, task="translation", decoder="shared")
-    assert "the decoder's crossattention: initialized randomly" in said
+    assert "the decoder's cross-attention: initialized randomly" in said
     assert "the checkpoint has no" not in said.replace("has no pooler", "")
     save_model(shared, tmp_path / "shared")
     copied, said = opened(tmp_path / "shared", task="translation", decoder="encoder")
@@ -262,7 +262,7 @@ def test_a_folder_with_another_decoder_or_vocabulary(
         model, said = opened(tmp_path / "copied", **given)
         assert model.task.sizes == {"vocab_size": count + 4}
         assert "the decoder's embeddings: initialized randomly" in said
-        assert "crossattention" not in said
+        assert "cross-attention" not in said
         # A path object serves as well; the vocabulary stays.
         given = {"task": "translation", "decoder": encoder_folder}
         save_model(model, tmp_path / "model")

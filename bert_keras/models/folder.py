@@ -316,7 +316,7 @@ class Folder:
                 facts["pairs"] = "single texts or pairs"
             self.check_head()
         except BertKerasError as error:
-            facts["cannot be used"] = str(error)
+            facts["no answers"] = str(error)
         facts |= self.preprocessing
         try:
             notes = self.notes()

@@ -49,7 +49,7 @@ class RerankingSettings(LongTextSettings):
     )
     pooling: str = dataclasses.replace(
         POOLING,
-        unset="as the encoder's folder says if it is of vectors of texts, else pooler",
+        unset="as the encoder's folder says if it is for vectors of texts, else pooler",
     ).field()
 
 

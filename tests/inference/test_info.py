@@ -49,6 +49,7 @@ def test_an_encoder(encoder_folder: Path, vocabulary: list[str]) -> None:
     facts = describe(encoder_folder)
     assert facts["kind"] == "huggingface checkpoint"
     assert facts["heads"] == "none"
+    assert "train one on it first" in facts["no answers"]
     hidden, inner, layers, positions = 16, 32, 2, 40
     embeddings = (len(vocabulary) + positions + 2) * hidden + 2 * hidden
     attention = 4 * (hidden * hidden + hidden)

@@ -87,7 +87,7 @@ def _own_task_help(name: str) -> str:
     settings = []
     for field in dataclasses.fields(task):  # type: ignore[arg-type]
         default = "" if field.default is REQUIRED else repr(field.default)
-        form = str(field.type)
+        form = str(getattr(field.type, "__name__", field.type))
         plain = Option(field.default, form=form, unset=default, name=field.name)
         settings.append(declared.get(field.name, plain))
     return _settings(name, settings)

@@ -53,6 +53,14 @@ def inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def test_the_help_names_its_settings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    enter(EXAMPLE, monkeypatch)
+    assert main(["tasks", TASK]) == 0
+    assert "  most: int; default: 5\n" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_training_writes_model_and_report(folder: Path) -> None:
     config = json.loads((folder / "models/stars/config.json").read_text())

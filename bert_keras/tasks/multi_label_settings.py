@@ -56,8 +56,9 @@ HELP = TaskHelp(
     place="bert_keras.tasks.multi_label:MultiLabel",
     settings=MultiLabelSettings,
     summary="any number of classes for a text or a pair of texts (topics, emotions …)",
-    data="as classification; label holds several names with commas between, a list, "
-    "or nothing; or, with --label food,service, one column of 0 and 1 each",
+    data="the columns of classification; label holds several names with commas "
+    "between, a list, or nothing; or, with --label food,service, one column of 0 and "
+    "1 each",
     file="train.jsonl",
     rows='{"text": "Good soup, slow waiter", "label": ["food", "service"]}',
     scores="micro and macro F1, exact match, ranking and average precision (which "

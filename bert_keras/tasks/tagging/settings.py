@@ -71,10 +71,10 @@ FEATURE_TAGGING = TaskHelp(
     place="bert_keras.tasks.tagging.task:FeatureTagging",
     settings=FeatureTaggingSettings,
     summary="a tag for each word, by a BiLSTM on features of the frozen encoder",
-    data="as token-classification",
+    data="the files of token-classification",
     file="train.conll",
     rows="Anna B-person\nWeber I-person\nsleeps O",
-    scores="as token-classification",
-    answers="as token-classification",
+    scores="the same as for token-classification",
+    answers="the same as for token-classification",
     row_forms=_ROWS,
 )

@@ -596,7 +596,7 @@ class FineTuningLoop(TrainingLoop):
                 f"first update, and at most {max(values):.4f} after an epoch; the "
                 "model before training is kept"
             )
-        elif is_early:
+        elif is_early and self.epoch < self.rows.epochs:
             self.ending = (
                 f"ended after epoch {self.epoch} of {self.rows.epochs}: dev has not "
                 f"improved for {self._curve.stalled} epochs"

@@ -307,6 +307,14 @@ def test_training_ends_when_dev_no_longer_improves(
     assert (settings["epochs"], settings["patience"]) == (20, 10)
 
 
+def test_the_last_epoch_is_no_early_end(
+    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crafted_dev(monkeypatch, [0.7, 0.6, 0.6, 0.7], [0.9] * 4)
+    run(train=FEW, epochs=3, patience=2)
+    assert "ended after" not in capsys.readouterr().err
+
+
 @pytest.mark.thorough
 def test_a_run_that_was_stopped_ends_as_early(
     run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

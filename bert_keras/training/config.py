@@ -116,9 +116,9 @@ class TrainConfig:
         "or read in windows",
         unit="tokens",
         least=3,
-        unset="the longest training text, from 128 (for generation 512) up to the "
-        "encoder's limit and 8 times the computation; windows: 128, for "
-        "question-answering 384, for summaries 512",
+        unset="the longest training text, from 128 (for abstractive-summarization 512) "
+        "up to the encoder's limit and 8 times the computation; windows: 128, for "
+        "question-answering 384, for summarization 512",
     )
     add_tokens: tuple[str, ...] | None = settings.ADD_TOKENS.field()
     truncation: str = option(

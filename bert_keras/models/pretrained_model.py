@@ -84,7 +84,7 @@ def pretrained_model(
             if not name.startswith(DENSE_SCOPE):
                 folder.check_head()
             continue
-        reason = f"the checkpoint has no {name}"
+        reason = f"the checkpoint has no {named_scope(name)}"
         if held is not None and not is_held:
             reason = f"the checkpoint's {name} has other labels"
         tell(f"{reason}: it is initialized randomly")

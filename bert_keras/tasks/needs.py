@@ -11,6 +11,7 @@ from bert_keras.model.encoder import batch_inputs
 _HEADS = {
     "cls/predictions": "masked-LM head (cls/predictions)",
     "cls/seq_relationship": "next-sentence head (cls/seq_relationship)",
+    "qa_outputs": "question-answering head (qa_outputs)",
 }
 
 

@@ -166,6 +166,14 @@ def new_heads(capsys: Any) -> list[str]:
     return [line for line in said if "random" in line]
 
 
+def test_a_head_that_is_new_has_a_name(encoder_folder: Path, capsys: Any) -> None:
+    TaskModel.from_pretrained(encoder_folder, "question-answering", max_length=24)
+    assert new_heads(capsys) == [
+        f"{encoder_folder}: the checkpoint has no question-answering head "
+        "(qa_outputs): it is initialized randomly"
+    ]
+
+
 def test_a_task_by_name_on_an_encoder(encoder_folder: Path, capsys: Any) -> None:
     model = TaskModel.from_pretrained(
         encoder_folder, "classification", classes=CLASSES, max_length=24, seed=1

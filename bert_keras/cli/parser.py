@@ -125,7 +125,9 @@ def parsers(chosen: Iterable[str]) -> tuple[Parser, dict[str, Parser]]:
         _add_version(found[name])
         loudness = found[name].add_mutually_exclusive_group()
         loudness.add_argument(
-            "--quiet", action="store_true", help="print no progress, only results"
+            "--quiet",
+            action="store_true",
+            help="print no progress, only notes and results",
         )
         loudness.add_argument(
             "--verbose",

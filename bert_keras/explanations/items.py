@@ -251,8 +251,8 @@ def targets_of(item: Item) -> list[Target]:
         return task.explained(item)
     if not (answers_ids(task) and is_one_vector(item.model.output)):
         raise ConfigError(
-            f"the task {task.name} has no target to explain: define its method "
-            "`explained`, see `bert_keras.tasks.protocols.Explainable`"
+            f"answers of the task {task.name} cannot be explained; a task of your own "
+            "can define `explained`, see `bert_keras.tasks.protocols.Explainable`"
         )
     rows = item.joined()
     outputs = item.outputs(rows)[0]

@@ -84,7 +84,7 @@ def test_tasks_that_write_are_refused(
     name: str, make_model: Callable[..., Any]
 ) -> None:
     model = make_model(first_case(name).task)
-    with pytest.raises(ConfigError, match=f"the task {name} has no target to explain"):
+    with pytest.raises(ConfigError, match=f"the task {name} cannot be explained"):
         explain(model, [TEXT])
 
 

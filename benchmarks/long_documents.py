@@ -2,7 +2,8 @@
 
     python benchmarks/long_documents.py [--only linear-128 linear-windows-128]
         [--folds 5] [--rows 400] [--test-rows 400] [--epochs N] [--work FOLDER]
-    python benchmarks/long_documents.py --speed [--size base] [--documents 64] [--batch 8]
+    python benchmarks/long_documents.py --speed [--size base] [--documents 64]
+        [--batch 8]
     python benchmarks/long_documents.py --memory [--words 100000]
 
 Accuracy is measured on movie reviews of 746 words (Pang and Lee 2004) with

@@ -35,7 +35,7 @@ def test_the_batches_are_those_of_the_graph(settings: dict[str, Any]) -> None:
     texts = [text for text, _ in TORTURE if len(text) < 400] + fuzz(400, seed=21)
     draw = random.Random(0)
     seen = 0
-    for _ in range(25):
+    for _ in range(60):
         some = draw.sample(texts, draw.randint(1, 8))
         others = draw.sample(texts, len(some))
         for parts in ([some], [some, others]):
@@ -47,7 +47,7 @@ def test_the_batches_are_those_of_the_graph(settings: dict[str, Any]) -> None:
             for name, array in wanted(given).items():
                 assert array.dtype == found[name].dtype
                 assert np.array_equal(array, found[name]), (name, parts)
-    assert seen > 35
+    assert seen > 90
 
 
 def test_texts_that_would_be_truncated_are_left_to_the_graph() -> None:

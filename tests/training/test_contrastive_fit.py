@@ -83,11 +83,11 @@ def test_pairs_bring_vectors_of_a_class_together(
             train_on_pairs(columns.take(rows), targets[rows])
         assert gap() == pytest.approx(once, abs=1e-4)
 
-        wild = dataclasses.replace(CONFIG, learning_rate=1e30)
-        refused(
-            lambda: PairTraining(model, wild)(columns, targets),
-            "updates were not finite, and skipped",
-        )
+    wild = dataclasses.replace(CONFIG, learning_rate=1e30)
+    refused(
+        lambda: PairTraining(model, wild)(columns, targets),
+        "updates were not finite, and skipped",
+    )
 
 
 @pytest.mark.parametrize("name", DATA)

@@ -11,7 +11,8 @@ layers of the teacher with its answers. Prints a line of JSON for each set:
 accuracy on the test rows, seconds for 1,000 of them, the median of alternate passes,
 and the ratios to the teacher. `--unlabeled` gives the student up to so many further
 rows without their labels: of the set, but neither of training nor of the test, or for
-MRPC pairs of STS-B with other sentences. `--alone` adds a
+MRPC pairs of STS-B with other sentences, of SICK, the training pairs the other way
+round, and sentences of different training pairs. `--alone` adds a
 student without a teacher, `--int8` the student in int8 for OpenVINO (needs `openvino`
 and `nncf`); `--passes 0` leaves out the times; `--folder` keeps the models, and a
 model that is there is not trained again. Needs scikit-learn.
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from inputs import encoder_path, news, sms, table
+from inputs import encoder_path, news, other_pairs, sms, table
 from precision_quality import mrpc
 
 TIMED = 1000  # rows
@@ -56,26 +57,20 @@ def data_of(name: str, options: argparse.Namespace) -> tuple[Any, Any, Any]:
     tested, unlabelled = test.take(np.sort(chosen)), None
     if options.unlabeled and name == "mrpc":
         seen = {text for each in both.cells.values() for text in each}
-        unlabelled = other_pairs(seen, options.unlabeled)
+        pairs = [*zip(*other_pairs(seen), strict=True)]
+        pairs += [(row[0], row[1]) for row in table("sick/train.tsv")[1:]]
+        pairs += [(row[0], row[1]) for row in table("sick/dev.tsv")[1:]]
+        own = [list(train[name]) for name in ("text", "text_pair")]
+        pairs += zip(*own[::-1], strict=True)  # the other way round
+        mixed = [[texts[n] for n in rng.permutation(count)] for texts in own]
+        pairs += zip(*mixed, strict=True)
+        order = rng.permutation(len(pairs))[: options.unlabeled]
+        first, second = zip(*(pairs[n] for n in order), strict=True)
+        unlabelled = as_columns(text=first, text_pair=second)
     elif options.unlabeled:
         rest = test.take(np.sort(others[: options.unlabeled]))
         unlabelled = as_columns(text=list(rest["text"]))
     return train, tested, unlabelled
-
-
-def other_pairs(seen: set[str], count: int) -> Any:
-    """Return random pairs of STS-B without these sentences, as columns."""
-    from bert_keras.data.table import as_columns
-
-    pairs = []
-    for file in ("train.tsv", "dev.tsv"):
-        header, *rows = table(f"glue_stsb/{file}")
-        places = [header.index(f"sentence{n}") for n in (1, 2)]
-        pairs += [[row[n] for n in places] for row in rows if len(row) > max(places)]
-    pairs = [pair for pair in pairs if seen.isdisjoint(pair)]
-    order = np.random.default_rng(0).permutation(len(pairs))[:count]
-    first, second = zip(*(pairs[n] for n in order), strict=True)
-    return as_columns(text=first, text_pair=second)
 
 
 def trained(train: Any, output: Path, **given: Any) -> Any:

@@ -2,18 +2,19 @@
 
     python benchmarks/few_labels.py [--sets news-8 banking-10] \
 [--methods linear contrastive] [--draws 3] [--first-draw 0] [--test-rows 2000] \
-[--no-folds] [--max-length 64] [--epochs 4] [--unlabeled 400] [--peer] [--setfit]
+[--classes 16] [--no-folds] [--max-length 64] [--epochs 4] [--unlabeled 400] \
+[--peer] [--setfit]
 
 Each draw trains all-MiniLM-L6-v2 by each method on the same random rows, of AG News and
-BANKING77 so many of each class, and scores the same test rows. Without dev rows,
-contrastive is also trained on three folds, whose seconds count; `--no-folds` gives it
-the training rows as dev rows, and only its accuracy counts then. `--epochs` is for
-finetune; `--unlabeled` gives the others further rows without their labels. `--peer`,
-which needs scikit-learn, adds its logistic regression on the vectors of
-sentence-transformers, and `--setfit`, which needs setfit, its trainer: one epoch of all
-pairs, or 20 pairs of each kind for a row if that is less, the paper's number. Without
-`--methods`, the peers run alone. Seconds are for the whole call of `train`, or for the
-vectors and the fit, without the test rows.
+BANKING77 so many of each class, and scores the same test rows. `--classes` takes rows
+of so many random classes alone. Without dev rows, contrastive is also trained on three
+folds, whose seconds count; `--no-folds` gives it the training rows as dev rows, and
+only its accuracy counts then. `--epochs` is for finetune; `--unlabeled` gives the
+others further rows without their labels. `--peer`, which needs scikit-learn, adds its
+logistic regression on the vectors of sentence-transformers, and `--setfit`, which needs
+setfit, its trainer: one epoch of all pairs, or 20 pairs of each kind for a row if that
+is less, the paper's number. Without `--methods`, the peers run alone. Seconds are for
+the whole call of `train`, or for the vectors and the fit, without the test rows.
 """
 
 from __future__ import annotations
@@ -34,6 +35,13 @@ SETS = {
     **{f"cola-{count}": cola(count) for count in (16, 64, 256, 1024)},
 }
 _FEW_FOR_SETFIT = 64  # rows, of which SetFit's default makes at most 4,000 pairs
+
+
+def of_classes(count: int, *sets: Rows, seed: int) -> list[Rows]:
+    """Return the rows of some random classes."""
+    names = sorted({label for _, label in sets[0]})
+    kept = set(np.random.default_rng(seed).permutation(names)[:count].tolist())
+    return [[row for row in rows if row[1] in kept] for rows in sets]
 
 
 def ours(
@@ -126,6 +134,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--first-draw", type=int, default=0)
     parser.add_argument("--test-rows", type=int, default=2000)
+    parser.add_argument("--classes", type=int)
     parser.add_argument("--no-folds", action="store_true")
     parser.add_argument("--max-length", type=int)
     parser.add_argument("--epochs", type=int)
@@ -137,6 +146,8 @@ def main() -> None:
         found: dict[str, list[tuple[float, float]]] = {}
         for draw in range(options.first_draw, options.first_draw + options.draws):
             train, test = SETS[name](np.random.default_rng(draw))
+            if options.classes:
+                train, test = of_classes(options.classes, train, test, seed=draw)
             end = options.test_rows + options.unlabeled
             test, others = test[: options.test_rows], test[options.test_rows : end]
             for method in options.methods:

@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_quality.py prepare FOLDER
     python benchmarks/gpu_quality.py run FOLDER RESULTS.jsonl [--tables reviews \
-variants methods] [--draws 5] [--processes 12] [--seconds 500]
+variants methods frozen students setfit] [--draws 5] [--processes 12] [--seconds 500]
     python benchmarks/gpu_quality.py show RESULTS.jsonl
 
 `prepare` needs bert_keras, and writes the texts of `shared/data` as token ids, and the
@@ -15,7 +15,14 @@ and `linear` likewise), since hundreds of runs take days on a processor:
   `decay` gives each block 0.8 times the rate of the block above it, `top` starts the
   top block anew (Zhang et al. 2021, arXiv:2006.05987), `average` is the mean of the
   weights after each update of the second half;
-- `methods`: 16 to 1,024 rows of three sets, by the method of `train`.
+- `methods`: 16 to 1,024 rows of three sets, by the method of `train`;
+- `frozen`: contrastive on balanced rows and on the e-mails of `examples/data`, with the
+  embeddings and so many blocks as they are, by updates and learning rate;
+- `students`: half of the blocks of a model of MRPC, by the pairs without labels that
+  its teacher answers: of STS-B, of SICK, the training pairs the other way round, and
+  sentences of different training pairs;
+- `setfit`: SetFit itself on the rows of `frozen`, with 20 pairs of each kind for a row
+  (needs setfit, datasets and evaluate).
 
 Draws choose rows and seeds. Matrix products are in bfloat16, weights in float32.
 """
@@ -23,8 +30,10 @@ Draws choose rows and seeds. Matrix products are in bfloat16, weights in float32
 from __future__ import annotations
 
 import argparse
+import csv
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import time
@@ -34,7 +43,7 @@ from typing import Any
 
 import numpy as np
 
-CLS, SEP = 101, 102
+UNK, CLS, SEP, MASK = 100, 101, 102, 103
 HIDDEN, BLOCKS = 384, 6
 POOLINGS = ("pooler", "mean")
 READINGS: dict[str, dict[str, Any]] = {
@@ -62,6 +71,27 @@ UPDATE_SETS = (
     ("banking", 256),
 )
 METHODS = ("linear", "contrastive", "finetune")
+FEW_SETS = {
+    "news": {"per_class": 8},
+    "banking": {"per_class": 5},
+    "emails": {"rows": 392},
+}
+FEW = [*FEW_SETS.items(), ("banking", {"per_class": 10})]
+UNLABELLED: dict[str, dict[str, Any]] = {
+    "none": {"unlabelled": []},
+    "stsb": {"unlabelled": ["stsb"]},
+    "stsb sick": {"unlabelled": ["stsb", "sick"]},
+    "swapped crossed": {"unlabelled": ["swapped", "crossed"]},
+    "all": {"unlabelled": ["stsb", "sick", "swapped", "crossed"]},
+    "all, soft alone": {
+        "unlabelled": ["stsb", "sick", "swapped", "crossed"],
+        "weight": 1.0,
+    },
+    "all, 8 epochs": {
+        "unlabelled": ["stsb", "sick", "swapped", "crossed"],
+        "epochs": 8,
+    },
+}
 
 
 # Data, here.
@@ -69,7 +99,7 @@ METHODS = ("linear", "contrastive", "finetune")
 
 def texts_of_sets() -> dict[str, Any]:
     """Return training and test rows of each set: first texts, second texts, labels."""
-    from inputs import messages, read, table
+    from inputs import messages, other_pairs, read, table
 
     def pairs(name: str, first: int, second: int, label: int) -> list[Any]:
         found = [table(f"{name}/{part}.tsv")[1:] for part in ("train", "dev")]
@@ -82,7 +112,18 @@ def texts_of_sets() -> dict[str, Any]:
         texts, labels = map(list, zip(*rows, strict=True))
         return [texts, None, labels]
 
+    def both(parts: list[Any]) -> list[Any]:
+        return [[a + b for a, b in zip(*parts, strict=True)]]
+
     spam = [(text, label) for label, text in messages()]
+    emails = Path(__file__).parents[1] / "examples/data/emails"
+    mails = []
+    for path in sorted(emails.glob("*.csv")):
+        with path.open(encoding="utf-8", newline="") as file:
+            mails += [(row["text"], row["label"]) for row in csv.DictReader(file)]
+    mrpc, sick = pairs("glue_mrpc", 3, 4, 0), pairs("sick", 0, 1, 2)
+    seen = {text for part in mrpc for texts in part[:2] for text in texts}
+    unseen = other_pairs(seen)
     cola = [
         singles([(row[3], row[1]) for row in table(f"glue_cola/{part}.tsv")])
         for part in ("train", "dev")
@@ -95,8 +136,11 @@ def texts_of_sets() -> dict[str, Any]:
         "cola": cola,
         "news": [singles(rows) for rows in news],
         "banking": [singles(rows) for rows in banking],
-        "mrpc": pairs("glue_mrpc", 3, 4, 0),
-        "sick": pairs("sick", 0, 1, 2),
+        "mrpc": mrpc,
+        "sick": sick,
+        "emails": [singles(mails)],
+        "paraphrases": both(mrpc),
+        "stsb": [[*unseen, [""] * len(unseen[0])]],
     }
 
 
@@ -111,7 +155,8 @@ def prepare(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = WordPieceTokenizer.from_folder(encoder_path())
     arrays: dict[str, Any] = {}
-    for name, parts in texts_of_sets().items():
+    sets = texts_of_sets()
+    for name, parts in sets.items():
         classes = sorted(set(parts[0][2]))
         for number, (*texts, labels) in enumerate(parts):
             for place, column in enumerate(texts):
@@ -125,7 +170,7 @@ def prepare(folder: Path) -> None:
                 [classes.index(label) for label in labels]
             )
     ids = [array for key, array in arrays.items() if key.endswith("/ids")]
-    used = np.unique(np.concatenate([[0, CLS, SEP], *ids]))
+    used = np.unique(np.concatenate([[0, UNK, CLS, SEP, MASK], *ids]))
     for key in list(arrays):
         if key.endswith("/ids"):
             arrays[key] = np.searchsorted(used, arrays[key]).astype("uint16")
@@ -141,6 +186,11 @@ def prepare(folder: Path) -> None:
         if value.dtype.kind == "f"
     }
     np.savez(folder / "weights.npz", allow_pickle=False, **halves)
+    words = Path(encoder_path(), "vocab.txt").read_text(encoding="utf-8").splitlines()
+    kept = "".join(f"{words[number]}\n" for number in used)
+    (folder / "vocab.txt").write_text(kept, encoding="utf-8")
+    raw = {name: sets[name] for name in FEW_SETS}
+    (folder / "texts.json").write_text(json.dumps(raw), encoding="utf-8")
     print({key: array.shape for key, array in arrays.items()})
 
 
@@ -219,6 +269,7 @@ def start(folder: str) -> None:
             key: torch.from_numpy(value.astype("float32"))
             for key, value in weights.items()
         }
+    _STATE["folder"] = Path(folder)
     _STATE["device"] = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -230,6 +281,15 @@ class Split:
         rng = np.random.default_rng(job["draw"])
         order = rng.permutation(len(parts[0].labels))
         self.train_texts, self.test_texts = parts[0], parts[-1]
+        if "per_class" in job:
+            of = parts[0].labels[order]
+            places = [
+                np.flatnonzero(of == label)[: job["per_class"]]
+                for label in np.unique(of)
+            ]
+            at = np.concatenate(places)
+            order = np.concatenate([order[at], np.delete(order, at)])
+            job = {**job, "rows": len(at)}
         chosen, rest = order[: job["rows"]], order[job["rows"] :]
         if len(parts) == 1:
             self.test = rest[: job["test_rows"]]
@@ -279,6 +339,10 @@ class Network:
                     torch.nn.init.zeros_(module.bias)
                 elif isinstance(module, torch.nn.LayerNorm):
                     module.reset_parameters()
+        if job.get("frozen"):
+            kept = [self.encoder.embeddings, *self.encoder.encoder.layer]
+            for module in kept[: job["frozen"] + 1]:
+                module.requires_grad_(False)
         self.head = torch.nn.Linear(HIDDEN, classes)
         torch.nn.init.trunc_normal_(self.head.weight, std=0.02, a=-0.04, b=0.04)
         torch.nn.init.zeros_(self.head.bias)
@@ -290,11 +354,24 @@ class Network:
         """Return the vectors [B, H] of texts; of several rows, their mean."""
         import torch
 
-        found, owners = [], []
+        found: list[Any] = []
+        owners: list[int] = []
         for number, row in enumerate(rows):
             parts = texts.rows(row, self.job, draw)
             found += parts
             owners += [number] * len(parts)
+        vectors = self.encoded(found)
+        if len(found) == len(rows):
+            return vectors
+        at = torch.tensor(owners, device=self.device)
+        sums = torch.zeros(len(rows), HIDDEN, device=self.device)
+        counts = torch.bincount(at, minlength=len(rows))[:, None]
+        return sums.index_add(0, at, vectors) / counts
+
+    def encoded(self, found: Sequence[Any]) -> Any:
+        """Return the vectors [B, H] of rows, each ids and segments."""
+        import torch
+
         longest = max(len(ids) for ids, _ in found)
         longest += -longest % 8
         packed = np.zeros((3, len(found), longest), np.int64)
@@ -303,25 +380,23 @@ class Network:
             packed[1, place, : len(ids)] = segments
             packed[2, place, : len(ids)] = 1
         ids, segments, mask = torch.from_numpy(packed).to(self.device)
-        with torch.autocast(self.device, torch.bfloat16):
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
             outputs = self.encoder(
                 input_ids=ids, token_type_ids=segments, attention_mask=mask
             )
         if self.job["pooling"] == "pooler":
-            vectors = outputs.pooler_output.float()
-        else:
-            weight = mask[:, :, None].float()
-            hidden = outputs.last_hidden_state.float()
-            vectors = (hidden * weight).sum(1) / weight.sum(1)
-        if len(found) == len(rows):
-            return vectors
-        at = torch.tensor(owners, device=self.device)
-        sums = torch.zeros(len(rows), HIDDEN, device=self.device)
-        counts = torch.bincount(at, minlength=len(rows))[:, None]
-        return sums.index_add(0, at, vectors) / counts
+            return outputs.pooler_output.float()
+        weight = mask[:, :, None].float()
+        hidden = outputs.last_hidden_state.float()
+        return (hidden * weight).sum(1) / weight.sum(1)
 
     def logits(self, texts: Texts, rows: Any, draw: Any = None) -> Any:
         return self.head(self.dropout(self.vectors(texts, rows, draw)))
+
+    def logits_of(self, texts: Sequence[tuple[Texts, int]]) -> Any:
+        """Return the logits of rows of several sets."""
+        parts = [of.rows(row, self.job, None)[0] for of, row in texts]
+        return self.head(self.dropout(self.encoded(parts)))
 
     def predicted(self, texts: Texts, rows: Any, *, of: str = "logits") -> Any:
         """Return logits or vectors of many texts, similar lengths together."""
@@ -462,8 +537,8 @@ def headed(job: dict[str, Any]) -> list[float]:
     targets = (labels[split.train][:, None] == present).astype("float64")
     l2 = 1 / targets.size
     if job["method"] == "contrastive":
-        steps = job.get("updates", 1) * updates_for(len(split.train))
-        optimizer, schedule = network.optimizer(steps, 1e-4)
+        steps = math.ceil(job.get("updates", 1) * updates_for(len(split.train)))
+        optimizer, schedule = network.optimizer(steps, job.get("rate", 1e-4))
         for rows in balanced_batches(targets, steps, seed=job["draw"]):
             x = network.vectors(texts, split.train[rows])
             x = torch.nn.functional.normalize(x)
@@ -494,6 +569,152 @@ def headed(job: dict[str, Any]) -> list[float]:
         is_right = answers == split.test_texts.labels[split.test]
         found.append(float(is_right.mean()))
     return found
+
+
+def taught(job: dict[str, Any]) -> list[float]:
+    """Return the test accuracies of a student and of its teacher."""
+    import torch
+    from torch.nn.functional import cross_entropy, kl_div, log_softmax
+
+    split = Split({**job, "dev": False})
+    labels = split.train_texts.labels
+    texts = [(split.train_texts, row) for row in split.train]
+    known = len(texts)
+    rng = np.random.default_rng(job["draw"])
+    for kind in job["unlabelled"]:
+        if kind == "swapped":
+            parts = split.train_texts.parts[::-1]
+            texts += [(_pairs(split.train_texts, parts), row) for row in split.train]
+        elif kind == "crossed":
+            own = split.train_texts
+            for _ in range(job.get("crossed", 1)):
+                a, b = (rng.permutation(split.train) for _ in range(2))
+                made = [
+                    [own.parts[0][row] for row in a],
+                    [own.parts[1][row] for row in b],
+                ]
+                pairs = _pairs(own, made)
+                texts += [(pairs, row) for row in range(known)]
+        else:
+            for other in _STATE["sets"][kind]:
+                texts += [(other, row) for row in range(len(other.labels))]
+    teacher = Network(job, split.classes)
+
+    def train(network: Network, count: int, epochs: int, answers: Any = None) -> None:
+        steps = -(-count // 32)
+        optimizer, schedule = network.optimizer(epochs * steps, 1e-4)
+        for _ in range(epochs):
+            order = rng.permutation(count)
+            for at in range(0, count, 32):
+                rows = order[at : at + 32]
+                logits = network.logits_of([texts[row] for row in rows])
+                own = rows < known
+                loss = logits.sum() * 0
+                wanted = labels[split.train[rows[own]]]
+                if own.any():
+                    wanted = torch.from_numpy(wanted).to(network.device)
+                    loss = loss + cross_entropy(logits[own], wanted)
+                if answers is not None:
+                    warm = job.get("temperature", 2.0)
+                    soft = kl_div(
+                        log_softmax(logits / warm, -1),
+                        log_softmax(answers[rows] / warm, -1),
+                        log_target=True,
+                        reduction="batchmean",
+                    )
+                    weight = job.get("weight", 0.5)
+                    loss = (1 - weight) * loss + weight * warm**2 * soft
+                network.update(loss, optimizer, schedule)
+
+    train(teacher, known, 3)
+    teacher.all.eval()
+    found = []
+    with torch.inference_mode():
+        for at in range(0, len(texts), 64):
+            found.append(teacher.logits_of(texts[at : at + 64]).float())
+    teacher.all.train()
+    answers = torch.cat(found).clone()
+    student = Network(job, split.classes)
+    given = teacher.all.state_dict()
+    student.all.load_state_dict(given)
+    layers = student.encoder.encoder.layer
+    student.encoder.encoder.layer = torch.nn.ModuleList(
+        [layers[number] for number in job["keep"]]
+    )
+    student.encoder.config.num_hidden_layers = len(job["keep"])
+    train(student, len(texts), job["epochs"], answers)
+    wanted = split.test_texts.labels[split.test]
+    return [
+        rank(network.predicted(split.test_texts, split.test), wanted)[0]
+        for network in (student, teacher)
+    ]
+
+
+def _pairs(like: Texts, parts: Any) -> Texts:
+    """Return other pairs of texts, without labels."""
+    made = object.__new__(Texts)
+    made.parts, made.special = list(parts), like.special
+    return made
+
+
+def setfit(job: dict[str, Any]) -> float:
+    """Return the test accuracy of SetFit."""
+    import tempfile
+
+    from datasets import Dataset
+    from setfit import SetFitModel, Trainer, TrainingArguments
+
+    split = Split({**job, "dev": False})
+    parts = json.loads((_STATE["folder"] / "texts.json").read_text(encoding="utf-8"))
+    (texts, _, labels), (tests, _, wanted) = (parts[job["set"]][n] for n in (0, -1))
+    with tempfile.TemporaryDirectory() as folder:
+        encoder_folder(Path(folder))
+        model = SetFitModel.from_pretrained(folder, device=_STATE["device"])
+        rows = Dataset.from_dict(
+            {
+                "text": [texts[row] for row in split.train],
+                "label": [labels[row] for row in split.train],
+            }
+        )
+        arguments = TrainingArguments(
+            output_dir=folder,
+            report_to="none",
+            save_strategy="no",
+            seed=job["draw"],
+            batch_size=16,
+            num_epochs=1,
+            num_iterations=20 if len(split.train) > 64 else None,
+        )
+        Trainer(model=model, args=arguments, train_dataset=rows).train()
+    found = model.predict([tests[row] for row in split.test], use_labels=True)
+    right = [a == wanted[row] for a, row in zip(found, split.test, strict=True)]
+    return float(np.mean(right))
+
+
+def encoder_folder(folder: Path) -> None:
+    """Write the encoder as sentence-transformers does, with the words of the sets."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Normalize, Pooling, Transformer
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    weights = _STATE["weights"]
+    config = BertConfig(
+        vocab_size=len(weights["embeddings.word_embeddings.weight"]),
+        hidden_size=HIDDEN,
+        num_hidden_layers=BLOCKS,
+        num_attention_heads=12,
+        intermediate_size=4 * HIDDEN,
+    )
+    encoder = BertModel(config)
+    given = {name: weights[name] for name in encoder.state_dict()}
+    encoder.load_state_dict(given)
+    encoder.save_pretrained(folder / "bert")
+    words = (_STATE["folder"] / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    vocabulary = {word: number for number, word in enumerate(words)}
+    BertTokenizerFast(vocab=vocabulary).save_pretrained(folder / "bert")
+    transformer = Transformer(str(folder / "bert"), max_seq_length=256)
+    modules = [transformer, Pooling(HIDDEN), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save(str(folder))
 
 
 # Jobs.
@@ -541,12 +762,59 @@ def more_updates() -> Ways:
         yield f"{name} {rows} contrastive {factor} times", {**job, "updates": factor}
 
 
+def few(name: str, given: dict[str, int]) -> tuple[str, dict[str, Any]]:
+    job = {"set": name, "length": 128, "pooling": "mean", "test_rows": 2000, **given}
+    return f"{name} {given.get('per_class', given.get('rows'))}", job
+
+
+def frozen() -> Ways:
+    ways = [(0, 1e-4), (2, 1e-4), (3, 1e-4), (3, 2e-4), (4, 2e-4)]
+    for given, updates, (blocks, rate) in itertools.product(FEW, (0.5, 1), ways):
+        name, job = few(*given)
+        more = {"frozen": blocks, "rate": rate, "updates": updates}
+        full = {**job, **more, "method": "contrastive"}
+        yield f"{name} frozen {blocks} rate {rate} updates {updates}", full
+
+
+def students() -> Ways:
+    common = {
+        "set": "paraphrases",
+        "rows": 3000,
+        "test_rows": 1075,
+        "length": 64,
+        "pooling": "mean",
+        "keep": [0, 2, 4],
+        "epochs": 4,
+        "method": "student",
+    }
+    for name, given in UNLABELLED.items():
+        yield name, {**common, **given}
+
+
+def setfits() -> Ways:
+    for given in FEW:
+        name, job = few(*given)
+        yield name, {**job, "method": "setfit"}
+
+
 TABLES = {
     "reviews": readings,
+    "frozen": frozen,
+    "students": students,
+    "setfit": setfits,
     "rates": rates,
     "updates": more_updates,
     "variants": variants,
     "methods": methods,
+}
+
+
+RUNS = {
+    "finetune": finetuned,
+    "linear": headed,
+    "contrastive": headed,
+    "student": taught,
+    "setfit": setfit,
 }
 
 
@@ -560,8 +828,8 @@ def jobs(tables: Sequence[str], draws: Sequence[int]) -> Iterator[dict[str, Any]
 
 def result(job: dict[str, Any]) -> dict[str, Any]:
     begun = time.perf_counter()
-    method = job.get("method", "finetune")
-    value, *others = [finetuned(job)] if method == "finetune" else headed(job)
+    found = RUNS[job.get("method", "finetune")](job)
+    value, *others = found if isinstance(found, list) else [found]
     seconds = time.perf_counter() - begun
     return {**job, "accuracy": value, "others": others, "seconds": seconds}
 

@@ -64,6 +64,19 @@ def table(name: str) -> list[list[str]]:
     return [line.split("\t") for line in lines]
 
 
+def other_pairs(seen: set[str], count: int | None = None) -> list[list[str]]:
+    """Return first and second texts of random pairs of STS-B, none of them seen."""
+    pairs = []
+    for file in ("train.tsv", "dev.tsv"):
+        header, *rows = table(f"glue_stsb/{file}")
+        places = [header.index(f"sentence{n}") for n in (1, 2)]
+        pairs += [[row[n] for n in places] for row in rows if len(row) > max(places)]
+    pairs = [pair for pair in pairs if seen.isdisjoint(pair)]
+    order = np.random.default_rng(0).permutation(len(pairs))[:count]
+    first, second = zip(*(pairs[n] for n in order), strict=True)
+    return [list(first), list(second)]
+
+
 def per_class(rows: Rows, count: int, rng: np.random.Generator) -> Rows:
     """Return this many random rows of each class."""
     kept: dict[str, Rows] = {}

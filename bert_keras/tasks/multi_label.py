@@ -347,7 +347,8 @@ def _other_separators(names: Sequence[str], path: str) -> list[str]:
         joined = sorted({name for name in names if mark in name.strip(mark)})
         if joined:
             return [
-                f"{path}: {len(joined):,} classes hold `{mark}`, such as "
-                f"{joined[0]!r}: if it separates names, set `separator` to {mark}"
+                f"{path}: `{mark}` is part of {len(joined):,} of {len(names):,} class "
+                f"names, such as {joined[0]!r}: if it separates names, set `separator` "
+                f"to {mark}"
             ]
     return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 ROWS = 32  # of a batch
-_LEAST, _MOST, _PASSES = 12, 128, 8  # updates, and how often a row is read at most
+_LEAST, _MOST, _PASSES = 6, 128, 8  # updates, and how often a row is read at most
 
 
 def updates_for(rows: int) -> int:

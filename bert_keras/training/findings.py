@@ -255,10 +255,10 @@ def explained_mistakes(
 
 
 def _left_out(done: int, chosen: int) -> str:
+    explained = f"{done} of {chosen} mistakes" if done else "no mistakes"
     return (
-        f"the report explains {done} of {chosen} mistakes, as more would take over a "
-        "sixth of the run's time; `bert-keras explain` with the model and the texts "
-        "explains the rest"
+        f"the report explains {explained}, as more would take over a sixth of the "
+        "run's time: `bert-keras explain` takes the model and the texts"
     )
 
 

@@ -24,6 +24,7 @@ from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.protocols import Linear, strata_of
 from bert_keras.tasks.reranking import Reranking
+from bert_keras.training.balanced_batches import ROWS
 from bert_keras.training.config import DISTILLATION, TrainConfig
 
 # Options without an effect.
@@ -60,6 +61,10 @@ AUTO = "auto"
 # Where `auto` chooses contrastive, by `benchmarks/gpu_quality.py`: a class has at most
 # so many rows on average, and of two classes each has at least so many.
 ROWS_OF_A_CLASS, LEAST_OF_TWO = 256, 4
+# From so many classes on, it chooses linear instead: contrastive was never more
+# accurate there (`benchmarks/few_labels.py --classes`). Its batches have two rows of a
+# class, so that one batch cannot hold more classes.
+MANY_CLASSES = ROWS // 2
 # From this mean length of texts on, `finetune` reads them in windows.
 LONG_TEXTS = 2048  # characters
 
@@ -77,10 +82,10 @@ def with_method(
 ) -> TrainConfig:
     """Return the config with the method that `auto` chooses for training rows.
 
-    It is contrastive for few rows of a class, if the encoder's vectors of texts are
-    comparable and all given options have an effect, and finetune otherwise. With rows
-    without labels, which finetune learns from a teacher alone, it is contrastive for
-    many rows, too, and otherwise linear.
+    It is contrastive for few rows of a class, or linear if there are many classes, if
+    the encoder's vectors of texts are comparable and all given options have an effect,
+    and finetune otherwise. With rows without labels, which finetune learns from a
+    teacher alone, it is contrastive or linear for many rows, too, and otherwise linear.
 
     Args:
         task, config, encoder: as in `train`; `settings` are the task's.
@@ -92,13 +97,14 @@ def with_method(
     check_settings(task, settings)
     combine = settings.get("combine", getattr(task, "combine", ""))
     given = [name for name in UNUSED["contrastive"] if _is_given(config, name)]
-    per_class, least = 0.0, LEAST_OF_TWO
+    per_class, classes, least = 0.0, 0, LEAST_OF_TWO
     if _has_classes(task):
         own = settings if isinstance(task, type) else task.get_config()
         strata = strata_of(task, rows, **own)
         sizes = Counter(n for names in strata for n in set(names) if isinstance(n, str))
-        per_class = len(rows) / max(len(sizes), 1)
-        if len(sizes) == 2:
+        classes = len(sizes)
+        per_class = len(rows) / max(classes, 1)
+        if classes == 2:
             least = min(sizes.values())
     reasons = {
         f"{task.name} has no classes": not _has_classes(task),
@@ -127,6 +133,10 @@ def with_method(
     if reason:
         method = "linear" if learns_alone else "finetune"
     reason = reason or f"{per_class:,.0f} rows of a class, on an encoder of vectors"
+    has_effect = not any(_is_given(config, name) for name in UNUSED["linear"])
+    if method == "contrastive" and classes >= MANY_CLASSES and has_effect:
+        method = "linear"
+        reason = f"{classes:,} classes, {reason}"
     if learns_alone:
         reason += "; finetune does not learn from rows without labels"
     tell(f"method {method}: {reason} (--method sets another)")

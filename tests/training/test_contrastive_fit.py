@@ -192,6 +192,27 @@ def test_auto_says_what_it_chooses_and_why(
     assert found.method == told.partition(":")[0]
 
 
+@pytest.mark.parametrize(
+    ("count", "changes", "told"),
+    [
+        (15, {}, "contrastive: 2 rows of a class, on an encoder of vectors"),
+        (16, {}, "linear: 16 classes, 2 rows of a class, on an encoder of vectors"),
+        (16, {"learning_rate": 1e-4}, "contrastive: 2 rows of a class"),
+    ],
+)
+def test_auto_fits_the_head_alone_of_many_classes(
+    count: int, changes: dict[str, Any], told: str, embedder: Path
+) -> None:
+    said: list[str] = []
+    names = [f"class {number}" for number in range(count)]
+    rows = as_columns(text=[f"{n} text" for n in range(2 * count)], label=2 * names)
+    config = TrainConfig(method="auto", **changes)
+    given: dict[str, Any] = {"settings": {}, "tell": said.append}
+    found = with_method(Classification, rows, config, encoder=embedder, **given)
+    assert said[0].startswith(f"method {told}")
+    assert found.method == told.partition(":")[0]
+
+
 def test_auto_finetunes_encoders_not_made_for_vectors(encoder_folder: Path) -> None:
     given: dict[str, Any] = {"encoder": encoder_folder, "settings": {}, "tell": str}
     rows, config = DATA["classification"], TrainConfig(method="auto")

@@ -252,6 +252,8 @@ def _passages(
         each["sign"] = "for" if each["value"] > 0 else "against"
         each["share"] = f"{_STRONGEST * abs(each['value']) / most:.3f}"
         each["head"] = "".join(part["text"] for part in each["parts"]).strip()
+        if each["parts"][-1]["text"].isspace():  # blank lines between paragraphs
+            each["parts"].pop()
     return {role: found}
 
 

@@ -251,6 +251,7 @@ def test_the_page_of_a_long_text_opens_the_window_that_decided(model: Any) -> No
     passages = re.findall("<details class=.passage.( open)?>", explained.page())
     assert [bool(each) for each in passages] == is_open
     assert not all(is_open)
+    assert "\n\n</" not in explained.page().partition("<details")[2]  # no blank lines
 
 
 def test_settings_without_windows_are_rejected() -> None:

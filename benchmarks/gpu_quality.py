@@ -77,20 +77,15 @@ FEW_SETS = {
     "emails": {"rows": 392},
 }
 FEW = [*FEW_SETS.items(), ("banking", {"per_class": 10})]
+_ALL = ["stsb", "sick", "swapped", "crossed"]
 UNLABELLED: dict[str, dict[str, Any]] = {
     "none": {"unlabelled": []},
     "stsb": {"unlabelled": ["stsb"]},
     "stsb sick": {"unlabelled": ["stsb", "sick"]},
     "swapped crossed": {"unlabelled": ["swapped", "crossed"]},
-    "all": {"unlabelled": ["stsb", "sick", "swapped", "crossed"]},
-    "all, soft alone": {
-        "unlabelled": ["stsb", "sick", "swapped", "crossed"],
-        "weight": 1.0,
-    },
-    "all, 8 epochs": {
-        "unlabelled": ["stsb", "sick", "swapped", "crossed"],
-        "epochs": 8,
-    },
+    "all": {"unlabelled": _ALL},
+    "all, soft alone": {"unlabelled": _ALL, "weight": 1.0},
+    "all, 8 epochs": {"unlabelled": _ALL, "epochs": 8},
 }
 
 
@@ -571,6 +566,24 @@ def headed(job: dict[str, Any]) -> list[float]:
     return found
 
 
+def unlabelled_pairs(
+    kind: str, split: Split, rng: np.random.Generator
+) -> list[tuple[Texts, int]]:
+    """Return pairs without labels: of a set, or made of the training pairs."""
+    if kind not in ("swapped", "crossed"):
+        sets = _STATE["sets"][kind]
+        return [(each, row) for each in sets for row in range(len(each.labels))]
+    first, second = split.train_texts.parts
+    if kind == "swapped":
+        parts, rows = [second, first], split.train
+    else:
+        a, b = (rng.permutation(split.train) for _ in range(2))
+        parts, rows = [[first[n] for n in a], [second[n] for n in b]], np.arange(len(a))
+    made = object.__new__(Texts)
+    made.parts, made.special = parts, split.train_texts.special
+    return [(made, row) for row in rows]
+
+
 def taught(job: dict[str, Any]) -> list[float]:
     """Return the test accuracies of a student and of its teacher."""
     import torch
@@ -582,22 +595,7 @@ def taught(job: dict[str, Any]) -> list[float]:
     known = len(texts)
     rng = np.random.default_rng(job["draw"])
     for kind in job["unlabelled"]:
-        if kind == "swapped":
-            parts = split.train_texts.parts[::-1]
-            texts += [(_pairs(split.train_texts, parts), row) for row in split.train]
-        elif kind == "crossed":
-            own = split.train_texts
-            for _ in range(job.get("crossed", 1)):
-                a, b = (rng.permutation(split.train) for _ in range(2))
-                made = [
-                    [own.parts[0][row] for row in a],
-                    [own.parts[1][row] for row in b],
-                ]
-                pairs = _pairs(own, made)
-                texts += [(pairs, row) for row in range(known)]
-        else:
-            for other in _STATE["sets"][kind]:
-                texts += [(other, row) for row in range(len(other.labels))]
+        texts += unlabelled_pairs(kind, split, rng)
     teacher = Network(job, split.classes)
 
     def train(network: Network, count: int, epochs: int, answers: Any = None) -> None:
@@ -648,13 +646,6 @@ def taught(job: dict[str, Any]) -> list[float]:
         rank(network.predicted(split.test_texts, split.test), wanted)[0]
         for network in (student, teacher)
     ]
-
-
-def _pairs(like: Texts, parts: Any) -> Texts:
-    """Return other pairs of texts, without labels."""
-    made = object.__new__(Texts)
-    made.parts, made.special = list(parts), like.special
-    return made
 
 
 def setfit(job: dict[str, Any]) -> float:

@@ -61,8 +61,8 @@ AUTO = "auto"
 # Where `auto` chooses contrastive, by `benchmarks/gpu_quality.py`: a class has at most
 # so many rows on average, and of two classes each has at least so many.
 ROWS_OF_A_CLASS, LEAST_OF_TWO = 256, 4
-# From so many classes on, it chooses linear instead: contrastive was never more
-# accurate there (`benchmarks/few_labels.py --classes`). Its batches have two rows of a
+# From so many classes on, it chooses linear instead, which was as accurate or more
+# (`benchmarks/few_labels.py --classes`). Batches of contrastive have two rows of a
 # class, so that one batch cannot hold more classes.
 MANY_CLASSES = ROWS // 2
 # From this mean length of texts on, `finetune` reads them in windows.

@@ -347,8 +347,8 @@ def _other_separators(names: Sequence[str], path: str) -> list[str]:
         joined = sorted({name for name in names if mark in name.strip(mark)})
         if joined:
             return [
-                f"{path}: `{mark}` is part of {len(joined):,} of {len(names):,} class "
-                f"names, such as {joined[0]!r}: if it separates names, set `separator` "
-                f"to {mark}"
+                f"{path}: `{mark}` is part of {len(joined):,} of {len(set(names)):,} "
+                f"class names, such as {joined[0]!r}: if it separates names, set "
+                f"`separator` to {mark}"
             ]
     return []

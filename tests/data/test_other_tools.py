@@ -313,8 +313,10 @@ def test_parts_of_lists_are_no_names(cell: str) -> None:
 
 
 def test_another_separator_is_told() -> None:
-    columns = as_columns(text=["a", "b"], label=["food;tea", "food"])
+    labels = ["food;tea", "food", "food"]
+    columns = as_columns(text=["a", "b", "c"], label=labels)
     (note,) = MultiLabel.from_columns(columns).notes(columns)
+    assert "`;` is part of 1 of 2 class names" in note
     assert "such as 'food;tea': if it separates names, set `separator` to ;" in note
     task = MultiLabel.from_columns(columns, separator=";")
     assert task.classes == ("food", "tea") and not task.notes(columns)

@@ -57,13 +57,7 @@ def data_of(name: str, options: argparse.Namespace) -> tuple[Any, Any, Any]:
     tested, unlabelled = test.take(np.sort(chosen)), None
     if options.unlabeled and name == "mrpc":
         seen = {text for each in both.cells.values() for text in each}
-        pairs = [*zip(*other_pairs(seen), strict=True)]
-        pairs += [(row[0], row[1]) for row in table("sick/train.tsv")[1:]]
-        pairs += [(row[0], row[1]) for row in table("sick/dev.tsv")[1:]]
-        own = [list(train[name]) for name in ("text", "text_pair")]
-        pairs += zip(*own[::-1], strict=True)  # the other way round
-        mixed = [[texts[n] for n in rng.permutation(count)] for texts in own]
-        pairs += zip(*mixed, strict=True)
+        pairs = unlabelled_pairs(train, seen, rng)
         order = rng.permutation(len(pairs))[: options.unlabeled]
         first, second = zip(*(pairs[n] for n in order), strict=True)
         unlabelled = as_columns(text=first, text_pair=second)
@@ -71,6 +65,18 @@ def data_of(name: str, options: argparse.Namespace) -> tuple[Any, Any, Any]:
         rest = test.take(np.sort(others[: options.unlabeled]))
         unlabelled = as_columns(text=list(rest["text"]))
     return train, tested, unlabelled
+
+
+def unlabelled_pairs(
+    train: Any, seen: set[str], rng: np.random.Generator
+) -> list[tuple[str, str]]:
+    """Return pairs of STS-B that are not seen, of SICK, and made of training pairs."""
+    pairs = [*zip(*other_pairs(seen), strict=True)]
+    for part in ("train", "dev"):
+        pairs += [(row[0], row[1]) for row in table(f"sick/{part}.tsv")[1:]]
+    own = [list(train[name]) for name in ("text", "text_pair")]
+    mixed = [[texts[n] for n in rng.permutation(len(texts))] for texts in own]
+    return [*pairs, *zip(*own[::-1], strict=True), *zip(*mixed, strict=True)]
 
 
 def trained(train: Any, output: Path, **given: Any) -> Any:

@@ -102,12 +102,19 @@ def peer(train: Rows, test: Rows) -> tuple[float, float]:
     return float(fitted.score(vectors, [row[1] for row in test])), seconds
 
 
-def setfit(train: Rows, test: Rows, seed: int) -> tuple[float, float]:
+def setfit(
+    train: Rows,
+    test: Rows,
+    seed: int,
+    *,
+    encoder: str | None = None,
+    device: str = "cpu",
+) -> tuple[float, float]:
     from datasets import Dataset
     from setfit import SetFitModel, Trainer, TrainingArguments
 
     texts, labels = (list(each) for each in zip(*train, strict=True))
-    model = SetFitModel.from_pretrained(str(encoder_path()), device="cpu")
+    model = SetFitModel.from_pretrained(encoder or encoder_path(), device=device)
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder,

@@ -30,12 +30,12 @@ Draws choose rows and seeds. Matrix products are in bfloat16, weights in float32
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import json
 import math
 import multiprocessing
 import os
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -77,6 +77,7 @@ FEW_SETS = {
     "emails": {"rows": 392},
 }
 FEW = [*FEW_SETS.items(), ("banking", {"per_class": 10})]
+TEMPERATURE = 2.0  # of the teacher's answers
 _ALL = ["stsb", "sick", "swapped", "crossed"]
 UNLABELLED: dict[str, dict[str, Any]] = {
     "none": {"unlabelled": []},
@@ -112,10 +113,7 @@ def texts_of_sets() -> dict[str, Any]:
 
     spam = [(text, label) for label, text in messages()]
     emails = Path(__file__).parents[1] / "examples/data/emails"
-    mails = []
-    for path in sorted(emails.glob("*.csv")):
-        with path.open(encoding="utf-8", newline="") as file:
-            mails += [(row["text"], row["label"]) for row in csv.DictReader(file)]
+    mails = [row for path in sorted(emails.glob("*.csv")) for row in read(str(path))]
     mrpc, sick = pairs("glue_mrpc", 3, 4, 0), pairs("sick", 0, 1, 2)
     seen = {text for part in mrpc for texts in part[:2] for text in texts}
     unseen = other_pairs(seen)
@@ -306,27 +304,33 @@ class Split:
 # Networks.
 
 
+def pretrained() -> Any:
+    """Return the encoder of the weights."""
+    from transformers import BertConfig, BertModel
+
+    weights = _STATE["weights"]
+    config = BertConfig(
+        vocab_size=len(weights["embeddings.word_embeddings.weight"]),
+        hidden_size=HIDDEN,
+        num_hidden_layers=BLOCKS,
+        num_attention_heads=12,
+        intermediate_size=4 * HIDDEN,
+    )
+    encoder = BertModel(config)
+    given = {name: weights[name] for name in encoder.state_dict()}
+    encoder.load_state_dict(given)
+    return encoder
+
+
 class Network:
     """Encoder and head, whose outputs are of texts in one or several rows."""
 
     def __init__(self, job: dict[str, Any], classes: int) -> None:
         import torch
-        from transformers import BertConfig, BertModel
 
         torch.manual_seed(job["draw"])
-        weights = _STATE["weights"]
-        words = weights["embeddings.word_embeddings.weight"]
-        config = BertConfig(
-            vocab_size=len(words),
-            hidden_size=HIDDEN,
-            num_hidden_layers=BLOCKS,
-            num_attention_heads=12,
-            intermediate_size=4 * HIDDEN,
-        )
         self.job, self.device = job, _STATE["device"]
-        self.encoder = BertModel(config)
-        given = {name: weights[name] for name in self.encoder.state_dict()}
-        self.encoder.load_state_dict(given)
+        self.encoder = pretrained()
         if job.get("variant") == "top":
             for module in self.encoder.encoder.layer[-1].modules():
                 if isinstance(module, torch.nn.Linear):
@@ -613,15 +617,14 @@ def taught(job: dict[str, Any]) -> list[float]:
                     wanted = torch.from_numpy(wanted).to(network.device)
                     loss = loss + cross_entropy(logits[own], wanted)
                 if answers is not None:
-                    warm = job.get("temperature", 2.0)
                     soft = kl_div(
-                        log_softmax(logits / warm, -1),
-                        log_softmax(answers[rows] / warm, -1),
+                        log_softmax(logits / TEMPERATURE, -1),
+                        log_softmax(answers[rows] / TEMPERATURE, -1),
                         log_target=True,
                         reduction="batchmean",
                     )
                     weight = job.get("weight", 0.5)
-                    loss = (1 - weight) * loss + weight * warm**2 * soft
+                    loss = (1 - weight) * loss + weight * TEMPERATURE**2 * soft
                 network.update(loss, optimizer, schedule)
 
     train(teacher, known, 3)
@@ -650,56 +653,31 @@ def taught(job: dict[str, Any]) -> list[float]:
 
 def setfit(job: dict[str, Any]) -> float:
     """Return the test accuracy of SetFit."""
-    import tempfile
-
-    from datasets import Dataset
-    from setfit import SetFitModel, Trainer, TrainingArguments
+    import few_labels
 
     split = Split({**job, "dev": False})
     parts = json.loads((_STATE["folder"] / "texts.json").read_text(encoding="utf-8"))
-    (texts, _, labels), (tests, _, wanted) = (parts[job["set"]][n] for n in (0, -1))
+    train, test = (
+        [(texts[row], labels[row]) for row in rows]
+        for (texts, _, labels), rows in (
+            (parts[job["set"]][0], split.train),
+            (parts[job["set"]][-1], split.test),
+        )
+    )
     with tempfile.TemporaryDirectory() as folder:
         encoder_folder(Path(folder))
-        model = SetFitModel.from_pretrained(folder, device=_STATE["device"])
-        rows = Dataset.from_dict(
-            {
-                "text": [texts[row] for row in split.train],
-                "label": [labels[row] for row in split.train],
-            }
-        )
-        arguments = TrainingArguments(
-            output_dir=folder,
-            report_to="none",
-            save_strategy="no",
-            seed=job["draw"],
-            batch_size=16,
-            num_epochs=1,
-            num_iterations=20 if len(split.train) > 64 else None,
-        )
-        Trainer(model=model, args=arguments, train_dataset=rows).train()
-    found = model.predict([tests[row] for row in split.test], use_labels=True)
-    right = [a == wanted[row] for a, row in zip(found, split.test, strict=True)]
-    return float(np.mean(right))
+        given = {"encoder": folder, "device": _STATE["device"]}
+        accuracy, _ = few_labels.setfit(train, test, job["draw"], **given)
+    return accuracy
 
 
 def encoder_folder(folder: Path) -> None:
     """Write the encoder as sentence-transformers does, with the words of the sets."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Normalize, Pooling, Transformer
-    from transformers import BertConfig, BertModel, BertTokenizerFast
+    from transformers import BertTokenizerFast
 
-    weights = _STATE["weights"]
-    config = BertConfig(
-        vocab_size=len(weights["embeddings.word_embeddings.weight"]),
-        hidden_size=HIDDEN,
-        num_hidden_layers=BLOCKS,
-        num_attention_heads=12,
-        intermediate_size=4 * HIDDEN,
-    )
-    encoder = BertModel(config)
-    given = {name: weights[name] for name in encoder.state_dict()}
-    encoder.load_state_dict(given)
-    encoder.save_pretrained(folder / "bert")
+    pretrained().save_pretrained(folder / "bert")
     words = (_STATE["folder"] / "vocab.txt").read_text(encoding="utf-8").splitlines()
     vocabulary = {word: number for number, word in enumerate(words)}
     BertTokenizerFast(vocab=vocabulary).save_pretrained(folder / "bert")

@@ -129,14 +129,14 @@ def with_method(
             ),
         }
     reason = next((each for each, holds in reasons.items() if holds), "")
-    method = "contrastive"
     if reason:
         method = "linear" if learns_alone else "finetune"
-    reason = reason or f"{per_class:,.0f} rows of a class, on an encoder of vectors"
-    has_effect = not any(_is_given(config, name) for name in UNUSED["linear"])
-    if method == "contrastive" and classes >= MANY_CLASSES and has_effect:
-        method = "linear"
-        reason = f"{classes:,} classes, {reason}"
+    else:
+        method = "contrastive"
+        reason = f"{per_class:,.0f} rows of a class, on an encoder of vectors"
+        has_effect = not any(_is_given(config, name) for name in UNUSED["linear"])
+        if classes >= MANY_CLASSES and has_effect:
+            method, reason = "linear", f"{classes:,} classes, {reason}"
     if learns_alone:
         reason += "; finetune does not learn from rows without labels"
     tell(f"method {method}: {reason} (--method sets another)")

@@ -248,10 +248,11 @@ def test_the_page_of_a_long_text_opens_the_window_that_decided(model: Any) -> No
         start < answer["end"] and end > answer["start"]
         for start, end in itertools.pairwise(starts)
     ]
-    passages = re.findall("<details class=.passage.( open)?>", explained.page())
+    page = explained.page()
+    passages = re.findall("<details class=.passage.( open)?>", page)
     assert [bool(each) for each in passages] == is_open
     assert not all(is_open)
-    assert "\n\n</" not in explained.page().partition("<details")[2]  # no blank lines
+    assert "\n\n</" not in page.partition("<details")[2]  # no blank lines
 
 
 def test_settings_without_windows_are_rejected() -> None:

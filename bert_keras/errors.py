@@ -106,6 +106,20 @@ def first_of(
     return f"{first}{between.rstrip(', ')} and {more:,} more" if more > 0 else first
 
 
+def counted(number: float, items: str) -> str:
+    """Return a number with its noun, given in the plural and regular.
+
+    Example:
+        >>> counted(1, "queries"), counted(1200, "rows")
+        ('1 query', '1,200 rows')
+    """
+    written = f"{number:,.0f}"
+    if written == "1":
+        items = re.sub("ies$", "y", items)
+        items = re.sub("(?<=ss|ch)es$|s$", "", items)
+    return f"{written} {items}"
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean X?` for the nearest known word, or an empty string."""
     import difflib  # only after an error

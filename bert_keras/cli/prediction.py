@@ -29,7 +29,7 @@ from bert_keras.cli.arguments import (
 )
 from bert_keras.cli.given_texts import batches, given_texts, piped_lines, words
 from bert_keras.cli.options import add_count, add_path, add_word, path
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, counted
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import Progress, say
 from bert_keras.settings import (
@@ -133,7 +133,9 @@ def _told_how_far(shown: Progress, output: str | None) -> Iterator[None]:
         yield
     except DataError as error:
         if shown.done and output is None:
-            error.args = (f"{error}; the {shown.done:,} rows before are answered",)
+            error.args = (
+                f"{error}; the {counted(shown.done, 'rows')} before are answered",
+            )
         raise
 
 
@@ -255,7 +257,7 @@ def run_features(options: argparse.Namespace) -> None:
         dtype=options.dtype,
         **_embedder_settings(options),
     )
-    print(f"{options.output}: {count:,} texts")
+    print(f"{options.output}: {counted(count, 'texts')}")
 
 
 _CANDIDATES = 100  # texts per query that `--rerank` sorts

@@ -23,7 +23,7 @@ from typing import Any
 
 from bert_keras.corpus.sentence_rules import paragraphs_of, sentence_splitter
 from bert_keras.corpus.wikipedia import pages_of, plain_paragraphs
-from bert_keras.errors import DataError, reason_of
+from bert_keras.errors import DataError, counted, reason_of
 from bert_keras.files.filesystems import is_remote, matching
 from bert_keras.files.parquet import is_stored, stream_tables
 from bert_keras.files.streams import (
@@ -95,13 +95,15 @@ class CorpusReport:
         kinds = Counter(self.forms.values())
         files = ", ".join(f"{form} {count}" for form, count in kinds.items())
         lines = [
-            f"{self.documents:,} documents, {self.characters:,} characters; "
+            f"{counted(self.documents, 'documents')}, {self.characters:,} characters; "
             f"files by form: {files or 'none'}"
         ]
         if self.empty:
-            lines.append(f"{self.empty:,} documents without text left out")
+            lines.append(f"{counted(self.empty, 'documents')} without text left out")
         if self.cut:
-            lines.append(f"{self.cut:,} documents of more than {MOST_BYTES:,} cut")
+            lines.append(
+                f"{counted(self.cut, 'documents')} of more than {MOST_BYTES:,} cut"
+            )
         if self.replaced.lines:
             places = ", ".join(self.replaced.places)
             lines.append(f"{self.replaced.lines:,} lines not UTF-8, first: {places}")

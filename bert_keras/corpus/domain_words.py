@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.corpus.word_counts import count_words
-from bert_keras.errors import ConfigError, DataError, first_of
+from bert_keras.errors import ConfigError, DataError, counted, first_of
 from bert_keras.settings import check_whole_number
 from bert_keras.text.new_tokens import with_words
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -93,10 +93,8 @@ def learn_words(
             f"that occur {min_count:,} times; none of its {len(names):,} words do"
         )
     after = pieces_of_words(with_words(tokenizer, found), names)
-    say(
-        f"{words.texts:,} texts, {words.words:,} words, {len(names):,} of them "
-        "different"
-    )
+    texts = counted(words.texts, "texts")
+    say(f"{texts}, {words.words:,} words, {len(names):,} of them different")
     say(f"{len(found):,} new tokens: {first_of(found)}")
     if len(found) < size - tokenizer.vocab_size:
         say(

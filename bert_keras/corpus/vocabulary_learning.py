@@ -28,7 +28,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_keras.corpus.word_counts import MOST_CHARACTERS, WordCounts, count_words
-from bert_keras.errors import CheckpointError, ConfigError, DataError, reason_of
+from bert_keras.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    counted,
+    reason_of,
+)
 from bert_keras.files.atomic import check_path
 from bert_keras.settings import LEARNERS, check_choice, check_whole_number
 from bert_keras.text.plain_splitter import PlainSplitter
@@ -176,7 +182,7 @@ def _learned(
         why = f"no other pair of pieces occurs {min_count:,} times"
         if learner == "tf-text":
             why = "its search ends there"
-        say(f"{size - len(vocabulary):,} tokens fewer than requested: {why}")
+        say(f"{counted(size - len(vocabulary), 'tokens')} fewer than requested: {why}")
     return vocabulary
 
 
@@ -203,8 +209,9 @@ def _facts(words: WordCounts, whole: int) -> list[str]:
     """Return facts about the words, `whole` of which consist of known characters."""
     kept = sum(words.counts.values())
     unknown = (kept - whole + words.too_long) / (kept + words.too_long)
+    texts = counted(words.texts, "texts")
     facts = [
-        f"{words.texts:,} texts, {words.words:,} words, {len(words.counts):,} of them "
+        f"{texts}, {words.words:,} words, {len(words.counts):,} of them "
         f"different; {unknown:.4%} would be [UNK]"
     ]
     if words.forgotten:

@@ -19,7 +19,7 @@ from typing import Any
 
 from bert_keras.data.json_rows import json_rows
 from bert_keras.data.rows import read_text, refuse_lines
-from bert_keras.errors import DataError, first_of, reason_of, received
+from bert_keras.errors import DataError, counted, first_of, reason_of, received
 from bert_keras.files.atomic import replaced_file
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
@@ -56,7 +56,8 @@ class JudgedCollection:
         """Return the sizes."""
         grades = [grade for found in self.qrels.values() for grade in found.values()]
         return (
-            f"{len(self.documents):,} documents, {len(self.queries):,} queries, "
+            f"{counted(len(self.documents), 'documents')}, "
+            f"{counted(len(self.queries), 'queries')}, "
             f"{sum(grade > 0 for grade in grades):,} relevant of {len(grades):,} judged"
         )
 
@@ -65,11 +66,12 @@ class JudgedCollection:
         """What is left out."""
         found = []
         if self.empty:
-            what = "documents have no text, so that no search finds them"
-            found.append(f"{self.path}: {self.empty:,} {what}")
+            documents = counted(self.empty, "documents")
+            what = "without text, so that no search finds them"
+            found.append(f"{self.path}: {documents} {what}")
         if self.unjudged:
-            what = "queries have no judgements and are left out"
-            found.append(f"{self.path}: {self.unjudged:,} {what}")
+            queries = counted(self.unjudged, "queries")
+            found.append(f"{self.path}: {queries} without judgements, left out")
         return found
 
 

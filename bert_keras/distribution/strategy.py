@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_keras.distribution.replicas import summed_function, take_from_first
-from bert_keras.errors import ConfigError, WorkerLostError, one_line
+from bert_keras.errors import ConfigError, WorkerLostError, one_line, reason_of
 from bert_keras.runs.environment import emulates
 from bert_keras.runs.progress import say
 from bert_keras.settings import STRATEGIES, check_choice
@@ -207,11 +207,11 @@ def _multi_worker() -> Devices:
     except RuntimeError as error:
         raise ConfigError(
             "`strategy` multi-worker must be created before TensorFlow computes: "
-            f"{_first_line(error)}"
+            f"{_first_sentence(error)}"
         ) from None
     except (tf.errors.OpError, ValueError) as error:
         raise ConfigError(
-            f"the workers of {_CLUSTER} cannot connect: {_first_line(error)}"
+            f"the workers of {_CLUSTER} cannot connect: {_first_sentence(error)}"
         ) from None
     return Devices("multi-worker", strategy, reason, number, len(workers))
 
@@ -225,7 +225,7 @@ def _tpu() -> Devices:
         strategy = tf.distribute.TPUStrategy(resolver)
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"`strategy` tpu needs a TPU; there is none: {_first_line(error)}"
+            f"`strategy` tpu needs a TPU; there is none: {_first_sentence(error)}"
         ) from None
     return Devices("tpu", strategy, name or f"{_TPU_NAMES[0]} is set")
 
@@ -294,7 +294,7 @@ def _slurm_cluster() -> dict[str, Any]:
         host = cluster[kind][number].rsplit(":", 1)[0]
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"Slurm's variables do not describe the step: {_first_line(error)}"
+            f"Slurm's variables do not describe the step: {_first_sentence(error)}"
         ) from None
     own = os.environ.get("SLURMD_NODENAME", host)
     if own != host:
@@ -304,5 +304,5 @@ def _slurm_cluster() -> dict[str, Any]:
     return {"cluster": cluster, "task": {"type": kind, "index": number}}
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0][:120]
+def _first_sentence(error: Exception) -> str:
+    return one_line(reason_of(error).partition(". ")[0], longest=120)

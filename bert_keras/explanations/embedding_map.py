@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.data.items import as_strings
-from bert_keras.errors import BertKerasError, ConfigError, needs, received
+from bert_keras.errors import BertKerasError, ConfigError, counted, needs, received
 from bert_keras.explanations.pages import framed, scripted_page
 from bert_keras.inference.embedder import Source, embed
 from bert_keras.inference.predictor import Predictor, load_predictor
@@ -60,7 +60,8 @@ class EmbeddingMap:
         return scripted_page("map", title=title, data=data, note=self._note())
 
     def _note(self) -> str:
-        note = f"{len(self.texts):,} texts, {_NAMES[self.projection]} of their vectors"
+        texts = counted(len(self.texts), "texts")
+        note = f"{texts}, {_NAMES[self.projection]} of their vectors"
         if self.shares:
             note += f": the axes hold {sum(self.shares):.0%} of the variance"
         return f"{note}."

@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.items import as_strings
-from bert_keras.errors import ConfigError, DataError, received
+from bert_keras.errors import ConfigError, DataError, counted, received
 from bert_keras.inference.embedder import (
     Source,
     load_embedder,
@@ -53,12 +53,13 @@ class MinedNegatives(NamedTuple):
         """Return the facts in one line."""
         rows = len(self.columns)
         line = (
-            f"{self.mined:,} negatives for {rows:,} pairs; mean {self.measure} of "
-            f"pairs {self.positive_score:.3f}"
+            f"{counted(self.mined, 'negatives')} for {counted(rows, 'pairs')}; mean "
+            f"{self.measure} of pairs {self.positive_score:.3f}"
         )
         if self.mined:
             line += f", of negatives {self.negative_score:.3f}"
-        return line + (f"; {self.without:,} pairs got none" if self.without else "")
+        none = f"; {counted(self.without, 'pairs')} got none"
+        return line + (none if self.without else "")
 
 
 def mine_negatives(

@@ -28,7 +28,13 @@ from bert_keras.inference.sparse_vectors import SparseVectors
 from bert_keras.runs.progress import say
 from bert_keras.scoring.bm25 import BM25, fused
 from bert_keras.scoring.embeddings import unit_rows
-from bert_keras.scoring.ranking import ranking_scores, run_rankings
+from bert_keras.scoring.ranking import (
+    BY_WORDS,
+    RERANKED,
+    compared_rankings,
+    ranking_scores,
+    run_rankings,
+)
 from bert_keras.settings import DTYPES, check_whole_number
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.embedding import Embedding
@@ -38,7 +44,7 @@ from bert_keras.tasks.searching import SearchingEmbedding
 TOP = 100  # documents of a query that are ranked
 _RESCORE = 4  # times as many candidates that bits find are compared again
 _AT_ONCE = 256  # queries compared at once
-BY_WORDS, HYBRID = "BM25", "hybrid"
+HYBRID = "hybrid"
 
 
 def evaluate_collection(
@@ -106,18 +112,9 @@ def check_ranks(task: Task) -> None:
 
 def run_scores(qrels: Run, runs: Mapping[str, Run]) -> dict[str, Any]:
     """Return the scores of the first run, and of all by name in `rankings`."""
-    found = {
-        name: ranking_scores(*run_rankings(qrels, run)) for name, run in runs.items()
-    }
-    rows = {name: _row(scores) for name, scores in found.items()}
-    return {**next(iter(found.values())), "rankings": rows}
-
-
-def _row(scores: Mapping[str, Any]) -> dict[str, float]:
-    """Return the scores of a ranking, with the interval of nDCG@10 after it."""
-    row = {key: each for key, each in scores.items() if isinstance(each, float)}
-    interval = scores.get("intervals", {}).get("ndcg_at_10", {})
-    return {"ndcg_at_10": row["ndcg_at_10"], **interval, **row}
+    return compared_rankings(
+        {name: ranking_scores(*run_rankings(qrels, run)) for name, run in runs.items()}
+    )
 
 
 def search_runs(
@@ -246,7 +243,7 @@ def reranked_runs(
         query: {each: float(next(scores)["score"]) for each in found}
         for query, found in chosen.items()
     }
-    return {"reranked": run, name: candidates}
+    return {RERANKED: run, name: candidates}
 
 
 def _first(

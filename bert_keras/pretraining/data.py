@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_keras.errors import DataError
+from bert_keras.errors import DataError, counted
 from bert_keras.files.atomic import check_path, locked_file, replaced_file
 from bert_keras.pretraining.blocks import Block, blocks_of, check_documents
 from bert_keras.pretraining.config import PretrainingDataConfig
@@ -237,7 +237,7 @@ def write_pretraining_data(
                     yield block
 
         def fields() -> list[str]:
-            return [f"{finished:,} shards"]
+            return [f"{counted(finished, 'shards')}"]
 
         made: Iterator[dict[str, Any]] = map(writer, unfinished())
         if workers > 1:

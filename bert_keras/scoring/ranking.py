@@ -23,6 +23,7 @@ from bert_keras.errors import BertKerasError
 
 DEPTH = 10  # documents that count for nDCG and MRR
 RECALL_AT = (10, 100)
+RERANKED, BY_WORDS = "reranked", "BM25"  # names of rankings that are compared
 Floats = npt.NDArray[np.float64]
 
 
@@ -71,6 +72,23 @@ def ranking_scores(
     if len(rows) > 1:
         scores["intervals"] = {name: _interval(v) for name, v in columns.items()}
     return scores
+
+
+def compared_rankings(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the scores of the first ranking, and of all by name in `rankings`.
+
+    Args:
+        found: from `ranking_scores`, by the name of the ranking.
+    """
+    rows = {name: _row(scores) for name, scores in found.items()}
+    return {**next(iter(found.values())), "rankings": rows}
+
+
+def _row(scores: Mapping[str, Any]) -> dict[str, float]:
+    """Return the scores of a ranking, with the interval of nDCG@10 after it."""
+    row = {key: each for key, each in scores.items() if isinstance(each, float)}
+    interval = scores.get("intervals", {}).get("ndcg_at_10", {})
+    return {"ndcg_at_10": row["ndcg_at_10"], **interval, **row}
 
 
 def _scores_of(ranking: Floats, relevant: Floats) -> dict[str, float]:

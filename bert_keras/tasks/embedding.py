@@ -28,7 +28,14 @@ from bert_keras.checkpoints.sentence_files import (
 from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata, quantiles
-from bert_keras.errors import CheckpointError, ConfigError, DataError, received, shown
+from bert_keras.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    counted,
+    received,
+    shown,
+)
 from bert_keras.model.contrastive import (
     RankingLoss,
     SimilarityOrderLoss,
@@ -331,8 +338,8 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         """Return a warning about negatives that are positives of their text."""
         count = without_positives(columns, *pairs_of(columns))[1]
         return [
-            f"{columns.path}: {count:,} negatives are left out: they are the text "
-            "itself or one of its pairs"
+            f"{columns.path}: left out {counted(count, 'negatives')} equal to the text "
+            "itself or to one of its pairs"
         ] * bool(count)
 
     def prompt(self, *names: str) -> str:

@@ -25,8 +25,15 @@ from bert_keras.model.encoder import WINDOW_STARTS
 from bert_keras.model.heads import PooledHead
 from bert_keras.model.ranking import ListwiseLoss, MarginLoss
 from bert_keras.model.windows import WindowCombination
+from bert_keras.scoring.bm25 import BM25
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
-from bert_keras.scoring.ranking import grouped_rankings, ranking_scores
+from bert_keras.scoring.ranking import (
+    BY_WORDS,
+    RERANKED,
+    compared_rankings,
+    grouped_rankings,
+    ranking_scores,
+)
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch
 from bert_keras.tasks.classifier import label_numbers
@@ -356,12 +363,22 @@ class Reranking(RerankingSettings, NumberTask):
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return the scores of the rankings, and correlations of graded labels.
 
-        A teacher's scores below 0 are no grades, so that only correlations are left.
+        `rankings` has the scores beside those of BM25, which sorts the same documents
+        by the words of the query. A teacher's scores below 0 are no grades, so that
+        only correlations are left.
         """
         labels, found = check_numbers(self.grades(columns), answers["score"])
         scores: dict[str, Any] = {}
         if labels.min() >= 0 and labels.max() > 0:
-            scores |= ranking_scores(grouped_rankings(columns["text"], labels, found))
+            orders = {RERANKED: found, BY_WORDS: _scores_by_words(columns)}
+            scores |= compared_rankings(
+                {
+                    name: ranking_scores(
+                        grouped_rankings(columns["text"], labels, order)
+                    )
+                    for name, order in orders.items()
+                }
+            )
         if len(np.unique(labels)) > 2 or self.objective == "margin-mse":
             scores |= {
                 "spearman": spearman(labels, found),
@@ -462,6 +479,15 @@ def _rows_by_query(columns: Columns) -> list[list[int]]:
     for row, query in enumerate(columns["text"]):
         rows.setdefault(query, []).append(row)
     return list(rows.values())
+
+
+def _scores_by_words(columns: Columns) -> np.ndarray:
+    """Return the score of each row's document by BM25 among all of them, float32."""
+    words = BM25(columns["text_pair"])
+    scores = np.zeros(len(columns), np.float32)
+    for rows in _rows_by_query(columns):
+        scores[rows] = words.scores(columns["text"][rows[0]])[rows]
+    return scores
 
 
 def _is_list(item: Any) -> bool:

@@ -25,7 +25,7 @@ import tensorflow as tf
 
 from bert_keras.data.class_names import comparable, listed
 from bert_keras.data.columns import Columns
-from bert_keras.errors import ConfigError, DataError, received
+from bert_keras.errors import ConfigError, DataError, counted, received
 from bert_keras.inference.predictor import Predictor, joined, load_predictor
 from bert_keras.model.contrastive import (
     RankingLoss,
@@ -204,7 +204,7 @@ class Distillation:
                 raise ConfigError(
                     f"`teacher` cannot read the {name} rows: {error}"
                 ) from None
-            tell(f"the teacher answers {len(columns):,} {name} rows")
+            tell(f"the teacher answers {counted(len(columns), f'{name} rows')}")
             parts += list(self.predictor.stream(texts, truncation=counts))
         answers = joined(parts)
         for line in self.predictor.truncated(counts):

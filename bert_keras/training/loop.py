@@ -24,7 +24,7 @@ from bert_keras.checkpoints import assign, read_checkpoint
 from bert_keras.data.columns import Columns
 from bert_keras.distribution.replicas import take_from_first
 from bert_keras.distribution.strategy import Devices
-from bert_keras.errors import CheckpointError, DataError, TrainingError
+from bert_keras.errors import CheckpointError, DataError, TrainingError, counted
 from bert_keras.inference.predictor import Predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.layers import undrawn
@@ -599,7 +599,7 @@ class FineTuningLoop(TrainingLoop):
         elif is_early and self.epoch < self.rows.epochs:
             self.ending = (
                 f"ended after epoch {self.epoch} of {self.rows.epochs}: dev has not "
-                f"improved for {self._curve.stalled} epochs"
+                f"improved for {counted(self._curve.stalled, 'epochs')}"
             )
         elif self.epoch > 1 and not self._curve.stalled:
             self.ending = (

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from bert_keras.data.columns import Columns
-from bert_keras.errors import ConfigError, shown
+from bert_keras.errors import ConfigError, counted, shown
 from bert_keras.models.folder import Folder
 from bert_keras.settings import POOLINGS, options_of
 from bert_keras.tasks import check_settings
@@ -111,7 +111,7 @@ def with_method(
         f"`{(*given, '')[0]}` is given": bool(given),
         f"`combine` is {combine}": combine == "attention",
         "the strategy is not of one replica": not one_replica,
-        f"of two classes, one has {least:,} rows": least < LEAST_OF_TWO,
+        f"of two classes, one has {counted(least, 'rows')}": least < LEAST_OF_TWO,
         "the encoder was not trained for vectors of texts": not isinstance(
             Folder.open(encoder).held(Embedding), Embedding
         ),
@@ -119,7 +119,7 @@ def with_method(
     learns_alone = unlabeled and config.teacher is None and _has_classes(task)
     if not learns_alone:
         reasons |= {
-            f"{per_class:,.0f} rows of a class, above {ROWS_OF_A_CLASS}": (
+            f"{counted(per_class, 'rows')} of a class, above {ROWS_OF_A_CLASS}": (
                 per_class > ROWS_OF_A_CLASS
             ),
             "the texts are long, and finetune reads them in windows": (
@@ -133,7 +133,7 @@ def with_method(
         method = "linear" if learns_alone else "finetune"
     else:
         method = "contrastive"
-        reason = f"{per_class:,.0f} rows of a class, on an encoder of vectors"
+        reason = f"{counted(per_class, 'rows')} of a class, on an encoder of vectors"
         has_effect = not any(_is_given(config, name) for name in UNUSED["linear"])
         if classes >= MANY_CLASSES and has_effect:
             method, reason = "linear", f"{classes:,} classes, {reason}"

@@ -39,7 +39,8 @@ def test_an_embedding_beside_words(
     command = ["evaluate", str(tmp_path / "model"), str(folder), "--run", str(given)]
     assert main([*command, "--save-run", str(run), "--top", "6"]) == 0
     shown = capsys.readouterr()
-    assert "1 documents have no text" in shown.err and "1 queries have no" in shown.err
+    assert "1 document without text" in shown.err
+    assert "1 query without judgements" in shown.err
     assert "BM25" in shown.out and "NDCG@10" in shown.out
     assert main([*command, "--json", "--top", "6"]) == 0
     scores = json.loads(capsys.readouterr().out)

@@ -73,6 +73,20 @@ def test_bad_labels_are_named() -> None:
     assert "2 of 2 queries have equal labels" in note
 
 
+def test_scores_stand_beside_those_of_the_words() -> None:
+    columns = as_columns(
+        text=["win cash", "see you", "win cash", "see you"],
+        text_pair=["lunch at six", "see you at home", "win cash now", "half off"],
+        label=["0", "0", "1", "1"],
+    )
+    scores = Reranking().score(columns, {"score": np.array([0.9, 0.1, 0.2, 0.8])})
+    rankings = {name: row["map"] for name, row in scores["rankings"].items()}
+    assert rankings == {"reranked": 0.75, "BM25": 0.75}
+    better = Reranking().score(columns, {"score": np.array([0.1, 0.1, 0.2, 0.8])})
+    assert better["map"] == better["rankings"]["reranked"]["map"] == 1.0
+    assert better["rankings"]["BM25"]["map"] == 0.75
+
+
 def test_a_batch_holds_whole_queries(make_model: Any) -> None:
     case = CASES["listwise"]
     rows = TrainingRows(

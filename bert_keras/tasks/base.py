@@ -182,7 +182,8 @@ class Task(PlainSettings, abc.ABC):
 
         Args:
             source, header, bad_rows: as in `read_columns`.
-            columns: role to column, overriding the default name.
+            columns: role to column, overriding the default name; a role is given by
+                its name or by its default column.
             roles: the only roles to read, for rows without labels; `None`: all.
             others: further roles to columns for rows without labels, which may be
                 missing and have any cells. A format of the task's own has none.
@@ -215,13 +216,35 @@ class Task(PlainSettings, abc.ABC):
         labelled: bool,
     ) -> Reading:
         check_header(source, header)
-        for role in columns or {}:
-            if role not in cls.columns:
-                raise ConfigError(
-                    f"a role of `columns` must be one of {', '.join(cls.columns)}; "
-                    f"received {role}"
+        chosen = cls._by_role(columns or {})
+        return Reading(source, chosen, header, bad_rows, labelled)
+
+    @classmethod
+    def _by_role(cls, columns: ColumnNames) -> dict[str, Any]:
+        """Return columns by role, given by the role or by its usual column.
+
+        The role `text` of `Reranking`, for example, is also called `query`.
+        """
+        usual = {str(name): role for role, name in cls.columns.items()}
+        chosen: dict[str, Any] = {}
+        for given, column in columns.items():
+            role = given if given in cls.columns else usual.get(given)
+            if role is None:
+                names = (
+                    role if str(name) == role else f"{role} (or {name})"
+                    for role, name in cls.columns.items()
                 )
-        return Reading(source, dict(columns or {}), header, bad_rows, labelled)
+                raise ConfigError(
+                    f"a role of `columns` must be one of {', '.join(names)}; "
+                    f"received {given}"
+                )
+            if role in chosen:
+                raise ConfigError(
+                    f"`columns` must name the column of {role} once; received "
+                    f"{chosen[role]} and {column}"
+                )
+            chosen[role] = column
+        return chosen
 
     @classmethod
     def _of_texts(cls, reading: Reading, roles: Sequence[str]) -> dict[str, Any]:

@@ -56,6 +56,25 @@ def test_pairs_are_read_under_either_name(tmp_path: Path, names: Any) -> None:
     assert (found["text"], found["text_pair"]) == (["a", "a"], ["b", "c"])
 
 
+def test_roles_have_the_names_of_their_columns(tmp_path: Path) -> None:
+    rows = [("q", "d", "label"), ("a", "b", "0"), ("a", "c", "1")]
+    path = write_tsv(tmp_path / "rows.tsv", rows)
+    found = Reranking.read(path, columns={"query": "q", "document": "d"})
+    assert (found["text"], found["text_pair"]) == (["a", "a"], ["b", "c"])
+    texts = Reranking.read(
+        path, columns={"query": "q", "document": "d"}, roles=["text"]
+    )
+    assert texts["text"] == ["a", "a"]
+    refused(
+        lambda: Reranking.read(path, columns={"q": "q"}),
+        "must be one of text (or query), text_pair (or document), label; received q",
+    )
+    refused(
+        lambda: Reranking.read(path, columns={"query": "q", "text": "d"}),
+        "the column of text once; received q and d",
+    )
+
+
 def test_bad_labels_are_named() -> None:
     def columns(*labels: str) -> Any:
         texts = [*"abcdefgh"[: len(labels)]]

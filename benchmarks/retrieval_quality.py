@@ -74,7 +74,7 @@ WIDTHS = (192, 96, 48)
 TOP, FUSED = 10, 100  # documents that are scored, and that are fused
 BATCH, LENGTH, RATE = 16, 96, 2e-4  # of the cross-encoders
 WRONG = 3  # sentences of a paragraph of SQuAD, beside the right one
-FIRST_BATCH, FIRST_RATE, SECOND_RATE = 32, 1e-4, 5e-5  # with --first
+FIRST_BATCH, FIRST_RATE, SECOND_RATE = 32, 1e-4, 3e-5  # with --first
 PARAGRAPH, PAIR_RATE = 128, 2e-5  # of the encoders trained on SQuAD
 
 

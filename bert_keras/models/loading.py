@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from bert_keras.checkpoints.sentence_files import DENSE_SCOPE, pair_scores
 from bert_keras.config import BertConfig
 from bert_keras.data.class_names import comparable
 from bert_keras.distribution.strategy import Devices
-from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.errors import CheckpointError, ConfigError, first_of
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import head_names
 from bert_keras.model.layers import undrawn
@@ -43,6 +44,7 @@ from bert_keras.text.preprocessor import Preprocessor
 if TYPE_CHECKING:
     from bert_keras.training.config import TrainConfig
 
+_OF_CLASSES = re.compile("classifier/(output/)?(kernel|bias)")
 _SIZES = (
     "num_hidden_layers",
     "hidden_size",
@@ -143,10 +145,12 @@ def new_model(
     devices: Devices | None = None,
     tell: Callable[[str], object] = say,
 ) -> TaskModel:
-    """Return a task's model on a pretrained encoder, with a head initialized randomly.
+    """Return a task's model on a pretrained encoder.
 
-    Heads in `task.needs.scopes` are loaded from the checkpoint. Only the weights
-    are created in the scope of the devices' strategy.
+    Heads in `task.needs.scopes` are loaded from the checkpoint. To be fine-tuned, the
+    model takes the head of the encoder's folder if it is of the same task and fits;
+    otherwise the head is initialized randomly. Only the weights are created in the
+    scope of the devices' strategy.
 
     Raises:
         CheckpointError: the encoder is missing, broken or does not fit.
@@ -162,7 +166,7 @@ def new_model(
     if applied not in (None, getattr(task, "activation", applied)):
         tell(
             f"the encoder is a cross-encoder with the activation {applied}, which the "
-            f"new head does not have (--set activation={applied})"
+            f"head does not have (--set activation={applied})"
         )
     preprocessor = Preprocessor(
         folder.tokenizer,
@@ -187,6 +191,8 @@ def new_model(
             _take_head(model, folder)
             notes = []
             tell("the student starts with the layers and the head of its teacher")
+        elif notes is None and _is_kept(config) and _keep_head(model, folder, tell):
+            notes = []
     loaded = {
         scope
         for scope in task.needs.scopes
@@ -197,6 +203,50 @@ def new_model(
     is_loaded = heads <= loaded if notes is None else not notes
     model.has_pretrained_head = is_loaded and not lacks_pooler
     return model
+
+
+def _is_kept(config: TrainConfig) -> bool:
+    """Return whether training starts from a head that the encoder's folder may have."""
+    return (
+        config.method == "finetune"
+        and not config.linear_probe
+        and config.keep_layers is None
+    )
+
+
+def _keep_head(model: TaskModel, folder: Folder, tell: Callable[[str], object]) -> bool:
+    """Set a model's head from its encoder's folder if it fits; tell if there is one."""
+    heads = [each for each in model.weights if not each.path.startswith("bert/")]
+    line = f"the encoder's folder has a head for {model.task.name}, which is"
+    try:
+        held = folder.held(type(model.task))
+        if held is None or not heads:
+            return False
+        folder.check_head()
+    except CheckpointError as error:
+        tell(f"{line} not used: {error}")
+        return False
+    reason = _misfit(model.task, held)
+    shapes = folder.weights_for(model.task).shapes
+    if not reason and any(shapes.get(w.path) != tuple(w.shape) for w in heads):
+        reason = "its weights have other shapes"
+    if reason:
+        tell(f"{line} not used: {reason}")
+        return False
+    _take_head(model, folder)
+    tell(f"{line} trained further")
+    return True
+
+
+def _misfit(task: Task, held: Task) -> str:
+    """Return why a task cannot take the head of another one of its kind, or ""."""
+    theirs, ours = (getattr(each, "classes", ()) for each in (held, task))
+    if sorted(map(comparable, theirs)) != sorted(map(comparable, ours)):
+        return f"it has the classes {first_of(theirs)}"
+    pooling = getattr(held, "pooling", None)
+    if pooling != getattr(task, "pooling", None):
+        return f"it reads the vectors by pooling {pooling} (--set pooling={pooling})"
+    return ""
 
 
 def _random_student(
@@ -227,7 +277,7 @@ def _take_head(model: TaskModel, teacher: Folder) -> None:
         if weight.path.startswith("bert/"):
             continue
         value = arrays[weight.path]
-        is_of_classes = order and weight.path.startswith("classifier/")
+        is_of_classes = order and _OF_CLASSES.fullmatch(weight.path)
         weight.assign(value[..., order] if is_of_classes else value)
     if isinstance(model.task, Unfolding):
         model.task.unfold(model)

@@ -28,13 +28,14 @@ from bert_keras.distribution.replicas import seed_states
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.export import export_model
-from bert_keras.models.loading import load_model
+from bert_keras.models.loading import load_model, new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.models.warmup import WARMUP
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.protocols import (
+    Finalizing,
     Reportable,
     answer,
     examples_of,
@@ -43,6 +44,7 @@ from bert_keras.tasks.protocols import (
 )
 from bert_keras.text.preprocessor import Preprocessor, as_tensors
 from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.training.config import TrainConfig
 from bert_keras.training.evaluation import evaluate
 
 CASES = {name: cases_of(name) for name in TASKS}
@@ -312,6 +314,23 @@ def test_a_model_folder_gives_the_same_answers(
     loaded = load_model(save_model(trained.model, tmp_path / "model"))
     assert loaded.task == trained.case.task
     assert_same_answers(trained, trained.answers(loaded))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_model_is_trained_further_with_its_weights(name: str, tmp_path: Path) -> None:
+    task = first_case(name).task
+    folder = write_encoder(tmp_path / "encoder")
+    config = TrainConfig(seed=1, max_length=24)
+    given = new_model(task, folder, config, tell=lambda line: None)
+    weights = [weight.numpy() for weight in given.weights]
+    if isinstance(task, Finalizing):
+        given.task = task.finalize(given)
+    own = save_model(given, tmp_path / "model")
+    config = dataclasses.replace(config, seed=2)
+    further = new_model(task, own, config, tell=lambda line: None)
+    assert further.has_pretrained_head
+    for found, wanted in zip(further.weights, weights, strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-6, err_msg=found.path)
 
 
 def test_a_keras_file_gives_the_same_answers(trained: Trained, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.export import export_model
 from bert_keras.models.loading import new_model
+from bert_keras.models.model_folder import save_model
 from bert_keras.tasks import find_task
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
@@ -110,6 +111,32 @@ def test_another_seed_gives_another_head(encoder_folder: Path) -> None:
         model.get_layer("classifier").get_weights()[0] for model in (first, second)
     ]
     assert np.abs(heads[0] - heads[1]).max() > 0.01
+
+
+def test_a_head_is_kept_where_it_fits(make_model: Any, tmp_path: Path) -> None:
+    classes = ("ham", "promo", "spam")
+    given = make_model(Classification(classes))
+    folder = save_model(given, tmp_path / "model")
+
+    def made(task: Classification, **options: Any) -> tuple[Any, str]:
+        told: list[str] = []
+        config = TrainConfig(seed=2, max_length=24, **options)
+        model = new_model(task, folder, config, tell=told.append)
+        return model, "\n".join(told)
+
+    model, told = made(Classification(classes[::-1]))
+    assert "a head for classification, which is trained further" in told
+    np.testing.assert_allclose(
+        model.predict(TEXTS)[:, ::-1], given.predict(TEXTS), atol=1e-6
+    )
+    for task, reason in (
+        (Classification(("a", "b")), "has the classes ham, promo, spam"),
+        (Classification(classes, pooling="mean"), "pooling pooler (--set pooling=pool"),
+    ):
+        model, told = made(task)
+        assert "which is not used: it" in told and reason in told
+        assert not model.has_pretrained_head
+    assert "a head" not in made(Classification(classes), method="linear")[1]
 
 
 @pytest.mark.thorough

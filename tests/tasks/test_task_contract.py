@@ -316,7 +316,10 @@ def test_a_model_folder_gives_the_same_answers(
     assert_same_answers(trained, trained.answers(loaded))
 
 
-@pytest.mark.parametrize("name", TASKS)
+# Heads of one kind each.
+@pytest.mark.parametrize(
+    "name", ["feature-tagging", "multiple-choice", "question-answering", "regression"]
+)
 def test_a_model_is_trained_further_with_its_weights(name: str, tmp_path: Path) -> None:
     task = first_case(name).task
     folder = write_encoder(tmp_path / "encoder")

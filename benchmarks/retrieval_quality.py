@@ -47,6 +47,7 @@ import bisect
 import csv
 import functools
 import importlib.util
+import itertools
 import json
 import math
 import tempfile
@@ -340,7 +341,7 @@ def rows_of_squad(most: int) -> list[dict[str, str]]:
     """Return sentences that answer a question, and others of their paragraphs."""
     split = sentence_splitter("en")
     rows: list[dict[str, str]] = []
-    for paragraph in paragraphs_of_squad():
+    for paragraph in itertools.chain.from_iterable(articles_of_squad()):
         text, end, ends = paragraph["context"], 0, []
         sentences = split(text)
         for sentence in sentences:
@@ -514,10 +515,6 @@ def show_trecqa(
                 show_ranker(name, f"seed {seed}", score)
     for name, scores in maps.items():
         show_seeds(f"MAP of {name}", scores)
-
-
-def paragraphs_of_squad() -> list[dict[str, Any]]:
-    return [each for article in articles_of_squad() for each in article]
 
 
 def articles_of_squad() -> list[list[dict[str, Any]]]:

@@ -188,11 +188,11 @@ def new_model(
         for line in notes or ():
             tell(line)
         if notes is None and config.teacher == os.fspath(encoder):
-            _take_head(model, folder)
+            _take_head(model, folder.task(type(task)), checkpoint)
             notes = []
             tell("the student starts with the layers and the head of its teacher")
-        elif notes is None and _is_kept(config) and _keep_head(model, folder, tell):
-            notes = []
+        elif notes is None and _is_kept(config):
+            notes = [] if _keep_head(model, folder, checkpoint, tell) else None
     loaded = {
         scope
         for scope in task.needs.scopes
@@ -214,7 +214,12 @@ def _is_kept(config: TrainConfig) -> bool:
     )
 
 
-def _keep_head(model: TaskModel, folder: Folder, tell: Callable[[str], object]) -> bool:
+def _keep_head(
+    model: TaskModel,
+    folder: Folder,
+    checkpoint: Checkpoint,
+    tell: Callable[[str], object],
+) -> bool:
     """Set a model's head from its encoder's folder if it fits; tell if there is one."""
     heads = [each for each in model.weights if not each.path.startswith("bert/")]
     line = f"the encoder's folder has a head for {model.task.name}, which is"
@@ -227,13 +232,13 @@ def _keep_head(model: TaskModel, folder: Folder, tell: Callable[[str], object]) 
         tell(f"{line} not used: {error}")
         return False
     reason = _misfit(model.task, held)
-    shapes = folder.weights_for(model.task).shapes
+    shapes = checkpoint.shapes
     if not reason and any(shapes.get(w.path) != tuple(w.shape) for w in heads):
         reason = "its weights have other shapes"
     if reason:
         tell(f"{line} not used: {reason}")
         return False
-    _take_head(model, folder)
+    _take_head(model, held, checkpoint)
     tell(f"{line} trained further")
     return True
 
@@ -266,17 +271,15 @@ def _random_student(
     return TaskModel(encoder, task, preprocessor, seed=settings["seed"])
 
 
-def _take_head(model: TaskModel, teacher: Folder) -> None:
-    """Set a model's heads from its teacher's, whose classes may have another order."""
-    theirs = getattr(teacher.task(type(model.task)), "classes", ())
-    ours = getattr(model.task, "classes", ())
+def _take_head(model: TaskModel, held: Task, checkpoint: Checkpoint) -> None:
+    """Set a model's heads from a task's, whose classes may have another order."""
+    theirs, ours = (getattr(each, "classes", ()) for each in (held, model.task))
     numbers = {comparable(name): number for number, name in enumerate(theirs)}
     order = [numbers[comparable(name)] for name in ours]
-    arrays = teacher.weights_for(model.task).arrays
     for weight in model.weights:
         if weight.path.startswith("bert/"):
             continue
-        value = arrays[weight.path]
+        value = checkpoint.arrays[weight.path]
         is_of_classes = order and _OF_CLASSES.fullmatch(weight.path)
         weight.assign(value[..., order] if is_of_classes else value)
     if isinstance(model.task, Unfolding):

@@ -225,10 +225,11 @@ class Task(PlainSettings, abc.ABC):
 
         The role `text` of `Reranking`, for example, is also called `query`.
         """
-        usual = {str(name): role for role, name in cls.columns.items()}
+        roles = {str(name): role for role, name in cls.columns.items()}
+        roles |= {role: role for role in cls.columns}
         chosen: dict[str, Any] = {}
         for given, column in columns.items():
-            role = given if given in cls.columns else usual.get(given)
+            role = roles.get(given)
             if role is None:
                 names = (
                     role if str(name) == role else f"{role} (or {name})"

@@ -8,6 +8,7 @@ Sources: Nogueira and Cho 2019 (arXiv:1901.04085); Reimers and Gurevych 2019
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -190,7 +191,7 @@ class Reranking(RerankingSettings, NumberTask):
 
     def gathered(self, columns: Columns) -> list[list[int]] | None:
         """Return the rows of each query, unless each document is learned alone."""
-        return _rows_by_query(columns) if self.compares else None
+        return _rows_by_query(columns["text"]) if self.compares else None
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Reranking:
@@ -370,7 +371,8 @@ class Reranking(RerankingSettings, NumberTask):
         labels, found = check_numbers(self.grades(columns), answers["score"])
         scores: dict[str, Any] = {}
         if labels.min() >= 0 and labels.max() > 0:
-            orders = {RERANKED: found, BY_WORDS: _scores_by_words(columns)}
+            texts = tuple(columns["text"]), tuple(columns["text_pair"])
+            orders = {RERANKED: found, BY_WORDS: _scores_by_words(*texts)}
             scores |= compared_rankings(
                 {
                     name: ranking_scores(
@@ -389,7 +391,7 @@ class Reranking(RerankingSettings, NumberTask):
     def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         """Return documents that are ranked first though another has a higher grade."""
         labels, found = self.grades(columns), answers["score"]
-        queries = _rows_by_query(columns)
+        queries = _rows_by_query(columns["text"])
         firsts = {max(each, key=lambda row: found[row]): each for each in queries}
         gaps = {
             first: max(float(found[first] - found[row]) for row in better)
@@ -473,20 +475,20 @@ def _ranked(
     }
 
 
-def _rows_by_query(columns: Columns) -> list[list[int]]:
+def _rows_by_query(queries: Sequence[str]) -> list[list[int]]:
     """Return the rows of each query, in the order of the first ones."""
     rows: dict[str, list[int]] = {}
-    for row, query in enumerate(columns["text"]):
+    for row, query in enumerate(queries):
         rows.setdefault(query, []).append(row)
     return list(rows.values())
 
 
-def _scores_by_words(columns: Columns) -> np.ndarray:
-    """Return the score of each row's document by BM25 among all of them, float32."""
-    words = BM25(columns["text_pair"])
-    scores = np.zeros(len(columns), np.float32)
-    for rows in _rows_by_query(columns):
-        scores[rows] = words.scores(columns["text"][rows[0]])[rows]
+@functools.lru_cache(maxsize=1)  # dev is scored after each epoch
+def _scores_by_words(queries: tuple[str, ...], documents: tuple[str, ...]) -> Any:
+    """Return the score of each document by BM25 among all of them, float32 [N]."""
+    words, scores = BM25(documents), np.zeros(len(documents), np.float32)
+    for rows in _rows_by_query(queries):
+        scores[rows] = words.scores(queries[rows[0]])[rows]
     return scores
 
 

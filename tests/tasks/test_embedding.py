@@ -72,7 +72,7 @@ def test_negatives_of_rows(tmp_path: Path, name: str, content: str) -> None:
         [4, 1, -1, -1],
     ]
     (note,) = task.notes(columns)
-    assert "1 negative" in note
+    assert "left out 1 negative equal to" in note
     vectors = np.eye(5)[[0, 1, 1, 0, 2, 3, 4, 0, 3]]  # of c, d, b last
     assert task.score(columns, {"embedding": vectors})["accuracy_at_1"] == 0.0
     read = functools.partial(Embedding.read, columns={"negative": "text"})

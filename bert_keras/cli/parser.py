@@ -58,6 +58,7 @@ VERBS = {
     "completion": ("completion", "print the completion of a shell"),
 }
 _HELP = {"-h", "--help"}
+_REPEATED = ("--column", "--set")  # an option for each NAME=VALUE
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -84,7 +85,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if rest and hasattr(options, "texts") and not any(w[:1] == "-" for w in rest):
         options.texts += rest
     elif rest:
-        root.error(f"unrecognized arguments: {' '.join(rest)}")
+        flag = arguments[max(arguments.index(rest[0]) - 2, 0)]
+        again = flag in _REPEATED and "=" in rest[0]
+        hint = f"; repeat the option: {flag} {rest[0]}" if again else ""
+        root.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
     return options
 
 

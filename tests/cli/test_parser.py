@@ -61,6 +61,10 @@ def test_the_help_of_a_task_lists_its_settings(
         (["tasks", "--quite"], ["unknown option --quite; did you mean --quiet?"]),
         (["predict", "m", "--outptu", "x"], ["did you mean --output?"]),
         (["tasks", "--quiet", "--verbose"], ["not allowed with argument"]),
+        (
+            ["evaluate", "m", "d", "--column", "query=a", "document=b"],
+            ["repeat the option: --column document=b"],
+        ),
         (["completion", "csh"], ["invalid choice", "bash"]),
     ],
 )

@@ -10,11 +10,14 @@ from bert_keras.cli.arguments import (
     MODEL,
     ROWS,
     add_classes,
+    add_columns,
     add_dimensions,
     add_json,
     add_own_task,
     chosen_classes,
+    chosen_columns,
     given_classes,
+    refuse_columns,
     with_settings,
 )
 from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
@@ -296,10 +299,13 @@ def add_own_classes(parser: argparse.ArgumentParser) -> None:
         f"{ROWS} of labelled rows that calibrate the classifier: its temperature, with "
         "--multi-label also the thresholds",
     )
+    add_columns(parser)
     add_option(parser, CARD)
 
 
 def run_own_classes(options: argparse.Namespace) -> None:
+    if options.dev is None:
+        refuse_columns(options, "columns are of --dev")
     load_tensorflow()
     from bert_keras.inference.zero_shot import save_classes
 
@@ -307,6 +313,8 @@ def run_own_classes(options: argparse.Namespace) -> None:
         options.model,
         options.output,
         dev=options.dev,
+        columns=chosen_columns(options),
+        header=options.header,
         card=options.card,
         **chosen_classes(options),
     )

@@ -70,8 +70,10 @@ def run_select(options: argparse.Namespace) -> None:
     columns.refuse_labels("rows to select from")
     known = []
     if options.labelled is not None:
-        text = {"text": options.text}
-        known = read_columns(options.labelled, text, header=options.header)["text"]
+        labelled = read_columns(
+            options.labelled, {"text": options.text}, header=options.header
+        )
+        known = labelled["text"]
     found = select_rows(
         options.model,
         columns["text"],
@@ -83,10 +85,12 @@ def run_select(options: argparse.Namespace) -> None:
         max_length=options.max_length,
         precision=options.precision,
     )
+    # As in the file, so that the same options read both; a number names no column.
+    text = "text" if options.text.isdigit() else options.text
     with answers_to(options.output) as write:
         for row in found:
             name = {"id": columns["id"][row]} if "id" in columns else {}
-            write({**name, "text": columns["text"][row], "label": ""})
+            write({**name, text: columns["text"][row], "label": ""})
 
 
 VERBS = {"select": (add_select, run_select)}

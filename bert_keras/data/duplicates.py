@@ -60,6 +60,20 @@ def new_rows(known: Iterable[Texts], texts: Texts) -> list[int]:
     return list(found.values())
 
 
+def repeated_texts(texts: Texts) -> list[int] | None:
+    """Return a number for the texts of each row, equal for equal ones.
+
+    `None` if all differ.
+
+    Example:
+        >>> repeated_texts([["a", "b", "a"]])
+        [0, 1, 0]
+    """
+    keys = _keys(texts)
+    different, numbers = np.unique(keys, return_inverse=True)
+    return None if len(different) == len(keys) else numbers.reshape(-1).tolist()
+
+
 def contradicting_labels(
     texts: Texts, labels: Sequence[Hashable], columns: Columns
 ) -> list[str]:

@@ -13,13 +13,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.class_names import listed
 from bert_keras.data.columns import Columns
+from bert_keras.data.holdout import classes_of
 from bert_keras.data.items import as_items, as_strings
+from bert_keras.data.rows import ColumnNames
 from bert_keras.errors import (
     BertKerasError,
     CheckpointError,
     ConfigError,
     DataError,
+    counted,
     shown,
 )
 from bert_keras.files.atomic import check_path
@@ -54,6 +58,7 @@ from bert_keras.tasks.protocols import (
     item_parts,
     lengths_of,
     reads_windows,
+    strata_of,
     texts_of,
     whole_by,
     windows_of,
@@ -245,6 +250,8 @@ class Predictor:
         template: str | Sequence[str] | None = None,
         multi_label: bool = False,
         dev: Any = None,
+        columns: ColumnNames | None = None,
+        header: str = "auto",
     ) -> Predictor:
         """Return a classifier of other classes, without training, on these weights.
 
@@ -261,11 +268,13 @@ class Predictor:
                 model, which may have several, of whose vectors the mean is taken.
             multi_label: whether each class applies or not, whatever the others.
             dev: labelled rows, as in `Task.read`, on which the temperature is fitted,
-                and with `multi_label` the thresholds.
+                and with `multi_label` the thresholds; a line tells the result.
+            columns, header: of `dev`, as in `Task.read`.
 
         Raises:
             ConfigError: the model is another one, or an argument is out of range.
-            DataError: `dev` is broken, or has other labels.
+            DataError: `dev` is broken, has other labels, or no row of a class whose
+                threshold for cosines it gives.
 
         Example:
             >>> predictor = load_predictor("models/nli")
@@ -284,9 +293,26 @@ class Predictor:
         found = Predictor(model)
         if dev is not None:
             task: Any = replaced(model.task, calibration="temperature")
-            columns = dev if isinstance(dev, Columns) else task.read(dev)
-            model.task = task.tune(columns, found.answers(columns))
+            rows = dev
+            if not isinstance(dev, Columns):
+                rows = task.read(dev, columns=columns, header=header)
+            missing = set(task.classes) - classes_of(strata_of(task, rows))
+            if multi_label and missing and isinstance(self.model.task, Embedding):
+                raise DataError(
+                    "must have a row of each class, which tells from which cosine on "
+                    f"it applies; has none of {listed(sorted(missing))}",
+                    path=rows.path,
+                )
+            model.task = task = task.tune(rows, found.answers(rows))
             found = Predictor(model)
+            score = task.score(rows, found.answers(rows))[task.best_score]
+            line = (
+                f"calibrated on {counted(len(rows), 'rows')} of dev: temperature "
+                f"{task.temperature:.3g}; {task.best_score} of these rows {score:.4f}"
+            )
+            if multi_label and missing:
+                line += f"; the threshold stays 0.5 for {listed(sorted(missing))}"
+            say(line)
         return found
 
     def predict(

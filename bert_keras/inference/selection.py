@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.data.items import as_strings
-from bert_keras.errors import BertKerasError, ConfigError, DataError
+from bert_keras.errors import BertKerasError, ConfigError, DataError, shown
 from bert_keras.inference.embedder import Source, load_embedder, vectors_of
 from bert_keras.inference.predictor import Predictor, joined, load_predictor
 from bert_keras.models.folder import Folder
@@ -24,6 +24,7 @@ from bert_keras.settings import SELECTIONS, check_choice, check_whole_number
 from bert_keras.tasks.classifier import NamedClasses
 from bert_keras.tasks.embedding import check_dense
 from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.text.truncation import Truncation
 
 _SHORTLIST = 20  # uncertain texts that `mixture` considers for each that it selects
 _FEW = 10  # labelled texts a class, below which `mixture` considers all texts
@@ -61,7 +62,8 @@ def select_rows(
         labelled: texts that already have a label.
         seed: seed of the groups.
         batch_size: texts computed at once.
-        **settings: arguments of `load_embedder`.
+        **settings: arguments of `load_embedder`, for the vectors of `coverage` and
+            `mixture`; a classifier also computes in the `precision`.
 
     Raises:
         ConfigError: an argument is out of range, or the strategy needs a classifier.
@@ -96,7 +98,20 @@ def select_rows(
         )
         strategy = "coverage"
     if strategy != "coverage":
-        doubts = uncertainties(model, [pool[row] for row in rows], strategy, batch_size)
+        of_vectors = {**settings, "precision": None}
+        given = [name for name, value in of_vectors.items() if value is not None]
+        if given and strategy != "mixture":
+            raise ConfigError(
+                f"`{given[0]}` is for the vectors of coverage and mixture; received "
+                f"{shown(settings[given[0]])} with `strategy` {strategy}"
+            )
+        doubts = uncertainties(
+            model,
+            [pool[row] for row in rows],
+            strategy,
+            batch_size,
+            precision=settings.get("precision", "float32"),
+        )
         order = np.argsort(-doubts, kind="stable")
         if strategy != "mixture":
             return [rows[place] for place in order[:count].tolist()]
@@ -147,12 +162,17 @@ def _plain(text: str) -> str:
 
 
 def uncertainties(
-    model: Source, texts: Sequence[str], strategy: str, batch_size: int = 32
+    model: Source,
+    texts: Sequence[str],
+    strategy: str,
+    batch_size: int = 32,
+    *,
+    precision: str = "float32",
 ) -> np.ndarray:
     """Return how uncertain a classifier is of N texts, float [N], higher for more.
 
     The entropy in nats for `entropy`, else 1 minus the margin. Of several labels the
-    most uncertain counts.
+    most uncertain counts. Truncated texts are reported as in `Predictor.predict`.
 
     Raises:
         ConfigError: the model is no classifier of single texts.
@@ -162,10 +182,16 @@ def uncertainties(
             f"`strategy` {strategy} needs a classifier of single texts: use coverage "
             "before there is one"
         )
-    predictor = model if isinstance(model, Predictor) else load_predictor(model)
+    predictor = model
+    if not isinstance(predictor, Predictor):
+        predictor = load_predictor(predictor, precision=precision)
     if not texts:
         return np.zeros(0)
-    found = joined(list(predictor.stream((texts,), batch_size=batch_size)))
+    counts = Truncation()
+    found = joined(
+        list(predictor.stream((texts,), batch_size=batch_size, truncation=counts))
+    )
+    predictor.tell_truncated(counts)
     p = found["probabilities"].astype("float64")
     if isinstance(predictor.model.task, MultiLabel):
         p = yes_or_no(p.ravel()).reshape(*p.shape, 2)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_keras.data.rows import ColumnNames
 from bert_keras.files.atomic import check_output_place
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.models.model_folder import save_model
@@ -20,6 +21,8 @@ def save_classes(
     template: str | Sequence[str] | None = None,
     multi_label: bool = False,
     dev: Any = None,
+    columns: ColumnNames | None = None,
+    header: str = "auto",
     card: bool = True,
 ) -> Path:
     """Write a model folder that answers with other classes, and return it.
@@ -30,7 +33,8 @@ def save_classes(
     Args:
         model: a model folder or `hf://owner/name`, as in `load_predictor`.
         output: created, or replaced if it is a model folder.
-        classes, template, multi_label, dev: as in `Predictor.with_classes`.
+        classes, template, multi_label, dev, columns, header: as in
+            `Predictor.with_classes`.
         card: whether to write a model card.
 
     Raises:
@@ -42,6 +46,11 @@ def save_classes(
     """
     check_output_place("output", output, {"model": model})
     made: Any = load_predictor(model).with_classes(
-        classes, template=template, multi_label=multi_label, dev=dev
+        classes,
+        template=template,
+        multi_label=multi_label,
+        dev=dev,
+        columns=columns,
+        header=header,
     )
     return save_model(made.model, output, card=card)

@@ -187,11 +187,7 @@ def new_model(
         notes = start(task, model, checkpoint)
         for line in notes or ():
             tell(line)
-        if notes is None and config.teacher == os.fspath(encoder):
-            _take_head(model, folder.task(type(task)), checkpoint)
-            notes = []
-            tell("the student starts with the layers and the head of its teacher")
-        elif notes is None and _is_kept(config):
+        if notes is None and _is_kept(config, encoder):
             notes = [] if _keep_head(model, folder, checkpoint, tell) else None
     loaded = {
         scope
@@ -205,12 +201,16 @@ def new_model(
     return model
 
 
-def _is_kept(config: TrainConfig) -> bool:
-    """Return whether training starts from a head that the encoder's folder may have."""
+def _is_kept(config: TrainConfig, encoder: str | os.PathLike[str]) -> bool:
+    """Return whether training starts from a head that the encoder's folder may have.
+
+    Fewer layers give other vectors, so that only a student keeps the head above them.
+    """
+    is_student = config.teacher == os.fspath(encoder)
     return (
         config.method == "finetune"
         and not config.linear_probe
-        and config.keep_layers is None
+        and (config.keep_layers is None or is_student)
     )
 
 
@@ -248,10 +248,27 @@ def _misfit(task: Task, held: Task) -> str:
     theirs, ours = (getattr(each, "classes", ()) for each in (held, task))
     if sorted(map(comparable, theirs)) != sorted(map(comparable, ours)):
         return f"it has the classes {first_of(theirs)}"
-    pooling = getattr(held, "pooling", None)
-    if pooling != getattr(task, "pooling", None):
-        return f"it reads the vectors by pooling {pooling} (--set pooling={pooling})"
+    for name in ("pooling", "normalize"):
+        value = getattr(held, name, None)
+        if value != getattr(task, name, None):
+            shown = str(value).lower()
+            return f"it reads vectors with {name} {shown} (--set {name}={shown})"
     return ""
+
+
+def check_student(encoder: str | os.PathLike[str], config: TrainConfig) -> None:
+    """Raise ConfigError if an encoder cannot have the layers or sizes of a student."""
+    folder = with_layers(Folder.open(encoder), config.keep_layers)
+    if config.student is not None:
+        _student_config(config.student, folder.checkpoint)
+
+
+def _student_config(sizes: str, checkpoint: Checkpoint) -> BertConfig:
+    try:
+        preset = BertConfig.from_preset(sizes)
+    except ConfigError as error:
+        raise ConfigError(f"`student` {sizes}: {error}") from None
+    return checkpoint.config.replace(**{key: getattr(preset, key) for key in _SIZES})
 
 
 def _random_student(
@@ -262,9 +279,7 @@ def _random_student(
     settings: Mapping[str, Any],
 ) -> TaskModel:
     """Return a model of other sizes than a checkpoint's, with random weights."""
-    preset = BertConfig.from_preset(sizes)
-    sizes_of = {key: getattr(preset, key) for key in _SIZES}
-    config = checkpoint.config.replace(**sizes_of)
+    config = _student_config(sizes, checkpoint)
     encoder = BertEncoder(
         config, pooler=task.needs.pooler, outputs=task.needs.outputs, **settings
     )
@@ -287,10 +302,16 @@ def _take_head(model: TaskModel, held: Task, checkpoint: Checkpoint) -> None:
 
 
 def inherited_settings(
-    task: str | type[Task] | Task, encoder: str | os.PathLike[str]
+    task: str | type[Task] | Task,
+    encoder: str | os.PathLike[str],
+    given: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the settings that a task by name takes from the folder of its encoder."""
+    """Return the settings that a task by name takes from the folder of its encoder.
+
+    `given` are the user's.
+    """
     kind = named_or_given(task)
     if not (isinstance(kind, type) and isinstance(kind, Inheriting)):
         return {}
-    return kind.inherited(Folder.open(encoder).held(kind))
+    held = kind.inherited(Folder.open(encoder).held(kind), given)
+    return {name: value for name, value in held.items() if name not in given}

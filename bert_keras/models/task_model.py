@@ -340,6 +340,8 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
             labelled(self.task, x),
             labelled(self.task, kwargs.pop("validation_data", None)),
         )
+        if isinstance(x, dict) and set(self.task.roles) <= set(x):
+            x = one_or_all(tuple(x[role] for role in self.task.roles))
         split = kwargs.pop("validation_split", None)
         if split and held is None:
             rows = (x, y, sample_weight)

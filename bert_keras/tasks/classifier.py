@@ -61,6 +61,7 @@ from bert_keras.tasks.hugging_face import (
     HeadCodec,
     PooledCodec,
 )
+from bert_keras.tasks.long_text_settings import LongTextSettings
 from bert_keras.tasks.long_texts import (
     SHARES,
     WINDOW_LOGITS,
@@ -113,6 +114,22 @@ class PooledTask(LongTexts, Task):
                 "`normalize` has an effect only with a `pooling` of the tokens; "
                 f"received true and {self.pooling}"
             )
+
+    @classmethod
+    def inherited(cls, held: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return how the head of the encoder's folder reads its vectors, of windows,
+        too.
+        """
+        found: dict[str, Any] = {}
+        if held is None:
+            return found
+        is_same = given.get("pooling", held.pooling) == held.pooling
+        if held.pooling != POOLER and is_same:
+            found |= {"pooling": held.pooling, "normalize": held.normalize}
+        if held.reads_windows and given.get("long", held.long) == held.long:
+            names = (each.name for each in dataclasses.fields(LongTextSettings))
+            found |= {name: getattr(held, name) for name in names}
+        return found
 
     @property
     def roles(self) -> tuple[str, ...]:  # type: ignore[override]

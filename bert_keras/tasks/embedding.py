@@ -412,7 +412,7 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         return self.lengths_after(prefixes, preprocessor, texts)
 
     def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
-        """Return the windows, int32, of texts, [B], or of each text of rows."""
+        """Return the windows, int32, of texts, [B, 2], or of each text of rows."""
         prefixes, texts = self._prefixed(texts)
         return self.windows_after(prefixes, preprocessor, texts)
 
@@ -770,7 +770,7 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
     # What is saved.
 
     @classmethod
-    def inherited(cls, held: Task | None) -> dict[str, Any]:
+    def inherited(cls, held: Task | None, given: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(held, Embedding):
             return {}
         own = {"objective", "scale", "dimensions"}  # of a training

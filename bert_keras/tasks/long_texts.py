@@ -148,22 +148,25 @@ class LongTexts:
                 texts = tf.strings.join([prefixes, texts])
             return preprocessor.lengths(texts)
         first, size, plan = self._plan(preprocessor, texts, prefixes)
-        read, special = plan.read(size), 2
+        read = plan.read(size)
         lost = size - read
         if first is not None:
             read, lost = read + plan.kept, lost + first - plan.kept
-            special = 3 if prefixes is None else 2
-        return read + special, lost
+        return read + _special(first, prefixes), lost
 
     def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
-        """Return the number of windows of each text, int32 [B], in graph."""
+        """Return the number of windows of each text and of their tokens, int32 [B, 2],
+        in graph.
+        """
         return self.windows_after(None, preprocessor, texts)
 
     def windows_after(
         self, prefixes: Any, preprocessor: Preprocessor, texts: Any
     ) -> Any:
         """Return `windows_of` texts with prefixes, see `long_batch`."""
-        return self._plan(preprocessor, texts, prefixes)[2].count
+        first, size, plan = self._plan(preprocessor, texts, prefixes)
+        tokens = plan.computed(size, _special(first, prefixes))
+        return tf.stack([plan.count, tokens], axis=1)
 
     def _plan(
         self, preprocessor: Preprocessor, texts: Any, prefixes: Any
@@ -215,9 +218,13 @@ class LongTexts:
 
     def combined_outputs(self, model: keras.Model, batch: Batch) -> Any:
         """Return the outputs of a model, [B, …], with its windows some at a time."""
-        below, combination, head = _parts_of(model)
-        vectors = below.vectors(batch)
-        return head(combination(vectors, batch[WINDOW_STARTS]), training=False)
+        head = _parts_of(model)[-1]
+        return head(self.combined_vectors(model, batch), training=False)
+
+    def combined_vectors(self, model: keras.Model, batch: Batch) -> Any:
+        """Return the vectors below the head, [B, H], with windows some at a time."""
+        below, combination, _ = _parts_of(model)
+        return combination(below.vectors(batch), batch[WINDOW_STARTS])
 
     def window_outputs(self, model: keras.Model, batch: Batch) -> dict[str, Any]:
         """Return `outputs` [B, C] of a model and `shares`, in graph.
@@ -241,6 +248,11 @@ def check_windows_run() -> None:
             "`long` must be truncate or head-tail unless Keras runs on TensorFlow; "
             "received windows"
         )
+
+
+def _special(first: Any, prefixes: Any) -> int:
+    """Return the special tokens of a window; none stands behind a prefix."""
+    return 2 if first is None or prefixes is not None else 3
 
 
 def _first_and_text(texts: Any, prefixes: Any) -> tuple[Any, Any]:

@@ -236,8 +236,11 @@ class Inheriting(Protocol):
     """A new task takes settings from the task of its encoder's folder."""
 
     @classmethod
-    def inherited(cls, held: Any) -> dict[str, Any]:
-        """Return these settings; `held` is the folder's task, or `None`."""
+    def inherited(cls, held: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return these settings.
+
+        `held` is the folder's task, or `None`; `given` are the settings of the user.
+        """
         ...
 
 
@@ -393,13 +396,13 @@ def lengths_of(task: Task, preprocessor: Preprocessor, texts: Any) -> tuple[Any,
 
 
 def windows_of(task: Task, preprocessor: Preprocessor, texts: Any, like: Any) -> Any:
-    """Return the windows of each text, see `Windowed`, int32 [B], in graph.
+    """Return the windows of each text, see `Windowed`, int32 [B, 2], in graph.
 
     0 for other tasks; `like` is int32 [B].
     """
     if isinstance(task, Windowed) and task.reads_windows:
         return task.windows_of(preprocessor, texts)
-    return tf.zeros_like(like)
+    return tf.zeros([tf.shape(like)[0], 2], tf.int32)
 
 
 @runtime_checkable
@@ -635,7 +638,9 @@ class Windowed(Protocol):
         ...
 
     def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
-        """Return the number of windows of each text, int32 [B], in graph."""
+        """Return the number of windows of each text and the number of their tokens,
+        int32 [B, 2], in graph.
+        """
         ...
 
 
@@ -670,8 +675,11 @@ def whole_by(task: Any, windows: str) -> str:
     """
     if may_read_windows(task):
         return windows
-    is_limited = reads_windows(task) and getattr(task, "max_windows", None)
-    return "a higher `max_windows`" if is_limited else ""
+    if not reads_windows(task):
+        return ""
+    if getattr(task, "combine", "") == "first":
+        return "a `combine` of all windows"
+    return "a higher `max_windows`" if getattr(task, "max_windows", None) else ""
 
 
 @runtime_checkable

@@ -317,7 +317,9 @@ class Reranking(RerankingSettings, NumberTask):
         return tf.maximum(read, 0), tf.maximum(lost, 0)
 
     def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
-        """Return the windows of each pair, or of each query's documents, int32 [B]."""
+        """Return the windows of each pair, or of each query's documents, int32 [B, 2],
+        see `LongTexts`.
+        """
         if not _is_of_queries(texts):
             return super().windows_of(preprocessor, texts)
         pairs, query = _pairs_of_queries(texts)

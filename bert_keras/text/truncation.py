@@ -22,8 +22,8 @@ class Truncation:
             the tokens that are not read.
         kept: the tokens that are read, of all texts.
         longer, windows: the texts that are read in several windows, and these windows.
-        read, in_one: all tokens that are read where texts are read in windows, and how
-            many one row of each text would hold.
+        read, in_one: the tokens of all windows where texts are read in windows, and
+            how many one row of each text would hold.
 
     Example:
         >>> found = Truncation()
@@ -59,12 +59,16 @@ class Truncation:
     def add_windows(
         self, read: np.ndarray, lost: np.ndarray, windows: np.ndarray, max_length: int
     ) -> None:
-        """Count the windows of texts that `add` has counted, int [N]."""
-        longer = windows > 1
+        """Count the windows of texts that `add` has counted.
+
+        `windows` int [N, 2] are their windows and the tokens of these.
+        """
+        counts, tokens = windows.T
+        longer = counts > 1
         with self._lock:
             self.longer += int(longer.sum())
-            self.windows += int(windows[longer].sum())
-            self.read += int(read.sum())
+            self.windows += int(counts[longer].sum())
+            self.read += int(tokens.sum())
             self.in_one += int(np.minimum(read + lost, max_length).sum())
 
     def merge(self, counts: Mapping[str, int]) -> None:

@@ -113,6 +113,15 @@ class Plan(NamedTuple):
         """Return the tokens of the texts that are in a window, of all, int32 [B]."""
         return tf.minimum(sizes, self.most + (self.count - 1) * self.step)
 
+    def computed(self, sizes: Any, special: int) -> Any:
+        """Return the tokens of all windows of each text, int32 [B].
+
+        `special` is the number of special tokens of a window.
+        """
+        again = self.most - self.step  # by which two windows overlap
+        rows = self.count * (special + self.kept)
+        return rows + self.read(sizes) + (self.count - 1) * again
+
 
 class Windows(NamedTuple):
     """S windows over B texts, in the order of the texts.

@@ -61,6 +61,11 @@ class ContrastiveFit(HeadFit):
                 f"contrastive; received {devices.name}, {devices.replicas} replicas"
             )
 
+    @property
+    def needs_folds(self) -> bool:  # type: ignore[override]
+        """Whether there is cross-validation."""
+        return self.dev is None or self.unlabelled is not None
+
     def fitted(
         self,
         targets: np.ndarray,
@@ -94,7 +99,7 @@ class ContrastiveFit(HeadFit):
             return heads
 
         found, unlabelled, power, powers = None, None, 0.0, powers_of(targets, loss)
-        if self.dev is None or self.unlabelled is not None:
+        if self.needs_folds:
             tried = [
                 validation_of(
                     logits,
@@ -111,10 +116,11 @@ class ContrastiveFit(HeadFit):
             power, found = self.best_power(tried[: len(powers)])
             if self.unlabelled is not None and self.gains(found, tried[-1]):
                 found, unlabelled = tried[-1], self.unlabelled
+        note = balance_note(power) if unlabelled is None else ""
         line = (
             f"the encoder, trained on pairs within and across classes "
             f"({updates_for(len(targets))} updates of up to {ROWS} texts), and a "
-            f"linear head on its vectors{balance_note(power)}"
+            f"linear head on its vectors{note}"
         )
         heads = heads_of(list(range(len(targets))), "all rows", unlabelled)
         head = heads[-1] if unlabelled is not None else heads[powers.index(power)]

@@ -32,6 +32,7 @@ from bert_keras.models.loading import inherited_settings
 from bert_keras.runs.progress import say
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, replaced
+from bert_keras.tasks.classifier import PooledTask
 from bert_keras.tasks.classifier_settings import POOLER
 from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import (
@@ -44,6 +45,7 @@ from bert_keras.tasks.protocols import (
 )
 from bert_keras.training.config import FEW_ROWS, TrainConfig
 from bert_keras.training.methods import (
+    OWN_POOLING,
     check_method,
     check_unlabeled,
     head_settings,
@@ -91,11 +93,14 @@ def task_and_data(
             f"received {', '.join(settings)}"
         )
     check_settings(task, settings)
-    check_method(task, config)
+    check_method(task, config, settings)
     if unlabeled is not None:
         check_unlabeled(task, config)
-    if encoder is not None:
-        settings = {**inherited_settings(task, encoder), **settings}
+    if encoder is not None and config.method == "finetune":
+        own = inherited_settings(task, encoder, settings)
+        settings = {**own, **settings}
+        if "pooling" in own and isinstance(task, type) and issubclass(task, PooledTask):
+            tell(OWN_POOLING.format(own["pooling"]))
 
     def read(name: str, data: Any) -> Columns:
         is_scored = name != "train" or dev is None

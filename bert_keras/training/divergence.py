@@ -49,9 +49,10 @@ class Divergence:
         return self.updates >= LEAST_UPDATES
 
     def __str__(self) -> str:
+        little = "hardly" if self.loss < self.constant_loss else "no"
         found = (
-            f"the training loss at the end, {self.loss:.4f}, is no better than one "
-            f"answer for all rows, whose loss is {self.constant_loss:.4f}"
+            f"the training loss at the end, {self.loss:.4f}, is {little} better than "
+            f"one answer for all rows, whose loss is {self.constant_loss:.4f}"
         )
         if self.is_certain:
             return f"diverged: {found}"

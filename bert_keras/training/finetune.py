@@ -32,7 +32,7 @@ from bert_keras.files.atomic import (
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.retrieval import check_ranks, evaluate_collection
 from bert_keras.model.lora import add_lora, freeze_layers
-from bert_keras.models.loading import new_model
+from bert_keras.models.loading import check_student, new_model
 from bert_keras.models.model_folder import write_model
 from bert_keras.models.new_tokens import TABLE
 from bert_keras.models.task_model import TaskModel
@@ -82,7 +82,13 @@ from bert_keras.training.findings import (
     findings_of,
 )
 from bert_keras.training.head_fit import HeadFit, probe
-from bert_keras.training.lengths import TextLengths, measure_lengths, reads_long_texts
+from bert_keras.training.lengths import (
+    TextLengths,
+    check_truncation,
+    keeps_windows,
+    measure_lengths,
+    reads_long_texts,
+)
 from bert_keras.training.loop import FineTuningLoop, RunContext
 from bert_keras.training.methods import (
     AUTO,
@@ -288,6 +294,11 @@ def train(
             one_replica=is_alone,
             tell=devices.say,
         )
+    if is_named and not is_earlier:
+        config = keeps_windows(
+            task, config, encoder, settings=user_settings, tell=devices.say
+        )
+    check_truncation(task, config)
     config = config.finalized(task, rows)
     if "dev" not in data:
         config = without_dev(task, given, config, tell=devices.say)
@@ -307,6 +318,8 @@ def train(
             f"{devices.name}, {devices.replicas} replicas"
         )
     distillation = None
+    if config.teacher is not None:
+        check_student(encoder, config)  # before the teacher answers all rows
     with devices.strategy.scope():
         distillation = Distillation.of(
             task, config, data["train"], data.get(UNLABELED), tell=devices.say
@@ -413,6 +426,7 @@ class _Training:
             data,
             follows=config.max_length is None and not self.is_earlier,
             is_fixed=devices.has_static_shapes,
+            method=config.method,
             tell=devices.say if attempt == 0 else str,
         )
         recorded = self.recorded(config) | model_settings(model)
@@ -587,6 +601,7 @@ def finish_run(
         CheckpointError: the folder of the best epoch is broken, or writing fails.
     """
     config, model = loop.config, loop.best_model()
+    validated = loop.cross_validated() if "dev" not in data else None
     if isinstance(model.task, Finalizing):
         model.task = model.task.finalize(model)
     task = model.task
@@ -609,13 +624,12 @@ def finish_run(
             answers = loop.answers(predictor, "dev", data["dev"])
             scores["dev"] = task.score(data["dev"], answers)
         scored["dev"] = (data["dev"], answers, lengths["dev"])
-    elif (validated := loop.cross_validated()) is not None:
-        name, chosen, answers = validated
+    elif validated is not None:
+        name, chosen, answers, tuned = validated
         columns, sizes = data["train"].take(chosen), lengths["train"].take(chosen)
         if isinstance(task, Tunable):
-            model.task = task = task.tune(columns, answers)
-            answers = (loop.cross_validated() or validated).answers
-        scores[name] = task.score(columns, answers)
+            model.task = task = tuned
+        scores[name] = tuned.score(columns, answers)
         scored[name] = (columns, answers, sizes)
         facts[name] = facts_of(model, columns, sizes)
     else:

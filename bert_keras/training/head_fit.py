@@ -9,7 +9,7 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import keras
@@ -18,14 +18,24 @@ import tensorflow as tf
 
 from bert_keras.data.class_names import listed
 from bert_keras.data.columns import Columns
+from bert_keras.data.duplicates import repeated_texts
 from bert_keras.data.holdout import Strata, classes_of
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, counted
 from bert_keras.inference.predictor import Predictor
 from bert_keras.model.encoder import BatchModel
 from bert_keras.models.backend import Backend
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import Progress, say
-from bert_keras.tasks.protocols import Linear, groups_of, strata_of, weights_of
+from bert_keras.tasks.base import Task
+from bert_keras.tasks.long_texts import LongTexts
+from bert_keras.tasks.protocols import (
+    Linear,
+    Tunable,
+    groups_of,
+    strata_of,
+    texts_of,
+    weights_of,
+)
 from bert_keras.training.best_epoch import BestEpoch
 from bert_keras.training.linear_head import (
     FOLDS,
@@ -58,10 +68,13 @@ class HeadInputs(Backend):
 
     def __init__(self, model: TaskModel) -> None:
         self.task, self.preprocessor = model.task, model.preprocessor
+        self._model = model
         self._below: Any = BelowHead(model.input, model.get_layer(HEAD).input)
 
     def answer(self, texts: Any, *, preprocessor: Any = None, **_: Any) -> Any:
         batch = self.task.features(preprocessor or self.preprocessor, texts)
+        if isinstance(self.task, LongTexts) and self.task.reads_windows:
+            return {"vector": self.task.combined_vectors(self._model, batch)}
         inputs = {name: batch[name] for name in self._below.input if name in batch}
         return {"vector": self._below(inputs, training=False)}
 
@@ -72,12 +85,15 @@ class CrossValidated(NamedTuple):
     Attributes:
         name: what scores are named after.
         rows: the rows that were held out once.
-        answers: the answers to them by name.
+        answers: the answers to them by name. Thresholds and the like, which follow from
+            answers, are of the other folds.
+        task: the task, with thresholds of all answers.
     """
 
     name: str
     rows: list[int]
     answers: dict[str, np.ndarray]
+    task: Task
 
 
 class HeadFit:
@@ -100,6 +116,7 @@ class HeadFit:
 
     keeps_vectors = True  # of the training rows, in the run folder
     most_folds = FOLDS
+    needs_folds = True
     steps = 1
     update_seconds = math.nan, math.nan
     skipped: tuple[str, ...] = ()
@@ -122,6 +139,7 @@ class HeadFit:
         self.history: list[dict[str, Any]] = []
         self.ending = ""
         self.validation: Validation | None = None
+        self._task = model.task  # before it is finalized
         self._start = time.perf_counter()
 
     @property
@@ -140,19 +158,19 @@ class HeadFit:
         loss, targets = cast(Linear, task).linear_targets(columns)
         weights = weights_of(task, columns)
         strata = strata_of(task, columns, **task.get_config())
+        groups = groups_of(task, columns) or repeated_texts(texts_of(task, columns))
         folds = stratified_folds(
-            strata,
-            seed=self.config.seed,
-            groups=groups_of(task, columns),
-            most=self.most_folds,
+            strata, seed=self.config.seed, groups=groups, most=self.most_folds
         )
-        if not folds:
+        if self.needs_folds and not folds:
             raise DataError(
                 "must have a class with two rows or more, which cross-validation "
                 f"needs; all {len(columns):,} rows are the only ones of their class",
                 path=columns.path,
             )
-        _tell_alone(strata, folds)
+        if self.needs_folds:
+            _tell_alone(strata, folds)
+            _tell_divided(groups, folds)
         with self.stop.at_once():
             head, found, self.ending = self.fitted(
                 targets, folds, loss=loss, weights=weights
@@ -190,18 +208,19 @@ class HeadFit:
         )
         rows = balanced(targets, weights, power)
         (head,) = fit_head(x, targets, loss=loss, l2=found.l2, weights=rows)
+        note = balance_note(power)
         if self.unlabelled is not None:
             others = self.vectors(self.unlabelled, name="unlabelled")
             given: dict[str, Any] = {"loss": loss, "l2": found.l2, "weights": weights}
             validation = validate_self_training(x, targets, others, folds, **given)
             if self.gains(found, validation):
                 head = self_trained_head(x, targets, others, **given)
-                found = validation
+                found, note = validation, ""
         several = len(strengths_of(targets, loss)) > 1
         line = (
             f"a linear head on vectors of the frozen encoder; L2 {found.l2:.2g} "
             f"{'by' if several else 'by rows and classes;'} cross-validation, "
-            f"{found.folds} folds{balance_note(power)}"
+            f"{len(found.folds)} folds{note}"
         )
         return head, found, line
 
@@ -232,7 +251,7 @@ class HeadFit:
     def _rank(self, found: Validation) -> tuple[float, float]:
         """Return the score of the held-out rows, and the negative loss."""
         task, rows = self.model.task, self.train_rows.take(found.rows)
-        scores = task.score(rows, self._answers_of(found.logits))
+        scores = task.score(rows, _answers_of(task, found.logits))
         return float(scores[task.best_score]), -found.loss
 
     @staticmethod
@@ -240,24 +259,21 @@ class HeadFit:
         """Return whether score and negative loss are better, the score first."""
         return after > before
 
-    def _answers_of(self, logits: np.ndarray) -> dict[str, np.ndarray]:
-        answers = self.model.task.answer(tf.constant(logits, tf.float32), {})
-        return {name: value.numpy() for name, value in answers.items()}
-
     def cross_validated(self) -> CrossValidated:
         """Return the training rows with the answers of heads that have not seen them.
 
         Raises:
             ConfigError: nothing was fitted.
         """
-        found = self.validation
+        found, task = self.validation, self._task
         if found is None:
             raise ConfigError("`train` must be called first")
-        return CrossValidated(
-            f"cross-validation, {found.folds} folds",
-            found.rows,
-            self._answers_of(found.logits),
-        )
+        columns = self.train_rows.take(found.rows)
+        answers = _answers_of(task, found.logits)
+        if isinstance(task, Tunable):
+            answers, task = _tuned_answers(task, columns, answers, found)
+        name = f"cross-validation, {len(found.folds)} folds"
+        return CrossValidated(name, found.rows, answers, task)
 
     def best_model(self) -> TaskModel:
         """Return the model with its head."""
@@ -311,6 +327,34 @@ def probe(model: TaskModel, data: Mapping[str, Columns], context: RunContext) ->
     HeadFit(model, {"train": data["train"]}, context).train()
 
 
+def _answers_of(task: Task, logits: np.ndarray) -> dict[str, np.ndarray]:
+    answers = task.answer(tf.constant(logits, tf.float32), {})
+    return {name: value.numpy() for name, value in answers.items()}
+
+
+def _tuned_answers(
+    task: Any, columns: Columns, answers: dict[str, np.ndarray], found: Validation
+) -> tuple[dict[str, np.ndarray], Task]:
+    """Return answers with settings that are fitted on other folds, and the task.
+
+    The task's own are fitted on all folds. `answers` are those before, to `columns`.
+    """
+    tuned = task.tune(columns, answers)
+    if tuned == task:
+        return answers, task
+    place = {row: at for at, row in enumerate(found.rows)}
+    kept: dict[str, np.ndarray] = {}
+    for fold in found.folds:
+        own = [place[row] for row in fold]
+        others = np.delete(np.arange(len(place)), own)
+        some = {name: value[others] for name, value in answers.items()}
+        fitted = task.tune(columns.take(others.tolist()), some)
+        for name, value in _answers_of(fitted, found.logits[own]).items():
+            shape = (len(place), *value.shape[1:])
+            kept.setdefault(name, np.empty(shape, value.dtype))[own] = value
+    return kept, tuned
+
+
 def balance_note(power: float) -> str:
     """Return what the line about a head says of the weights of classes."""
     how = {0.0: "", 1.0: "; all classes weigh the same"}
@@ -326,4 +370,22 @@ def _tell_alone(strata: Strata, folds: list[list[int]]) -> None:
         say(
             f"rows in no fold of the cross-validation: {len(alone):,}, as the only "
             f"ones of their class ({listed(sorted(names))}): give more rows of it"
+        )
+
+
+def _tell_divided(
+    groups: Sequence[Hashable] | None, folds: Sequence[Sequence[int]]
+) -> None:
+    """Report texts that stand in several folds, since there are too few others."""
+    if not groups:
+        return
+    places: dict[Hashable, set[int]] = {}
+    for number, fold in enumerate(folds):
+        for row in fold:
+            places.setdefault(groups[row], set()).add(number)
+    divided = sum(len(numbers) > 1 for numbers in places.values())
+    if divided:
+        say(
+            f"{counted(divided, 'texts')} of several rows in several folds of the "
+            "cross-validation, whose scores are too good then"
         )

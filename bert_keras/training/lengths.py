@@ -13,9 +13,11 @@ import tensorflow as tf
 
 from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
+from bert_keras.errors import ConfigError
 from bert_keras.models.folder import Folder
 from bert_keras.models.pretrained_model import max_length_of
 from bert_keras.models.task_model import TaskModel
+from bert_keras.settings import options_of
 from bert_keras.tasks.base import Task, default_learning_rate, replaced
 from bert_keras.tasks.protocols import (
     Linear,
@@ -50,7 +52,7 @@ class TextLengths:
 
     read: np.ndarray
     lost: np.ndarray
-    windows: np.ndarray | None = None  # that a task combines, int32 [N]
+    windows: np.ndarray | None = None  # that a task combines, int32 [N, 2]
     max_length: int = 0  # of a row; 0: texts are read in rows that are not combined
 
     @property
@@ -106,6 +108,7 @@ def measure_lengths(
     *,
     follows: bool,
     is_fixed: bool = False,
+    method: str = "finetune",
     tell: Callable[[str], object],
 ) -> dict[str, TextLengths]:
     """Set a model's maximum length, and return the lengths of each data set's texts.
@@ -116,6 +119,7 @@ def measure_lengths(
         follows: whether the length follows the training and dev texts, see
             `chosen_length`. A task that reads windows keeps its length.
         is_fixed: whether all rows are padded to the length, as on a TPU.
+        method: of the run; `linear` draws no windows.
         tell: gets a line about the length, and one for each data set with texts, or
             with targets, that are truncated.
     """
@@ -137,7 +141,8 @@ def measure_lengths(
     if cuts:
         found = {name: each.at(length) for name, each in found.items()}
     for name, each in found.items():
-        drawn = getattr(model.task, "train_windows", 0) if name == "train" else 0
+        draws = name == "train" and method != "linear"
+        drawn = getattr(model.task, "train_windows", 0) if draws else 0
         for line in each.truncation().lines(
             of=f"{name} texts",
             length=length,
@@ -223,6 +228,39 @@ def reads_long_texts(
         replaced(task, long="windows", train_windows=_TRAIN_WINDOWS, **own),
         dataclasses.replace(config, max_length=window, accumulation=parts),
     )
+
+
+def keeps_windows(
+    task: Task,
+    config: TrainConfig,
+    encoder: str | os.PathLike[str],
+    *,
+    settings: Mapping[str, Any],
+    tell: Callable[[str], object],
+) -> TrainConfig:
+    """Return the config with the length of the windows that a task has inherited.
+
+    A line tells them. `settings` are the user's; the other arguments are as in `train`.
+    """
+    is_inherited = reads_windows(task) and "long" not in settings
+    if not is_inherited or config.max_length is not None:
+        return config
+    length = Folder.open(encoder).preprocessing.get("max_length")
+    tell(
+        f"long texts are read in windows of {length:,} tokens, as by the encoder's "
+        "folder (--set long=truncate reads the start alone)"
+    )
+    return dataclasses.replace(config, max_length=length)
+
+
+def check_truncation(task: Task, config: TrainConfig) -> None:
+    """Raise ConfigError if `truncation` is given and windows read the texts."""
+    default = options_of(TrainConfig)["truncation"].default
+    if reads_windows(task) and config.truncation != default:
+        raise ConfigError(
+            "`truncation` has no effect with `long` windows, in which the first text "
+            f"of a pair takes at most half; received {config.truncation}"
+        )
 
 
 def probed(config: TrainConfig, task: Task, hidden_size: int) -> TrainConfig:

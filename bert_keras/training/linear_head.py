@@ -168,7 +168,7 @@ class Validation(NamedTuple):
         l2: the chosen strength.
         factor: what the logits are multiplied by; the loss of the held-out rows is
             lowest then, so that their probabilities are calibrated.
-        folds: number of folds.
+        folds: the rows of each fold.
         rows: the rows that were held out once, in order: all but those that are the
             only one of their class.
         logits: float64 [len(rows), C], of the head that has not seen the row.
@@ -177,7 +177,7 @@ class Validation(NamedTuple):
 
     l2: float
     factor: float
-    folds: int
+    folds: Sequence[Sequence[int]]
     rows: list[int]
     logits: np.ndarray
     loss: float
@@ -233,7 +233,7 @@ def validation_of(
     """
     rows = sorted(row for fold in folds for row in fold)
     lowest, factor = best_factor(logits[rows], targets[rows], loss, weights[rows])
-    return Validation(l2, factor, len(folds), rows, factor * logits[rows], lowest)
+    return Validation(l2, factor, folds, rows, factor * logits[rows], lowest)
 
 
 def strengths_of(targets: np.ndarray, loss: str) -> tuple[float, ...]:

@@ -53,6 +53,7 @@ UNUSED = {
         "lora_rank",
     ),
 }
+_OF_WINDOWS = ("stride", "max_windows", "train_windows")
 _WHY = {
     "linear": "which makes no updates",
     "contrastive": "which trains on batches of pairs and then fits the head",
@@ -160,8 +161,13 @@ def _is_given(config: TrainConfig, name: str) -> bool:
     return bool(getattr(config, name) != options_of(TrainConfig)[name].default)
 
 
-def check_method(task: type[Task] | Task, config: TrainConfig) -> None:
-    """Raise ConfigError if a task or an option does not go with the method."""
+def check_method(
+    task: type[Task] | Task, config: TrainConfig, settings: Mapping[str, Any]
+) -> None:
+    """Raise ConfigError if a task or an option does not go with the method.
+
+    `settings` are of a task that is given by its class.
+    """
     method = config.method
     if method == AUTO:
         raise ConfigError(
@@ -183,10 +189,22 @@ def check_method(task: type[Task] | Task, config: TrainConfig) -> None:
             f"`method` must be finetune or linear for {task.name}, which has no "
             "classes to pair rows by; received contrastive"
         )
-    if method != "finetune" and getattr(task, "combine", "") == "attention":
+    combine = settings.get("combine", getattr(task, "combine", ""))
+    if method != "finetune" and combine == "attention":
         raise ConfigError(
             f"`combine` must be mean, max or first with `method` {method}, which "
             "trains no weights between encoder and head; received attention"
+        )
+    if method == "linear" and "train_windows" in settings:
+        raise ConfigError(
+            "`train_windows` has no effect with `method` linear, which reads all "
+            f"windows once; received {settings['train_windows']}"
+        )
+    of_several = [each for each in _OF_WINDOWS if each in settings]
+    if combine == "first" and of_several:
+        raise ConfigError(
+            f"`{of_several[0]}` has no effect with `combine` first, which reads one "
+            f"window of a text; received {settings[of_several[0]]}"
         )
     for name in UNUSED[method]:
         if _is_given(config, name):
@@ -286,20 +304,16 @@ def pooling_of(
     """
     kind = task if isinstance(task, type) else type(task)
     if issubclass(kind, Reranking):
-        return {} if "pooling" in given else _pooling_of_pairs(encoder, kind)
+        return {} if "pooling" in given else _pooling_of_pairs(encoder)
     found = vectors_of(encoder, task, rows, given)
     return {name: value for name, value in found.items() if name == "pooling"}
 
 
 def _pooling_of_pairs(
-    encoder: str | os.PathLike[str], kind: type[Reranking]
+    encoder: str | os.PathLike[str],
 ) -> dict[str, str]:
-    """Return the `pooling` of an encoder of vectors of texts, or of a reranker.
-
-    Nothing for the pooler, and for sparse vectors.
-    """
-    folder = Folder.open(encoder)
-    held = folder.held(Embedding) or folder.held(kind)
+    """Return the `pooling` of an encoder of vectors, unless they are sparse."""
+    held = Folder.open(encoder).held(Embedding)
     pooling = getattr(held, "pooling", POOLER)
     is_sparse = isinstance(held, Embedding) and held.is_sparse
     return {} if is_sparse or pooling not in POOLINGS else {"pooling": pooling}

@@ -225,9 +225,10 @@ class _Runs:
         tests = {name: data[name] for name in tests_of(data)}
         if "dev" not in data and (free or not tests):
             what = "runs are compared" if free else "sizes are compared, or test rows"
+            split = config.validation_split
             raise ConfigError(
-                "`validation_split` must be above 0 without dev rows, on which "
-                f"{what}; received 0.0"
+                "`dev` rows, or a `validation_split` above 0, must be given, on which "
+                f"{what}; received {'neither' if split is None else split}"
             )
         self.given |= {"train": data["train"], "dev": data.get("dev"), "test": tests}
         self.given["unlabeled"] = data.get("unlabeled")

@@ -108,7 +108,7 @@ def test_cross_validation_prefers_strong_l2_for_noise_and_weak_for_a_rule() -> N
     folds = stratified_folds([[str(name)] for name in classes], seed=0)
     noise = cross_validate(x, targets, folds, loss="softmax")
     rule = cross_validate(x + 4 * targets @ x[:3], targets, folds, loss="softmax")
-    assert noise.folds == rule.folds == 5 and rule.rows == list(range(120))
+    assert len(noise.folds) == len(rule.folds) == 5 and rule.rows == list(range(120))
     assert noise.factor < 0.3 < 1 < rule.factor
     assert (rule.logits.argmax(axis=1) == classes).mean() > 0.9
 

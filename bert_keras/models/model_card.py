@@ -112,12 +112,6 @@ _IN_WINDOWS = (
     "summarization",
     "token-classification",
 )
-# What is done with longer texts, by the setting `long`.
-_LONG = {
-    "head-tail": "; the first quarter and the end of longer texts. Other tools read "
-    "their start alone",
-    "windows": "; longer texts in windows of that length. Other tools truncate them",
-}
 
 
 class Source(NamedTuple):
@@ -287,6 +281,25 @@ def _input_of(task: str, settings: Mapping[str, Any]) -> str:
     return _PAIR if settings.get("pairs") else _INPUTS.get(task, '"A text."')
 
 
+def _longer(settings: Mapping[str, Any]) -> str:
+    """Return what is done with texts longer than a row."""
+    if settings.get("long") == "head-tail":
+        return (
+            "; the first quarter and the end of longer texts. Other tools read their "
+            "start alone"
+        )
+    if settings.get("long") != "windows":
+        return ""
+    found = "; longer texts in windows of that length"
+    if settings.get("stride"):
+        found += f", which start every {settings['stride']} tokens"
+    if settings.get("max_windows"):
+        found += f", at most {settings['max_windows']} of a text"
+    if settings.get("combine"):
+        found += f", combined by {settings['combine']}"
+    return f"{found}. Other tools truncate them"
+
+
 def _sizes(config: BertConfig) -> str:
     return (
         f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}, "
@@ -319,9 +332,8 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
         rows.append(("the head reads", pooled))
     if engine := _engine_of(folder):
         rows.append(("weights", f"in {engine['precision']}, `{engine['model']}`"))
-    long = settings.get("long", "truncate")
     longest = max_length or encoder.max_position_embeddings
-    rows.append(("longest input", f"{longest} tokens{_LONG.get(long, '')}"))
+    rows.append(("longest input", f"{longest} tokens{_longer(settings)}"))
     weights = folder / "model.safetensors"
     if has_source and weights.is_file():
         rows.append(("weights", f"float32, {weights.stat().st_size / 1e6:,.1f} MB"))
@@ -339,7 +351,7 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
         "labels": labels,
         "lowercase": lowercase,
         "max_length": max_length,
-        "is_truncated": long == "truncate" and task not in _IN_WINDOWS,
+        "is_truncated": not _longer(settings) and task not in _IN_WINDOWS,
         "model": rows,
     }
 

@@ -25,13 +25,15 @@ POOLING = Option(
     "pooled from the tokens' vectors, as in sentence-transformers",
     words=(POOLER, *POOLINGS),
     unset="pooler; for the methods linear, contrastive and auto, and for long texts "
-    "in windows, as the encoder's folder says (linear and contrastive: else mean)",
+    "that `train` chooses to read in windows, as the encoder's folder says (linear and "
+    "contrastive: else mean); as in the folder of a model that is trained further",
     later=True,
 )
 NORMALIZE = Option(
     False,
     "whether the head reads this vector divided by its length",
-    unset="no; for the methods linear and contrastive as the encoder's folder says",
+    unset="no; for the methods linear and contrastive as the encoder's folder says; as "
+    "in the folder of a model that is trained further",
     later=True,
 )
 # Logits divided by these temperatures stay finite and distinct in float32.

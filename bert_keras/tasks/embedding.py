@@ -416,6 +416,13 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         prefixes, texts = self._prefixed(texts)
         return self.windows_after(prefixes, preprocessor, texts)
 
+    def window_recipe(self, max_length: int) -> dict[str, Any]:
+        found, prompt = super().window_recipe(max_length), self.prompt()
+        if not prompt:
+            return found
+        meaning = f"{found['meaning']}. The tokens of `prompt` follow [CLS] in each row"
+        return {**found, "meaning": meaning, "prompt": prompt}
+
     def _prefixed(self, texts: Any) -> tuple[Any, Any]:
         """Return the prompts, or `None`, and the texts, of rows one after the other."""
         prompts = self.prompt()

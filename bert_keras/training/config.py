@@ -59,7 +59,7 @@ class TrainConfig:
         False,
         "first fit the head on vectors of the encoder as it is, and finetune from "
         "there, for tasks with a linear head: few epochs at a low learning rate then "
-        "do; `train` does so for long texts that it reads in windows",
+        "do; `train` does so for long texts that it chooses to read in windows",
     )
     epochs: int | None = option(
         None,

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import keras
@@ -20,7 +20,7 @@ from bert_keras.data.class_names import listed
 from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import repeated_texts
 from bert_keras.data.holdout import Strata, classes_of
-from bert_keras.errors import ConfigError, DataError, counted
+from bert_keras.errors import ConfigError, DataError
 from bert_keras.inference.predictor import Predictor
 from bert_keras.model.encoder import BatchModel
 from bert_keras.models.backend import Backend
@@ -158,9 +158,12 @@ class HeadFit:
         loss, targets = cast(Linear, task).linear_targets(columns)
         weights = weights_of(task, columns)
         strata = strata_of(task, columns, **task.get_config())
-        groups = groups_of(task, columns) or repeated_texts(texts_of(task, columns))
         folds = stratified_folds(
-            strata, seed=self.config.seed, groups=groups, most=self.most_folds
+            strata,
+            seed=self.config.seed,
+            groups=groups_of(task, columns),
+            equal=repeated_texts(texts_of(task, columns)),
+            most=self.most_folds,
         )
         if self.needs_folds and not folds:
             raise DataError(
@@ -170,7 +173,6 @@ class HeadFit:
             )
         if self.needs_folds:
             _tell_alone(strata, folds)
-            _tell_divided(groups, folds)
         with self.stop.at_once():
             head, found, self.ending = self.fitted(
                 targets, folds, loss=loss, weights=weights
@@ -370,22 +372,4 @@ def _tell_alone(strata: Strata, folds: list[list[int]]) -> None:
         say(
             f"rows in no fold of the cross-validation: {len(alone):,}, as the only "
             f"ones of their class ({listed(sorted(names))}): give more rows of it"
-        )
-
-
-def _tell_divided(
-    groups: Sequence[Hashable] | None, folds: Sequence[Sequence[int]]
-) -> None:
-    """Report texts that stand in several folds, since there are too few others."""
-    if not groups:
-        return
-    places: dict[Hashable, set[int]] = {}
-    for number, fold in enumerate(folds):
-        for row in fold:
-            places.setdefault(groups[row], set()).add(number)
-    divided = sum(len(numbers) > 1 for numbers in places.values())
-    if divided:
-        say(
-            f"{counted(divided, 'texts')} of several rows in several folds of the "
-            "cross-validation, whose scores are too good then"
         )

@@ -290,14 +290,28 @@ def stratified_folds(
     *,
     seed: int,
     groups: Sequence[Hashable] | None = None,
+    equal: Sequence[Hashable] | None = None,
     most: int = FOLDS,
 ) -> list[list[int]]:
     """Return the rows of at most `most` folds, each with the shares of the classes.
 
     There are as many folds as the smallest class with several rows has rows, at least
     two. Rows that are the only one of a class are in no fold: a head that has not seen
-    the class could not answer it. `groups` stay together, see `stratified_holdout`.
+    the class could not answer it. `groups` stay together, see `stratified_holdout`, and
+    rows that are the same in `equal` always.
     """
+    if equal is not None:
+        rows_of: dict[Hashable, list[int]] = {}
+        for row, each in enumerate(equal):
+            rows_of.setdefault(each, []).append(row)
+        alike = list(rows_of.values())
+        found = stratified_folds(
+            [strata[rows[0]] for rows in alike],
+            seed=seed,
+            groups=groups and [groups[rows[0]] for rows in alike],
+            most=most,
+        )
+        return [sorted(row for n in fold for row in alike[n]) for fold in found]
     sizes: Counter[str | int]
     sizes = Counter(n for names in strata for n in set(names) if isinstance(n, str))
     left = [

@@ -67,8 +67,8 @@ def test_the_verb_writes_rows_to_label(
     given = [str(encoder_folder), str(pool), "--output", str(output), "--text", "body"]
     assert main(["select", *given, "--count", "3"]) == 0
     found = list(csv.DictReader(output.read_text().splitlines()))
-    assert [list(row) for row in found] == [["id", "text", "label"]] * 3
-    assert all(row["text"] == TEXTS[int(row["id"]) - 1] for row in found)
+    assert [list(row) for row in found] == [["id", "body", "label"]] * 3
+    assert all(row["body"] == TEXTS[int(row["id"]) - 1] for row in found)
     assert {row["label"] for row in found} == {""}
     assert main(["select", *given, "--strategy", "margin"]) == 2
     assert "`strategy` margin needs a classifier" in capsys.readouterr().err

@@ -203,7 +203,7 @@ def embedder(make_model: Callable[..., Any]) -> Predictor:
 
 
 def test_an_embedding_model_answers_by_cosines(
-    embedder: Predictor, tmp_path: Path
+    embedder: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     templates = ["{}", TEMPLATE]
     made = embedder.with_classes(NAMES, template=templates)
@@ -218,6 +218,12 @@ def test_an_embedding_model_answers_by_cosines(
     rows = as_columns(text=TEXTS * 4, label=["prize", "six", "see you"] * 4)
     several = embedder.with_classes(NAMES, multi_label=True, dev=rows)
     assert len(several.model.task.thresholds) == len(NAMES)
+    assert "calibrated on 12 rows of dev: temperature" in capsys.readouterr().err
+    refused(
+        lambda: embedder.with_classes(NAMES, multi_label=True, dev=rows.take([0, 1])),
+        "must have a row of each class",
+        "none of see you",
+    )
     refused(
         lambda: embedder.with_classes(NAMES, multi_label=True),
         "`multi_label` needs `dev`",

@@ -138,6 +138,38 @@ def test_a_head_is_kept_where_it_fits(make_model: Any, tmp_path: Path) -> None:
     assert "a head" not in made(Classification(classes), method="linear")[1]
 
 
+def test_a_head_is_read_as_in_its_folder(make_model: Any, tmp_path: Path) -> None:
+    windows = {"long": "windows", "stride": 9, "combine": "attention"}
+    read = {"pooling": "mean", "normalize": True}
+    given = make_model(Classification(("ham", "promo", "spam"), **read, **windows))
+    folder = save_model(given, tmp_path / "model")
+    rows = as_columns(text=TEXTS, label=LABELS)
+
+    def task_of(**settings: Any) -> Any:
+        return task_and_data(
+            "classification",
+            train=rows,
+            config=TrainConfig(epochs=1),
+            task_settings=settings,
+            encoder=folder,
+            tell=told.append,
+        )[0]
+
+    told: list[str] = []
+    found = task_of()
+    assert any("the mean of the tokens" in line for line in told)
+    assert all(getattr(found, k) == v for k, v in {**windows, **read}.items())
+    config = TrainConfig(seed=2, max_length=24)
+    model = new_model(found, folder, config, tell=told.append)
+    assert told[-1].endswith("which is trained further")
+    wanted = given.answer(TEXTS)["probabilities"]
+    np.testing.assert_allclose(model.answer(TEXTS)["probabilities"], wanted, atol=1e-6)
+    other = task_of(pooling="cls", long="truncate")
+    assert (other.pooling, other.normalize, other.long) == ("cls", False, "truncate")
+    new_model(task_of(normalize=False), folder, config, tell=told.append)
+    assert told[-1].endswith("with normalize true (--set normalize=true)")
+
+
 @pytest.mark.thorough
 def test_layouts_learn_alike(run: Any, spam_run: TrainResult) -> None:
     padded = run(layout="padded")

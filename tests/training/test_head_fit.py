@@ -7,12 +7,15 @@ import functools
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
-from conftest import ROWS, assert_near, refused, thorough
+import tensorflow as tf
+from conftest import LETTERS, ROWS, assert_near, refused, thorough
 
 from bert_keras.data import table
+from bert_keras.data.duplicates import repeated_texts
 from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.models.convert import convert
@@ -27,7 +30,9 @@ from bert_keras.training import head_fit
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.data import task_and_data, unlabelled_rows
 from bert_keras.training.finetune import train
+from bert_keras.training.head_fit import HeadFit
 from bert_keras.training.linear_head import (
+    Validation,
     balanced,
     cross_validate,
     fit_head,
@@ -187,11 +192,50 @@ def test_a_linear_run_writes_an_ordinary_folder(
     assert not list(tmp_path.glob(".*run*"))
 
 
+def test_held_out_answers_use_what_other_folds_tell(make_model: Any) -> None:
+    """Thresholds are of other folds, and numbers are as the targets are."""
+    labels = [["a"], ["b"], ["a", "b"]] * 4
+    model, context = make_model(MultiLabel(("a", "b"))), mock.MagicMock()
+    fit = HeadFit(model, {"train": as_columns(text=TEXTS, label=labels)}, context)
+    logits = np.random.default_rng(0).normal(size=(12, 2))
+    folds = [[0, 4, 8], [1, 5, 9], [2, 6, 10]]
+    rows = sorted(row for fold in folds for row in fold)
+    fit.validation = Validation(1.0, 1.0, folds, rows, logits[rows], 0.0)
+    found = fit.cross_validated()
+    task = model.task
+    for fold in folds:
+        others = [row for row in rows if row not in fold]
+        answers = task.answer(tf.constant(logits[others], tf.float32), {})
+        tuned = task.tune(
+            fit.train_rows.take(others), {k: v.numpy() for k, v in answers.items()}
+        )
+        wanted = tuned.answer(tf.constant(logits[fold], tf.float32), {})
+        own = found.answers["labels"][[rows.index(row) for row in fold]]
+        np.testing.assert_array_equal(own, wanted["labels"])
+    assert found.task.thresholds != task.thresholds
+
+    columns = as_columns(text=TEXTS, label=[str(1000 + n) for n in range(12)])
+    model.task = Regression.from_columns(columns)
+    fit = HeadFit(model, {"train": columns}, context)
+    model.task = Regression()  # finalized
+    fit.validation = Validation(1.0, 1.0, folds, rows, np.zeros((9, 1)), 0.0)
+    assert fit.cross_validated().answers["score"] == pytest.approx(1005.5)
+
+
+def test_equal_texts_are_in_one_fold() -> None:
+    equal = repeated_texts([[*TEXTS, *TEXTS]])
+    folds = stratified_folds([(each,) for each in LABELS * 2], seed=0, equal=equal)
+    assert sorted(row for fold in folds for row in fold) == list(range(24))
+    for fold in folds:
+        assert {row % 12 for row in fold} == {row - 12 for row in fold if row >= 12}
+
+
 def test_a_run_weighs_classes_as_cross_validation_chooses(
     encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    texts = [*TEXTS[:1] * 9, *(f"{word} {word}" for word in TEXTS[-1].split()[:2])]
-    rows = as_columns(text=texts * 2, label=[*"aaaaaaaaabb"] * 2)
+    texts = [f"{TEXTS[0]} {letter}" for letter in LETTERS[:18]]
+    texts += ["half half", "off off", "half off half", "off half off"]
+    rows = as_columns(text=texts, label=[*"a" * 18, *"bbbb"])
     found = train(
         "classification",
         encoder=encoder_folder,
@@ -201,7 +245,7 @@ def test_a_run_weighs_classes_as_cross_validation_chooses(
     )
     (name,) = found.scores
     assert found.scores[name]["accuracy"] == 1
-    assert "rarer classes count more" in capsys.readouterr().err
+    assert "all classes weigh the same" in capsys.readouterr().err
 
 
 def test_self_training_is_reported_and_kept_only_if_it_gains(

@@ -100,7 +100,8 @@ class Truncation:
             of_text = self.windows / self.longer
             cost = f"{self.read / max(self.in_one, 1):,.1f} times the tokens of one row"
             if 0 < drawn < of_text:
-                cost = f"of which {drawn} are drawn in each epoch"
+                are = "is" if drawn == 1 else "are"
+                cost = f"of which {drawn} {are} drawn in each epoch"
             verb = "is" if self.longer == 1 else "are"
             found.append(
                 f"{self.longer:,} of {self.texts:,} {of} "

@@ -30,7 +30,11 @@ from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.data import task_and_data
 from bert_keras.training.evaluation import evaluate
+from bert_keras.training.head_fit import HeadInputs
+from bert_keras.training.lengths import check_truncation
 from bert_keras.training.rows import TrainingRows
 
 CLASSES = ("ham", "promo", "spam")
@@ -167,7 +171,7 @@ def test_windows_over_the_limit_are_counted(
     short, long = Predictor(model).predict([LONG[:200], LONG])
     said = capsys.readouterr().err
     assert (
-        "are longer than 24 tokens: read in 2.0 windows on average, 1.9 times" in said
+        "are longer than 24 tokens: read in 2.0 windows on average, 2.0 times" in said
     )
     line = "truncated: 152.0 tokens on average, of which 70% are not read; a higher"
     assert f"{line} `max_windows` reads them whole: " in said
@@ -212,6 +216,75 @@ def test_both_ends_are_read(make_model: Callable[..., Any]) -> None:
     found = explain(model, [LONG], method="gradient-input")[0]
     read = found.attributions[0] != 0
     assert read[:6].all() and read[-16:].all() and not read[6:-16].any()
+
+
+def test_the_cost_counts_the_tokens_of_each_window(
+    model: Any, predictor: Predictor, make_model: Callable[..., Any]
+) -> None:
+    pairs = windows_model(make_model, pairs=True, stride=4)
+    for made, texts in ((model, [LONG, "see you"]), (pairs, ([LONG, "a"], [LONG, ""]))):
+        batch = made.task.features(made.preprocessor.replace(layout="padded"), texts)
+        text = np.cumsum(batch["window_starts"]) - 1
+        tokens = np.asarray(batch["padding_mask"]).sum(axis=1)
+        wanted = [np.bincount(text), np.bincount(text, tokens)]
+        found = made.task.windows_of(made.preprocessor, texts)
+        np.testing.assert_array_equal(found, np.transpose(wanted))
+
+
+def test_a_head_is_fitted_on_vectors_of_some_windows_at_a_time(model: Any) -> None:
+    vectors = Predictor(HeadInputs(model), freeze=False).answers(
+        as_columns(text=TEXTS[1:])
+    )["vector"]
+    kernel, bias = model.get_layer("classifier").get_weights()
+    for text, vector in zip(TEXTS[1:], vectors, strict=True):
+        logits, _ = logits_by_hand(model, text)
+        np.testing.assert_allclose(vector @ kernel + bias, logits, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "parts"),
+    [
+        ({"combine": "attention"}, {"method": "linear"}, ["`combine` must be mean"]),
+        ({"train_windows": 2}, {"method": "linear"}, ["`train_windows` has no effect"]),
+        ({"combine": "first", "stride": 9}, {}, ["`stride` has no effect", "first"]),
+    ],
+)
+def test_settings_of_windows_without_an_effect_are_refused(
+    settings: dict[str, Any], options: dict[str, Any], parts: list[str]
+) -> None:
+    rows = as_columns(text=TEXTS[1:], label=[*"ababa"])
+    given = {"long": "windows", **settings}
+    config = TrainConfig(**options)
+    refused(
+        lambda: task_and_data(
+            "classification", train=rows, config=config, task_settings=given
+        ),
+        *parts,
+    )
+
+
+def test_windows_leave_no_truncation_to_choose() -> None:
+    task = Classification(CLASSES, long="windows")
+    config = TrainConfig(truncation="only_first")
+    refused(lambda: check_truncation(task, config), "`truncation` has no effect")
+
+
+@pytest.mark.slow
+def test_fit_draws_windows_of_texts_by_role(make_model: Callable[..., Any]) -> None:
+    model = make_model(Classification(CLASSES, long="windows", train_windows=1))
+    model.compile(run_eagerly=True)
+    are_drawn: list[bool] = []
+    real = type(model.task).long_batch
+
+    def long_batch(self: Any, *given: Any, **more: Any) -> Any:
+        are_drawn.append(more.get("draws") is not None)
+        return real(self, *given, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(model.task), "long_batch", long_batch)
+        x = {"text": np.array([LONG, "see you"])}
+        model.fit(x, np.array(["ham", "spam"]), batch_size=2, verbose=0)
+    assert are_drawn and all(are_drawn)
 
 
 @pytest.mark.slow

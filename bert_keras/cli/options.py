@@ -202,6 +202,8 @@ def _value(declared: Option, checked: bool, text: str) -> Any:
         text: the value as typed.
     """
     if declared.kind is str and not (declared.words or declared.pattern):
+        if not text and declared.form:
+            raise argparse.ArgumentTypeError(f"must be {declared.form}; received ''")
         return path(text)
     if text == "auto" and declared.may_be_none and not declared.words:
         return None

@@ -26,6 +26,7 @@ _UNKNOWN = "–"
 _NOT_COMPARED = ("best_epoch_dev_loss", "training_seconds")  # differ by chance
 _MOST_CLASSES = 15  # whose scores differ most; all follow, folded
 HELD_OUT = "held-out data"  # as pages name it; earlier versions wrote `held_out`
+_FOLDS = "cross-validation"
 # Not in notes of earlier versions.
 _OPTIONAL = {"best_score": "", "command": ""}
 _OPTIONAL_OBJECTS = ("digests", "per_class", "mistakes")
@@ -154,6 +155,8 @@ def _read(folder: Path) -> dict[str, Any]:
             raise DataError(f"`{key}` must be an object", path=os.fspath(path))
         if "held_out" in found[key]:
             found[key][HELD_OUT] = found[key].pop("held_out")
+        for name in [each for each in found[key] if each.startswith(_FOLDS)]:
+            found[key][_FOLDS] = found[key].pop(name)  # whatever their number is
     if not isinstance(found.get("history"), list):
         raise DataError("`history` must be a list", path=os.fspath(path))
     return found

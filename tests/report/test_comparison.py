@@ -137,6 +137,13 @@ def test_runs_of_earlier_versions_are_compared(tmp_path: Path) -> None:
     page = compare_runs(folders, output=tmp_path / "page.html").read_text("utf-8")
     assert "It is not known whether the rows of test are the same" in page
     assert "The answers cannot be compared: " in page
+    folds = {"three": "cross-validation, 3 folds", "five": "cross-validation, 5 folds"}
+    validated = [
+        run(tmp_path / name, note={"scores": {split: {"accuracy": 0.9}}})
+        for name, split in folds.items()
+    ]
+    page = compare_runs(validated, output=tmp_path / "page.html").read_text("utf-8")
+    assert page.count("cross-validation</h") == 1 and "folds</h" not in page
     names = {"one": "held_out", "other": "held-out data"}  # of 0.1, and of today
     pretrained = [
         run(tmp_path / name, note={"scores": {split: {"perplexity": 9.0}}})

@@ -245,13 +245,22 @@ class _Search:
     def _keep_layers(
         self, kept: tuple[int, ...], folder: Path, config: TrainConfig
     ) -> None:
-        """Write a student with some layers, trained if there are training rows."""
+        """Write a student with some layers, trained if there are training rows.
+
+        It reads texts of its teacher's length, unless another one is given.
+        """
         if self.train is None:
             for note in convert(self.model, folder, keep_layers=kept, card=False):
                 self.tell(note)
             return
         teacher = os.fspath(self.model)
-        made = dataclasses.replace(config, teacher=teacher, keep_layers=kept)
+        length = Folder.open(teacher).preprocessing.get("max_length")
+        made = dataclasses.replace(
+            config,
+            teacher=teacher,
+            keep_layers=kept,
+            max_length=config.max_length or length,
+        )
         try:
             found = train_model(
                 self.task, train=self.train, dev=self.dev, output=folder, config=made

@@ -29,7 +29,11 @@ def test_the_smallest_model_within_the_drop(spam_folder: Path, tmp_path: Path) -
     found = shrink(spam_folder, output, max_drop=1.0, tell=told.append, **given)
     assert [each.name for each in found.candidates] == ["2 layers", "1 layer (0)"]
     assert found.candidates[1].megabytes < found.candidates[0].megabytes
-    assert load_model(output).backbone.config.num_hidden_layers == 1
+    small = load_model(output)
+    assert small.backbone.config.num_hidden_layers == 1
+    assert (
+        small.preprocessor.max_length == load_model(spam_folder).preprocessor.max_length
+    )
     assert told[-1] == "kept: 1 layer (0)"
     assert any(line.startswith("widths of the head are not tried") for line in told)
     assert [row["model"] for row in found.rows] == ["2 layers", "1 layer (0): kept"]

@@ -47,9 +47,12 @@ _ACTIVATIONS = {
     "torch.nn.modules.activation.ReLU": "relu",
     "torch.nn.modules.activation.GELU": "gelu",
     "torch.nn.modules.activation.SiLU": "silu",
+    "torch.nn.modules.activation.Softmax": "softmax",
 }
 _TORCH = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}
-_PAIR_ACTIVATIONS = ("linear", "sigmoid")
+_DENSE_ACTIVATIONS = tuple(name for name in _TORCH if name != "softmax")
+_SCORE_ACTIVATIONS = ("linear", "sigmoid")  # the softmax of one output is always 1
+_CLASS_ACTIVATIONS = (*_SCORE_ACTIVATIONS, "softmax")
 _SPARSE_ENCODER, _SPLADE = "MLMTransformer", "SpladePooling"
 # `BERT` up to sentence-transformers 0.2.
 _ENCODERS = ("Transformer", "BERT", _SPARSE_ENCODER)
@@ -71,14 +74,15 @@ def encoder_folder(folder: Path) -> Path:
 def pair_activation(folder: Path, config: Mapping[str, Any]) -> str | None:
     """Return what a cross-encoder applies to its outputs; `None` for other folders.
 
-    It is `sigmoid` or `linear`; without a name, `sigmoid` for a single output.
+    It is `sigmoid`, `linear` or, for several outputs, `softmax`; without a name,
+    `sigmoid` for a single output.
 
     Args:
         folder: may hold the files of sentence-transformers 5 and later.
         config: its parsed `config.json`.
 
     Raises:
-        CheckpointError: it applies another function.
+        CheckpointError: it applies another function, or puts a prompt before texts.
     """
     entry, files = config.get("sentence_transformers"), _settings(folder)
     places = (
@@ -88,12 +92,32 @@ def pair_activation(folder: Path, config: Mapping[str, Any]) -> str | None:
     )
     held = [place for place in places if place is not None]
     found = [str(values[key]) for values, key in held if values.get(key) is not None]
-    if found:
-        return _activation(folder, found[0], _PAIR_ACTIVATIONS)
-    if len(held) == 1:
+    if not found and len(held) == 1:
         return None
+    prompt = _pair_prompts(folder).get("default_prompt")
+    if prompt is not None:
+        raise CheckpointError(
+            f"{folder / MODEL_SETTINGS}: `default_prompt_name` of a cross-encoder must "
+            "be null, since no prompt is put before its texts here; received "
+            f"{one_line(prompt)}"
+        )
     names = config.get("id2label")
-    return "sigmoid" if isinstance(names, dict) and len(names) == 1 else "linear"
+    is_single = isinstance(names, dict) and len(names) == 1
+    if not found:
+        return "sigmoid" if is_single else "linear"
+    allowed = _SCORE_ACTIVATIONS if is_single else _CLASS_ACTIVATIONS
+    return _activation(folder, found[0], allowed)
+
+
+def unused_prompts(folder: Path) -> list[str]:
+    """Return the names of a cross-encoder's prompts."""
+    return list(_pair_prompts(folder).get("prompts", ()))
+
+
+def _pair_prompts(folder: Path) -> dict[str, Any]:
+    """Return what `_prompts` finds in a cross-encoder's folder; empty for others."""
+    is_pairs = _settings(folder).get("model_type") == "CrossEncoder"
+    return _prompts(folder) if is_pairs else {}
 
 
 def pair_scores(config: Mapping[str, Any]) -> str | None:
@@ -184,7 +208,7 @@ def unused_similarity(folder: Path, sentence: Mapping[str, Any]) -> str | None:
     Sparse ones are compared by dot product, others by cosine, which the dot product of
     normalized vectors is. `sentence` is what `read_sentence_files` returned.
     """
-    measure = _settings(folder).get("similarity_fn_name")
+    measure = similarity(folder)
     if sentence.get("kind") == "sparse":
         return None if measure in (None, "dot") else one_line(measure)
     is_cosine = (
@@ -193,10 +217,13 @@ def unused_similarity(folder: Path, sentence: Mapping[str, Any]) -> str | None:
     return None if is_cosine else one_line(measure)
 
 
+def similarity(folder: Path) -> Any:
+    """Return the measure by which a folder's vectors are compared, if it names one."""
+    return _settings(folder).get("similarity_fn_name")
+
+
 def text_length(folder: Path) -> int | None:
     """Return the longest text of a folder of sentence-transformers, in tokens."""
-    if not (folder / MODULES).is_file():
-        return None
     for name, key in _LENGTHS:
         length = _entry(encoder_folder(folder) / name, key)
         if type(length) is int and 3 <= length < _NO_LIMIT:
@@ -244,10 +271,12 @@ def write_sentence_files(
     include_prompt: bool = True,
     truncate_dim: int = 0,
     kind: str = "dense",
+    measure: str | None = None,
 ) -> None:
     """Write the files next to an encoder, so that sentence-transformers can open it.
 
-    The arguments are what `read_sentence_files` returns.
+    The arguments are what `read_sentence_files` returns, and `measure`, by which
+    vectors are compared: by default the dot product of sparse ones, else cosine.
     """
     count = len(dense)
     kinds = ["Transformer", "Pooling", *["Dense"] * count, "Normalize"]
@@ -279,7 +308,7 @@ def write_sentence_files(
     prompting |= {"default_prompt_name": default_prompt} if default_prompt else {}
     prompting |= {"truncate_dim": truncate_dim} if truncate_dim else {}
     prompting |= {"model_type": "SparseEncoder"} if is_sparse else {}
-    measure = "dot" if is_sparse else "cosine"
+    measure = measure or ("dot" if is_sparse else "cosine")
     _write(folder / MODEL_SETTINGS, {**prompting, "similarity_fn_name": measure})
     if is_sparse:
         how = {"pooling_strategy": "max", "activation_function": "relu"}
@@ -325,7 +354,7 @@ def _dense(folder: Path) -> dict[str, Any]:
     name = config.get("activation_function", _TORCH["tanh"])
     return {
         "units": units,
-        "activation": _activation(path, str(name), tuple(_TORCH)),
+        "activation": _activation(path, str(name), _DENSE_ACTIVATIONS),
         "use_bias": has_bias,
     }
 

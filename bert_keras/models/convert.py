@@ -26,12 +26,17 @@ from bert_keras.checkpoints import (
     write_huggingface,
     write_model_garden,
 )
-from bert_keras.checkpoints.checkpoint import KEY, as_checkpoint_error
+from bert_keras.checkpoints.checkpoint import KEY, as_checkpoint_error, listed
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.checkpoints.keras_hub import FILES as KERAS_HUB_FILES
 from bert_keras.checkpoints.keras_hub import TASK, write_keras_hub
 from bert_keras.checkpoints.sentence_files import (
     dense_tensors,
+    pair_entry,
+    pair_scores,
+    similarity,
+    text_length,
+    unused_prompts,
     write_dense,
     write_sentence_files,
 )
@@ -222,9 +227,11 @@ def _write_opened(
             f"written as BertModel: the config names {declared}, without its head"
         )
         head["architectures"] = ["BertModel"]
+    applied = pair_scores(opened.config)
     config = {
         **checkpoint.config.to_dict(),
         **{key: raw[key] for key in _KEPT if key in raw},
+        **({} if applied is None else pair_entry(applied)),
         "model_type": "bert",
         **head,
     }
@@ -235,6 +242,9 @@ def _write_opened(
                 f"can hold; received `to` {to}"
             )
         config = raw
+    prompts = unused_prompts(opened.home)
+    if prompts:
+        notes.append(f"left out: the prompts of the cross-encoder: {listed(prompts)}")
     pooling = checkpoint.own_entry.get("settings", {}).get("pooling")
     if pooling and to not in ("huggingface", "tf-hub") and not is_encoder:
         raise CheckpointError(
@@ -248,7 +258,7 @@ def _write_opened(
             notes += form.write(*given, tokenizer) or ()
         else:
             notes += form.write(*given) or ()
-            tokenizer.save(folder, max_length=config.get("max_position_embeddings"))
+            tokenizer.save(folder, max_length=_max_length(opened))
         notes += _convert_pooling(opened, folder if to == "huggingface" else None)
         if words:
             lines = "".join(f"{word}\n" for word in words)
@@ -261,6 +271,13 @@ def _write_opened(
             if is_kept:
                 notes.append("README.md is kept: it is not a card of bert_keras")
     return notes
+
+
+def _max_length(opened: Folder) -> int:
+    """Return the length at which other tools truncate texts, in tokens."""
+    longest = opened.checkpoint.config.max_position_embeddings
+    stored = opened.checkpoint.own_entry.get("preprocessing", {}).get("max_length")
+    return min(stored or text_length(opened.home) or longest, longest)
 
 
 def _convert_pooling(opened: Folder, folder: Path | None) -> list[str]:
@@ -286,6 +303,8 @@ def _convert_pooling(opened: Folder, folder: Path | None) -> list[str]:
         return [f"left out: how tokens are pooled into a text's vector ({how})"]
     sizes = opened.checkpoint.config
     settings = {"max_length": sizes.max_position_embeddings, **settings}
+    measure = similarity(opened.home)
+    settings |= {"measure": measure} if isinstance(measure, str) else {}
     write_sentence_files(folder, hidden_size=sizes.hidden_size, **settings)
     tensors = dense_tensors(opened.home)
     write_dense(folder, LazyArrays.of(tensors, place=str(opened.home)))

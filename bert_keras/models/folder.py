@@ -28,8 +28,10 @@ from bert_keras.checkpoints.names import TIED
 from bert_keras.checkpoints.sentence_files import (
     dense_tensors,
     pair_activation,
+    pair_scores,
     read_sentence_files,
     text_length,
+    unused_prompts,
     unused_similarity,
 )
 from bert_keras.checkpoints.unread_files import unread_beside
@@ -159,7 +161,10 @@ class Folder:
         if stored:
             return stored
         longest = self.checkpoint.config.max_position_embeddings
-        return {"max_length": min(text_length(self.home) or longest, longest)}
+        stated = None
+        if self.sentence or pair_scores(self.config) is not None:
+            stated = text_length(self.home)
+        return {"max_length": min(stated or longest, longest)}
 
     # The task.
 
@@ -284,6 +289,12 @@ class Folder:
             found.append(
                 f"the folder's similarity {measure} is not used: vectors are compared "
                 f"by their {ours}"
+            )
+        prompts = unused_prompts(self.home)
+        if prompts:
+            found.append(
+                f"the folder's prompts are not used ({listed(prompts)}): no prompt is "
+                "put before the texts of a cross-encoder"
             )
         raw = self.checkpoint.raw_config
         if named_outputs(raw, self.checkpoint.shapes) is not None:

@@ -163,7 +163,7 @@ def new_model(
     folder = with_tokens(folder, config.add_tokens, tell=tell)
     checkpoint = folder.weights_for(task)
     applied = pair_scores(folder.config)
-    if applied not in (None, getattr(task, "activation", applied)):
+    if applied not in (None, "softmax", getattr(task, "activation", applied)):
         tell(
             f"the encoder is a cross-encoder with the activation {applied}, which the "
             f"head does not have (--set activation={applied})"

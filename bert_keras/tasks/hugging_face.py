@@ -105,9 +105,8 @@ class PooledCodec(HeadCodec):
         single = REGRESSION if count == 1 else SINGLE_LABEL
         if activation is not None and count == 1:  # `CrossEncoder` ignores the entry
             return self.problem_type == single
-        if activation == "sigmoid":
-            single = MULTI_LABEL
-        return self.problem_type == (config.get("problem_type") or single)
+        applied = {"sigmoid": MULTI_LABEL, "softmax": SINGLE_LABEL}.get(activation)
+        return self.problem_type == (applied or config.get("problem_type") or single)
 
     def settings(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
         return None

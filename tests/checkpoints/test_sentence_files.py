@@ -11,6 +11,7 @@ from conftest import refused
 
 from bert_keras.checkpoints.sentence_files import (
     encoder_folder,
+    pair_activation,
     read_sentence_files,
     write_sentence_files,
 )
@@ -101,6 +102,44 @@ def test_an_encoder_in_a_subfolder(tmp_path: Path, kind: str) -> None:
     assert encoder_folder(tmp_path) == tmp_path / f"0_{kind}"
     found = read_sentence_files(tmp_path)
     assert found == {"pooling": "mean", "normalize": True, "max_length": 24}
+
+
+TORCH = "torch.nn.modules."
+OUTPUTS = {"a": 0, "b": 1, "c": 2}
+
+
+def cross_encoder(folder: Path, **settings: Any) -> Path:
+    files = {"model_type": "CrossEncoder", **settings}
+    return write(folder, {"config_sentence_transformers.json": files})
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs", "activation"),
+    [
+        (None, 1, "sigmoid"),
+        (None, 3, "linear"),
+        ("linear.Identity", 1, "linear"),
+        ("activation.Sigmoid", 3, "sigmoid"),
+        ("activation.Softmax", 3, "softmax"),
+    ],
+)
+def test_the_activation_of_a_cross_encoder(
+    tmp_path: Path, name: str | None, outputs: int, activation: str
+) -> None:
+    folder = cross_encoder(tmp_path, activation_fn=name and TORCH + name)
+    config = {"id2label": dict(list(OUTPUTS.items())[:outputs])}
+    assert pair_activation(folder, config) == activation
+
+
+def test_a_default_prompt_of_a_cross_encoder_is_refused(tmp_path: Path) -> None:
+    prompts = {"prompts": {"query": "rank: ", "none": ""}}
+    folder = cross_encoder(tmp_path, **prompts, default_prompt_name="query")
+    refused(
+        lambda: pair_activation(folder, {}), str(folder), "default_prompt_name", "query"
+    )
+    for name in ("none", None):
+        cross_encoder(tmp_path, **prompts, default_prompt_name=name)
+        assert pair_activation(folder, {}) == "linear"
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,16 @@ import pytest
 from conftest import SHARED, files_of, refused
 from huggingface_hub import ModelCard
 
-from bert_keras.checkpoints import read_checkpoint
+from bert_keras.checkpoints import read_checkpoint, write_huggingface
 from bert_keras.checkpoints.sentence_files import (
+    pair_scores,
     read_sentence_files,
+    similarity,
     write_sentence_files,
 )
 from bert_keras.inference.info import describe
 from bert_keras.models.convert import convert
+from bert_keras.models.folder import Folder
 from bert_keras.models.loading import load_model
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -79,8 +82,6 @@ def test_a_model_folder_remains_a_model_folder(
 def test_heads_imply_the_architecture_if_nothing_names_it(
     encoder_folder: Path, tmp_path: Path, heads: dict, architecture: str
 ) -> None:
-    from bert_keras.checkpoints import write_huggingface
-
     source = read_checkpoint(encoder_folder)
     arrays = {**source.arrays, **{k: np.ones(v, "float32") for k, v in heads.items()}}
     config = {**source.raw_config, "architectures": [f"BertFor{architecture}"]}
@@ -114,8 +115,6 @@ def test_a_source_without_vocabulary(encoder_folder: Path, tmp_path: Path) -> No
 
 
 def test_a_source_that_lacks_a_weight(encoder_folder: Path, tmp_path: Path) -> None:
-    from bert_keras.checkpoints import write_huggingface
-
     source = read_checkpoint(encoder_folder)
     arrays = dict(source.arrays)
     del arrays["bert/encoder/layer_1/output/dense/bias"]
@@ -151,6 +150,63 @@ def test_pooling_is_converted(encoder_folder: Path, tmp_path: Path) -> None:
     (note,) = (n for n in convert(source, tmp_path / "out") if "left out" in n)
     assert "modules.json" in note
     assert read_sentence_files(tmp_path / "out") == {}
+
+
+@pytest.mark.parametrize("measure", ["dot", "euclidean"])
+def test_the_measure_of_vectors_is_kept(
+    encoder_folder: Path, tmp_path: Path, measure: str
+) -> None:
+    source = Path(shutil.copytree(encoder_folder, tmp_path / "in"))
+    settings = {"pooling": "cls", "normalize": False, "max_length": 20}
+    write_sentence_files(source, hidden_size=16, **settings, measure=measure)
+    convert(source, tmp_path / "out")
+    assert similarity(tmp_path / "out") == measure
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs", "activation"),
+    [
+        ("linear.Identity", 1, "linear"),
+        ("activation.Sigmoid", 1, "sigmoid"),
+        ("activation.Sigmoid", 3, "sigmoid"),
+        ("activation.Softmax", 3, "softmax"),
+    ],
+)
+def test_a_cross_encoder_keeps_its_activation_and_length(
+    encoder_folder: Path, tmp_path: Path, name: str, outputs: int, activation: str
+) -> None:
+    """Of the files of sentence-transformers 5 and later, without an entry."""
+    folder = tmp_path / "in"
+    source = read_checkpoint(encoder_folder)
+    head = {"classifier/kernel": (16, outputs), "classifier/bias": (outputs,)}
+    arrays = {**source.arrays, **{k: np.ones(v, "float32") for k, v in head.items()}}
+    config = {
+        **source.raw_config,
+        "architectures": ["BertForSequenceClassification"],
+        "id2label": {str(i): f"LABEL_{i}" for i in range(outputs)},
+    }
+    write_huggingface(folder, arrays, config)
+    shutil.copy(encoder_folder / "vocab.txt", folder)
+    kind = "sentence_transformers.base.modules.transformer.Transformer"
+    files: dict[str, Any] = {
+        "modules.json": [{"idx": 0, "name": "0", "path": "", "type": kind}],
+        "tokenizer_config.json": {"do_lower_case": True, "model_max_length": 20},
+        "config_sentence_transformers.json": {
+            "model_type": "CrossEncoder",
+            "activation_fn": f"torch.nn.modules.{name}",
+            "prompts": {"query": "rank: "},
+        },
+    }
+    for file, values in files.items():
+        (folder / file).write_text(json.dumps(values))
+    notes = convert(folder, tmp_path / "out")
+    assert notes == ["left out: the prompts of the cross-encoder: query"]
+    before, after = Folder.open(folder), Folder.open(tmp_path / "out")
+    assert after.task() == before.task()
+    assert pair_scores(after.config) == pair_scores(before.config) == activation
+    assert after.preprocessing == before.preprocessing == {"max_length": 20}
+    task = type(after.task()).name
+    assert f"`{task}`" in (tmp_path / "out" / "README.md").read_text()
 
 
 # The model card.
@@ -198,8 +254,6 @@ def test_the_card_of_a_task_has_its_classes(spam_folder: Path, tmp_path: Path) -
 
 
 def test_a_head_of_another_tool_is_a_task(encoder_folder: Path, tmp_path: Path) -> None:
-    from bert_keras.checkpoints import write_huggingface
-
     source = read_checkpoint(encoder_folder)
     head = {"classifier/kernel": (16, 3), "classifier/bias": (3,)}
     arrays = {**source.arrays, **{k: np.ones(v, "float32") for k, v in head.items()}}
@@ -356,8 +410,6 @@ def test_an_old_folder_of_the_same_format_is_replaced(
 def test_a_head_without_a_name_in_the_format(
     encoder_folder: Path, tmp_path: Path
 ) -> None:
-    from bert_keras.checkpoints import write_huggingface
-
     source = read_checkpoint(encoder_folder)
     arrays = {**source.arrays, "my_head/kernel": np.ones((16, 2), "float32")}
     write_huggingface(tmp_path / "in", arrays, source.raw_config)

@@ -27,6 +27,7 @@ from bert_keras.tasks.base import changed
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.generation import Translation
+from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.tasks.tagging.task import TokenClassification
@@ -36,6 +37,7 @@ from bert_keras.training.finetune import train
 TEXTS = ["see you at six", "win cash now"]
 PAIRS = [("see you at six", "lunch at home"), ("see you at six", "win cash")]
 SIGMOID = "torch.nn.modules.activation.Sigmoid"
+SOFTMAX = "torch.nn.modules.activation.Softmax"
 IDENTITY = "torch.nn.modules.linear.Identity"
 
 
@@ -107,9 +109,58 @@ def test_a_cross_encoder_scores_pairs(
 
 
 def test_another_activation_is_refused(scorer: Path, copy: Any) -> None:
-    entry = {"activation_fn": "torch.nn.modules.activation.Softmax"}
-    folder = foreign(copy(scorer), sentence_transformers=entry)
+    folder = foreign(copy(scorer), sentence_transformers={"activation_fn": SOFTMAX})
     refused(lambda: load_predictor(folder), str(folder), "Softmax")
+
+
+@pytest.mark.parametrize(
+    ("activation", "problem", "task"),
+    [
+        (SOFTMAX, "multi_label_classification", Classification),
+        (SIGMOID, "single_label_classification", MultiLabel),
+        (IDENTITY, "single_label_classification", Classification),
+        (IDENTITY, "multi_label_classification", MultiLabel),
+    ],
+)
+def test_a_cross_encoder_of_classes_answers_as_its_activation_says(
+    spam_folder: Path, copy: Any, activation: str, problem: str, task: Any
+) -> None:
+    entries = {"sentence_transformers": {"activation_fn": activation}}
+    folder = foreign(copy(spam_folder), problem_type=problem, **entries)
+    found = Folder.open(folder).task()
+    assert isinstance(found, task) and found.pairs
+
+
+@pytest.mark.parametrize(
+    ("entries", "length"),
+    [
+        ({"sentence_transformers": {"activation_fn": IDENTITY}}, 20),
+        ({"sbert_ce_default_activation_function": IDENTITY}, 20),
+        ({}, 40),
+    ],
+)
+def test_an_older_cross_encoder_has_the_length_of_its_tokenizer(
+    scorer: Path, copy: Any, entries: dict[str, Any], length: int
+) -> None:
+    folder = foreign(copy(scorer), **entries)
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text()) | {"model_max_length": 20}
+    path.write_text(json.dumps(config))
+    assert Folder.open(folder).preprocessing == {"max_length": length}
+
+
+def test_prompts_of_a_cross_encoder_are_refused_or_told(
+    scorer: Path, copy: Any
+) -> None:
+    folder = foreign(copy(scorer))
+    path = folder / "config_sentence_transformers.json"
+    settings = {"model_type": "CrossEncoder", "prompts": {"query": "rank: "}}
+    path.write_text(json.dumps(settings))
+    told = "; ".join(Folder.open(folder).notes())
+    assert "the folder's prompts are not used (query)" in told
+    path.write_text(json.dumps(settings | {"default_prompt_name": "query"}))
+    refused(lambda: load_predictor(folder), "`default_prompt_name`", "query")
+    assert "`default_prompt_name`" in Folder.open(folder).facts()["no answers"]
 
 
 @pytest.mark.thorough

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     import jinja2
 
 from bert_keras.checkpoints.checkpoint import KEY
+from bert_keras.checkpoints.sentence_files import (
+    pair_activation,
+    pair_scores,
+    text_length,
+)
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError, ConfigError, first_of
 from bert_keras.files.json_file import read_json
@@ -310,13 +315,17 @@ def _sizes(config: BertConfig) -> str:
 def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
     """Return the facts about a model in the files of its folder."""
     config = read_json(folder / "config.json")
+    own = {"cross_encoder": pair_activation(folder, config), **config.get(KEY, {})}
+    config = {**config, KEY: own}
     has_sentence_files = (folder / "modules.json").is_file()
     task, settings = _task_of(config, has_sentence_files)
     labels = [str(label) for label in config.get("id2label", {}).values()]
     lowercase = read_json(folder / "tokenizer_config.json").get("do_lower_case", True)
     # A model that writes holds the configs of its two halves.
     encoder = BertConfig.from_dict(config.get("encoder", config))
-    max_length = config.get(KEY, {}).get("preprocessing", {}).get("max_length")
+    max_length = own.get("preprocessing", {}).get("max_length")
+    if max_length is None and pair_scores(config) is not None:
+        max_length = text_length(folder)
     case = "uncased" if lowercase else "cased"
     rows = [
         ("", ""),

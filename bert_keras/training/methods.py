@@ -232,7 +232,7 @@ def check_unlabeled(task: type[Task] | Task, config: TrainConfig) -> None:
 
 OWN_POOLING = (
     "the head reads the {} of the tokens' vectors, as the encoder's folder says; other "
-    "tools do not read such a head (--set pooling=pooler)"
+    "tools read it with a random pooler: their scores are wrong (--set pooling=pooler)"
 )
 
 

@@ -20,6 +20,7 @@ from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.reranking import Reranking
 
 
 def code_blocks(text: str) -> list[str]:
@@ -137,6 +138,15 @@ def test_a_folder_has_no_card_if_none_is_wanted(
     (tmp_path / "m" / "README.md").write_text("My notes.")
     save_model(model, tmp_path / "m")
     assert (tmp_path / "m" / "README.md").read_text() == "My notes."
+
+
+def test_a_head_on_the_tokens_is_wrong_in_other_tools(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    for pooling in ("mean", "pooler"):
+        save_model(make_model(Reranking(pooling=pooling)), tmp_path / pooling)
+        text = (tmp_path / pooling / "README.md").read_text()
+        assert ("with a random pooler" in text) is (pooling == "mean")
 
 
 @pytest.mark.parametrize("name", TASKS)

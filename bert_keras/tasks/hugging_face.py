@@ -105,8 +105,9 @@ class PooledCodec(HeadCodec):
         single = REGRESSION if count == 1 else SINGLE_LABEL
         if activation is not None and count == 1:  # `CrossEncoder` ignores the entry
             return self.problem_type == single
-        applied = {"sigmoid": MULTI_LABEL, "softmax": SINGLE_LABEL}.get(activation)
-        return self.problem_type == (applied or config.get("problem_type") or single)
+        by_activation = {"sigmoid": MULTI_LABEL, "softmax": SINGLE_LABEL}
+        applied = by_activation.get(activation or "") or config.get("problem_type")
+        return self.problem_type == (applied or single)
 
     def settings(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
         return None

@@ -90,7 +90,10 @@ def test_a_cross_encoder_scores_pairs_as_theirs(
     save_model(load_model(folder), tmp_path / "ours")
     again = sentences.CrossEncoder(str(tmp_path / "ours"), device="cpu").predict(PAIRS)
     np.testing.assert_allclose(again, wanted, atol=1e-5, rtol=0)
-    for each in (folder, tmp_path / "theirs", tmp_path / "ours"):
+    convert(tmp_path / "theirs", tmp_path / "converted")
+    again = sentences.CrossEncoder(str(tmp_path / "converted"), device="cpu")
+    np.testing.assert_array_equal(again.predict(PAIRS), wanted)
+    for each in (folder, *(tmp_path / n for n in ("theirs", "ours", "converted"))):
         found = [row["score"] for row in load_predictor(each).predict(PAIRS)]
         np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=0)
 

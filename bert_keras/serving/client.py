@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 _URL = re.compile("https?://")
 _KEY = re.compile(r"[!-~]+")
 _SEARCH = "search"  # a signature
+_PROMPTS = ("query", "document")  # signatures with a prompt before each text
+# Answers whose `score` is how sure the model is of them.
+_SURE_OF = {"label", "probabilities", "answer"}
 _BUSY = (429, 502, 503)  # statuses after which a request is retried
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 60.0  # seconds
 # A step of `predict`: a request (method, place, body), or seconds to wait.
@@ -195,16 +198,9 @@ class _Client:
         `name` is the signature's, if it is a certain one.
 
         Raises:
-            ConfigError: the server has no signature of this name.
             DataError: no signature takes a text of this form.
         """
         signatures = [s for s in self._signatures if name in (None, s.name)]
-        if not signatures:
-            known = ", ".join(each.name for each in self._signatures)
-            raise ConfigError(
-                f"`prompt` must be a signature of {self._place}, {known}; received "
-                f"{shown(name)}"
-            )
         forms = [list(each.inputs) for each in signatures]
         items = as_items(texts, forms, is_ordered=signatures[0].is_ordered)
         chosen = next((s for s in signatures if items and s.fits(items[0])), None)
@@ -246,6 +242,17 @@ class _Client:
                 f"{type(error).__name__}: {one_line(error)}"
             ) from None
 
+    def _check_prompt(self, prompt: str | None) -> None:
+        """Raise a ConfigError unless the model has this prompt."""
+        known = [s.name for s in self._signatures if s.name in _PROMPTS]
+        if prompt is not None and prompt not in known:
+            allowed = f"one of {', '.join(known)}" if known else "left out"
+            reason = "" if known else ", which has no prompts"
+            raise ConfigError(
+                f"`prompt` must be {allowed} for {self._place}{reason}; received "
+                f"{shown(prompt)}"
+            )
+
     def _vectors(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
         """Return the vectors of answers to texts, float32 [N, D]."""
         import numpy as np
@@ -260,7 +267,15 @@ class _Client:
         if not query.strip():
             raise DataError(f"`query` must not be empty; received {query!r}")
         texts = as_strings(documents, name="documents")
-        names = list(self._signatures[0].inputs)
+        signature = self._signatures[0]
+        sure_of = _SURE_OF.intersection(signature.outputs)
+        if sure_of:
+            raise ServerError(
+                f"{self._place}: to rank documents, a model must score pairs of texts, "
+                "of the task reranking or regression; received one that answers "
+                f"{', '.join(sorted(sure_of))}"
+            )
+        names = list(signature.inputs)
         if len(names) != 2:
             raise ServerError(
                 f"{self._place}: must take a query and a document to rank; it takes "
@@ -416,6 +431,8 @@ class Client(_Client):
             ConfigError: the model has no such prompt.
             ServerError: as in `predict`; or the model gives no vectors.
         """
+        self._run(self._read_signatures())
+        self._check_prompt(prompt)
         return self._vectors(self._predict(texts, prompt))
 
     def rank(
@@ -520,6 +537,8 @@ class AsyncClient(_Client):
 
     async def embed(self, texts: Any, *, prompt: str | None = None) -> np.ndarray:
         """Return the vectors of texts, see `Client.embed`."""
+        await self._run(self._read_signatures())
+        self._check_prompt(prompt)
         return self._vectors(await self._predict(texts, prompt))
 
     async def rank(

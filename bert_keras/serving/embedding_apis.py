@@ -11,7 +11,8 @@ Sources: the API references of OpenAI, TEI, Jina and Cohere.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from bert_keras.errors import shown
+from bert_keras.errors import counted, shown
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.rest import json_response, read_body
 from bert_keras.serving.service import Answered, Service
+from bert_keras.serving.signatures import Parts
 from bert_keras.serving.tensors import parse_json
 from bert_keras.serving.version import Version
 from bert_keras.tasks.answer_rows import plain_values
@@ -35,6 +37,14 @@ _RANKS = ("reranking", "regression")
 _CLASSIFIES = ("classification", "multi-label")
 _TRUNCATED = "x-truncated-tokens"  # a header; these answers have no place for it
 _UNIT = 1e-3  # of the norm of a vector of length 1
+_FLAGS = (  # fields that are true or false
+    "add_special_tokens",
+    "normalize",
+    "raw_scores",
+    "return_documents",
+    "return_text",
+    "truncate",
+)
 PATHS = {
     "/v1/embeddings": "Vectors of texts, as by OpenAI",
     "/embed": "Vectors of texts, as by TEI",
@@ -91,7 +101,7 @@ class EmbeddingApis:
                 f"`encoding_format` must be float or base64; received {shown(form)}"
             )
         name = self._model(given, _EMBEDS, _VECTORS)
-        answered = await self._embed(request, name, _texts("input", given["input"]))
+        answered = await self._embed(request, name, {"input": given["input"]})
         vectors = _shortened(answered.answers["embedding"], given.get("dimensions"))
         data = [
             {
@@ -111,7 +121,7 @@ class EmbeddingApis:
         may = ("model", "normalize", "truncate", "dimensions")
         given = await self._read(request, "inputs", may=may)
         name = self._model(given, _EMBEDS, _VECTORS)
-        answered = await self._embed(request, name, _texts("inputs", given["inputs"]))
+        answered = await self._embed(request, name, {"inputs": given["inputs"]})
         _check_truncated(given, answered)
         vectors = _shortened(answered.answers["embedding"], given.get("dimensions"))
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -127,7 +137,7 @@ class EmbeddingApis:
         """Answer `inputs` with the weights above 0 of tokens, as TEI does."""
         given = await self._read(request, "inputs", may=("model", "truncate"))
         name = self._model(given, _EMBEDS, TERM_WEIGHTS)
-        answered = await self._embed(request, name, _texts("inputs", given["inputs"]))
+        answered = await self._embed(request, name, {"inputs": given["inputs"]})
         _check_truncated(given, answered)
         rows = [
             [
@@ -145,10 +155,6 @@ class EmbeddingApis:
         texts = _texts("inputs", given["inputs"])
         strings = self._service.decoder.texts("inputs", texts)
         special = given.get("add_special_tokens", True)
-        if not isinstance(special, bool):
-            raise RequestError(
-                f"`add_special_tokens` must be true or false; received {shown(special)}"
-            )
         name = self._model(given, None)
         with self._service.models.lease(name) as leased:
             record = request.state.record
@@ -191,8 +197,14 @@ class EmbeddingApis:
         )
 
     async def similarity(self, request: Request) -> Response:
-        """Answer a sentence and others with their cosine similarities."""
+        """Answer a sentence and others with their cosine similarities, as TEI does."""
         given = await self._read(request, "inputs", may=("model", "parameters"))
+        parameters = given.get("parameters", {})
+        if not isinstance(parameters, dict):
+            raise RequestError(
+                f"`parameters` must be an object; received {shown(parameters)}"
+            )
+        parameters = _checked("`parameters`", parameters, ("truncate",))
         inputs = given["inputs"]
         if not isinstance(inputs, dict) or set(inputs) != {
             "source_sentence",
@@ -202,10 +214,15 @@ class EmbeddingApis:
                 "`inputs` must have `source_sentence` and `sentences`; received "
                 f"{shown(inputs)}"
             )
-        first = _texts("source_sentence", inputs["source_sentence"], many=False)
-        texts = first + _texts("sentences", inputs["sentences"])
+        fields = {
+            "source_sentence": _texts(
+                "source_sentence", inputs["source_sentence"], many=False
+            ),
+            "sentences": inputs["sentences"],
+        }
         name = self._model(given, _EMBEDS, _VECTORS)
-        answered = await self._embed(request, name, texts)
+        answered = await self._embed(request, name, fields)
+        _check_truncated(parameters, answered)
         vectors = answered.answers["embedding"].astype(np.float64)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return _response((vectors[1:] @ vectors[0]).tolist(), answered)
@@ -214,11 +231,7 @@ class EmbeddingApis:
         """Answer each text with all classes, the most probable first, as TEI does."""
         given = await self._read(request, "inputs", may=("model", "truncate"))
         name = self._model(given, _CLASSIFIES)
-        inputs = given["inputs"]
-        is_one = isinstance(inputs, str)
-        answered = await self._answer(
-            request, name, [_texts("inputs", [inputs] if is_one else inputs)]
-        )
+        answered = await self._embed(request, name, {"inputs": given["inputs"]})
         _check_truncated(given, answered)
         with self._service.models.lease(name) as leased:
             classes = leased.classes
@@ -232,6 +245,7 @@ class EmbeddingApis:
             )
             for scores in plain_values(answered.answers["probabilities"])
         ]
+        is_one = isinstance(given["inputs"], str)
         return _response(rows[0] if is_one else rows, answered)
 
     async def rerank(self, request: Request) -> Response:
@@ -243,7 +257,7 @@ class EmbeddingApis:
                 "`raw_scores` must be false: the model's activation is applied"
             )
         texts = _texts("texts", given["texts"])
-        order, scores, answered = await self._ranked(request, given, texts)
+        order, scores, answered = await self._ranked(request, given, "texts", texts)
         _check_truncated(given, answered)
         found: list[dict[str, Any]] = [
             {"index": place, "score": scores[place]} for place in order
@@ -268,7 +282,7 @@ class EmbeddingApis:
             raise RequestError(
                 f"`top_n` must be a whole number of at least 1; received {shown(top)}"
             )
-        order, scores, answered = await self._ranked(request, given, texts)
+        order, scores, answered = await self._ranked(request, given, "documents", texts)
         found: list[dict[str, Any]] = [
             {"index": place, "relevance_score": scores[place]} for place in order[:top]
         ]
@@ -291,15 +305,10 @@ class EmbeddingApis:
         given = await self._service.work(len(body), lambda: parse_json(body))
         if needed not in given:
             raise RequestError(f"the body must have `{needed}`")
-        # A field without a value is a field that is left out.
-        given = {name: each for name, each in given.items() if each is not None}
-        unknown = sorted(set(given) - {needed, *may})
-        if unknown or needed not in given:
-            raise RequestError(
-                f"the body may have {needed}, {', '.join(may)}; received "
-                f"{shown(unknown[0] if unknown else None)}"
-            )
-        return given
+        found = _checked("the body", given, (needed, *may))
+        if needed not in found:
+            raise RequestError(f"the body must have `{needed}`; received null")
+        return found
 
     def _model(
         self, given: Mapping[str, Any], tasks: Sequence[str] | None, output: str = ""
@@ -337,49 +346,82 @@ class EmbeddingApis:
         return fits[0]
 
     async def _embed(
-        self, request: Request, name: str, texts: Sequence[str]
+        self, request: Request, name: str, fields: Mapping[str, Any]
     ) -> Answered:
-        return await self._answer(request, name, [texts])
+        """Return the answers to the texts of fields, one after the other."""
+        given = {field: _texts(field, value) for field, value in fields.items()}
+
+        def decode() -> Parts:
+            texts = (self._service.decoder.texts(*each) for each in given.items())
+            return [list(itertools.chain.from_iterable(texts))]
+
+        return await self._answer(request, name, decode, width=1)
 
     async def _ranked(
-        self, request: Request, given: Mapping[str, Any], texts: Sequence[str]
+        self, request: Request, given: Mapping[str, Any], field: str, texts: list[str]
     ) -> tuple[list[int], list[float], Answered]:
-        """Return the places of texts by their scores for `query`, and the scores."""
+        """Return the places of texts by their scores for `query`, and the scores.
+
+        `field` is the field of the request that holds the texts.
+        """
         query = _texts("query", given.get("query"), many=False)
         if not query[0].strip():
             raise RequestError(f"`query` must not be empty; received {query[0]!r}")
         name = self._model(given, _RANKS)
-        parts = [query * len(texts), texts]
-        answered = await self._answer(request, name, parts)
+
+        def decode() -> Parts:
+            documents = self._service.decoder.texts(field, texts)
+            queries = self._service.decoder.texts("query", query) * len(documents)
+            return [queries, documents]
+
+        answered = await self._answer(request, name, decode, width=2)
         scores = answered.answers["score"]
         order = np.argsort(-scores, kind="stable").tolist()
         return order, scores.tolist(), answered
 
     async def _answer(
-        self, request: Request, name: str, parts: Sequence[Sequence[str]]
+        self, request: Request, name: str, decode: Callable[[], Parts], *, width: int
     ) -> Answered:
-        """Return the answers to texts, one list for each input of the model."""
+        """Return the answers to rows of `width` texts, a list for each input."""
         with self._service.models.lease(name) as leased:
             of_size = {len(each.inputs): k for k, each in leased.signatures.items()}
             first = leased.signature("")
-            if len(first.inputs) == len(parts):
-                of_size[len(parts)] = first.name
-        if len(parts) not in of_size:
-            raise RequestError(f"the model {name} must take {len(parts)} texts a row")
-
-        def decode(signature: Any) -> Any:
-            names = [each.name for each in signature.inputs]
-            columns = dict(zip(names, map(list, parts), strict=True))
-            return self._service.decoder.columns(signature, columns)
-
+            if len(first.inputs) == width:
+                of_size[width] = first.name
+        if width not in of_size:
+            taken = ", ".join(each.name for each in first.inputs)
+            raise RequestError(
+                f"`model` must take {counted(width, 'texts')} a row; {name} takes "
+                f"{taken}"
+            )
         return await self._service.predict(
             request.state.record,
             model=name,
             version=None,
-            signature=of_size[len(parts)],
-            decode=decode,
+            signature=of_size[width],
+            decode=lambda signature: decode(),
             size=request.state.size,
         )
+
+
+def _checked(
+    where: str, given: Mapping[str, Any], may: Sequence[str]
+) -> dict[str, Any]:
+    """Return fields of which none is unknown, and flags are true or false.
+
+    A field without a value is left out.
+    """
+    found = {name: each for name, each in given.items() if each is not None}
+    for name, each in found.items():
+        if name not in may:
+            raise RequestError(
+                f"{where} may have {', '.join(may)}; received {shown(name)}"
+            )
+        if name in _FLAGS and not isinstance(each, bool):
+            raise RequestError(
+                f"`{name}` must be true or false; received {shown(each)}"
+            )
+    return found
 
 
 def _tokens(tokenizer: Any, texts: list[bytes], special: bool) -> list[Any]:

@@ -103,7 +103,10 @@ class Rest:
         )
 
     async def status(self, request: Request) -> Response:
-        """Return the state of the versions of a model."""
+        """Return the state of the versions of a model.
+
+        `id`, `object`, `created` and `owned_by` are the fields of OpenAI's form.
+        """
         name, version = requested_model(request)
         found = self._service.models.states(name, version)
         request.state.record.model = name
@@ -116,7 +119,8 @@ class Rest:
                         "status": {"error_code": "OK", "error_message": ""},
                     }
                     for number, state in found
-                ]
+                ],
+                **_of_openai(name),
             }
         )
 
@@ -152,10 +156,14 @@ class Rest:
 
         `object` and `data` have the form of OpenAI's listing.
         """
-        owned = {"object": "model", "created": 0, "owned_by": "bert_keras"}
-        data = [{"id": name, **owned} for name in self._service.models.names]
+        data = [_of_openai(name) for name in self._service.models.names]
         models = model_list(self._service)
         return json_response({"models": models, "object": "list", "data": data})
+
+
+def _of_openai(name: str) -> dict[str, Any]:
+    """Return the facts of a model in OpenAI's form."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "bert_keras"}
 
 
 def model_list(service: Service) -> list[dict[str, Any]]:

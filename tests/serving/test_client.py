@@ -294,6 +294,29 @@ def test_a_text_that_is_missing(stub: Stub) -> None:
         ask("sync", stub, "a")
 
 
+def test_a_prompt_that_is_none() -> None:
+    names = ("serving_default", "query", "document", "search")
+    with running(stub_of(dict.fromkeys(names, (TEXT, echo)))) as stub:
+        with Client(stub.url, model="m") as client:
+            action = lambda: client.embed(["a"], prompt="search")  # noqa: E731
+            refused(action, "`prompt` must be one of document, query for", "'search'")
+
+
+def test_a_confidence_ranks_nothing() -> None:
+    pair = tuple(tf.TensorSpec([None], tf.string, name=n) for n in ("text_a", "text_b"))
+    answer = lambda a, b: {"label": a, "score": tf.strings.length(b)}  # noqa: E731
+    with running(stub_of({"serving_default": (pair, answer)})) as stub:
+        with Client(stub.url, model="m") as client:
+            refused(lambda: client.rank("a", ["b"]), "must score pairs", "label")
+
+        async def rank() -> Any:
+            async with AsyncClient(stub.url, model="m") as client:
+                return await client.rank("a", ["b"])
+
+        refused(lambda: asyncio.run(rank()), "must score pairs", "label")
+        assert not bodies(stub)
+
+
 def test_retry_after_is_seconds_or_a_date() -> None:
     now = datetime.datetime.now(datetime.timezone.utc)
     later = email.utils.format_datetime(now + datetime.timedelta(seconds=40))

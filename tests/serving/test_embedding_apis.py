@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,7 +36,9 @@ TASKS = {
     "ranker": Reranking(),
     "letters": Classification(classes=("a", "b", "c")),
     "sparse": Embedding(kind="sparse"),
+    "entailed": Classification(classes=("no", "yes"), pairs=True),
 }
+SENTENCES = {"source_sentence": "a", "sentences": ["b"]}
 DOCUMENTS = ["win free cash", "lunch at six, you", "see you at home"]
 
 
@@ -52,7 +55,12 @@ def served(
     SearchIndex.of(Predictor(models["vectors"]), DOCUMENTS, index=index)
     export_search(models["vectors"], place / "found", index=index, top=2)
     config = ServeConfig(
-        port=0, no_grpc=True, max_texts=20, index=f"vectors={index}", index_top=2
+        port=0,
+        no_grpc=True,
+        max_texts=20,
+        max_characters=800,
+        index=f"vectors={index}",
+        index_top=2,
     )
     paths = [str(place / name) for name in (*TASKS, "found")]
     with Server(paths, config=config, is_quiet=True).running() as server:
@@ -183,7 +191,9 @@ def test_clients_embed_rank_and_search(served: Any, vectors: np.ndarray) -> None
     url = server.url
     with bert_keras.Client(url, model="vectors") as client:
         np.testing.assert_allclose(client.embed(TEXTS), vectors, atol=1e-5)
-        refused(lambda: client.embed(TEXTS, prompt="query"), "`prompt` must be")
+        for prompt in ("query", "search"):
+            action = functools.partial(client.embed, TEXTS, prompt=prompt)
+            refused(action, "`prompt` must be left out", "no prompts", repr(prompt))
         refused(lambda: client.rank(QUERY, DOCUMENTS), "must take a query and")
     with bert_keras.Client(url, model="sparse") as client:
         refused(lambda: client.search([QUERY]), "an export with an index")
@@ -206,12 +216,12 @@ def test_clients_embed_rank_and_search(served: Any, vectors: np.ndarray) -> None
 
 
 def test_tei_classes(ask: Any, served: Any) -> None:
-    found = ask("/predict", inputs=TEXTS[0])
+    found = ask("/predict", inputs=TEXTS[0], model="letters")
     wanted = served[1]["letters"].predict(TEXTS[:1])[0]["probabilities"]
     assert {e["label"]: e["score"] for e in found} == pytest.approx(wanted, abs=1e-5)
     scores = [each["score"] for each in found]
     assert scores == sorted(scores, reverse=True)
-    together = ask("/predict", inputs=TEXTS[:2])[0]
+    together = ask("/predict", inputs=TEXTS[:2], model="letters")[0]
     assert [each["score"] for each in together] == pytest.approx(scores, abs=1e-5)
 
 
@@ -242,11 +252,57 @@ def test_documents_are_ranked(ask: Any, served: Any) -> None:
         ("/v1/embeddings", {"input": "a", "temperature": 1}, "temperature"),
         ("/v1/embeddings", {"input": "a", "model": "letters"}, "`model`"),
         ("/embed", {"inputs": "a", "normalize": False}, "`normalize`"),
+        (
+            "/embed",
+            {"inputs": "a", "normalize": "no"},
+            "`normalize` must be true or false; received 'no'",
+        ),
+        ("/embed_sparse", {"inputs": "a", "truncate": "false"}, "`truncate` must be"),
+        (
+            "/rerank",
+            {"texts": ["a"], "query": "b", "return_text": "yes"},
+            "`return_text` must be true or false",
+        ),
+        (
+            "/rerank",
+            {"texts": ["a"], "query": "b", "raw_scores": 0},
+            "`raw_scores` must be true or false; received 0",
+        ),
+        (
+            "/v1/rerank",
+            {"documents": ["a"], "query": "b", "return_documents": "true"},
+            "`return_documents` must be true or false",
+        ),
+        (
+            "/tokenize",
+            {"inputs": "a", "model": "vectors", "add_special_tokens": 1},
+            "`add_special_tokens` must be true or false",
+        ),
         ("/rerank", {"texts": ["a"]}, "`query`"),
         ("/rerank", {"texts": ["a"], "query": " "}, "`query` must not be empty"),
         ("/rerank", {"texts": ["a"], "query": "b", "raw_scores": True}, "`raw_scores`"),
         ("/v1/rerank", {"documents": ["a"], "query": "b", "top_n": 0}, "`top_n`"),
         ("/similarity", {"inputs": ["a"]}, "`source_sentence`"),
+        (
+            "/similarity",
+            {"inputs": SENTENCES, "parameters": {"prompt_name": "query"}},
+            "`parameters` may have truncate; received 'prompt_name'",
+        ),
+        (
+            "/similarity",
+            {"inputs": SENTENCES, "parameters": {"truncate": "no"}},
+            "`truncate` must be true or false",
+        ),
+        (
+            "/similarity",
+            {"inputs": SENTENCES, "parameters": [1]},
+            "`parameters` must be an object",
+        ),
+        (
+            "/predict",
+            {"inputs": "a", "model": "entailed"},
+            "`model` must take 1 text a row; entailed takes text_a, text_b",
+        ),
         (
             "/v1/models/ranker:predict",
             {
@@ -266,14 +322,30 @@ def test_wrong_requests_are_refused(
 
 def test_limits_hold(ask: Any) -> None:
     ask("/v1/embeddings", status=404, input="a", model="other")
-    ask("/v1/embeddings", status=413, input=["a"] * 21)
-    ask("/embed", status=413, inputs="word " * 99, truncate=False)
+    many = ["a"] * 21
+
+    def refusal(path: str, **fields: Any) -> str:
+        return ask(path, status=413, **fields)["error"]
+
+    assert "`input` must hold 1 to 20" in refusal("/v1/embeddings", input=many)
+    assert "`input` must have at most" in refusal("/v1/embeddings", input="a" * 999)
+    assert "`texts` must hold 1 to 20" in refusal("/rerank", texts=many, query="a")
+    found = refusal("/v1/rerank", documents=many, query="a", model="ranker")
+    assert "`documents` must hold 1 to 20" in found
+    long = "word " * 99
+    refusal("/embed", inputs=long, truncate=False)
+    inputs = {"source_sentence": "a", "sentences": [long]}
+    found = refusal("/similarity", inputs=inputs, parameters={"truncate": False})
+    assert "`truncate` must be true" in found
+    assert len(ask("/similarity", inputs=inputs, parameters={"truncate": True})) == 1
 
 
 def test_the_listing_has_openais_form(served: Any) -> None:
     found = Client(served[0].url).get("/v1/models")[1]
     assert found["object"] == "list"
     assert {each["id"] for each in found["data"]} == {*TASKS, "found"}
+    one = Client(served[0].url).get("/v1/models/ranker")[1]
+    assert {key: one[key] for key in found["data"][0]} in found["data"]
 
 
 def test_numbers_of_vectors_are_written_exactly() -> None:

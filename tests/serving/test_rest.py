@@ -131,7 +131,8 @@ def test_status_and_versions(client: Client) -> None:
         "state": "AVAILABLE",
         "status": {"error_code": "OK", "error_message": ""},
     }
-    wanted = (200, {"model_version_status": [available]})
+    owned = {"object": "model", "created": 0, "owned_by": "bert_keras"}
+    wanted = (200, {"model_version_status": [available], "id": "exported", **owned})
     assert client.get("/v1/models/exported") == wanted
     assert client.get("/v1/models/exported/versions/1") == wanted
     for path in ("/v1/models/other", "/v1/models/exported/versions/2"):

@@ -125,7 +125,7 @@ def run_export(options: argparse.Namespace) -> None:
     if options.dimensions is not None:
         from bert_keras.inference.embedder import shortened_task
 
-        model.task = shortened_task(model.task, options.dimensions)
+        model.task = shortened_task(model, options.dimensions)
     if options.index is not None:
         _export_search(model, options)
         return

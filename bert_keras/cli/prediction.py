@@ -29,7 +29,7 @@ from bert_keras.cli.arguments import (
 )
 from bert_keras.cli.given_texts import batches, given_texts, piped_lines, words
 from bert_keras.cli.options import add_count, add_path, add_word, path
-from bert_keras.errors import ConfigError, DataError, counted
+from bert_keras.errors import ConfigError, DataError, counted, received
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import Progress, say
 from bert_keras.settings import (
@@ -65,15 +65,19 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         "standard output",
     )
     add_columns(parser, label=False)
+    _add_on_empty(parser, "a row with an empty text")
+    add_inference(parser)
+    add_beam(parser)
+
+
+def _add_on_empty(parser: argparse.ArgumentParser, what: str) -> None:
     add_word(
         parser,
         "on_empty",
         ("null", "error"),
-        "a row with an empty text: null answers it with null and a `reason`, error "
-        "ends the command with its line and exit code 2",
+        f"{what}: null answers it with null and a `reason`, error ends the command "
+        "with its line and exit code 2",
     )
-    add_inference(parser)
-    add_beam(parser)
 
 
 def run_predict(options: argparse.Namespace) -> None:
@@ -271,6 +275,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         metavar="QUERY",
         help="text to search for; default: each line of standard input",
     )
+    _add_on_empty(parser, "an empty line of standard input")
     add_count(parser, "top", 5, "number of texts to return per query")
     add_path(
         parser,
@@ -345,7 +350,12 @@ def run_search(options: argparse.Namespace) -> None:
 
     inputs = ("model", "file", "index", "rerank", "fuse")
     check_answer_file(options.output, {name: getattr(options, name) for name in inputs})
+    given = words(options.texts)
+    blank = next((query for query in given if not query.strip()), None)
+    if blank is not None:
+        raise ConfigError(f"`QUERY` must not be empty; {received(blank)}")
     load_tensorflow()
+    from bert_keras.inference.answered_rows import BlankTexts
     from bert_keras.inference.search import SearchIndex, reranked
 
     ranker, candidates = _ranker(options)
@@ -366,24 +376,34 @@ def run_search(options: argparse.Namespace) -> None:
         **_embedder_settings(options),
     )
     piped, number = piped_lines(), 0
-    queries = words(options.texts) or piped
+    blanks = BlankTexts(search.predictor.model.task, options.on_empty, "stdin")
+    named = () if search.ids is None else ("id",)
+    no_answer = dict.fromkeys(("rank", "score", "line", *named))
     with answers_to(options.output) as write:
-        for batch in batches(queries, 32, bool if options.texts else piped.wait):
-            for query, found in zip(batch, search(batch, top=candidates), strict=True):
+        for batch in batches(given or piped, 32, bool if given else piped.wait):
+            rows = blanks.rows((None, query) for query in batch)
+            texts = [row.item for row in rows if not row.reason]
+            answers = iter(search(texts, top=candidates))
+            for row in rows:
                 number += 1
+                start: dict[str, Any] = {"query": number}
+                start |= {"query_text": row.item} if options.with_text else {}
+                if row.reason:
+                    write({**start, **no_answer, "reason": row.reason})
+                    continue
+                found = next(answers)
                 if ranker is not None:
                     found = reranked(
                         ranker,
-                        query,
+                        row.item,
                         found,
                         top=options.top,
                         batch_size=options.batch_size,
                     )
-                start: dict[str, Any] = {"query": number}
-                start |= {"query_text": query} if options.with_text else {}
-                for row in found:
-                    text = {"text": row.pop("text")}
-                    write({**start, **row, **(text if options.with_text else {})})
+                for each in found:
+                    text = {"text": each.pop("text")}
+                    write({**start, **each, **(text if options.with_text else {})})
+    blanks.report()
 
 
 def _ranker(options: argparse.Namespace) -> tuple[Predictor | None, int]:

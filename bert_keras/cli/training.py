@@ -313,7 +313,8 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
         parser,
         "top",
         None,
-        "of a folder: number of documents that are ranked for a query",
+        "of a folder: number of documents that are ranked for a query; the others of "
+        "--run keep their order behind those that a reranking model sorts",
         unset="100",
     )
 

@@ -96,11 +96,11 @@ def load_embedder(
     check_effects(task, given)
     if prompt is not None:
         task = _prompted(task, prompt, tell=True)
-    if dimensions is not None:
-        task = shortened_task(task, dimensions)
     checkpoint = folder.checkpoint
     _check_learned(task, checkpoint, os.fspath(source))
     model = load_model(folder, task=task, dtype=precision)
+    if dimensions is not None:
+        model.task = shortened_task(model, dimensions)
     if max_length is not None:
         check_max_length(max_length, checkpoint.config)
         model.preprocessor = model.preprocessor.replace(max_length=max_length)
@@ -139,6 +139,7 @@ class ChangedModel(Backend):
         self.preprocessor = model.preprocessor
         self.infer = model.infer  # type: ignore[method-assign]
         self.weights = getattr(model, "weights", ())
+        self.output = getattr(model, "output", None)
 
 
 def _prompted(task: Embedding, prompt: str, *, tell: bool) -> Embedding:
@@ -163,17 +164,25 @@ def with_prompt(predictor: Predictor, prompt: str, *, tell: bool = False) -> Pre
     return Predictor(ChangedModel(predictor.model, changed))
 
 
-def shortened_task(task: Any, width: int) -> Any:
-    """Return the task with vectors of a width; a message tells an untrained one.
+def shortened_task(model: Any, width: int) -> Any:
+    """Return a model's task with vectors of a width; a message tells an untrained one.
 
     Raises:
-        ConfigError: the task is not `embedding`.
+        ConfigError: the task is not `embedding`, or has no vectors of this width.
     """
+    task = model.task
     check_whole_number("dimensions", width, least=1)
     if not isinstance(task, Embedding):
         raise ConfigError(
             "`dimensions` must be left out for models of other tasks than embedding; "
             f"received {width} and a model of {task.name}"
+        )
+    check_dense(task, "`dimensions`")
+    output = getattr(model, "output", None)  # an engine has none
+    if output is not None and width > output.shape[-1]:
+        raise ConfigError(
+            f"`dimensions` must be at most {output.shape[-1]}, the width of the "
+            f"vectors; received {width}"
         )
     if width not in task.dimensions:
         trained = ", ".join(map(str, task.dimensions)) or "none"
@@ -186,13 +195,13 @@ def shortened_task(task: Any, width: int) -> Any:
 
 def _shortened(predictor: Predictor, width: int) -> Predictor:
     """Return a predictor of vectors of a width."""
-    task: Any = predictor.model.task
     if isinstance(predictor.model, ServedModel):
         raise ConfigError(
             "`dimensions` must be left out for a SavedModel, whose width is fixed in "
             f"its graph; received {width}: export the model folder with it"
         )
-    return Predictor(ChangedModel(predictor.model, shortened_task(task, width)))
+    changed = shortened_task(predictor.model, width)
+    return Predictor(ChangedModel(predictor.model, changed))
 
 
 def vectors_of(

@@ -63,7 +63,8 @@ def evaluate_collection(
             scores pairs, which sorts the candidates of the collection's run, or of
             BM25 if it has none.
         data: a `JudgedCollection`, or its folder.
-        top: number of documents that are ranked for a query.
+        top: number of documents that are ranked for a query. The others of a run keep
+            their order behind those that the model sorts.
         batch_size, max_batch_tokens: as in `Predictor.predict`.
         save_run: a file for the model's run in TREC's form.
 
@@ -223,7 +224,11 @@ def _given(collection: JudgedCollection) -> dict[str, Run]:
 def reranked_runs(
     predictor: Predictor, collection: JudgedCollection, *, top: int, **limits: Any
 ) -> dict[str, Run]:
-    """Return the candidates of each query in the order of a model, and as given."""
+    """Return the candidates of each query in the order of a model, and as given.
+
+    The model sorts the first ones; the others follow in the order given, so that both
+    runs have the same documents.
+    """
     given = _given(collection) or {BY_WORDS: _by_words(collection, top)}
     ((name, candidates),) = given.items()
     chosen = {
@@ -243,6 +248,15 @@ def reranked_runs(
         query: {each: float(next(scores)["score"]) for each in found}
         for query, found in chosen.items()
     }
+    if any(len(found) < len(candidates.get(query, {})) for query, found in run.items()):
+        say(
+            f"{name}: of each query's documents, the first {top:,} with text are "
+            "sorted; the others keep their order behind them"
+        )
+    run = {
+        query: _with_others(found, candidates.get(query, {}))
+        for query, found in run.items()
+    }
     return {RERANKED: run, name: candidates}
 
 
@@ -250,4 +264,17 @@ def _first(
     found: Mapping[str, float], top: int, documents: Mapping[str, str]
 ) -> list[str]:
     """Return the best documents of a ranking that have text."""
-    return sorted((e for e in found if e in documents), key=lambda e: -found[e])[:top]
+    return [each for each in _in_order(found) if each in documents][:top]
+
+
+def _with_others(
+    found: Mapping[str, float], candidates: Mapping[str, float]
+) -> dict[str, float]:
+    """Return scores with those of the other candidates below them, in their order."""
+    others = [each for each in _in_order(candidates) if each not in found]
+    lowest = min(found.values(), default=0.0)
+    return {**found, **{each: lowest - n for n, each in enumerate(others, 1)}}
+
+
+def _in_order(found: Mapping[str, float]) -> list[str]:
+    return sorted(found, key=lambda each: -found[each])

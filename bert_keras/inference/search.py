@@ -193,18 +193,20 @@ class SearchIndex:
             raise DataError("`texts` must be at least one; received none")
         predictor = load_embedder(source, **settings)
         reader = with_prompt(predictor, "document")
+        with_prompt(predictor, prompt or "query")  # raises before texts are computed
         stored = None
         if index is not None:
             stored = _read_index(Path(index), reader, texts, dtype)
+        kind = (dtype or "float32") if stored is None else stored.packed.dtype
+        if rescore is not None and kind != "binary":
+            raise ConfigError(
+                "`rescore` has an effect only with `dtype` binary; received "
+                f"{rescore} and {kind}"
+            )
         if stored is None:
             packed = _packed(reader, texts, batch_size, dtype, rescored=rescore != 0)
         else:
             packed = stored.packed
-        if rescore is not None and packed.dtype != "binary":
-            raise ConfigError(
-                "`rescore` has an effect only with `dtype` binary; received "
-                f"{rescore} and {packed.dtype}"
-            )
         if packed.dtype == "binary" and packed.rescoring is None and rescore != 0:
             say(
                 f"{index}: contains no int8 vectors, so candidates are compared by "

@@ -361,10 +361,10 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         names = (name, *DOCUMENT_PROMPTS) if name == "document" else (name,)
         found = [each for each in names if each in self.prompts]
         if not found and name not in ("query", "document"):
-            raise ConfigError(
-                f"`prompt` must be one of {', '.join(self.prompts) or 'no prompts'}; "
-                f"received {shown(name)}"
-            )
+            allowed = f"one of {', '.join(self.prompts)}"
+            if not self.prompts:
+                allowed = "query, document or left out for a model without prompts"
+            raise ConfigError(f"`prompt` must be {allowed}; {received(name)}")
         return dataclasses.replace(self, default_prompt=(*found, "")[0])
 
     def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
@@ -864,9 +864,9 @@ def _check_prompts(prompts: Any, default: Any) -> None:
     ):
         raise ConfigError(f"`prompts` must map names to texts; {received(prompts)}")
     if default and default not in prompts:
+        allowed = f"one of {', '.join(prompts)}" if prompts else "empty without prompts"
         raise ConfigError(
-            f"`default_prompt` must be one of {', '.join(prompts) or 'no prompts'}; "
-            f"received {shown(default)}"
+            f"`default_prompt` must be {allowed}; received {shown(default)}"
         )
 
 

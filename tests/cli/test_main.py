@@ -944,15 +944,26 @@ def test_search_reads_queries_from_standard_input(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """225 queries gave 27.8 MB of texts, without names."""
-    stdin = io.TextIOWrapper(io.BytesIO(b"lunch\nsale\n"))
+    stdin = io.TextIOWrapper(io.BytesIO(b"lunch\n\nsale\n"))
     monkeypatch.setattr(sys, "stdin", stdin)
     file, found = tmp_path / "docs.csv", tmp_path / "found.csv"
     file.write_text("id,text\nA,lunch\nB,\nC,sale\nD, \n", "utf-8")
     command = ("search", encoder_folder, file, "--top", 1, "--skip-empty")
     assert run(*command, "--output", found) == ""
     lines = [line.split(",") for line in found.read_text("utf-8").splitlines()]
-    assert lines[0] == ["query", "rank", "score", "line", "id"]
-    assert [(line[0], line[-1]) for line in lines[1:]] == [("1", "A"), ("2", "C")]
+    assert lines[0] == ["query", "rank", "score", "line", "id", "reason"]
+    wanted = [("1", "A", ""), ("2", "null", "`text` is empty"), ("3", "C", "")]
+    assert [(line[0], *line[-2:]) for line in lines[1:]] == wanted
+
+
+def test_search_without_a_query(
+    fail: Fail, encoder_folder: Path, help_file: Path, stdin
+) -> None:
+    command = ("search", encoder_folder, help_file, "--text", "what")
+    stdin(b"lunch\n \n")
+    said = fail(*command, "--on-empty", "error", after=True)
+    assert "stdin:2: `text` is empty" in said
+    assert "`QUERY` must not be empty; received" in fail("search", "none", "f", "a", "")
 
 
 @pytest.mark.parametrize("ending", [thorough("npz"), "parquet"])

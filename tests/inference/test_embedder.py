@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from collections.abc import Callable
@@ -192,7 +193,9 @@ def test_shortened_vectors(
     assert "widths" not in capsys.readouterr().err
     assert embed(folder, TEXTS, dimensions=5).shape == (5, 5)
     assert "dimensions 5: the smaller widths" in capsys.readouterr().err
-    refused(lambda: embed(folder, TEXTS, dimensions=17), "`truncate_dim`", "16", "17")
+    for source in (folder, load_embedder(folder, dimensions=8)):
+        action = functools.partial(embed, source, TEXTS, dimensions=17)
+        refused(action, "`dimensions` must be at most 16", "received 17")
     refused(lambda: make_model(Embedding(dimensions=(17,))), "`dimensions`", "16", "17")
     model.task = changed(model.task, truncate_dim=4)
     again = load_model(save_model(model, tmp_path / "short"))

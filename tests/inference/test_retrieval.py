@@ -60,16 +60,25 @@ def test_an_embedding_beside_words(
 
 
 def test_a_reranker_sorts_candidates(
-    make_model: Callable[..., Any], folder: Path, tmp_path: Path
+    make_model: Callable[..., Any],
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     predictor = Predictor(make_model(Reranking()))
     run, given = tmp_path / "own.trec", tmp_path / "given.trec"
-    given.write_text("q1 Q0 d5 1 2.5 x\nq1 Q0 d0 2 1 x\nq1 Q0 d9 3 0 x\n")
+    lines = ("d5 1 2.5", "d7 5 -2", "d0 2 1", "d9 3 0", "empty 4 -1")
+    given.write_text("".join(f"q1 Q0 {each} x\n" for each in lines))
     data = read_collection(folder, run=given)
     scores = evaluate_collection(predictor, data, top=2, save_run=run)
     texts = [data.documents["d5"], data.documents["d0"]]
     wanted = [["d5", "d0"][row["index"]] for row in predictor.rank("free cash", texts)]
-    assert [*read_run(run)["q1"]] == wanted and "q2" not in read_run(run)
+    found = read_run(run)
+    assert [*found["q1"]] == [*wanted, "d9", "empty", "d7"] and "q2" not in found
+    assert len({*found["q1"].values()}) == 5
+    assert "the first 2 with text are sorted" in capsys.readouterr().err
+    rows = scores["rankings"]
+    assert rows["reranked"]["recall_at_100"] == rows["given.trec"]["recall_at_100"]
     assert [*scores["rankings"]] == ["reranked", "given.trec"]
     assert [*evaluate(predictor, folder)["rankings"]] == ["reranked", "BM25"]
 

@@ -210,10 +210,17 @@ def test_bits_are_compared_by_their_distance(predictor: Predictor) -> None:
 
 
 def test_rescoring_is_for_bits(
-    predictor: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    predictor: Predictor,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     of = functools.partial(SearchIndex.of, predictor, TEXTS)
-    refused(lambda: of(rescore=2), "`rescore`", "binary", "float32")
+    with monkeypatch.context() as patched:  # before the texts are computed
+        patched.setattr("bert_keras.inference.search._packed", pytest.fail)
+        refused(lambda: of(rescore=2), "`rescore`", "binary", "float32")
+        none = "`prompt` must be query, document or left out", "without prompts"
+        refused(lambda: of(prompt="nonsense"), *none, "received 'nonsense'")
     refused(lambda: of(dtype="int4"), "`dtype`", "int4")
     bits = tmp_path / "bits.npz"
     of(dtype="binary", index=bits, rescore=0)

@@ -141,7 +141,7 @@ def test_what_sparse_vectors_cannot_do(
     refused(lambda: Embedding(kind="sparse", objective="similarity"), "`objective`")
     refused(lambda: Embedding(query_flops=1.0), "only with `kind` sparse")
     refused(lambda: load_embedder(folder, pooling="cls"), "`pooling` needs vectors")
-    refused(lambda: load_embedder(folder, dimensions=8), "`truncate_dim` must be")
+    refused(lambda: load_embedder(folder, dimensions=8), "`dimensions` needs vectors")
     source = load_embedder(folder)
     index = {"index": tmp_path / "a.parquet"}
     refused(lambda: SearchIndex.of(source, TEXTS, **index), "`index` must be npz")

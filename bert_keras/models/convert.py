@@ -26,7 +26,7 @@ from bert_keras.checkpoints import (
     write_huggingface,
     write_model_garden,
 )
-from bert_keras.checkpoints.checkpoint import KEY, as_checkpoint_error, listed
+from bert_keras.checkpoints.checkpoint import FORMAT, KEY, as_checkpoint_error, listed
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.checkpoints.keras_hub import FILES as KERAS_HUB_FILES
 from bert_keras.checkpoints.keras_hub import TASK, write_keras_hub
@@ -252,6 +252,9 @@ def _write_opened(
             f"{pooling}), which only the format huggingface can say; received `to` {to}"
         )
     form = FORMATS[to]
+    if to == "keras-hub" and applied is not None:  # whose length has no entry of ours
+        length = {"max_length": _max_length(opened)}
+        config[KEY] = {"format": FORMAT, "preprocessing": length}
     with replaced_folder(target, files=form.files, needed=form.needed) as folder:
         given = (folder, checkpoint.arrays, config)
         if form.has_own_vocabulary:

@@ -299,8 +299,8 @@ def pooling_of(
     """Return the `pooling` by which `finetune` reads single texts, see `vectors_of`.
 
     Also by which a reranker reads pairs. It is more accurate
-    (`benchmarks/gpu_quality.py` and `retrieval_quality.py`), but other tools do not
-    read the head.
+    (`benchmarks/gpu_quality.py` and `retrieval_quality.py`), but other tools read
+    the head with a random pooler.
     """
     kind = task if isinstance(task, type) else type(task)
     if issubclass(kind, Reranking):

@@ -6,7 +6,7 @@ import argparse
 
 from bert_keras.cli.arguments import MODEL, ROWS, add_batches, add_header
 from bert_keras.cli.options import add_count, add_option, add_path, path
-from bert_keras.cli.prediction import add_max_length
+from bert_keras.cli.prediction import add_lengths
 from bert_keras.errors import ConfigError
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
@@ -67,7 +67,7 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
         "a model of the task reranking, by whose scores the margin is measured",
     )
     add_header(parser)
-    add_max_length(parser)
+    add_lengths(parser)
     add_batches(parser)
 
 
@@ -107,6 +107,7 @@ def run_mine(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         rerank=ranker,
         max_length=options.max_length,
+        long=options.long,
         precision=options.precision,
     )
     columns = found.columns

@@ -193,14 +193,6 @@ def add_features(parser: argparse.ArgumentParser) -> None:
     )
     add_word(
         parser,
-        "long",
-        LONG,
-        "what is read of a text longer than the maximum length: its start, both ends, "
-        "or all of it in windows",
-        unset="the model's, or truncate",
-    )
-    add_word(
-        parser,
         "combine",
         WINDOW_COMBINATIONS,
         "how the vectors of the windows of a text become one",
@@ -254,7 +246,6 @@ def run_features(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         skip_empty=options.skip_empty,
         combine_layers=options.combine_layers,
-        long=options.long,
         combine=options.combine,
         pooling=options.pooling,
         prompt=options.prompt,
@@ -464,18 +455,27 @@ def add_encoder_and_texts(parser: argparse.ArgumentParser) -> None:
         help="leave out rows with an empty text, and count them",
     )
     add_dimensions(parser)
-    add_max_length(parser)
+    add_lengths(parser)
     add_batches(parser)
 
 
-def add_max_length(parser: argparse.ArgumentParser) -> None:
+def add_lengths(parser: argparse.ArgumentParser) -> None:
+    """Add what is read of a text by an encoder of vectors."""
     add_count(
         parser,
         "max_length",
         None,
-        "longest text in tokens; longer ones are truncated",
+        "longest text in tokens; longer ones are truncated, or read as --long says",
         unit="tokens",
         unset="the model's, or the longest that it accepts",
+    )
+    add_word(
+        parser,
+        "long",
+        LONG,
+        "what is read of a text longer than the maximum length: its start, both ends, "
+        "or all of it in windows",
+        unset="the model's, or truncate",
     )
 
 
@@ -486,6 +486,7 @@ def _embedder_settings(options: argparse.Namespace) -> dict[str, Any]:
         "layers": getattr(options, "layers", None),
         "normalize": normalize[getattr(options, "normalize", None)],
         "max_length": options.max_length,
+        "long": options.long,
         "precision": options.precision,
         "dimensions": getattr(options, "dimensions", None),
     }

@@ -12,7 +12,7 @@ from bert_keras.cli.arguments import (
     add_text_column,
 )
 from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
-from bert_keras.cli.prediction import add_max_length
+from bert_keras.cli.prediction import add_lengths
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.settings import SEED, SELECTIONS
 
@@ -45,7 +45,7 @@ def add_select(parser: argparse.ArgumentParser) -> None:
     add_option(parser, SEED, help="seed of the groups", name="seed", kind=int)
     add_text_column(parser, default="text")
     add_header(parser)
-    add_max_length(parser)
+    add_lengths(parser)
     add_batches(parser)
 
 
@@ -83,6 +83,7 @@ def run_select(options: argparse.Namespace) -> None:
         seed=options.seed,
         batch_size=options.batch_size,
         max_length=options.max_length,
+        long=options.long,
         precision=options.precision,
     )
     # As in the file, so that the same options read both; a number names no column.

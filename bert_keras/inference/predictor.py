@@ -417,7 +417,7 @@ class Predictor:
         how many are truncated, or read in windows.
         """
         task = self.model.task
-        how = "long=windows"  # of an embedding model also after training
+        how = "`long` windows"  # of an embedding model also after training
         if not isinstance(task, Embedding):
             how = f"training with --set {how}"
         return counts.lines(

@@ -205,11 +205,11 @@ def _shortened(predictor: Predictor, width: int) -> Predictor:
 
 
 def vectors_of(
-    predictor: Predictor, texts: Sequence[str], batch_size: int
+    predictor: Predictor, texts: Sequence[str], batch_size: int, *, tell: bool = True
 ) -> np.ndarray:
     """Return the vectors of N texts by a predictor of vectors, float32 [N, D].
 
-    Truncated texts are reported as in `Predictor.predict`.
+    Truncated texts are reported as in `Predictor.predict` if `tell`.
     """
     parts, counts = item_parts(predictor.model.task, texts), Truncation()
     answers = predictor.stream(parts, batch_size=batch_size, truncation=counts)
@@ -218,7 +218,8 @@ def vectors_of(
     if not found:
         width = predictor.outputs[name].shape[-1]
         return np.zeros((0, width), np.float32)
-    predictor.tell_truncated(counts)
+    if tell:
+        predictor.tell_truncated(counts)
     return np.concatenate(found)
 
 

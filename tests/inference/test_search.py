@@ -85,9 +85,9 @@ def test_an_index_is_reused(
     index, asked = tmp_path / "index.npz", []
     compute = text_search.vectors_of
 
-    def counted(predictor: Predictor, texts: list[str], size: int) -> np.ndarray:
+    def counted(_: Any, texts: list[str], size: int, **options: Any) -> np.ndarray:
         asked.append(len(texts))
-        return compute(predictor, texts, size)
+        return compute(predictor, texts, size, **options)
 
     for module in (text_search, index_model):
         monkeypatch.setattr(module, "vectors_of", counted)
@@ -126,9 +126,10 @@ def test_an_index_of_other_texts_is_rebuilt(
     assert "belongs to other texts" in capsys.readouterr().err
     wanted = unit_rows(embed(predictor, TEXTS[1:]))
     np.testing.assert_allclose(fewer.vectors, wanted, atol=1e-5)
-    other = load_embedder(encoder_folder, pooling="max")
+    other = load_embedder(encoder_folder, pooling="max", max_length=5)
     made = SearchIndex.of(other, TEXTS[1:], index=index)
-    assert "another model" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "another model" in told and "of 11 texts" in told
     wanted = unit_rows(embed(other, TEXTS[1:]))
     np.testing.assert_allclose(made.vectors, wanted, atol=1e-5)
 

@@ -113,7 +113,7 @@ def predictor_of(
     """Return the predictor of a model that has gradients, and the model.
 
     Raises:
-        ConfigError: it is a SavedModel, or not in float32.
+        ConfigError: it is an export, or not in float32.
     """
     if isinstance(model, TaskModel):
         predictor = graphs_of(model).predictor
@@ -122,7 +122,7 @@ def predictor_of(
     if not isinstance(predictor.model, TaskModel):
         raise ConfigError(
             "`model` must be a model folder, whose layers can be explained; received "
-            "a SavedModel"
+            "an export"
         )
     dtype = predictor.model.backbone.embeddings.compute_dtype
     if dtype != "float32":

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -497,6 +498,12 @@ class Predictor:
 
         Limits are the maximum texts and the maximum tokens of a batch.
         """
+        backend = keras.config.backend()
+        if backend != "tensorflow" and isinstance(self.model, TaskModel):
+            raise ConfigError(
+                f"a model answers texts with KERAS_BACKEND=tensorflow; received "
+                f"{backend}, on which `TaskModel.predict` works"
+            )
         batch_size, max_tokens = limits
         check_whole_number("batch_size", batch_size, least=1)
         if max_tokens is not None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -51,6 +52,16 @@ _SIZES = (
     "num_attention_heads",
     "intermediate_size",
 )
+
+
+_OF_ROWS = {
+    "classes",
+    "mean",
+    "std",
+    "largest_grade",
+    "pairs",
+    "thresholds",
+}  # settings
 
 
 def load_model(
@@ -240,6 +251,9 @@ def _keep_head(
         return False
     _take_head(model, held, checkpoint)
     tell(f"{line} trained further")
+    lost = _lost_settings(model.task, held)
+    if lost:
+        tell(f"settings of that folder that are not kept: {lost} (--set sets them)")
     return True
 
 
@@ -248,12 +262,27 @@ def _misfit(task: Task, held: Task) -> str:
     theirs, ours = (getattr(each, "classes", ()) for each in (held, task))
     if sorted(map(comparable, theirs)) != sorted(map(comparable, ours)):
         return f"it has the classes {first_of(theirs)}"
+    if getattr(held, "entailment", ()) != getattr(task, "entailment", ()):
+        return "it is the head of an entailment model"
     for name in ("pooling", "normalize"):
         value = getattr(held, name, None)
         if value != getattr(task, name, None):
             shown = str(value).lower()
             return f"it reads vectors with {name} {shown} (--set {name}={shown})"
     return ""
+
+
+def _lost_settings(task: Task, held: Any) -> str:
+    """Return the settings of a folder's task that a task does not have, but for those
+    that follow from the rows.
+    """
+    lost = []
+    for each in dataclasses.fields(held):
+        value = getattr(held, each.name)
+        is_kept = value in (getattr(task, each.name, value), each.default)
+        if not is_kept and each.name not in _OF_ROWS:
+            lost.append(f"{each.name}={value}")
+    return ", ".join(lost)
 
 
 def check_student(encoder: str | os.PathLike[str], config: TrainConfig) -> None:

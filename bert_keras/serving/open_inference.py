@@ -35,6 +35,10 @@ from bert_keras.version import __version__
 EXTENSIONS = ("binary_tensor_data",)
 _HEAD = "inference-header-content-length"  # bytes of the JSON before binary data
 _SIZE = "binary_data_size"
+_PARAMETERS = (
+    *("signature_name", "content_type", "binary_data_output"),
+    *("binary_data", _SIZE),
+)
 # Parameters of Triton that would change the answer.
 _REFUSED = ("sequence_id", "shared_memory_region", "classification")
 
@@ -186,9 +190,10 @@ def _parse(body: bytes, head: str | None) -> dict[str, Any]:
     for each in binary:
         length = each["parameters"][_SIZE]
         if type(length) is not int or length < 0 or "data" in each:
+            also = " and `data`" if "data" in each else ""
             raise RequestError(
                 f"`{_SIZE}` of {shown(each.get('name'))} must be a whole number, in "
-                f"place of `data`; received {shown(length)}"
+                f"place of `data`; received {shown(length)}{also}"
             )
     parts = split(body[size:], [each["parameters"][_SIZE] for each in binary])
     for each, data in zip(binary, parts, strict=True):
@@ -202,10 +207,11 @@ def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
     if not _is_dict(found):
         raise RequestError(f"`parameters` must be an object; received {shown(found)}")
     refused = [key for key in _REFUSED if found.get(key)]
+    refused += [key for key in found if key not in (*_REFUSED, *_PARAMETERS)]
     if refused:
         raise RequestError(
             f"the parameter {refused[0]} is not served; the extensions of this server "
-            f"are {', '.join(EXTENSIONS)}"
+            f"are {', '.join(EXTENSIONS)}, its parameters {', '.join(_PARAMETERS)}"
         )
     return dict(found)
 

@@ -162,9 +162,16 @@ class Decoder:
                 status=413,
             )
         try:
-            return value if isinstance(value, bytes) else value.encode("utf-8")
+            if isinstance(value, str):
+                return value.encode("utf-8")
+            value.decode("utf-8")
         except UnicodeEncodeError:
             raise RequestError(f"`{name}` must not hold a lone surrogate") from None
+        except UnicodeDecodeError as error:
+            raise RequestError(
+                f"`{name}` must be UTF-8; byte 0x{value[error.start]:02x} is not"
+            ) from None
+        return value
 
 
 def _named(where: str, given: Any, signature: Signature) -> Mapping[str, Any]:

@@ -129,7 +129,8 @@ class PooledTask(LongTexts, Task):
         if held.reads_windows and given.get("long", held.long) == held.long:
             names = (each.name for each in dataclasses.fields(LongTextSettings))
             found |= {name: getattr(held, name) for name in names}
-        return found
+        own = {each.name for each in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        return {name: value for name, value in found.items() if name in own}
 
     @property
     def roles(self) -> tuple[str, ...]:  # type: ignore[override]

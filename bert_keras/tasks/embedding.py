@@ -297,6 +297,12 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         objective = "similarity" if "label" in columns else "ranking"
         found: dict[str, Any] = {"objective": objective}
         if settings.get("kind") == "sparse":
+            if "label" in columns and "objective" not in settings:
+                raise DataError(
+                    "has the column `label`, from which `kind` sparse does not learn: "
+                    "leave it out, and the pairs that do not match",
+                    path=columns.path,
+                )
             found["scale"] = 1.0
         return cls(**{**found, **settings})
 

@@ -81,6 +81,13 @@ class NumberTask(PooledTask):
     mean: float = 0.0
     std: float = 1.0
 
+    @classmethod
+    def inherited(cls, held: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        found = super().inherited(held, given)
+        if held is not None and "objective" not in given:  # on which it depends
+            found["activation"] = held.activation
+        return found
+
     @property
     def pair_activation(self) -> str:  # type: ignore[override]
         return self.activation
@@ -117,8 +124,11 @@ class NumberTask(PooledTask):
         return (scores - self.mean) / self.std
 
     def recipe(self) -> dict[str, Any]:
+        meaning = "the answer is output * scale + offset"
+        if self.activation == "sigmoid":
+            meaning = "the answer is the sigmoid of the output"
         return {
-            "meaning": "the answer is output * scale + offset",
+            "meaning": meaning,
             "activation": {"linear": "none"}.get(self.activation, self.activation),
             "scale": self.std,
             "offset": self.mean,

@@ -46,7 +46,7 @@ def evaluate(
     """
     if not isinstance(predictor, Predictor):
         raise ConfigError(
-            f"`predictor` must be what `load` returns; {received(predictor)}"
+            f"`predictor` must be what `load_predictor` returns; {received(predictor)}"
         )
     if is_collection(data):
         if columns or slices or header != "auto" or bad_rows != "error":

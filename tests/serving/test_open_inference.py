@@ -139,7 +139,7 @@ def test_wrong_binary_data_is_rejected(client: Client, change: Any, words: str) 
     assert words in json.loads(answer)["error"]
 
 
-@pytest.mark.parametrize("name", ["sequence_id", "classification"])
+@pytest.mark.parametrize("name", ["sequence_id", "classification", "signture_name"])
 def test_a_parameter_that_would_change_answers_is_rejected(
     client: Client, name: str
 ) -> None:

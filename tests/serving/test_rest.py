@@ -194,6 +194,7 @@ BAD_BODIES: dict[str, tuple[bytes, str]] = {
     "nested": (b'{"instances": [["a"]]}', "strings"),
     "wrong-name": (b'{"instances": [{"txt": "a"}]}', "text"),
     "bad-base64": (b'{"instances": [{"b64": "?"}]}', "base64"),
+    "not-utf-8": (b'{"instances": [{"b64": "Y2Fm6Q=="}]}', "byte 0xe9 is not"),
     "half-surrogate": (b'{"instances": ["\\ud800"]}', "surrogate"),
     "signature": (b'{"instances": ["a"], "signature_name": "no"}', "serving_default"),
     "signature-type": (b'{"instances": ["a"], "signature_name": 3}', "string"),

@@ -30,6 +30,7 @@ from bert_keras.tasks import find_task
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.regression import Regression
+from bert_keras.tasks.reranking import Reranking
 from bert_keras.tasks.tagging.task import FeatureTagging
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training import finetune as training
@@ -168,6 +169,52 @@ def test_a_head_is_read_as_in_its_folder(make_model: Any, tmp_path: Path) -> Non
     assert (other.pooling, other.normalize, other.long) == ("cls", False, "truncate")
     new_model(task_of(normalize=False), folder, config, tell=told.append)
     assert told[-1].endswith("with normalize true (--set normalize=true)")
+
+
+@pytest.mark.parametrize(
+    ("task", "label"),
+    [
+        (Regression(activation="sigmoid"), "0.5"),
+        (Reranking(pooling="mean", activation="linear"), "1"),
+        (FeatureTagging(classes=("O", "B-x"), layers="last", units=4), ["O"]),
+    ],
+)
+def test_a_folder_gives_its_settings_to_a_task_by_name(
+    make_model: Any, tmp_path: Path, task: Any, label: Any
+) -> None:
+    folder = save_model(make_model(task), tmp_path / "model")
+    kind = type(task)
+    given = {name: ["win", "cash"] for name in ("text", "text_pair")}
+    rows = as_columns(**given, label=[label, "0"])
+    if kind is FeatureTagging:
+        rows = as_columns(text=[["win"], ["cash"]], label=[["O"], ["B-x"]])
+    elif kind is Regression:
+        rows = as_columns(text=given["text"], label=[label, "0"])
+    found, _ = task_and_data(
+        task.name,
+        train=rows,
+        config=TrainConfig(epochs=1, validation_split=0),
+        encoder=folder,
+        tell=str,
+    )
+    for name in ("activation", "pooling", "layers", "units"):
+        assert getattr(found, name, None) == getattr(task, name, None)
+
+
+def test_what_a_folder_does_not_give_is_told(make_model: Any, tmp_path: Path) -> None:
+    classes = ("contradiction", "entailment", "neutral")
+    given = {"abstain_below": 0.3, "class_weights": "balanced"}
+    told: list[str] = []
+    config = TrainConfig(seed=2, max_length=24)
+    folder = save_model(make_model(Classification(classes, **given)), tmp_path / "a")
+    new_model(Classification(classes), folder, config, tell=told.append)
+    assert told[-1].startswith("settings of that folder that are not kept: ")
+    assert "abstain_below=0.3" in told[-1] and "class_weights=balanced" in told[-1]
+    names = ("a", "b", "c")
+    task = Classification(names, entailment=classes, pairs=False)
+    folder = save_model(make_model(task), tmp_path / "b")
+    new_model(Classification(names), folder, config, tell=told.append)
+    assert told[-1].endswith("not used: it is the head of an entailment model")
 
 
 @pytest.mark.thorough

@@ -533,6 +533,11 @@ class FeatureTagging(FeatureTaggingSettings, TaggingTask):
         not_for_engines="no exporter of Keras writes its BiLSTM",
     )
 
+    @classmethod
+    def inherited(cls, held: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the sizes of the head of the encoder's folder."""
+        return {} if held is None else {"layers": held.layers, "units": held.units}
+
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the logits of each token, float32 [B, T, C]."""
         head = RecurrentHead(

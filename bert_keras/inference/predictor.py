@@ -420,7 +420,7 @@ class Predictor:
         task = self.model.task
         how = "`long` windows"  # of an embedding model also after training
         if not isinstance(task, Embedding):
-            how = f"training with --set {how}"
+            how = "training with --set long=windows"
         return counts.lines(
             of=of,
             length=self.model.preprocessor.max_length,

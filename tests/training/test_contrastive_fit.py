@@ -268,11 +268,14 @@ def test_a_reranker_reads_as_its_encoder_of_vectors_was_made(
     assert loaded.predict(pairs) == Predictor(found.model).predict(pairs)
     columns = Reranking.read(rows)
     for encoder, settings, pooling in (
-        (found.folder, {}, {"pooling": "mean"}),  # trained further
         (embedder, {"pooling": "pooler"}, {}),
         (encoder_folder, {}, {}),
     ):
         assert pooling_of(encoder, Reranking, columns, settings) == pooling
+    further, _ = task_and_data(
+        Reranking, train=rows, config=small, encoder=found.folder, tell=str
+    )
+    assert further.pooling == "mean"
 
 
 @pytest.mark.parametrize("method", ["auto", "finetune"])

@@ -15,7 +15,7 @@ from conftest import ROWS, refused
 from bert_keras.data.table import as_columns
 from bert_keras.settings import GRIDS
 from bert_keras.tasks.classification import Classification
-from bert_keras.training import several_runs
+from bert_keras.training import data, several_runs
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.finetune import TrainResult
 from bert_keras.training.several_runs import (
@@ -62,6 +62,8 @@ class Trainer:
 def trainer(spam_run: TrainResult, monkeypatch: pytest.MonkeyPatch) -> Trainer:
     made = Trainer(spam_run, {7: 0.5, 8: 0.75, 9: 0.7})
     monkeypatch.setattr(several_runs, "train", made)
+    # The encoder is never read.
+    monkeypatch.setattr(data, "inherited_settings", lambda *given: {})
     return made
 
 

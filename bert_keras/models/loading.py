@@ -54,14 +54,8 @@ _SIZES = (
 )
 
 
-_OF_ROWS = {
-    "classes",
-    "mean",
-    "std",
-    "largest_grade",
-    "pairs",
-    "thresholds",
-}  # settings
+# Settings that follow from the rows.
+_OF_ROWS = {"classes", "mean", "std", "largest_grade", "pairs", "thresholds"}
 
 
 def load_model(

@@ -154,8 +154,13 @@ class _Methods:
 
     async def ModelReady(self, request: Any, response: Any, record: Any) -> None:
         version = request.version or None
-        with self._service.models.lease(request.name, version):
-            record.model = request.name
+        try:
+            with self._service.models.lease(request.name, version):
+                record.model = request.name
+        except RequestError as error:
+            if error.status != 404:
+                raise
+            return  # an unknown model is not ready
         response.ready = True
 
     async def ServerMetadata(self, request: Any, response: Any, record: Any) -> None:

@@ -170,6 +170,7 @@ def test_the_open_inference_protocol_has_the_same_answers(
 
     assert call("ServerLive").live
     assert call("ModelReady", name="spam").ready
+    assert not call("ModelReady", name="nope").ready
     text = {"name": "text", "datatype": "BYTES", "shape": [3]}
     contents = [base64.b64encode(each.encode()).decode() for each in TEXTS]
     text["contents"] = {"bytes_contents": contents}

@@ -237,7 +237,7 @@ def test_evaluate_names_the_accepted_inputs(spam_model: Any, spam_folder: Any) -
     wrong: Any
     for wrong, part in (("no.tsv", "no.tsv"), (None, "`data`"), (7, "`data`")):
         refused(lambda wrong=wrong: evaluate(Predictor(spam_model), wrong), part)
-    refused(lambda: evaluate(spam_folder, columns), "`predictor` must be what `load`")
+    refused(lambda: evaluate(spam_folder, columns), "what `load_predictor` returns")
 
 
 @pytest.mark.parametrize("size", [0, 2.5, "8", None, True])

@@ -52,8 +52,6 @@ _SIZES = (
     "num_attention_heads",
     "intermediate_size",
 )
-
-
 # Settings that follow from the rows.
 _OF_ROWS = {"classes", "mean", "std", "largest_grade", "pairs", "thresholds"}
 
@@ -192,8 +190,9 @@ def new_model(
         notes = start(task, model, checkpoint)
         for line in notes or ():
             tell(line)
-        if notes is None and _is_kept(config, encoder):
-            notes = [] if _keep_head(model, folder, checkpoint, tell) else None
+        is_kept = notes is None and _is_kept(config, encoder)
+        if is_kept and _keep_head(model, folder, checkpoint, tell):
+            notes = []
     loaded = {
         scope
         for scope in task.needs.scopes

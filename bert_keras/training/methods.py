@@ -309,9 +309,7 @@ def pooling_of(
     return {name: value for name, value in found.items() if name == "pooling"}
 
 
-def _pooling_of_pairs(
-    encoder: str | os.PathLike[str],
-) -> dict[str, str]:
+def _pooling_of_pairs(encoder: str | os.PathLike[str]) -> dict[str, str]:
     """Return the `pooling` of an encoder of vectors, unless they are sparse."""
     held = Folder.open(encoder).held(Embedding)
     pooling = getattr(held, "pooling", POOLER)

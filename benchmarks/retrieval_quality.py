@@ -30,9 +30,9 @@ of the tokens' vectors, which only bert_keras reads, and on BERT's pooler; head 
 order differ by the seed. `fused` is the order by the cosine and half of the score. MAP
 and MRR are of questions with right and wrong answers. A seed takes five minutes of one
 core. With `--first`, a cross-encoder is trained before on so many questions of SQuAD,
-once: the sentence with the answer is right, and up to three others of its paragraph,
-which share the most words with the question, are wrong. Both sides start from its
-folder. 5,000 questions take a quarter of an hour of one core.
+once for each way to read it: the sentence with the answer is right, and up to three
+others of its paragraph, which share the most words with the question, are wrong. Both
+sides start from these folders. 5,000 questions take half an hour of one core.
 
 `--squad` searches the paragraphs of eight articles of SQuAD by two questions on each:
 untrained, and after both sides have trained on `--rows` questions of the other
@@ -366,8 +366,10 @@ def rows_of_squad(most: int) -> list[dict[str, str]]:
     return rows
 
 
-def first_ranker(encoder: str, questions: int, folder: Path) -> bert_keras.Predictor:
-    """Train a cross-encoder on SQuAD, with the head that both libraries read."""
+def first_ranker(
+    encoder: str, questions: int, folder: Path, pooling: str
+) -> bert_keras.Predictor:
+    """Train a cross-encoder on SQuAD, from which both libraries start."""
     rows = rows_of_squad(questions)
     print(f"{len(rows)} sentences of SQuAD to train on first", flush=True)
     result = bert_keras.train(
@@ -376,7 +378,7 @@ def first_ranker(encoder: str, questions: int, folder: Path) -> bert_keras.Predi
         train=rows,
         output=folder,
         config=Run(0, 1, FIRST_BATCH, FIRST_RATE).config(LENGTH),
-        task_settings={"pooling": "pooler"},
+        task_settings={"pooling": pooling},
     )
     return bert_keras.Predictor(result.model)
 
@@ -498,21 +500,26 @@ def show_trecqa(
         )
 
     with tempfile.TemporaryDirectory() as folder:
-        sides: dict[str, Any] = {
-            "bert_keras": our_ranker,
-            "bert_keras, pooler": functools.partial(our_ranker, pooling="pooler"),
-            "CrossEncoder": peer_ranker,
+        sides: dict[str, tuple[str, Any]] = {
+            "bert_keras": ("mean", our_ranker),
+            "bert_keras, pooler": (
+                "pooler",
+                functools.partial(our_ranker, pooling="pooler"),
+            ),
+            "CrossEncoder": ("pooler", peer_ranker),
         }
-        start, rate = encoder, RATE
+        starts, rate = dict.fromkeys(("mean", "pooler"), encoder), RATE
         if first:
-            del sides["bert_keras"]  # only it reads the mean
-            start, rate = str(Path(folder) / "first"), SECOND_RATE
-            ranker = first_ranker(encoder, first, Path(start))
-            show_ranker("SQuAD", "first", functools.partial(scores_of, ranker))
+            rate = SECOND_RATE
+            for pooling in starts:
+                starts[pooling] = str(Path(folder) / pooling)
+                ranker = first_ranker(encoder, first, Path(starts[pooling]), pooling)
+                score = functools.partial(scores_of, ranker)
+                show_ranker(f"SQuAD, {pooling}", "first", score)
         for seed in range(seeds):
-            for name, trained in sides.items():
-                score = trained(start, rows, Run(seed, epochs, BATCH, rate))
-                show_ranker(name, f"seed {seed}", score)
+            for name, (pooling, trained) in sides.items():
+                run = Run(seed, epochs, BATCH, rate)
+                show_ranker(name, f"seed {seed}", trained(starts[pooling], rows, run))
     for name, scores in maps.items():
         show_seeds(f"MAP of {name}", scores)
 

@@ -40,10 +40,10 @@ _MOST_COST = 8.0  # times the computation of the task's default length
 _FIXED_SHARE = 0.99  # of the texts that a length holds if all rows are padded to it
 _MEASURED = 1000  # texts at most, to choose how long ones are read
 _LONG_SHARE = 0.1  # of the tokens unread, from which long texts are read in windows
-_WINDOW, _TRAIN_WINDOWS, _ROWS_AT_ONCE = 512, 4, 4
-# After a linear probe, by `benchmarks/long_documents.py`: rows of an update, epochs,
-# and the share of the usual learning rate.
-_PROBED = 4, 3, 0.5
+_WINDOW, _TRAIN_WINDOWS, _ROWS_AT_ONCE = 256, 4, 4
+# After a linear probe, by `benchmarks/gpu_quality.py` (`probed`): rows of an update,
+# epochs, and the share of the usual learning rate.
+_PROBED = 4, 5, 0.5
 
 
 @dataclasses.dataclass(frozen=True)

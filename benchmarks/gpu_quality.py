@@ -2,7 +2,8 @@
 
     python benchmarks/gpu_quality.py prepare FOLDER
     python benchmarks/gpu_quality.py run FOLDER RESULTS.jsonl [--tables reviews \
-variants methods frozen students setfit] [--draws 5] [--processes 12] [--seconds 500]
+probed variants methods frozen students setfit] [--draws 5] [--processes 12] \
+[--seconds 500]
     python benchmarks/gpu_quality.py show RESULTS.jsonl
 
 `prepare` needs bert_keras, and writes the texts of `shared/data` as token ids, and the
@@ -11,6 +12,8 @@ recipe of `train` in torch (batches, rates, epochs, dev rows, best epoch; `contr
 and `linear` likewise), since hundreds of runs take days on a processor:
 
 - `reviews`: 400 movie reviews, by how long texts are read, and what the head reads;
+- `probed`: the same from a head that is fitted first, as `train` does on an encoder of
+  vectors of texts, by epochs and learning rate;
 - `variants`: five small sets, each variant beside plain fine-tuning without dev rows:
   `decay` gives each block 0.8 times the rate of the block above it, `top` starts the
   top block anew (Zhang et al. 2021, arXiv:2006.05987), `average` is the mean of the
@@ -387,7 +390,9 @@ class Network:
             return outputs.pooler_output.float()
         weight = mask[:, :, None].float()
         hidden = outputs.last_hidden_state.float()
-        return (hidden * weight).sum(1) / weight.sum(1)
+        vectors = (hidden * weight).sum(1) / weight.sum(1)
+        unit = torch.nn.functional.normalize
+        return unit(vectors) if self.job.get("probe") else vectors
 
     def logits(self, texts: Texts, rows: Any, draw: Any = None) -> Any:
         return self.head(self.dropout(self.vectors(texts, rows, draw)))
@@ -409,6 +414,27 @@ class Network:
                 found.append(getattr(self, of)(texts, rows[order[at : at + 64]]).cpu())
         self.all.train()
         return torch.cat(found)[np.argsort(order)].float().numpy()
+
+    def probe(self, split: Split) -> None:
+        """Fit the head on the encoder's vectors of the training rows."""
+        import torch
+
+        from bert_keras.training.linear_head import (
+            cross_validate,
+            fit_head,
+            stratified_folds,
+        )
+
+        x = self.predicted(split.train_texts, split.train, of="vectors")
+        labels = split.train_texts.labels[split.train]
+        targets = (labels[:, None] == np.arange(split.classes)).astype("float64")
+        strata = [(str(label),) for label in labels]
+        folds = stratified_folds(strata, seed=self.job["draw"])
+        l2 = cross_validate(x, targets, folds, loss="softmax").l2
+        (head,) = fit_head(x, targets, loss="softmax", l2=l2)
+        with torch.no_grad():
+            self.head.weight.copy_(torch.from_numpy(head.kernel.T.copy()))
+            self.head.bias.copy_(torch.from_numpy(head.bias))
 
     def optimizer(self, steps: int, rate: float) -> Any:
         import torch
@@ -468,6 +494,8 @@ def finetuned(job: dict[str, Any]) -> float:
 
     split = Split(job)
     network = Network(job, split.classes)
+    if job.get("probe"):
+        network.probe(split)
     texts, labels = split.train_texts, split.train_texts.labels
     count = len(split.train)
     batch = job.get("batch", 16 if count < 1000 else 32)
@@ -698,6 +726,17 @@ def readings() -> Ways:
         yield f"{name} {pooling}", {**REVIEWS, "pooling": pooling, **reading}
 
 
+def probed() -> Ways:
+    common = {**REVIEWS, "pooling": "mean", "probe": True, "batch": 4}
+    for (epochs, rate), (name, reading) in itertools.product(
+        [(3, 5e-5), (3, 1e-4), (5, 5e-5), (5, 1e-4)], READINGS.items()
+    ):
+        job = {**common, **reading, "epochs": epochs, "rate": rate}
+        if name == "windows-128":
+            job["train_windows"] = 16
+        yield f"{name}, {epochs} epochs, rate {rate}", job
+
+
 def rates() -> Ways:
     for name, rate in itertools.product(("windows-512",), (5e-5, 2e-4)):
         job = {**REVIEWS, "pooling": "mean", "rate": rate, **READINGS[name]}
@@ -768,6 +807,7 @@ def setfits() -> Ways:
 
 TABLES = {
     "reviews": readings,
+    "probed": probed,
     "frozen": frozen,
     "students": students,
     "setfit": setfits,

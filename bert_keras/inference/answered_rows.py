@@ -22,7 +22,7 @@ class Row(NamedTuple):
     """A row to answer.
 
     Args:
-        name: the file's `id` of the row, if there is one.
+        name: the file's `id` of the row, if it has any.
         item: the row as `Predictor.predict` takes it.
         reason: why it has no answer, or an empty string.
     """
@@ -74,9 +74,10 @@ def answered(
     max_batch_tokens: int | None = None,
     truncation: Truncation,
 ) -> list[dict[str, Any]]:
-    """Return each row's name, or its texts, with its answer.
+    """Return each row's name and texts with its answer.
 
-    A row with a reason has the answer null, and the `reason`.
+    The names of a task whose rows have names are in place of the texts. A row with a
+    reason has the answer null, and the `reason`.
 
     Args:
         predictor, batch_size, max_batch_tokens, truncation: as in `Predictor.predict`.
@@ -93,7 +94,8 @@ def answered(
     found = []
     for row, answer in zip(rows, answers, strict=True):
         start = {"id": row.name} if row.name is not None else {}
-        start = start or _texts(task, names, row.item, answer)
+        if not start or "id" not in task.columns:
+            start |= _texts(task, names, row.item, answer)
         if row.reason:
             answer = {**dict.fromkeys(answer), "reason": row.reason}
         found.append({**start, **answer})
@@ -103,7 +105,7 @@ def answered(
 def _texts(
     task: Task, names: Sequence[str], item: Any, answer: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the texts of a row by name, in place of the name of the row."""
+    """Return the texts of a row by name."""
     is_single = isinstance(item, str) or len(names) == len(task.roles) == 1
     is_pair = isinstance(item, tuple) and len(names) == 1
     texts = (item,) if is_single and not is_pair else item

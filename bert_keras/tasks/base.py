@@ -329,8 +329,9 @@ def stream_rows(
 ) -> Iterator[Columns]:
     """Yield the rows of a file without labels in parts, see `stream_columns`.
 
-    The arguments are as in `Task.read` and `stream_columns`. A file of a format of the
-    task's own is one part unless the task is an `OwnStream`.
+    A column `id` is read, too. The arguments are as in `Task.read` and
+    `stream_columns`. A file of a format of the task's own is one part unless the task
+    is an `OwnStream`.
     """
     reading = task._reading(path, columns, header, bad_rows, labelled=False)
     own: Iterator[Columns] | None = None
@@ -340,6 +341,10 @@ def stream_rows(
         own = iter([whole])
     if own is None:
         rules = task._of_texts(reading, task.roles)
+        if "id" not in rules["columns"]:
+            rules["columns"]["id"] = "id"
+            rules |= {"optional": [*rules["optional"], "id"], "nulls": ["id"]}
+            rules["empty"] = [*rules["empty"], "id"]
         own = stream_columns(path, rows_at_once=rows_at_once, **rules)
     yield from own
 

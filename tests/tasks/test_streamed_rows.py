@@ -11,6 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from bert_keras.errors import DataError
+from bert_keras.inference.answered_rows import read_rows
 from bert_keras.tasks import find_task
 from bert_keras.tasks.base import Task, stream_rows
 
@@ -94,3 +95,17 @@ def test_rows_in_parts_are_the_rows_of_the_whole_file(
 def new_task(name: str) -> Task:
     settings = {"classes": ("O", "B-PER")} if "tag" in name or "token" in name else {}
     return find_task(name)(**settings)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("a.csv", "id,text,date\n7,a,1\n,b,2\n"),
+        ("a.jsonl", '{"id": 7, "text": "a"}\n{"text": "b", "date": 2}\n'),
+    ],
+)
+def test_a_column_id_names_the_rows(tmp_path: Path, file: str, text: str) -> None:
+    (tmp_path / file).write_text(text, encoding="utf-8")
+    task = find_task("classification")(("no", "yes"))
+    rows = read_rows(task, str(tmp_path / file))
+    assert list(rows) == [("7", "a"), ("", "b")]

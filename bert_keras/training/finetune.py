@@ -50,7 +50,7 @@ from bert_keras.runs.run_folder import (
 )
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks import named_or_given
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.protocols import (
     Finalizing,
     Noting,
@@ -162,6 +162,7 @@ def train(
     command: str = "",
     resume: str = "auto",
     devices: Devices | None = None,
+    chosen: Mapping[str, Any] | None = None,
 ) -> TrainResult:
     """Fine-tune a task on labelled rows and write a model folder.
 
@@ -204,6 +205,9 @@ def train(
         resume: `auto` resumes an unfinished run; `never` deletes it.
         devices: the result of `find_strategy`, for several calls in one process; `None`
             finds the devices that the config names.
+        chosen: for a task, the `task_settings` that it was made with; others, such as
+            how long texts are read, then follow from rows and encoder as for a task by
+            name. `None`: its settings are kept as they are.
 
     Raises:
         BertKerasError: an argument is wrong; nothing was written.
@@ -228,7 +232,7 @@ def train(
     is_earlier = resume == "auto" and has_earlier_run(run_path(output))
     is_earlier = bool(devices.agree(int(is_earlier)))
     is_alone = devices.replicas == 1 and not devices.has_static_shapes
-    user_settings = task_settings or {}
+    user_settings = chosen if isinstance(task, Task) else task_settings or {}
     if config.method == AUTO:
         reader = named_or_given(task)
         train = labelled_rows(
@@ -245,17 +249,19 @@ def train(
             train,
             config,
             encoder=encoder,
-            settings=user_settings,
+            settings=user_settings or {},
             one_replica=is_alone,
             unlabeled=unlabeled is not None,
             tell=devices.say,
         )
-        if config.method == "finetune" and isinstance(reader, type):
+        if config.method == "finetune" and user_settings is not None:
             own = pooling_of(encoder, reader, train, user_settings)
-            task_settings = {**user_settings, **own}
+            if isinstance(task, Task):
+                task = replaced(task, **own)
+            else:
+                task_settings = {**user_settings, **own}
             if own:
                 devices.say(OWN_POOLING.format(own["pooling"]))
-    is_named = not isinstance(task, Task)
     task, data = task_and_data(
         task,
         train=train,
@@ -284,17 +290,17 @@ def train(
     if few:
         config = dataclasses.replace(config, validation_split=0.0)
     given = config
-    if is_named and not is_earlier and not devices.has_static_shapes:
-        task, config = reads_long_texts(
-            task,
-            config,
-            data["train"],
-            encoder,
-            settings=user_settings,
-            one_replica=is_alone,
-            tell=devices.say,
-        )
-    if is_named and not is_earlier:
+    if user_settings is not None and not is_earlier:
+        if not devices.has_static_shapes:
+            task, config = reads_long_texts(
+                task,
+                config,
+                data["train"],
+                encoder,
+                settings=user_settings,
+                one_replica=is_alone,
+                tell=devices.say,
+            )
         config = keeps_windows(
             task, config, encoder, settings=user_settings, tell=devices.say
         )
@@ -302,7 +308,8 @@ def train(
     config = config.finalized(task, rows)
     if "dev" not in data:
         config = without_dev(task, given, config, tell=devices.say)
-    if is_named and config.method == "finetune" and not is_earlier:
+    is_fine_tuned = config.method == "finetune" and not is_earlier
+    if user_settings is not None and is_fine_tuned:
         task = with_pooling_of(
             encoder, task, data["train"], user_settings, tell=devices.say
         )

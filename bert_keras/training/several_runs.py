@@ -218,6 +218,9 @@ class _Runs:
         # All runs are scored on the same rows.
         self.given = {key: given[key] for key in given if key not in _OF_DATA}
         of_data = {key: given[key] for key in given if key in _OF_DATA}
+        self.given["chosen"] = (
+            None if isinstance(task, Task) else of_data.get("task_settings") or {}
+        )
         task, data = task_and_data(
             task, config=config.with_split(), encoder=encoder, **of_data
         )

@@ -18,6 +18,7 @@ from bert_keras.tasks.embedding import Embedding
 from bert_keras.training import finetune
 from bert_keras.training.findings import LENGTH
 from bert_keras.training.lengths import chosen_length
+from bert_keras.training.several_runs import train_seeds
 
 CONFIG = BertConfig(
     vocab_size=100,
@@ -146,17 +147,21 @@ def test_long_texts_on_an_encoder_of_vectors_begin_with_a_fitted_head(
 
     monkeypatch.setattr(finetune, "FineTuningLoop", loop)
     given = {"encoder": tmp_path / "vectors", "train": table, "max_length": None}
-    with pytest.raises(KeyError, match="'mean', True, 1, 4, 3, 0.00015"):
+    with pytest.raises(KeyError, match="'mean', True, 1, 4, 5, 0.00015"):
         train_spam(tmp_path / "out", **given, **free)
-    with pytest.raises(KeyError, match="'mean', True, 8, 8, 3, 0.00015"):
+    with pytest.raises(KeyError, match="'mean', True, 8, 8, 5, 0.00015"):
         train_spam(tmp_path / "out", **given, **free, accumulation=8)
     err = capsys.readouterr().err
     assert "; the head is fitted on the mean of the tokens, and then all weights" in err
-    assert "epochs: 3 (updates of 4 rows" in err
+    assert "epochs: 5 (updates of 4 rows" in err
     with pytest.raises(KeyError, match="'mean', True, 4, 8, 2, 0.01"):
         train_spam(tmp_path / "out", **given)
     with pytest.raises(KeyError, match="'pooler', False, 4, 8, 2, 0.01"):
         train_spam(tmp_path / "out", **given, task_settings={"pooling": "pooler"})
+    given.pop("max_length")
+    several = {**given, "output": tmp_path / "several", "dev": table}
+    with pytest.raises(KeyError, match="'mean', True, 1, 4, 5, 0.00015"):
+        train_seeds("classification", seeds=2, **several)
 
 
 @pytest.mark.thorough

@@ -196,6 +196,7 @@ DESCRIPTION = frozenset(  # all but the weights, and what reports on a training
         "vocab.txt",
         # For sentence-transformers.
         "1_Pooling/config.json",
+        "1_SpladePooling/config.json",
         *(f"{n}_Dense/{name}" for n in range(2, 6) for name in _OF_A_LAYER),
         "config_sentence_transformers.json",
         "modules.json",

@@ -21,14 +21,16 @@ from bert_keras.scoring.embeddings import unit_rows
 
 _SAME = 1e-2  # vectors of the same text differ by less, whatever the precision
 _SAME_BITS = 0.9  # of a text's bits, likewise
-# What else changes the vector of a short text; its width and length are compared.
+# What changes the vector of a short text, beside the width, which is compared.
 _SETTINGS = ("kind", "pooling", "layers", "combine_layers", "include_prompt")
+_OF_WINDOWS = ("stride", "max_windows", "combine")
 
 
 def model_hash(predictor: Predictor) -> str:
     """Return a hash of what vectors depend on: weights, vocabulary, pooling, prompt.
 
-    It is empty for a model whose weights cannot be read, such as a SavedModel.
+    How long texts are read follows the hash, after a space. It is empty for a model
+    whose weights cannot be read, such as a SavedModel.
 
     Args:
         predictor: of the task `embedding`.
@@ -45,7 +47,16 @@ def model_hash(predictor: Predictor) -> str:
         found.update(weight.path.encode())
         values = np.asarray(keras.ops.convert_to_numpy(weight))
         found.update(np.ascontiguousarray(values).data)
-    return found.hexdigest()
+    return f"{found.hexdigest()} {_reading(model)}"
+
+
+def _reading(model: Any) -> str:
+    """Return how a model reads long texts, such as `max_length=256 long=truncate`."""
+    task = model.task
+    names = _OF_WINDOWS if task.long == "windows" else ()
+    facts = {"max_length": model.preprocessor.max_length, "long": task.long}
+    facts |= {name: getattr(task, name) for name in names}
+    return " ".join(f"{name}={value}" for name, value in facts.items())
 
 
 def read_index_of(path: str | os.PathLike[str], predictor: Predictor) -> VectorFile:
@@ -65,21 +76,21 @@ def read_index_of(path: str | os.PathLike[str], predictor: Predictor) -> VectorF
             "as Parquet",
             path=path,
         )
-    if not is_of_model(stored, predictor, stored.content, path):
-        width = stored.packed.width
-        raise DataError(
-            f"contains vectors of another model or width ({width} numbers)", path=path
-        )
+    reason = mismatch(stored, predictor, stored.content, path, same_reading=False)
+    if reason:
+        raise DataError(f"contains vectors of {reason}", path=path)
     return stored
 
 
-def is_of_model(
+def mismatch(
     stored: VectorFile,
     predictor: Predictor,
     texts: Sequence[str],
     path: str | os.PathLike[str],
-) -> bool:
-    """Return whether an index has this model's vectors of these texts.
+    *,
+    same_reading: bool = True,
+) -> str:
+    """Return of what other model an index has vectors; empty if they are this model's.
 
     The hashes of the models are compared, and the vectors of three texts. A message
     tells if only the vectors are, since there is no hash.
@@ -88,26 +99,42 @@ def is_of_model(
         stored: the index.
         predictor: computes vectors of documents.
         texts: N strings, of which the index has the vectors.
-        path: of the index, for the message.
+        path: of the index, for messages.
+        same_reading: whether long texts must have been read as the model reads them;
+            if not, a message tells that they were read otherwise.
     """
     own = model_hash(predictor)
-    if stored.model and own and stored.model != own:
-        return False
-    if not stored.model or not own:
+    if stored.model and own:
+        (model, reading), (own_model, own_reading) = (
+            each.partition(" ")[::2] for each in (stored.model, own)
+        )
+        if model != own_model:
+            return "another model"
+        if reading and reading != own_reading:
+            told = f"texts read with {reading}, where the model has {own_reading}"
+            if same_reading:
+                return told
+            say(f"{path}: contains vectors of {told}")
+            return ""
+    else:
         reason = "the weights of the model cannot be read"
         if not stored.model:
             reason = "an earlier version wrote it without a hash of its model"
         say(f"{path}: {reason}: it is recognized by the vectors of three texts")
-    rows = sorted({0, len(texts) // 2, len(texts) - 1})
+    longest = max(range(len(texts)), key=lambda row: len(texts[row]))
+    rows = sorted({0, longest, len(texts) - 1})
     some = [texts[row] for row in rows]
     probe = unit_rows(vectors_of(predictor, some, len(rows), tell=False))
     packed = stored.packed
     if probe.shape[1] != packed.width:
-        return False
+        return f"another width, {packed.width} numbers"
     if packed.dtype == "binary":
         differ = np.unpackbits(as_bits(probe) ^ packed.values[rows])
-        return 1 - differ.sum() / probe.size >= _SAME_BITS
-    most = _SAME
-    if packed.ranges is not None:
-        most += float((packed.ranges[1] - packed.ranges[0]).max()) / 255
-    return float(np.abs(probe - unit_rows(packed.numbers(rows))).max()) <= most
+        is_same = 1 - differ.sum() / probe.size >= _SAME_BITS
+    else:
+        most = _SAME
+        if packed.ranges is not None:
+            most += float((packed.ranges[1] - packed.ranges[0]).max()) / 255
+        differs = np.abs(probe - unit_rows(packed.numbers(rows))).max()
+        is_same = float(differs) <= most
+    return "" if is_same else "another model"

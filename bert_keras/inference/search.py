@@ -31,7 +31,7 @@ from bert_keras.inference.features import (
     check_output,
     feature_writer,
 )
-from bert_keras.inference.index_model import is_of_model, model_hash, read_index_of
+from bert_keras.inference.index_model import mismatch, model_hash, read_index_of
 from bert_keras.inference.packed_vectors import PackedVectors
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.sparse_vectors import SparseVectors
@@ -549,8 +549,8 @@ def _read_index(
     stored = read_vectors(path)
     reason = "other texts or another model"
     if stored.is_of(texts):
-        reason = "another model"
-        if is_of_model(stored, predictor, texts, path):
+        reason = mismatch(stored, predictor, texts, path)
+        if not reason:
             if dtype in (None, stored.packed.dtype):
                 return stored
             reason = f"dtype {stored.packed.dtype}"

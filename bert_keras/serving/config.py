@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_keras.settings import ENGINES, check_options, option, with_options_documented
+from bert_keras.errors import ConfigError
+from bert_keras.settings import (
+    ENGINES,
+    check_options,
+    option,
+    options_of,
+    with_options_documented,
+)
 
 _LAST_PORT = 65_535
 
@@ -112,3 +119,7 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
+        for name in ("index_top", "index_engine"):
+            given, usual = getattr(self, name), options_of(type(self))[name].default
+            if self.index is None and given != usual:
+                raise ConfigError(f"`{name}` needs `index`; received {given}")

@@ -22,7 +22,7 @@ from starlette.routing import BaseRoute, Route
 
 from bert_keras.errors import counted, shown
 from bert_keras.serving.errors import RequestError
-from bert_keras.serving.rest import json_response, read_body
+from bert_keras.serving.rest import check_fields, json_response, read_body
 from bert_keras.serving.service import Answered, Service
 from bert_keras.serving.signatures import Parts
 from bert_keras.serving.tensors import parse_json
@@ -230,7 +230,7 @@ class EmbeddingApis:
     async def predict(self, request: Request) -> Response:
         """Answer each text with all classes, the most probable first, as TEI does."""
         given = await self._read(request, "inputs", may=("model", "truncate"))
-        name = self._model(given, _CLASSIFIES)
+        name = self._model(given, _CLASSIFIES, width=1)
         answered = await self._embed(request, name, {"inputs": given["inputs"]})
         _check_truncated(given, answered)
         with self._service.models.lease(name) as leased:
@@ -273,10 +273,10 @@ class EmbeddingApis:
         documents = given["documents"]
         if isinstance(documents, list):
             documents = [
-                each.get("text") if isinstance(each, dict) else each
+                each["text"] if isinstance(each, dict) and [*each] == ["text"] else each
                 for each in documents
             ]
-        texts = _texts("documents", documents)
+        texts = _texts("documents", documents, also=", or objects with `text` alone")
         top = given.get("top_n", len(texts))
         if type(top) is not int or top < 1:
             raise RequestError(
@@ -311,11 +311,17 @@ class EmbeddingApis:
         return found
 
     def _model(
-        self, given: Mapping[str, Any], tasks: Sequence[str] | None, output: str = ""
+        self,
+        given: Mapping[str, Any],
+        tasks: Sequence[str] | None,
+        output: str = "",
+        *,
+        width: int | None = None,
     ) -> str:
         """Return the model that is named, or else the only one of some tasks.
 
-        `output` is an answer that it must have; without `tasks` any model fits.
+        `output` is an answer that it must have; without `tasks` any model fits. One
+        that is not named must take `width` texts a row.
         """
         models = self._service.models
         names = models.names
@@ -327,18 +333,20 @@ class EmbeddingApis:
                     f"{shown(chosen)}",
                     status=404,
                 )
-            names = [chosen]
+            names, width = [chosen], None
         fits = []
         for name in names:
             with models.lease(name) as leased:
                 answers = [each.name for each in leased.signature("").outputs]
                 is_fit = tasks is None or leased.task in tasks
+                is_fit = is_fit and (width is None or width in _by_width(leased))
                 if is_fit and (not output or output in answers):
                     fits.append(name)
         if len(fits) != 1:
             found = ", ".join(fits) or f"none among {', '.join(names)}"
             kind = f" of the task {' or '.join(tasks)}" if tasks else ""
             kind += f" that answers `{output}`" if output else ""
+            kind += f" that takes {counted(width, 'texts')} a row" if width else ""
             raise RequestError(
                 f"`model` must name a model{kind}; there "
                 f"{'are' if fits else 'is'} {found}"
@@ -367,7 +375,7 @@ class EmbeddingApis:
         query = _texts("query", given.get("query"), many=False)
         if not query[0].strip():
             raise RequestError(f"`query` must not be empty; received {query[0]!r}")
-        name = self._model(given, _RANKS)
+        name = self._model(given, _RANKS, width=2)
 
         def decode() -> Parts:
             documents = self._service.decoder.texts(field, texts)
@@ -384,11 +392,9 @@ class EmbeddingApis:
     ) -> Answered:
         """Return the answers to rows of `width` texts, a list for each input."""
         with self._service.models.lease(name) as leased:
-            of_size = {len(each.inputs): k for k, each in leased.signatures.items()}
+            signatures = _by_width(leased)
             first = leased.signature("")
-            if len(first.inputs) == width:
-                of_size[width] = first.name
-        if width not in of_size:
+        if width not in signatures:
             taken = ", ".join(each.name for each in first.inputs)
             raise RequestError(
                 f"`model` must take {counted(width, 'texts')} a row; {name} takes "
@@ -398,10 +404,17 @@ class EmbeddingApis:
             request.state.record,
             model=name,
             version=None,
-            signature=of_size[width],
+            signature=signatures[width],
             decode=lambda signature: decode(),
             size=request.state.size,
         )
+
+
+def _by_width(leased: Version) -> dict[int, str]:
+    """Return signatures by the number of texts of a row; the default one first."""
+    found = {len(each.inputs): name for name, each in leased.signatures.items()}
+    first = leased.signature("")
+    return {**found, len(first.inputs): first.name}
 
 
 def _checked(
@@ -412,11 +425,8 @@ def _checked(
     A field without a value is left out.
     """
     found = {name: each for name, each in given.items() if each is not None}
+    check_fields(where, found, may)
     for name, each in found.items():
-        if name not in may:
-            raise RequestError(
-                f"{where} may have {', '.join(may)}; received {shown(name)}"
-            )
         if name in _FLAGS and not isinstance(each, bool):
             raise RequestError(
                 f"`{name}` must be true or false; received {shown(each)}"
@@ -461,14 +471,14 @@ def _model_type(leased: Version) -> dict[str, Any]:
     return {kind: named} if names else {leased.task: {}}
 
 
-def _texts(name: str, value: Any, *, many: bool = True) -> list[str]:
-    """Return a text, or a list of them, as a list."""
+def _texts(name: str, value: Any, *, many: bool = True, also: str = "") -> list[str]:
+    """Return a text, or a list of them, as a list; `also` is said of its elements."""
     if isinstance(value, str):
         return [value]
     if many and isinstance(value, list) and value:
         if all(isinstance(each, str) for each in value):
             return list(value)
-    allowed = "a string or a list of strings" if many else "a string"
+    allowed = f"a string or a list of strings{also}" if many else "a string"
     raise RequestError(f"`{name}` must be {allowed}; received {shown(value)}")
 
 

@@ -17,7 +17,12 @@ from starlette.routing import BaseRoute, Route
 
 from bert_keras.errors import shown
 from bert_keras.serving.errors import RequestError
-from bert_keras.serving.rest import json_response, read_body, requested_model
+from bert_keras.serving.rest import (
+    check_fields,
+    json_response,
+    read_body,
+    requested_model,
+)
 from bert_keras.serving.service import Answered, RequestRecord, Service
 from bert_keras.serving.signatures import (
     DTYPES,
@@ -35,6 +40,7 @@ from bert_keras.version import __version__
 EXTENSIONS = ("binary_tensor_data",)
 _HEAD = "inference-header-content-length"  # bytes of the JSON before binary data
 _SIZE = "binary_data_size"
+_OF_INPUT = ("name", "shape", "datatype", "parameters", "data")
 _PARAMETERS = (
     *("signature_name", "content_type", "binary_data_output"),
     *("binary_data", _SIZE),
@@ -178,10 +184,16 @@ def _parse(body: bytes, head: str | None) -> dict[str, Any]:
             )
         size = int(head)
     given = parse_json(body[:size])
+    check_fields("the body", given, ("id", "inputs", "outputs", "parameters"))
     identity = given.get("id")
     if identity is not None and not isinstance(identity, str):
         raise RequestError(f"`id` must be a string; received {shown(identity)}")
     inputs = given.get("inputs")
+    for name, fields in (("inputs", _OF_INPUT), ("outputs", ("name", "parameters"))):
+        tensors = given.get(name)
+        for each in tensors if isinstance(tensors, list) else ():
+            if _is_dict(each):
+                check_fields(f"an element of `{name}`", each, fields)
     binary = [
         each
         for each in (inputs if isinstance(inputs, list) else ())

@@ -6,6 +6,7 @@ Source: TensorFlow Serving's "RESTful API".
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -276,6 +277,15 @@ class _Gunzip:
         """Raise a RequestError unless the stream is complete."""
         if not self._decoder.eof:
             raise RequestError("the body must be gzip: the stream has no end")
+
+
+def check_fields(where: str, given: Mapping[str, Any], may: Sequence[str]) -> None:
+    """Raise RequestError if an object of a request has another field."""
+    for name in given:
+        if name not in may:
+            raise RequestError(
+                f"{where} may have {', '.join(may)}; received {shown(name)}"
+            )
 
 
 def json_response(value: Any, *, status: int = 200) -> Response:

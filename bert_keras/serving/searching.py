@@ -10,6 +10,7 @@ from bert_keras.errors import ConfigError
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.search import SearchIndex
 from bert_keras.models.backend import Backend
+from bert_keras.runs.progress import say
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.signatures import Answers, Parts, Row, Signature, TensorInfo
 
@@ -91,6 +92,11 @@ def search_signature(
         )
     held = SearchIndex.load(Predictor(model), index, engine=engine)
     vectors = signatures["query" if "query" in signatures else DEFAULT]
+    if top > len(held.texts):
+        say(
+            f"index_top {top:,}: the index has {len(held.texts):,} texts, which are "
+            "all returned"
+        )
     return SearchSignature(vectors, held, min(top, len(held.texts)))
 
 

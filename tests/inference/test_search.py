@@ -146,7 +146,15 @@ def test_an_index_knows_its_model(
     held = SearchIndex.load(predictor, index)
     assert held(["win cash"], top=3) == made(["win cash"], top=3)
     assert not capsys.readouterr().err
+    short = load_embedder(encoder_folder, max_length=4)
+    assert SearchIndex.load(short, index).texts == TEXTS  # of queries alone
+    told = capsys.readouterr().err
+    assert "read with max_length=" in told and "model has max_length=4 long=tr" in told
     if name.endswith(".npz"):
+        SearchIndex.of(short, TEXTS, index=index)
+        assert "max_length=4 long=truncate: rebuilt" in capsys.readouterr().err
+        SearchIndex.of(predictor, TEXTS, index=index)
+        assert "max_length=4 long=truncate, where" in capsys.readouterr().err
         arrays = dict(np.load(index))
         del arrays["model"]  # as an earlier version wrote it
         np.savez(tmp_path / "old.npz", **arrays)

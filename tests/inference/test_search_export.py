@@ -70,7 +70,7 @@ def test_the_nearest_texts(
     refused(lambda: loaded.predict(["see", " "]), "must not be empty", "at 1")
     blank = BlankTexts(loaded.model.task, "null", "rows.csv").rows([("7", " ")])
     (row,) = answered(loaded, blank, truncation=Truncation())  # as the verb `predict`
-    reason = {"id": "7", "reason": "`text` is empty"}
+    reason = {"id": "7", "text": " ", "reason": "`text` is empty"}
     assert row == {**dict.fromkeys(("ids", "texts", "scores")), **reason}
     served = signatures_of(loaded.model)["serving_default"]
     given = served.rows_of([[query.encode() for query in QUERIES]])

@@ -34,7 +34,8 @@ def folder(
     make_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     place = tmp_path_factory.mktemp("sparse") / "model"
-    save_model(make_model(Embedding(kind="sparse", scale=1.0)), place)
+    for _ in range(2):  # the second replaces the first
+        save_model(make_model(Embedding(kind="sparse", scale=1.0)), place)
     return place
 
 

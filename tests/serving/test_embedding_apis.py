@@ -105,6 +105,7 @@ def test_an_index_that_cannot_be_served(
     refused(lambda: serve(("max", "letters"), str(index)), "NAME of max, letters")
     refused(lambda: serve(("max",), str(tmp_path / "broken.npz")), "broken.npz")
     refused(lambda: serve(("max",), str(tmp_path / "none.npz")), "none.npz")
+    refused(lambda: ServeConfig(index_top=3), "`index_top` needs `index`; received 3")
 
 
 @pytest.fixture
@@ -279,6 +280,11 @@ def test_documents_are_ranked(ask: Any, served: Any) -> None:
             "`add_special_tokens` must be true or false",
         ),
         ("/rerank", {"texts": ["a"]}, "`query`"),
+        (
+            "/v1/rerank",
+            {"documents": [{"text": "a", "title": "b"}], "query": "b"},
+            "or objects with `text` alone; received",
+        ),
         ("/rerank", {"texts": ["a"], "query": " "}, "`query` must not be empty"),
         ("/rerank", {"texts": ["a"], "query": "b", "raw_scores": True}, "`raw_scores`"),
         ("/v1/rerank", {"documents": ["a"], "query": "b", "top_n": 0}, "`top_n`"),

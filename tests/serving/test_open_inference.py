@@ -191,6 +191,9 @@ def test_a_wrong_input_is_rejected(client: Client, change: dict[str, Any]) -> No
         {"inputs": [INPUT], "id": 3},
         {"inputs": [INPUT], "parameters": []},
         {"inputs": [INPUT], "outputs": ["label"]},
+        {"inputs": [INPUT], "output": []},
+        {"inputs": [{**INPUT, "paramters": {}}]},
+        {"inputs": [INPUT], "outputs": [{"name": "label", "shape": [1]}]},
     ],
     ids=lambda asked: "-".join(asked) or "empty",
 )

@@ -127,7 +127,7 @@ def test_an_index_that_cannot_be_exported(
     index, output = tmp_path / "index.npz", tmp_path / "out"
     SearchIndex.of(Predictor(model), TEXTS, index=index)
     other = make_model(Embedding("max"))
-    refused(lambda: export_search(other, output, index=index), "another model", "16")
+    refused(lambda: export_search(other, output, index=index), "another model")
     assert not output.exists()
     file = tmp_path / "texts.tsv"
     file.write_text("text\n" + "\n".join(TEXTS))

@@ -70,7 +70,10 @@ def test_the_length_has_a_bound_by_its_cost() -> None:
 
 def test_unlabelled_rows_of_a_reranker_have_no_grades(make_model: Any) -> None:
     pairs: dict[str, Any] = {"text": ["win", "see you"], "text_pair": ["cash", "six"]}
-    data = {"train": as_columns(**pairs, label=[1, 0]), "unlabeled": as_columns(**pairs)}
+    data = {
+        "train": as_columns(**pairs, label=[1, 0]),
+        "unlabeled": as_columns(**pairs),
+    }
     model = make_model(Reranking())
     found = measure_lengths(model, data, follows=False, tell=print)
     assert (found["unlabeled"].whole == found["train"].whole).all()

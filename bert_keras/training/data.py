@@ -144,6 +144,11 @@ def task_and_data(
     if dev is not None:
         data["dev"] = read("dev", dev)
     data |= {name: read("test", each) for name, each in _named_tests(test).items()}
+    if slices and len(data) == 1 and config.method == "finetune":
+        raise ConfigError(
+            "`slices` has no effect: no rows are scored (give --dev, --test or "
+            f"--validation-split); received {', '.join(map(str, slices))}"
+        )
     if isinstance(task, type):
         try:
             task = task.from_columns(rows, **settings)

@@ -41,7 +41,13 @@ def add_select(parser: argparse.ArgumentParser) -> None:
         "of least margin",
         unset="mixture for a classifier, else coverage",
     )
-    add_path(parser, "labelled", "FILE", f"{ROWS} with the texts that have a label")
+    add_path(
+        parser,
+        "labelled",
+        "FILE",
+        f"{ROWS} with the texts that have a label; where the column label is there, "
+        "rows in which it is empty count as without one",
+    )
     add_option(parser, SEED, help="seed of the groups", name="seed", kind=int)
     add_text_column(parser, default="text")
     add_header(parser)
@@ -68,12 +74,9 @@ def run_select(options: argparse.Namespace) -> None:
         header=options.header,
     )
     columns.refuse_labels("rows to select from")
-    known = []
+    known: list[str] = []
     if options.labelled is not None:
-        labelled = read_columns(
-            options.labelled, {"text": options.text}, header=options.header
-        )
-        known = labelled["text"]
+        known = _labelled_texts(options)
     found = select_rows(
         options.model,
         columns["text"],
@@ -92,6 +95,33 @@ def run_select(options: argparse.Namespace) -> None:
         for row in found:
             name = {"id": columns["id"][row]} if "id" in columns else {}
             write({**name, text: columns["text"][row], "label": ""})
+
+
+def _labelled_texts(options: argparse.Namespace) -> list[str]:
+    """Return the texts of `--labelled`, without the rows whose label is empty."""
+    from bert_keras.data.table import read_columns
+    from bert_keras.runs.progress import say
+
+    rows = read_columns(
+        options.labelled,
+        {"text": options.text, "label": "label"},
+        optional=["label"],
+        empty=["label"],
+        lists=["label"],
+        nulls=["label"],
+        header=options.header,
+    )
+    texts = list(rows["text"])
+    if "label" not in rows:
+        return texts
+    cells = zip(texts, rows["label"], strict=True)
+    known = [text for text, label in cells if label.strip()]
+    if len(known) < len(texts):
+        say(
+            f"{rows.path}: {len(texts) - len(known):,} of {len(texts):,} rows have an "
+            "empty label: they count as without one"
+        )
+    return known
 
 
 VERBS = {"select": (add_select, run_select)}

@@ -35,7 +35,8 @@ def add_shrink(parser: argparse.ArgumentParser) -> None:
     add_option(
         parser,
         MAX_DROP,
-        help="how much lower the task's main score may be than the model's",
+        help="how much lower the task's main score may be than the model's, of a score "
+        "up to 1; 100 times this for question-answering, whose F1 is up to 100",
     )
     add_word(
         parser,

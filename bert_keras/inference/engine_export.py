@@ -46,6 +46,7 @@ from bert_keras.tasks.long_texts import WINDOW_LOGITS, LongTexts
 from bert_keras.tasks.protocols import (
     reads_windows,
     recipe_of,
+    score_scale,
     texts_of,
 )
 from bert_keras.text.tokenizer_files import TOKENIZER_JSON, write_tokenizer_json
@@ -87,7 +88,8 @@ def export_to_engine(
         calibration: rows from whose texts OpenVINO determines the ranges of the
             activations; 300 of them are used.
         dev: labelled rows that are scored in float32 and in int8.
-        max_drop: how much lower the task's `best_score` may be in int8.
+        max_drop: how much lower the task's `best_score` may be in int8, as a share of
+            its scale, which is 100 for question answering and otherwise 1.
         seen: called with `float32` or `int8` and its scores.
 
     Raises:
@@ -129,19 +131,20 @@ def export_to_engine(
                     scores[name] = model.task.score(dev, answers)
                     if seen is not None:
                         seen(name, scores[name])
-                _check_drop(model.task.best_score, scores, max_drop)
+                allowed = max_drop * score_scale(model.task)
+                _check_drop(model.task.best_score, scores, allowed)
         _describe(model, graph, new, format, "int8" if int8 else "float32")
     return Exported(Path(output), scores)
 
 
 def _check_drop(
-    name: str, scores: Mapping[str, Mapping[str, Any]], max_drop: float
+    name: str, scores: Mapping[str, Mapping[str, Any]], allowed: float
 ) -> None:
     before, after = (float(scores[each][name]) for each in ("float32", "int8"))
-    if not after >= before - max_drop:
+    if not after >= before - allowed:
         raise BertKerasError(
-            f"`max_drop` must be at least the loss of {name} in int8, from "
-            f"{before:.4f} to {after:.4f}; received {max_drop}: nothing is written"
+            f"`max_drop` must allow the loss of {name} in int8, from {before:.4f} to "
+            f"{after:.4f}; received {allowed:g} of it: nothing is written"
         )
 
 

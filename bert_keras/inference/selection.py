@@ -57,8 +57,8 @@ def select_rows(
         strategy: `margin`, the least difference between the two likeliest classes;
             `entropy`, the least certain distribution; `coverage`, typical texts of
             groups that no labelled one is in; `mixture`, coverage among the texts of
-            least margin, or with fewer than 10 `labelled` texts a class among all
-            texts. `None`: `mixture` for a classifier, else `coverage`.
+            least margin, or, if `labelled` has some texts but fewer than 10 a class,
+            among all texts. `None`: `mixture` for a classifier, else `coverage`.
         labelled: texts that already have a label.
         seed: seed of the groups.
         batch_size: texts computed at once.

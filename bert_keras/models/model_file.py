@@ -50,6 +50,10 @@ _PACKAGES = {
     "onnx": ("onnx", "tf2onnx"),
     "litert": (),  # TensorFlow writes it
 }
+INT8_PACKAGES = {
+    "openvino": (*_PACKAGES["openvino"], "nncf"),
+    "onnx": (*_PACKAGES["onnx"], "onnxruntime"),
+}
 
 
 def all_files() -> frozenset[str]:
@@ -236,10 +240,10 @@ def _divide_before_erf(graph: Any, numpy_helper: Any) -> None:
 
 def check_int8(kind: str) -> None:
     """Raise a ConfigError unless int8 is offered for a format and can be computed."""
-    needed = {"openvino": "nncf", "onnx": "onnxruntime"}
-    if kind not in needed:
+    if kind not in INT8_PACKAGES:
         raise ConfigError(f"int8 is offered for openvino and onnx; received {kind}")
-    package(needed[kind], f"int8 for {kind}")
+    for name in INT8_PACKAGES[kind]:
+        package(name, f"int8 for {kind}")
 
 
 def write_int8(

@@ -175,8 +175,8 @@ def _student_encoder(
         return encoder
     if config.teacher is None or config.keep_layers is None:
         raise ConfigError(
-            "`encoder` must be given: the sizes of a new model, or a checkpoint; it "
-            "may be left out with `teacher` and `keep_layers`"
+            "`encoder` must be given: the sizes of a new model (--size), or a "
+            "checkpoint; it may be left out with `teacher` and `keep_layers`"
         )
     return config.teacher
 

@@ -336,6 +336,15 @@ class Confidence(Calibrated, ConfidenceSettings):
         )
         return dataclasses.replace(self, abstain_below=below)
 
+    def unreached(self, rows: str) -> list[str]:
+        """Return a note if no threshold gives `answered_accuracy` on the named rows."""
+        if not self.answered_accuracy or self.abstain_below < 1:
+            return []
+        return [
+            f"no threshold gives `answered_accuracy` {self.answered_accuracy:g} on "
+            f"{rows}: abstain_below is 1, so that almost all answers are withheld"
+        ]
+
     def fitted(
         self,
         labels: npt.ArrayLike,

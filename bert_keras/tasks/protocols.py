@@ -792,6 +792,11 @@ class Bounded(Protocol):
     most_score: ClassVar[float]  # see `slice_scores`
 
 
+def score_scale(task: Task) -> float:
+    """Return what `max_drop` is a share of: 100 for percentages, otherwise 1."""
+    return task.most_score if isinstance(task, Bounded) else 1.0
+
+
 @runtime_checkable
 class Showing(Protocol):
     """A few answers are shown after each epoch."""

@@ -172,9 +172,12 @@ def read_folder(
     `tokenize_chinese_chars` there alone.
 
     Raises:
-        CheckpointError: a file is broken, or the tokenizer is not BERT's WordPiece.
+        CheckpointError: the folder is missing, a file is broken, or the tokenizer is
+            not BERT's WordPiece.
     """
     folder = _vocabulary_folder(pathlib.Path(folder))
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder}: no such folder")
     if (folder / _KERAS_HUB_VOCABULARY).exists():
         return _read_keras_hub(folder)
     plain, whole = folder / "vocab.txt", folder / TOKENIZER_JSON

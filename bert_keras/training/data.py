@@ -30,8 +30,9 @@ from bert_keras.data.table import read_columns, with_slices, without_slices
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.models.loading import inherited_settings
 from bert_keras.runs.progress import say
+from bert_keras.settings import options_of
 from bert_keras.tasks import check_settings, named_or_given
-from bert_keras.tasks.base import Task, replaced
+from bert_keras.tasks.base import AnyTask, Task, replaced
 from bert_keras.tasks.classifier import PooledTask
 from bert_keras.tasks.classifier_settings import POOLER
 from bert_keras.tasks.plain_settings import check_effects
@@ -144,6 +145,11 @@ def task_and_data(
     if dev is not None:
         data["dev"] = read("dev", dev)
     data |= {name: read("test", each) for name, each in _named_tests(test).items()}
+    if slices and len(data) == 1 and config.method == "finetune":
+        raise ConfigError(
+            "`slices` has no effect: no rows are scored (give --dev, --test or "
+            f"--validation-split); received {', '.join(map(str, slices))}"
+        )
     if isinstance(task, type):
         try:
             task = task.from_columns(rows, **settings)
@@ -406,6 +412,21 @@ def _shared(
 
 _FITTED = {"calibration": "none", "answered_accuracy": 0.0}  # on dev, unless set so
 _FITTED_BY_DEFAULT = {"threshold_tuning": "none", "no_answer": False}
+_THRESHOLDS = ("threshold", "thresholds")  # that are fitted, unless they are given
+
+
+def untuned(task: AnyTask) -> AnyTask:
+    """Return the task of a trained model without the thresholds fitted on its dev rows.
+
+    A folder does not tell fitted thresholds from given ones.
+    """
+    settings = task.get_config()
+    fits = _FITTED_BY_DEFAULT.items()
+    if all(settings.get(name, none) == none for name, none in fits):
+        return task
+    declared = options_of(type(task))
+    held = [name for name in _THRESHOLDS if name in settings]
+    return replaced(task, **{name: declared[name].default for name in held})
 
 
 def without_dev(
@@ -438,7 +459,7 @@ def without_dev(
     for name, value in requested.items():
         raise ConfigError(f"`{name}` needs dev rows; received {value} and no dev rows")
     for name, none in _FITTED_BY_DEFAULT.items():
-        is_given = settings.get("threshold") or settings.get("thresholds")
+        is_given = any(settings.get(each) for each in _THRESHOLDS)
         if settings.get(name, none) != none and not is_given:
             tell(f"no dev rows: no threshold is fitted ({name} {settings[name]})")
     return dataclasses.replace(config, patience=0)

@@ -51,6 +51,7 @@ from bert_keras.runs.run_folder import (
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task, replaced
+from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.protocols import (
     Finalizing,
     Noting,
@@ -643,6 +644,9 @@ def finish_run(
         facts["dev"] = (
             no_dev or "no dev rows: the model is the one after the last epoch"
         )
+    if isinstance(task, Confidence):
+        for note in task.unreached(next(iter(scored), "dev")):
+            loop.devices.say(note)
     for name in tests_of(data):
         answers = loop.answers(predictor, name, data[name])
         scores[name] = task.score(data[name], answers)

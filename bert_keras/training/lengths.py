@@ -32,6 +32,7 @@ from bert_keras.tasks.protocols import (
 from bert_keras.text.preprocessor import Preprocessor, as_tensors
 from bert_keras.text.truncation import Truncation, percent
 from bert_keras.training.config import TrainConfig
+from bert_keras.training.data import UNLABELED
 from bert_keras.training.methods import vectors_of
 
 _AT_ONCE = 1024  # texts
@@ -345,7 +346,7 @@ def _computation(sizes: np.ndarray, config: BertConfig) -> float:
 def _lengths(
     task: Task, preprocessor: Preprocessor, data: Mapping[str, Columns]
 ) -> dict[str, TextLengths]:
-    """Return the lengths of each data set's texts, as they are scored."""
+    """Return the lengths of each data set's texts, as they are scored, or answered."""
 
     def lengths(parts: Any) -> Any:
         read, lost = lengths_of(task, preprocessor, parts)
@@ -366,7 +367,8 @@ def _lengths(
 
     found = {}
     for name, columns in data.items():
-        texts = texts_of(task, columns, use="score")
+        use = "answer" if name == UNLABELED else "score"
+        texts = texts_of(task, columns, use=use)
         starts = range(0, len(texts[0]), _AT_ONCE)
         parts = (as_tensors([p[at : at + _AT_ONCE] for p in texts]) for at in starts)
         in_windows = reads_windows(task)

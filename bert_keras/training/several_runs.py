@@ -50,6 +50,7 @@ from bert_keras.training.config import TrainConfig
 from bert_keras.training.data import task_and_data, tests_of
 from bert_keras.training.distillation import student_encoder
 from bert_keras.training.finetune import TrainResult, recorded_settings, train
+from bert_keras.training.methods import AUTO
 from bert_keras.training.results import usage, write_results
 from bert_keras.training.tracking import check_tracking, curves_folder
 
@@ -93,6 +94,11 @@ def train_seeds(
     """
     check_whole_number("seeds", seeds, least=2)
     config = config or TrainConfig()
+    if config.method in ("linear", AUTO):
+        raise ConfigError(
+            "`seeds` needs `method` finetune or contrastive: of linear, the seed draws "
+            f"only the folds of cross-validation; received {config.method}"
+        )
     with one_revision(), _Runs(task, output, config, given, free=("seed",)) as runs:
         for seed in range(config.seed, config.seed + seeds):
             runs.make(f"seed-{seed}", dataclasses.replace(config, seed=seed))
@@ -118,6 +124,11 @@ def search_settings(
     """
     check_choice("search", grid, GRIDS)
     config, space = config or TrainConfig(), GRIDS[grid]
+    if config.method != "finetune":
+        raise ConfigError(
+            f"`search` {grid} needs `method` finetune, whose {', '.join(space)} it "
+            f"chooses; received {config.method}"
+        )
     with one_revision(), _Runs(task, output, config, given, free=tuple(space)) as runs:
         for values in itertools.product(*space.values()):
             point: dict[str, Any] = dict(zip(space, values, strict=True))
@@ -215,6 +226,7 @@ class _Runs:
                 "`strategy` must use one machine for several runs; received "
                 f"{devices.name}: call `train` once for each run instead"
             )
+        _check_scored(config, given, needs_dev=bool(free))
         # All runs are scored on the same rows.
         self.given = {key: given[key] for key in given if key not in _OF_DATA}
         of_data = {key: given[key] for key in given if key in _OF_DATA}
@@ -226,13 +238,6 @@ class _Runs:
         )
         self.task: Task = task
         tests = {name: data[name] for name in tests_of(data)}
-        if "dev" not in data and (free or not tests):
-            what = "runs are compared" if free else "sizes are compared, or test rows"
-            split = config.validation_split
-            raise ConfigError(
-                "`dev` rows, or a `validation_split` above 0, must be given, on which "
-                f"{what}; received {'neither' if split is None else split}"
-            )
         self.given |= {"train": data["train"], "dev": data.get("dev"), "test": tests}
         self.given["unlabeled"] = data.get("unlabeled")
         self.given |= {"devices": devices, "slices": given.get("slices", ())}
@@ -326,6 +331,22 @@ class _Runs:
         value = float(report["scores"]["dev"][report["best_score"]])
         loss = report["settings"].get("best_epoch_dev_loss", math.nan)  # of epochs
         return rank_of(value, loss)
+
+
+def _check_scored(
+    config: TrainConfig, given: Mapping[str, Any], *, needs_dev: bool
+) -> None:
+    """Raise ConfigError unless there are rows on which runs, or sizes, are compared."""
+    tests = given.get("test")
+    no_tests = tests is None or isinstance(tests, Mapping) and not tests
+    is_held_out = bool(config.with_split().validation_split)
+    if given.get("dev") is None and not is_held_out and (needs_dev or no_tests):
+        what = "runs are compared" if needs_dev else "sizes are compared, or test rows"
+        split = config.validation_split
+        raise ConfigError(
+            "`dev` rows, or a `validation_split` above 0, must be given, on which "
+            f"{what}; received {'neither' if split is None else split}"
+        )
 
 
 def summary(

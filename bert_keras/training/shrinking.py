@@ -12,25 +12,30 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import math
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames
-from bert_keras.errors import BertKerasError, ConfigError
-from bert_keras.files.atomic import check_output_place
+from bert_keras.errors import BertKerasError, ConfigError, DataError
+from bert_keras.files.atomic import check_output_place, new_folder
 from bert_keras.inference.engine_export import export_to_engine
-from bert_keras.inference.predictor import load_predictor
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.convert import convert
 from bert_keras.models.folder import Folder
 from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_card import write_readme
-from bert_keras.models.model_file import FILES, check_convertible, check_int8
+from bert_keras.models.model_file import (
+    FILES,
+    INT8_PACKAGES,
+    check_convertible,
+    check_int8,
+)
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import say
@@ -38,14 +43,14 @@ from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.settings import SHRINK_INT8, check_choice, check_number
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.protocols import Tunable, score_scale
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.data import labelled_rows
+from bert_keras.training.data import labelled_rows, untuned
 from bert_keras.training.distillation import measured, soft_target_loss
 from bert_keras.training.finetune import train as train_model
 from bert_keras.training.results import usage, write_results
 
 _LEAST_WIDTH = 8
-_INT8 = {"openvino": ("openvino", "nncf"), "onnx": ("onnx", "onnxruntime")}
 
 
 class Candidate(NamedTuple):
@@ -118,10 +123,13 @@ def shrink(
         model: a model folder.
         output: the folder to write, which must not exist: a model folder, or for int8 a
             folder of the engine, as `export` writes it.
-        dev: labelled rows, on which epochs and models are chosen.
+        dev: labelled rows, on which epochs and models are chosen. Thresholds of all
+            models, the given one included, are fitted on them, and an embedding model
+            is scored by its similarities if they have labels.
         train: the training rows of the students, as in `train`; without them, layers
             are left out and nothing is trained.
-        max_drop: how much lower the task's `best_score` may be.
+        max_drop: how much lower the task's `best_score` may be, as a share of its
+            scale, which is 100 for question answering and otherwise 1.
         int8: `auto` (an engine that is installed), `openvino`, `onnx` or `none`.
         columns, header: as in `train`.
         config: the settings of the students; their teacher and layers are set here.
@@ -129,6 +137,7 @@ def shrink(
 
     Raises:
         ConfigError: an argument is wrong, or int8 is asked for and cannot be computed.
+        DataError: the rows cannot be read, or dev cannot tell models apart.
         BertKerasError: no smaller model is good enough; nothing is written.
 
     Example:
@@ -139,12 +148,12 @@ def shrink(
     check_output_place("output", output, {"model": model})
     if os.path.lexists(output):
         raise ConfigError(f"`output` must not exist; received {os.fspath(output)}")
-    teacher = load_predictor(model)
-    if not isinstance(teacher.model, TaskModel):
+    whole = load_predictor(model).model
+    if not isinstance(whole, TaskModel):
         raise ConfigError(
             f"`model` must be a model folder; received the export {os.fspath(model)}"
         )
-    task = teacher.model.task
+    task = whole.task
     engine = _engine(int8, task, tell)
     rows, held = (
         None
@@ -152,21 +161,36 @@ def shrink(
         else labelled_rows(task, data, name=name, columns=columns, header=header)
         for name, data in (("train", train), ("dev", dev))
     )
-    layers = teacher.model.backbone.config.num_hidden_layers
+    dev = cast(Columns, held)
+    if len(dev) < 2:
+        raise DataError(
+            "must have two rows or more, to tell models apart; has one", path=dev.path
+        )
+    task = _with_objective(task, rows, dev, tell)
+    if untuned(task) != task:
+        tell("thresholds are fitted on dev for each model, and for the given one, too")
+    teacher = _fitted(whole, task, dev)
+    layers = whole.backbone.config.num_hidden_layers
+    allowed = max_drop * score_scale(task)
     target = Path(output)
     target.resolve().parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".shrink-", dir=target.parent) as place:
-        search = _Search(
-            Path(model), task, Path(place), rows, cast(Columns, held), max_drop, tell
-        )
+    with new_folder(target.parent, f".{target.name}.shrink-") as place:
+        search = _Search(Path(model), teacher, place, rows, dev, allowed, tell)
         search.add(_named(layers), Path(model))
+        own = search.candidates[0].score
+        if own == 0 or math.isnan(own):
+            raise DataError(
+                f"cannot tell models apart: the {search.task.best_score} of the model "
+                "itself is 0 or undefined, as where all labels are equal",
+                path=dev.path,
+            )
         search.try_layers(layers, config or TrainConfig())
         search.try_widths()
         search.try_int8(engine)
         best = search.smallest()
         if best is search.candidates[0]:
             raise BertKerasError(
-                f"no smaller model scores within `max_drop` {max_drop:g} of "
+                f"no smaller model scores within `max_drop` {allowed:g} of "
                 f"{best.score:.4f}: nothing is written"
             )
         search.write_results(best, target)
@@ -180,7 +204,7 @@ class _Search:
     """The candidates so far, and what they are made of and scored on."""
 
     model: Path
-    task: Task
+    teacher: Predictor  # of the model, with settings fitted on dev
     place: Path
     train: Columns | None
     dev: Columns
@@ -189,9 +213,17 @@ class _Search:
     candidates: list[Candidate] = dataclasses.field(default_factory=list)
     reports: dict[Path, dict[str, Any]] = dataclasses.field(default_factory=dict)
 
+    @property
+    def task(self) -> Task:
+        return self.teacher.model.task
+
+    def load(self, folder: Path) -> Predictor:
+        """Return the predictor of a candidate."""
+        return self.teacher if folder == self.model else load_predictor(folder)
+
     def add(self, name: str, folder: Path) -> bool:
         """Measure a candidate; return whether it scores well enough."""
-        predictor = load_predictor(folder)
+        predictor = self.load(folder)
         scores, milliseconds, megabytes = measured(predictor, folder, self.dev)
         score, width = float(scores[self.task.best_score]), 0
         if _has_widths(self.task):
@@ -252,6 +284,10 @@ class _Search:
         if self.train is None:
             for note in convert(self.model, folder, keep_layers=kept, card=False):
                 self.tell(note)
+            model = load_model(folder)
+            held = model.task
+            if _fitted(model, self.task, self.dev).model.task != held:
+                save_model(model, folder, card=False)
             return
         teacher = os.fspath(self.model)
         length = Folder.open(teacher).preprocessing.get("max_length")
@@ -263,7 +299,11 @@ class _Search:
         )
         try:
             found = train_model(
-                self.task, train=self.train, dev=self.dev, output=folder, config=made
+                untuned(self.task),
+                train=self.train,
+                dev=self.dev,
+                output=folder,
+                config=made,
             )
         except RunStopped:
             raise KeyboardInterrupt from None  # the folder of the search goes
@@ -280,7 +320,7 @@ class _Search:
         small = self.smallest()
         for width in _widths(cast(Embedding, self.task), small.width):
             model = load_model(small.folder)
-            model.task = replaced(model.task, truncate_dim=width)
+            model.task = replaced(self.task, truncate_dim=width)
             folder = self.place / f"width-{width}"
             save_model(model, folder, card=False)
             if not self.add(f"{small.name}, width {width}", folder):
@@ -295,7 +335,7 @@ class _Search:
             self.tell("no training rows are given: texts of dev calibrate int8")
             calibration = self.dev
         for number, each in enumerate(self.good()):
-            model: Any = load_predictor(each.folder).model
+            model: Any = self.load(each.folder).model
             folder = self.place / f"int8-{number}"
             export_to_engine(
                 model, folder, format=engine, int8=True, calibration=calibration
@@ -341,6 +381,35 @@ class _Search:
         teacher = {"teacher": os.fspath(self.model)} if taught else {}
         shown["settings"] = {"max_drop": self.max_drop, **teacher}
         write_readme(target, best.folder, name=target.name, report=shown)
+
+
+def _with_objective(
+    task: Task, train: Columns | None, dev: Columns, tell: Callable[[str], object]
+) -> Task:
+    """Return a task whose objective, for embedding, is of the rows, as in `train`."""
+    if not isinstance(task, Embedding):
+        return task
+    objective = type(task).from_columns(dev, kind=task.kind).objective
+    if train is not None and ("label" in train) != ("label" in dev):
+        raise ConfigError(
+            "`train` and `dev` must both have the column of `label`, or neither; "
+            f"received it in {'train' if 'label' in train else 'dev'} alone"
+        )
+    if objective != task.objective:
+        tell(
+            f"objective {objective}, since the rows have "
+            f"{'labels' if 'label' in dev else 'no labels'}; the model's is "
+            f"{task.objective}"
+        )
+    return replaced(task, objective=objective)
+
+
+def _fitted(model: TaskModel, task: Task, dev: Columns) -> Predictor:
+    """Return the predictor of a model with a task whose settings are fitted on dev."""
+    model.task = untuned(task)
+    if isinstance(model.task, Tunable):
+        model.task = model.task.tune(dev, Predictor(model).answers(dev))
+    return Predictor(model)
 
 
 def _has_widths(task: Task) -> bool:
@@ -390,7 +459,7 @@ def _engine(int8: str, task: Task, tell: Callable[[str], object]) -> str | None:
     if int8 != "auto":
         check_int8(int8)
         return int8
-    for engine, packages in _INT8.items():
+    for engine, packages in INT8_PACKAGES.items():
         if all(importlib.util.find_spec(name) for name in packages):
             return engine
     tell("int8 is not tried: pip install 'bert_keras[engines]'")

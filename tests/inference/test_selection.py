@@ -70,6 +70,12 @@ def test_the_verb_writes_rows_to_label(
     assert [list(row) for row in found] == [["id", "body", "label"]] * 3
     assert all(row["body"] == TEXTS[int(row["id"]) - 1] for row in found)
     assert {row["label"] for row in found} == {""}
+    done = tmp_path / "done.csv"
+    done.write_text("body,label\nwin cash,spam\nlunch at six,\nnow,ham\n")
+    assert main(["select", *given, "--count", "3", "--labelled", str(done)]) == 0
+    assert "done.csv: 1 of 3 rows have an empty label" in capsys.readouterr().err
+    found = list(csv.DictReader(output.read_text().splitlines()))
+    assert sorted(row["id"] for row in found) == ["5", "6"]
     assert main(["select", *given, "--strategy", "margin"]) == 2
     assert "`strategy` margin needs a classifier" in capsys.readouterr().err
     pool.write_text("body,label\nsee you,\nwin cash,spam\n")

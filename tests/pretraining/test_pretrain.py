@@ -378,7 +378,7 @@ def test_teachers_that_cannot_teach(
     refuse("`teacher` must have the vocabulary of the student", teacher=str(other))
     refuse("`distill_weight` must be below 1", distill_weight=1.0)
     refuse("`keep_layers` is for a checkpoint", keep_layers="0")
-    refuse("`encoder` must be given: the sizes", sizes=None)
+    refuse("`encoder` must be given: the sizes of a new model (--size)", sizes=None)
     refuse("must read from left to right", data="dynamic", objective="causal")
     refuse("`distill` needs `teacher`", teacher=None, distill="hidden")
     assert not (tmp_path / "run").exists()

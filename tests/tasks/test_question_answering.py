@@ -459,6 +459,10 @@ def test_an_answer_that_is_not_sure_is_not_given() -> None:
     scores = task.score(columns, answers)
     assert scores["exact_match"] == 75.0  # of all questions, answered or not
     assert (scores["coverage"], scores["answered_accuracy"]) == (0.5, 1.0)
+    assert task.unreached("dev") == []
+    wrong = given_answers(["at"] * 4, [0.0] * 4, sure)
+    (note,) = task.tune(columns.take([0, 1, 3, 3]), wrong).unreached("dev")
+    assert note.startswith("no threshold gives `answered_accuracy` 1 on dev")
 
 
 @pytest.mark.slow

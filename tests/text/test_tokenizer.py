@@ -984,6 +984,8 @@ def test_lower_casing_of_the_released_vocabularies(tmp_path, name):
     ],
 )
 def test_broken_folders(tmp_path, files, message):
+    with pytest.raises(CheckpointError, match="missing: no such folder"):
+        WordPieceTokenizer.from_folder(tmp_path / "missing")
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     with pytest.raises(CheckpointError, match=message) as caught:

@@ -600,6 +600,10 @@ def test_a_dev_split_of_few_rows_of_a_class_is_not_made(
     _, data = task_and_data("classification", train=rows, **given)
     assert said[0].startswith(line)
     assert ("dev" in data) == ("given" in line)
+    if "dev" not in data:  # nothing is scored
+        sliced = {"train": {"text": TEXTS, "label": LABELS, "src": LABELS}, **given}
+        action = functools.partial(task_and_data, "classification", slices=["src"])
+        refused(lambda: action(**sliced), "`slices` has no effect", "received src")
     calibrated = {"task_settings": {"calibration": "temperature"}}
     assert "dev" in task_and_data(Classification, train=rows, **given, **calibrated)[1]
 

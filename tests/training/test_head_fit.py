@@ -22,6 +22,7 @@ from bert_keras.models.convert import convert
 from bert_keras.models.export import export_model
 from bert_keras.report.terminal import interval_line
 from bert_keras.runs.stop_signal import RunStopped
+from bert_keras.tasks import classifier
 from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.multi_label import MultiLabel
@@ -231,8 +232,12 @@ def test_equal_texts_are_in_one_fold() -> None:
 
 
 def test_a_run_weighs_classes_as_cross_validation_chooses(
-    encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    encoder_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(classifier, "abstention_threshold", lambda *_, **__: 1.0)
     texts = [f"{TEXTS[0]} {letter}" for letter in LETTERS[:18]]
     texts += ["half half", "off off", "half off half", "off half off"]
     rows = as_columns(text=texts, label=[*"a" * 18, *"bbbb"])
@@ -242,10 +247,13 @@ def test_a_run_weighs_classes_as_cross_validation_chooses(
         train=rows,
         output=tmp_path / "m",
         config=LINEAR,
+        task_settings={"answered_accuracy": 0.9},
     )
     (name,) = found.scores
     assert found.scores[name]["accuracy"] == 1
-    assert "all classes weigh the same" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "all classes weigh the same" in told
+    assert "no threshold gives `answered_accuracy` 0.9 on cross-validation, " in told
 
 
 def test_self_training_is_reported_and_kept_only_if_it_gains(

@@ -13,11 +13,13 @@ from conftest import ROWS
 import bert_keras
 from bert_keras.cli.main import main
 from bert_keras.config import BertConfig
+from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.reranking import Reranking
 from bert_keras.training import finetune
 from bert_keras.training.findings import LENGTH
-from bert_keras.training.lengths import chosen_length
+from bert_keras.training.lengths import chosen_length, measure_lengths
 from bert_keras.training.several_runs import train_seeds
 
 CONFIG = BertConfig(
@@ -64,6 +66,17 @@ def test_the_length_has_a_bound_by_its_cost() -> None:
     sizes = np.array([100] * 995 + [512] * 5)
     assert chosen_length(sizes, 128, CONFIG)[0] == 512
     assert chosen_length(sizes, 128, CONFIG, is_fixed=True)[0] == 128
+
+
+def test_unlabelled_rows_of_a_reranker_have_no_grades(make_model: Any) -> None:
+    pairs: dict[str, Any] = {"text": ["win", "see you"], "text_pair": ["cash", "six"]}
+    data = {
+        "train": as_columns(**pairs, label=[1, 0]),
+        "unlabeled": as_columns(**pairs),
+    }
+    model = make_model(Reranking())
+    found = measure_lengths(model, data, follows=False, tell=print)
+    assert (found["unlabeled"].whole == found["train"].whole).all()
 
 
 def test_truncated_texts_are_told_by_each_verb(

@@ -77,6 +77,18 @@ def seeds(folder: Path, count: int = 3, **changes: Any) -> TrainResult:
     )
 
 
+def search(folder: Path, **changes: Any) -> TrainResult:
+    config = TrainConfig(**changes.pop("config"))
+    given = {"encoder": "e", "train": COLUMNS, **changes}
+    return search_settings(Classification, output=folder / "m", config=config, **given)
+
+
+def sizes(folder: Path, **changes: Any) -> TrainResult:
+    config = TrainConfig(**changes.pop("config"))
+    given = {"encoder": "e", "train": COLUMNS, "test": {}, **changes}
+    return train_sizes(Classification, output=folder / "m", config=config, **given)
+
+
 def test_the_best_seed_is_kept_and_all_are_reported(
     trainer: Trainer, tmp_path: Path
 ) -> None:
@@ -161,6 +173,23 @@ def test_wrong_numbers_of_runs(tmp_path: Path) -> None:
         lambda: search_settings(Classification, grid="all", output=tmp_path / "m"),
         "`search`",
     )
+
+
+@pytest.mark.parametrize(
+    ("call", "method", "part"),
+    [
+        (seeds, "linear", "`seeds` needs `method` finetune or contrastive"),
+        (seeds, "auto", "`seeds` needs `method` finetune or contrastive"),
+        (search, "linear", "`search` paper needs `method` finetune, whose batch_size"),
+        (search, "contrastive", "received contrastive"),
+        (sizes, "linear", "`dev` rows, or a `validation_split` above 0, must be given"),
+    ],
+)
+def test_methods_that_do_not_go_with_several_runs(
+    call: Any, method: str, part: str, tmp_path: Path, capsys: Any
+) -> None:
+    refused(lambda: call(tmp_path, config={"method": method}, dev=None), part)
+    assert capsys.readouterr().err == ""
 
 
 def test_diverged_runs_are_reported() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,14 @@ from conftest import ROWS, refused
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
 from bert_keras.errors import ConfigError
+from bert_keras.inference.predictor import Predictor
+from bert_keras.models import model_file
+from bert_keras.models.convert import convert
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.question_answering.task import QuestionAnswering
 from bert_keras.training import shrinking
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.shrinking import shrink
@@ -80,7 +86,11 @@ def test_shorter_vectors_without_training(
     assert "`--epochs` needs `--train`" in capsys.readouterr().err
     assert main([*command, "--batch-size", "4"]) == 2
     assert "`--batch-size` needs `--train`; received 4" in capsys.readouterr().err
+    left = tmp_path / ".s.shrink-killed"  # by an earlier call
+    left.mkdir()
+    left.with_name(f"{left.name}.writing").touch()
     assert main([*command, "--max-drop", "1"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "pairs.tsv", "s"]
     out, told = capsys.readouterr()
     assert "layers are left out without training" in told
     width = load_model(model).backbone.config.hidden_size
@@ -88,6 +98,105 @@ def test_shorter_vectors_without_training(
     task = load_model(small).task
     assert task.truncate_dim == max(each for each in (8, width // 8) if each < width)
     assert "1 layer (0), width 8: kept" in (small / "README.md").read_text()
+
+
+def test_embeddings_are_scored_by_the_labels_of_their_pairs(
+    make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, small = save_model(make_model(Embedding()), tmp_path / "m"), tmp_path / "s"
+    texts = [text for text, _ in ROWS]
+    pairs: dict[str, Any] = {"text": texts[:6], "text_pair": texts[6:]}
+    plain, dev = as_columns(**pairs), as_columns(**pairs, label=[5, 0, 3, 1, 4, 2])
+    told, scored, trained = [], [], []
+
+    def measured(predictor: Any, *_: Any) -> Any:
+        scored.append(predictor.model.task.objective)
+        size = predictor.model.backbone.config.num_hidden_layers
+        return {"mrr": 1.0, "spearman": score}, 1.0, size
+
+    def train(task: Any, **given: Any) -> Any:
+        trained.append(task.objective)
+        convert(model, given["output"], keep_layers=(0,), card=False)
+        return _Trained
+
+    monkeypatch.setattr(shrinking, "measured", measured)
+    monkeypatch.setattr(shrinking, "train_model", train)
+    monkeypatch.setattr(shrinking, "_has_widths", lambda _: False)
+    monkeypatch.setattr(shrinking._Search, "write_results", lambda *_: None)
+    given: dict[str, Any] = {"int8": "none", "tell": told.append}
+    score = 0.5
+    found = shrink(model, small, dev=dev, train=dev, **given)
+    assert told[0].startswith("objective similarity, since the rows have labels")
+    assert trained == ["similarity"] and found.rows[0]["spearman"] == 0.5
+    shrink(model, tmp_path / "cut", dev=dev, **given)
+    assert load_model(tmp_path / "cut").task.objective == "similarity"
+    assert scored[-2:] == ["similarity"] * 2
+    score, place = 0.0, tmp_path / "t"
+    for wrong, part in (
+        ({"dev": plain, "train": dev}, "received it in train alone"),
+        ({"dev": dev, "train": plain}, "received it in dev alone"),
+        ({"dev": dev}, "cannot tell models apart: the spearman of the model itself is"),
+        ({"dev": dev.take([0])}, "must have two rows or more"),
+    ):
+        refused(functools.partial(shrink, model, place, **given, **wrong), part)
+
+
+def test_thresholds_are_fitted_on_dev_for_each_model(
+    make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = MultiLabel(("a", "b"), thresholds=(0.999, 0.001))
+    model, told, trained = save_model(make_model(task), tmp_path / "m"), [], []
+    texts = [text for text, _ in ROWS]
+    rows = as_columns(text=texts, label=["a", "", "b", "a,b"] * 3)
+
+    def train(task: Any, **given: Any) -> Any:
+        trained.append(task)
+        raise KeyError
+
+    def measured(predictor: Any, *_: Any) -> Any:
+        size = predictor.model.backbone.config.num_hidden_layers
+        return {"micro_f1": 0.5}, 1.0, size
+
+    monkeypatch.setattr(shrinking, "measured", measured)
+    monkeypatch.setattr(shrinking, "train_model", train)
+    given: dict[str, Any] = {"dev": rows, "int8": "none", "tell": told.append}
+    shrink(model, tmp_path / "cut", **given)
+    assert told[0].startswith("thresholds are fitted on dev for each model")
+    limits = load_model(tmp_path / "cut").task.thresholds
+    assert len(limits) == 2 and limits != task.thresholds
+    with pytest.raises(KeyError):
+        shrink(model, tmp_path / "small", train=rows, **given)
+    assert trained[0].thresholds == ()
+    fixed = MultiLabel(("a", "b"), thresholds=0.3, threshold_tuning="none")
+    assert shrinking.untuned(fixed) == fixed
+    asked = QuestionAnswering(no_answer=True, threshold=2.0)
+    assert shrinking.untuned(asked).threshold == 0
+
+
+def test_a_drop_of_percentages(
+    make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.01 is one point of an F1 to 100."""
+    model = save_model(make_model(QuestionAnswering()), tmp_path / "m")
+    answers = [[("win", 0)], [("six", 11)]]
+    dev = as_columns(
+        question=["what"] * 2,
+        context=["win cash now", "see you at six"],
+        answers=answers,
+    )
+    scores = iter([({"f1": 80.0}, 1.0, 2.0), ({"f1": 79.5}, 1.0, 1.0)])
+    monkeypatch.setattr(shrinking, "measured", lambda *_: next(scores))
+    monkeypatch.setattr(shrinking, "_fitted", lambda model, *_: Predictor(model))
+    told: list[str] = []
+    shrink(model, tmp_path / "s", dev=dev, int8="none", tell=told.append)
+    assert told[-1] == "kept: 1 layer (0)"
+    monkeypatch.setattr(model_file, "package", _missing)
+    refused(lambda: shrink(model, tmp_path / "t", dev=dev, int8="onnx"), "no tf2onnx")
+
+
+def _missing(name: str, what: str) -> None:
+    if name == "tf2onnx":
+        raise ConfigError(f"{what}: no {name}")
 
 
 class _Trained:

@@ -7,6 +7,7 @@ of sentence-transformers.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -26,6 +27,7 @@ from bert_keras.checkpoints.checkpoint import KEY, as_checkpoint_error, listed
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.checkpoints.names import TIED
 from bert_keras.checkpoints.sentence_files import (
+    MODULES,
     dense_tensors,
     pair_activation,
     pair_scores,
@@ -56,12 +58,16 @@ from bert_keras.settings import check_whole_number
 from bert_keras.tasks import TASKS, find_task, name_of, named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.catalog import VARIANTS
-from bert_keras.tasks.hugging_face import from_model_config
+from bert_keras.tasks.hugging_face import ENCODER_ALONE, from_model_config
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 GENERATION = "generation_config.json"
 _CRF = re.compile(r"(^|\.)crf[._]")
 _RECURRENT = ("weight_ih_l", "weight_hh_l")
+_OF_VECTORS = (  # what `read_sentence_files` tells, but the length
+    *("kind", "pooling", "normalize", "dense", "prompts", "default_prompt"),
+    *("include_prompt", "truncate_dim"),
+)
 _READ = ", read from "  # in a note that repeats what a file says
 
 
@@ -104,6 +110,15 @@ class Folder:
             sentence = read_sentence_files(home)
         except CheckpointError as error:  # only its vectors cannot be computed
             sentence = {"error": str(error)}
+        contradiction = _contradiction(entry, raw, sentence)
+        if contradiction and checkpoint.origin == "huggingface":
+            raw, entry = {name: raw[name] for name in raw if name != KEY}, {}
+            note = (
+                f"the entry `{KEY}` of config.json is not used, since another tool has "
+                f"changed the model: {contradiction}"
+            )
+            notes = (*checkpoint.notes, note)
+            checkpoint = dataclasses.replace(checkpoint, raw_config=raw, notes=notes)
         if is_encoder_decoder(raw):
             path = checkpoint.path / GENERATION
             given = read_json(path) if path.is_file() else raw
@@ -335,6 +350,52 @@ class Folder:
             facts["no tokenizer"] = str(error)
             notes = list(self.checkpoint.notes)
         return {**facts, **{f"note {i}": note for i, note in enumerate(notes, 1)}}
+
+
+def _contradiction(
+    entry: Mapping[str, Any], raw: Mapping[str, Any], sentence: Mapping[str, Any]
+) -> str:
+    """Return what a folder says other than our entry; empty if they agree.
+
+    Other tools keep the entry when they change a model and write it.
+
+    Args:
+        entry: our entry in the config, in which a task may be broken.
+        raw: the whole config.
+        sentence: what `read_sentence_files` returns, or its `error`.
+    """
+    name = str(entry.get("task"))
+    if name not in TASKS or "settings" not in entry or is_encoder_decoder(raw):
+        return ""
+    task_class = find_task(name)
+    codec = task_class.head_codec
+    try:
+        task: Any = task_class.from_config(entry["settings"])
+    except (TypeError, ConfigError):
+        return ""
+    own, named = codec.architecture_of(task), raw.get("architectures") or [None]
+    facts: list[tuple[str, Any, Any]] = [("architecture", own, named[0])]
+    if own != ENCODER_ALONE and codec.reads(raw):
+        facts = []  # one of several
+    ours = codec.entries(task)
+    facts += [("problem_type", ours.get("problem_type"), raw.get("problem_type"))]
+    if "id2label" in ours and "id2label" in raw:
+        with contextlib.suppress(ConfigError):
+            facts += [("classes", class_names(ours), class_names(raw))]
+    if sentence and name != "embedding":
+        return f"{MODULES} is of a model of vectors, not of the task {name}"
+    if sentence:
+        try:
+            stated = from_model_config(task_class, {**raw, KEY: {"sentence": sentence}})
+        except CheckpointError as error:
+            return str(error)
+        facts += [(n, getattr(task, n), getattr(stated, n)) for n in _OF_VECTORS]
+        length = entry.get("preprocessing", {}).get("max_length")
+        facts += [("max_length", length, sentence.get("max_length"))]
+    for what, one, other in facts:
+        if None not in (one, other) and one != other:
+            return f"{what} {shown(other)}, not {shown(one)}"
+    return ""
 
 
 def _head(

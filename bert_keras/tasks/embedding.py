@@ -25,7 +25,6 @@ from bert_keras.checkpoints.sentence_files import (
     sentence_settings,
     write_sentence_files,
 )
-from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata, quantiles
 from bert_keras.errors import (
@@ -151,12 +150,8 @@ class EmbeddingCodec(HeadCodec):
             raise CheckpointError(stored["error"])
         return {k: v for k, v in stored.items() if k != "max_length"}
 
-    def folder_config(
-        self, task: Any, config: BertConfig, preprocessor: Preprocessor
-    ) -> dict[str, Any]:
-        found = super().folder_config(task, config, preprocessor)
-        named = {"architectures": ["BertForMaskedLM"]} if task.is_sparse else {}
-        return {**found, **named}
+    def architecture_of(self, task: Any) -> str:
+        return "BertForMaskedLM" if task.is_sparse else self.architecture
 
     def write_files(
         self, task: Any, folder: Path, *, hidden_size: int, preprocessor: Preprocessor

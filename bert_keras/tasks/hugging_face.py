@@ -51,13 +51,17 @@ class HeadCodec:
         """Return the entries of a task that Hugging Face reads from `config.json`."""
         return {}
 
+    def architecture_of(self, task: Any) -> str:
+        """Return Hugging Face's class name of a task's model."""
+        return self.architecture
+
     def folder_config(
         self, task: Any, config: BertConfig, preprocessor: Preprocessor
     ) -> dict[str, Any]:
         """Return what other tools read from the `config.json` of a model folder."""
         return {
             "model_type": "bert",
-            "architectures": [self.architecture],
+            "architectures": [self.architecture_of(task)],
             **config.to_dict(),
             **self.entries(task),
             "pad_token_id": preprocessor.tokenizer.pad_id,
@@ -112,14 +116,16 @@ class PooledCodec(HeadCodec):
     def settings(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
 
+    def architecture_of(self, task: Any) -> str:
+        """Return the class name; Hugging Face has none for a head without a pooler."""
+        return self.architecture if task.needs.pooler else ENCODER_ALONE
+
     def folder_config(
         self, task: Any, config: BertConfig, preprocessor: Preprocessor
     ) -> dict[str, Any]:
         """Return what other tools read, the activation of `CrossEncoder` included."""
         found = super().folder_config(task, config, preprocessor)
-        if not task.needs.pooler:  # Hugging Face has no class for such a head
-            return {**found, "architectures": [ENCODER_ALONE]}
-        is_scorer = task.pairs and self.architecture == PAIR_CLASSIFIER
+        is_scorer = task.pairs and self.architecture_of(task) == PAIR_CLASSIFIER
         return {**found, **(pair_entry(task.pair_activation) if is_scorer else {})}
 
 

@@ -505,3 +505,38 @@ def test_settings_of_generation_are_used_or_told(
     edited = {**given, "num_beams": 100}
     (folder / "generation_config.json").write_text(json.dumps(edited))
     refused(lambda: load_model(folder, task="translation"), "beams", "100")
+
+
+def test_what_another_tool_has_changed_counts(
+    spam_folder: Path, make_model: Any, tmp_path: Path
+) -> None:
+    """Other tools keep our entry of config.json when they write a changed model."""
+
+    def rewritten(name: str, source: Path, file: str, **entries: Any) -> Folder:
+        folder = shutil.copytree(source, tmp_path / name)
+        given = json.loads((folder / file).read_text())
+        (folder / file).write_text(json.dumps(given | entries))
+        return Folder.open(folder)
+
+    def told(folder: Folder) -> str:
+        return " ".join(each for each in folder.notes() if "another tool" in each)
+
+    names = {"0": "no", "1": "yes", "2": "perhaps"}
+    labels = rewritten("labels", spam_folder, "config.json", id2label=names)
+    assert labels.task().get_config()["classes"] == ("no", "yes", "perhaps")
+    assert "classes ('no', 'yes', 'perhaps'), not (" in told(labels)
+    several = {"problem_type": "multi_label_classification"}
+    many = rewritten("many", spam_folder, "config.json", **several)
+    assert many.task().name == "multi-label"
+    same = rewritten("same", spam_folder, "config.json", transformers_version="5")
+    assert not told(same) and "settings" in same.checkpoint.own_entry
+    vectors = save_model(make_model(Embedding()), tmp_path / "vectors")
+    place, prompts = "config_sentence_transformers.json", {"query": "", "document": ""}
+    assert not told(rewritten("saved", vectors, place, prompts=prompts))
+    prompted = rewritten("prompted", vectors, place, prompts={"query": "find "})
+    assert prompted.task().get_config()["prompts"] == {"query": "find "}
+    short = rewritten("short", vectors, "sentence_bert_config.json", max_seq_length=5)
+    assert short.preprocessing == {"max_length": 5}
+    assert "max_length 5, not" in told(short)
+    head = {"architectures": ["BertForSequenceClassification"], "id2label": names}
+    assert "architecture" in told(rewritten("head", vectors, "config.json", **head))

@@ -178,6 +178,12 @@ class Predictor:
         self._told = False  # whether a truncated text was mentioned
         self._take_weights()
 
+    def __reduce__(self) -> Any:
+        raise ConfigError(
+            "a Predictor cannot be copied or pickled: give the folder of its model to "
+            "`load_predictor` where it is needed"
+        )
+
     def _take_weights(self) -> None:
         """Build the graphs with the model's current weights."""
         model: Any = self.model

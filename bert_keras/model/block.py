@@ -24,6 +24,7 @@ from bert_keras.model.layers import (
     LayerNorm,
     TokensAt,
     initializer,
+    moved,
     shape_of,
 )
 from bert_keras.settings import check_choice
@@ -307,6 +308,7 @@ class Block(Attention):
         hidden_act: activation of the feed-forward layer, see `activation`.
         rematerialize: `True` computes the block again in the backward pass instead of
             keeping its activations: less memory, about a third more time.
+        lora_rank: rank of the matrices of `enable_lora`, if it was called.
         **kwargs: arguments of `Attention`. `attention="fused"` is for outputs of all
             tokens, and leaves the probabilities empty, [B, N, 0, T].
 
@@ -326,10 +328,12 @@ class Block(Attention):
         intermediate_size: int,
         hidden_act: str = "gelu",
         rematerialize: bool = False,
+        lora_rank: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.intermediate_size = intermediate_size
+        self.lora_rank = lora_rank
         self.hidden_act = hidden_act
         self.rematerialize = rematerialize
         self.activation = activation(hidden_act)
@@ -347,6 +351,25 @@ class Block(Attention):
         with keras.name_scope("output"):
             self.feed_forward_output.build(inner)
             self.feed_forward_norm.build(hidden)
+        if self.lora_rank:
+            self.enable_lora(self.lora_rank)
+
+    def enable_lora(self, rank: int, *, seed: int | None = None) -> None:
+        """Train query and value by matrices of this rank, and freeze all else."""
+        self.lora_rank = rank
+        for layer in (
+            self.key,
+            self.attention_output,
+            self.attention_norm,
+            self.intermediate,
+            self.feed_forward_output,
+            self.feed_forward_norm,
+        ):
+            layer.trainable = False
+        for offset, layer in enumerate((self.query, self.value)):
+            start = keras.initializers.HeUniform(seed=moved(seed, offset))
+            layer.enable_lora(rank, a_initializer=start)
+            layer.bias.trainable = False
 
     def call(
         self,

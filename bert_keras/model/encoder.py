@@ -40,10 +40,22 @@ def frozen_paths(model: keras.Model) -> list[str]:
     return [each.path for each in layers if each.weights and not each.trainable]
 
 
+def lora_ranks(model: keras.Model) -> dict[str, int]:
+    """Return the ranks of the blocks with LoRA by path, for `get_config`."""
+    blocks = (each for each in model._flatten_layers() if isinstance(each, Block))
+    return {block.path: block.lora_rank for block in blocks if block.lora_rank}
+
+
 def with_frozen(kind: Any, settings: dict[str, Any]) -> Any:
-    """Return a model of a class, with the layers at the paths in `frozen` frozen."""
-    frozen = settings.pop("frozen", ())
+    """Return a model of a class, with the layers at the paths in `frozen` frozen.
+
+    Blocks get the LoRA of the rank at their path in `lora`.
+    """
+    frozen, ranks = settings.pop("frozen", ()), settings.pop("lora", {})
     model = kind(**settings)
+    for layer in model._flatten_layers():
+        if layer.path in ranks:
+            layer.enable_lora(ranks[layer.path])
     for layer in model._flatten_layers():
         if layer.path in frozen:
             layer.trainable = False
@@ -53,8 +65,8 @@ def with_frozen(kind: Any, settings: dict[str, Any]) -> Any:
 class FromConfig(_Model):
     """A base of models built from a `BertConfig` and other arguments, `_settings`.
 
-    A `.keras` file also holds which layers are frozen. `quantize` skips layers without
-    matrix products.
+    A `.keras` file also holds which layers are frozen or have LoRA. `quantize` skips
+    layers without matrix products.
     """
 
     def get_config(self) -> dict[str, Any]:
@@ -63,6 +75,7 @@ class FromConfig(_Model):
             "config": self.config.to_dict(),
             "name": self.name,
             "frozen": frozen_paths(self),
+            "lora": lora_ranks(self),
             **self._settings,
         }
 
@@ -72,6 +85,19 @@ class FromConfig(_Model):
         settings["config"] = BertConfig.from_dict(settings["config"], ignore=())
         settings["dtype"] = keras.dtype_policies.deserialize(settings["dtype"])
         return with_frozen(cls, settings)
+
+    def save(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Write a `.keras` file, as `keras.Model.save` does.
+
+        Raises:
+            ConfigError: the name ends in `.h5`, which Keras would not open again.
+        """
+        if str(filepath).endswith((".h5", ".hdf5")):
+            raise ConfigError(
+                "`filepath` must end in .keras (a folder for other tools: "
+                f"`save_model`); received {filepath}"
+            )
+        super().save(filepath, *args, **kwargs)
 
     def quantize(
         self, mode: Any = None, config: Any = None, filters: Any = None, **kwargs: Any

@@ -96,6 +96,14 @@ class Configured:
         config: dict[str, Any] = super().get_config()  # type: ignore[misc]
         return config | {name: getattr(self, name) for name in self.arguments()}
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        if config.get("trainable", True):
+            return super().from_config(config)  # type: ignore[misc]
+        found: Any = super().from_config({**config, "trainable": True})  # type: ignore[misc]
+        found.trainable = False  # of its layers, too, which the constructor leaves out
+        return found
+
 
 def for_engines() -> AbstractContextManager[None]:
     """Write layer normalization as other engines expect it.
@@ -291,6 +299,9 @@ class Embeddings(Configured, keras.layers.Layer):
         return keras.KerasTensor((*rows, self.hidden_size), dtype=self.compute_dtype)
 
 
+_LORA = ("lora_kernel_a", "lora_kernel_b")
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
 class Dense(keras.layers.Dense):
     """Keras's dense layer, whose product and bias TensorFlow computes in one call.
@@ -311,6 +322,25 @@ class Dense(keras.layers.Dense):
         elif self.bias is not None:
             x = ops.add(x, self.bias)
         return x if self.activation is None else self.activation(x)
+
+    # Keras writes the sum of kernel and LoRA's product, and reads both matrices as 0,
+    # which then have no gradient. They are written, too, for layers that have LoRA.
+
+    def save_own_variables(self, store: Any) -> None:
+        super().save_own_variables(store)
+        if self.lora_enabled:
+            for name in _LORA:
+                store[name] = getattr(self, name)
+
+    def load_own_variables(self, store: Any) -> None:
+        own = {name: store[name] for name in store.keys() if name not in _LORA}
+        super().load_own_variables(own)
+        if self.lora_enabled and len(own) < len(store.keys()):
+            for name in _LORA:
+                getattr(self, name).assign(store[name])
+            scale = self.lora_alpha / self.lora_rank
+            product = ops.matmul(self.lora_kernel_a, self.lora_kernel_b) * scale
+            self._kernel.assign(self._kernel - ops.cast(product, self._kernel.dtype))
 
     def quantize(
         self, mode: Any = None, type_check: bool = True, config: Any = None

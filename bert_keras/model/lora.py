@@ -72,20 +72,7 @@ def add_lora(
         )
     encoder.embeddings.trainable = False
     for number, block in blocks.items():
-        for layer in (
-            block.key,
-            block.attention_output,
-            block.attention_norm,
-            block.intermediate,
-            block.feed_forward_output,
-            block.feed_forward_norm,
-        ):
-            layer.trainable = False
-        for offset, layer in enumerate((block.query, block.value)):
-            own = moved(seed, 2 * number + offset)
-            start = keras.initializers.HeUniform(seed=own)
-            layer.enable_lora(rank, a_initializer=start)
-            layer.bias.trainable = False
+        block.enable_lora(rank, seed=moved(seed, 2 * number))
 
 
 def plain_weights(model: Any, encoder: BertEncoder) -> dict[str, np.ndarray]:

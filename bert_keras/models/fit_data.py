@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.class_names import listed
 from bert_keras.data.holdout import Strata, stratified_holdout, uncovered_classes
-from bert_keras.data.memory import is_missing
+from bert_keras.data.memory import is_missing, unwrapped
 from bert_keras.data.table import as_columns
-from bert_keras.errors import ConfigError, DataError, received, shown
+from bert_keras.errors import ConfigError, DataError, first_of, received, shown
 from bert_keras.runs.progress import say
 from bert_keras.settings import check_share
-from bert_keras.tasks.base import Task
+from bert_keras.tasks.base import Task, roles_with
+from bert_keras.tasks.classifier import SingleLabel
 from bert_keras.tasks.protocols import (
     TargetStrata,
+    input_specs,
     reads_windows,
     resample,
     scores_groups,
@@ -76,13 +80,124 @@ def check_rows(x: Any, y: Any, sample_weight: Any, *, of: str = "") -> None:
                     )
 
 
-def labelled(task: Task, data: Any) -> Any:
-    """Return a dataset of dicts that hold a label as one of texts and labels."""
-    roles, label = task.roles, "label"
-    spec = getattr(data, "element_spec", None)
-    if not isinstance(spec, dict) or not {*roles, label} <= set(spec):
-        return data
-    return data.map(lambda row: ({role: row[role] for role in roles}, row[label]))
+def has_texts(task: Task, x: Any) -> bool:
+    """Return whether `x` is a dict of texts by role, not a batch dict."""
+    return isinstance(x, dict) and set(task.roles) <= set(x)
+
+
+def check_columns(task: Task, columns: Any) -> list[str]:
+    """Return the columns of a dict of texts by role that are not read.
+
+    Raises:
+        ConfigError: without one of them the model would learn or answer otherwise.
+    """
+    unread = [name for name in columns if name not in task.roles]
+    more = {"text_pair", *roles_with(task.columns, "optional")} - {"label", "id"}
+    for name in unread:
+        if name in more and name in task.columns or name == "sample_weight":
+            raise ConfigError(
+                f"`x` of this {task.name} model must be {', '.join(task.roles)}; "
+                f"received {name}, too, which it does not read"
+            )
+    return unread
+
+
+def read_rows(
+    task: Task,
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    of: str = "",
+    is_labelled: bool = True,
+) -> tuple[Any, Any, Any]:
+    """Return texts, targets and weights as Keras reads them, after checking them.
+
+    Of dicts by role, a dataset's, too, the texts are read and, unless there are other
+    targets, `label`; further columns are reported. Series become lists, and lists of
+    unequal length are filled with empty strings, or -1. Batch dicts are unchanged.
+
+    Args:
+        task: the task that reads the rows.
+        x, y, sample_weight: as `fit` takes them.
+        of: what they are part of, for messages.
+        is_labelled: whether a column `label` of dicts is read.
+
+    Raises:
+        ConfigError: see `check_columns` and `check_rows`, or they have another form.
+        DataError: see `check_rows`.
+    """
+    x, y = _read_columns(task, x, y, of=of, is_labelled=is_labelled)
+    if isinstance(x, tf.data.Dataset | dict):
+        return x, y, sample_weight
+    x = _each(lambda leaf: _plain(leaf, f"`x`{of}"), x)
+    y = _each(lambda leaf: _plain(leaf, f"`y`{of}"), y)
+    name = f"`sample_weight`{of}"
+    sample_weight = _each(lambda leaf: _plain(leaf, name), sample_weight)
+    check_rows(x, y, sample_weight, of=of)
+    return _of_rank(task, x, of), y, sample_weight
+
+
+def _read_columns(
+    task: Task, x: Any, y: Any, *, of: str, is_labelled: bool
+) -> tuple[Any, Any]:
+    """Return texts and targets; of dicts by role, those of the columns."""
+    spec = getattr(x, "element_spec", x)
+    texts, *others = spec if isinstance(spec, tuple) and spec else (spec,)
+    if not has_texts(task, texts):
+        return x, y
+    unread = check_columns(task, texts)
+    own = "label" in unread and "label" in task.columns
+    has_label = is_labelled and own and y is None and not others
+    if has_label:
+        unread.remove("label")
+    if unread:
+        say(f"columns of `x`{of} that are not read: {', '.join(unread)}")
+    if isinstance(x, dict):
+        y = x["label"] if has_label else y
+        return one_or_all(tuple(x[role] for role in task.roles)), y
+    if has_label:
+        x = x.map(lambda row: ({r: row[r] for r in task.roles}, row["label"]))
+    return x, y
+
+
+def class_weights(task: Task, given: Any) -> Any:
+    """Return the weight of each class by number, 1 for classes that are not given.
+
+    Raises:
+        ConfigError: `given` is not a dict of classes, by name or number, and weights,
+            or the task does not have one class for each row.
+    """
+    if not isinstance(task, SingleLabel):
+        if hasattr(task, "classes"):
+            raise ConfigError(f"`class_weight` must be None for the task {task.name}")
+        return given
+    names = task.names
+    if not isinstance(given, dict):
+        raise ConfigError(
+            f"`class_weight` must be a dict of classes and weights; {received(given)}"
+        )
+    numbers = [names.index(key) if key in names else key for key in given]
+    for key, number in zip(given, numbers, strict=True):
+        if number not in range(len(names)) or numbers.count(number) > 1:
+            raise ConfigError(
+                f"a class of `class_weight` must be one of {listed(names)}, or its "
+                f"number, once; {received(key)}"
+            )
+    weights = dict(zip(numbers, given.values(), strict=True))
+    # Keras takes 1 for others too, but not for those above the last one named.
+    return dict.fromkeys(range(len(names)), 1.0) | weights
+
+
+def validation_rows(data: Any) -> tuple[Any, ...]:
+    """Return the parts of `validation_data`: `x`, `y` and weights, or `x` alone."""
+    is_tuple = isinstance(data, tuple | list)
+    if hasattr(data, "shape") or is_tuple and len(data) not in (1, 2, 3):
+        raise ConfigError(
+            "`validation_data` must be (x, y), (x, y, sample_weight), a dict of "
+            f"columns or a `tf.data.Dataset`; {received(data)}"
+        )
+    return tuple(data) if is_tuple else (data,)
 
 
 def drawn(task: Task, data: Any, *, each_epoch: bool = False) -> Any:
@@ -189,16 +304,84 @@ def _rows_of(leaf: Any) -> int:
     return len(leaf) if isinstance(leaf, list) else leaf.shape[0]
 
 
+def _each(function: Callable[[Any], Any], part: Any) -> Any:
+    """Return texts, targets or weights with each list or array replaced."""
+    if isinstance(part, tuple):
+        return tuple(_each(function, each) for each in part)
+    if isinstance(part, dict):
+        return {key: _each(function, each) for key, each in part.items()}
+    return None if part is None else function(part)
+
+
 def _take(part: Any, rows: list[int]) -> Any:
     """Return some rows of texts, targets or weights."""
-    if isinstance(part, tuple):
-        return tuple(_take(each, rows) for each in part)
-    if isinstance(part, dict):
-        return {key: _take(each, rows) for key, each in part.items()}
-    if part is None:
-        return None
-    if isinstance(part, list):
-        return [part[row] for row in rows]
-    if isinstance(part, tf.Tensor | tf.RaggedTensor):
-        return tf.gather(part, rows)
-    return np.asarray(part)[rows]
+
+    def taken(leaf: Any) -> Any:
+        if isinstance(leaf, list):
+            return [leaf[row] for row in rows]
+        if isinstance(leaf, tf.Tensor):
+            return tf.gather(leaf, rows)
+        return np.asarray(leaf)[rows]
+
+    return _each(taken, part)
+
+
+def _plain(leaf: Any, name: str) -> Any:
+    """Return a column as a list, an array or a tensor; `name` is for errors."""
+    if hasattr(leaf, "columns") and hasattr(leaf, "to_dict"):
+        raise ConfigError(
+            f"{name} must be the column of a table, not a table; received a "
+            f"{type(leaf).__name__} of {first_of(list(leaf.columns))}: give "
+            f"{name.partition(' ')[0]} as table[NAME]"
+        )
+    if any(hasattr(leaf, way) for way in ("to_list", "to_pylist")):
+        leaf = unwrapped(leaf)
+    is_array = isinstance(leaf, np.ndarray) and leaf.ndim == 1
+    if (is_array or isinstance(leaf, list)) and len(leaf) and _is_list(leaf[0]):
+        return _rectangular(list(leaf), name)
+    return leaf
+
+
+def _is_list(cell: Any) -> bool:
+    return isinstance(cell, list | tuple) or bool(getattr(cell, "shape", ()))
+
+
+def _rectangular(rows: list[Any], name: str) -> list[Any]:
+    """Return rows that are lists, unequal ones filled with empty strings, or -1."""
+    for row, cells in enumerate(rows):
+        if not _is_list(cells):
+            raise DataError(
+                f"{name} must hold one type of values; row {row} has {shown(cells)}, "
+                f"row 0 {shown(rows[0])}"
+            )
+    width = max(1, *map(len, rows))
+    if all(len(cells) == width for cells in rows):
+        return rows
+    cells = [cell for row in rows for cell in row]
+    for kind, fill in ((str | bytes, ""), (int | np.integer, -1)):
+        if all(isinstance(cell, kind) for cell in cells):
+            return [[*row, *[fill] * (width - len(row))] for row in rows]
+    raise DataError(
+        f"{name} must hold lists of strings, of whole numbers, or of one length; row 0 "
+        f"has {shown(rows[0])}"
+    )
+
+
+def _of_rank(task: Task, x: Any, of: str) -> Any:
+    """Return texts with one string in each row, or a list where the task takes one."""
+    parts = x if isinstance(x, tuple) else (x,)
+    specs = [each for each in input_specs(task).values() if len(each) == len(parts)]
+
+    def one(place: int, leaf: Any) -> Any:
+        rank = 1 + np.ndim(leaf[0]) if isinstance(leaf, list) else len(leaf.shape)
+        if rank < 2 or any(each[place].shape.rank == rank for each in specs):
+            return leaf
+        if rank == 2 and np.shape(leaf[0]) == (1,):
+            return leaf[:, 0] if hasattr(leaf, "shape") else [row[0] for row in leaf]
+        raise ConfigError(
+            f"`x`{of} must hold one string in each row, pairs as a tuple of two lists; "
+            f"row 0 has {shown(leaf[0])}"
+        )
+
+    found = tuple(one(place, leaf) for place, leaf in enumerate(parts))
+    return found if isinstance(x, tuple) else found[0]

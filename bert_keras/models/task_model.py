@@ -26,12 +26,16 @@ from bert_keras.model.heads import new_heads
 from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.backend import Backend
 from bert_keras.models.fit_data import (
+    check_columns,
     check_rows,
+    class_weights,
     drawn,
-    labelled,
+    has_texts,
     new_seed,
+    read_rows,
     row_dataset,
     split_rows,
+    validation_rows,
 )
 from bert_keras.models.keras_hub_task import Task as KerasHubTask
 from bert_keras.models.trainable_model import TrainableModel
@@ -329,36 +333,26 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
         `TrainableModel`; each text then has its own row. `class_weight` may name
         classes; the others have weight 1.
         """
-        class_weight = kwargs.get("class_weight")
-        if class_weight and all(isinstance(name, str) for name in class_weight):
-            numbers = self.task.encode_targets(tf.constant(list(class_weight)))
-            weights = zip(numbers.numpy(), class_weight.values(), strict=True)
-            # Keras takes 1 for others too, but not for those above the last one named.
-            others = dict.fromkeys(range(self.output.shape[-1]), 1.0)
-            kwargs["class_weight"] = others | dict(weights)
-        x, held = (
-            labelled(self.task, x),
-            labelled(self.task, kwargs.pop("validation_data", None)),
-        )
-        if isinstance(x, dict) and set(self.task.roles) <= set(x):
-            x = one_or_all(tuple(x[role] for role in self.task.roles))
-        split = kwargs.pop("validation_split", None)
-        if split and held is None:
-            rows = (x, y, sample_weight)
-            kept, held = split_rows(self.task, rows, split, shuffle=shuffle)
-            x, y, sample_weight = kept
+        if kwargs.get("class_weight") is not None:
+            kwargs["class_weight"] = class_weights(self.task, kwargs["class_weight"])
+        rows = read_rows(self.task, x, y, sample_weight)
+        held = kwargs.pop("validation_data", None)
+        if split := kwargs.pop("validation_split", None):
+            if held is None:
+                rows, held = split_rows(self.task, rows, split, shuffle=shuffle)
+            else:
+                say("`validation_split` is not used: `validation_data` is given")
+        x, y, sample_weight = rows
         truncated = [self._truncated_rows(of) for of in ("train", "validation")]
-        if isinstance(held, tuple | list):
-            rows = keras.utils.unpack_x_y_sample_weight(held)
-            check_rows(*rows, of=" of `validation_data`")
-            self._read(truncated[1], *rows)
-            size = kwargs.pop("validation_batch_size", None) or batch_size or 32
-            held = row_dataset(*rows).batch(size)
-        else:
-            held = self._read(truncated[1], held)
+        if held is not None:
+            of = " of `validation_data`"
+            rows = read_rows(self.task, *validation_rows(held), of=of)
+            held = self._read(truncated[1], *rows)
+            if not isinstance(held, tf.data.Dataset):
+                check_rows(*rows, of=of)  # batch dicts, too
+                size = kwargs.pop("validation_batch_size", None) or batch_size or 32
+                held = row_dataset(*rows).batch(size)
         kwargs["validation_data"] = drawn(self.task, held)
-        if not isinstance(x, tf.data.Dataset | dict):
-            check_rows(x, y, sample_weight)
         x = self._read(truncated[0], x, y)
         if not isinstance(x, tf.data.Dataset | dict):
             if shuffle or y is None or reads_windows(self.task):
@@ -384,8 +378,9 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
             ConfigError: `x` is no list of rows, or has none.
             DataError: a row has no value.
         """
-        if isinstance(x, str | list | tuple | np.ndarray):
-            check_rows(x, None, None)
+        read = str | list | tuple | dict | tf.data.Dataset
+        if isinstance(x, read) or hasattr(x, "shape"):
+            x, *_ = read_rows(self.task, x, is_labelled=False)
         truncated = self._truncated_rows()
         found = super().predict(self._read(truncated, x), *args, **kwargs)
         truncated.report()
@@ -403,9 +398,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
 
         Truncated texts are reported.
         """
-        x = labelled(self.task, x)
-        if not isinstance(x, tf.data.Dataset | dict):
-            check_rows(x, y, sample_weight)
+        x, y, sample_weight = read_rows(self.task, x, y, sample_weight)
         truncated = self._truncated_rows()
         x = self._read(truncated, x, y)
         if y is None and not isinstance(x, tf.data.Dataset | dict):
@@ -456,7 +449,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
         """
         if isinstance(x, tf.data.Dataset):
             return truncated.watched(x)
-        is_batch = isinstance(x, dict) and not set(self.task.roles) <= set(x)
+        is_batch = isinstance(x, dict) and not has_texts(self.task, x)
         if not is_batch and isinstance(x, list | tuple | dict | np.ndarray | tf.Tensor):
             truncated.report_rows(
                 row_dataset(x, y if truncated.counts_targets else None)
@@ -468,7 +461,9 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
 
         As pairs of the numbers of read and of truncated tokens, int32 [B] each.
         """
-        settings = repr((self.task, self.preprocessor.settings()))
+        # Otherwise texts and lists of words would share a graph for any rank.
+        ranks = [part.shape.rank for part in tf.nest.flatten(texts)]
+        settings = repr((self.task, self.preprocessor.settings(), ranks))
         return self._traced_lengths(texts, targets, settings)
 
     @tf.function(autograph=False, reduce_retracing=True)
@@ -498,7 +493,8 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
 
         `preprocessor` overrides the model's, for another layout.
         """
-        if isinstance(x, dict) and set(self.task.roles) <= set(x):
+        if has_texts(self.task, x):
+            check_columns(self.task, x)
             x = one_or_all(tuple(x[role] for role in self.task.roles))
         # `train_on_batch` passes lists and arrays unchanged.
         y = _as_tensor(y)
@@ -551,7 +547,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
         return {
             "encoder": keras.saving.serialize_keras_object(self.backbone),
             "task": keras.saving.serialize_keras_object(self.task),
-            "preprocessor": self.preprocessor.get_config(),
+            "preprocessor": self.preprocessor and self.preprocessor.get_config(),
             "seed": self.seed,
             "name": self.name,
             "frozen": frozen_paths(self),
@@ -564,7 +560,9 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
             settings[key] = keras.saving.deserialize_keras_object(
                 settings[key], custom_objects=custom_objects
             )
-        settings["preprocessor"] = Preprocessor.from_config(settings["preprocessor"])
+        if settings["preprocessor"] is not None:
+            own = Preprocessor.from_config(settings["preprocessor"])
+            settings["preprocessor"] = own
         return with_frozen(cls, settings)
 
 
@@ -579,11 +577,9 @@ def with_callbacks(given: Any, more: Sequence[keras.callbacks.Callback]) -> Any:
 
 
 def _as_tensor(targets: Any) -> Any:
-    """Return a list or array of strings as a tensor, and others unchanged."""
-    kinds = (list, np.ndarray)
-    if isinstance(targets, kinds) and np.asarray(targets).dtype.kind in "USO":
-        return tf.convert_to_tensor(targets)
-    return targets
+    """Return a list or array as a tensor, and others unchanged."""
+    is_array = isinstance(targets, list | np.ndarray)
+    return tf.convert_to_tensor(targets) if is_array else targets
 
 
 def is_one_vector(outputs: Any) -> bool:

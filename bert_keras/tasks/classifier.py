@@ -409,7 +409,14 @@ class SingleLabel(Confidence, PooledTask):
         return columns.indices("label", self.names)
 
     def encode_targets(self, targets: Any) -> Any:
-        """Return the indices of class names; numbers pass unchanged."""
+        """Return the indices of class names, or of whole numbers, [B] or [B, 1]."""
+        shape: Any = getattr(targets, "shape", ())
+        if len(shape) == 2 and shape[1] == 1:
+            targets = targets[:, 0]
+        elif len(shape) > 1 and targets.dtype == tf.string:
+            raise ConfigError(
+                f"`y` must be one class for each row, [N]; received shape {shape}"
+            )
         return class_numbers(targets, self.names)
 
     @property
@@ -529,17 +536,21 @@ _MOST_SHOWN = 80  # characters
 
 
 def class_numbers(labels: Any, classes: Sequence[str]) -> Any:
-    """Return the numbers of class names, tf.string [B]; numbers pass unchanged."""
+    """Return the numbers of class names, tf.string [B], or of whole numbers."""
     if getattr(labels, "dtype", None) == tf.string:
         same = tf.cast(named_alike(labels, classes), tf.int32)
         found = tf.argmax(same, -1, output_type=tf.int32)
         known = tf.reduce_max(same, -1) > 0
         return checked(found, labels, known, f"one of {listed(classes)}")
-    if not _is_whole(labels):
-        return labels
+    is_one_each = _is_float(labels) and labels.shape.rank == 1
+    if not is_one_each and not _is_whole(labels):
+        return labels  # such as probabilities, for a loss of the user's own
     known = (labels >= 0) & (labels < len(classes))
+    if is_one_each:
+        known &= labels == tf.round(labels)
     rule = f"from 0 to {len(classes) - 1}, the number of a class, or its name"
-    return checked(labels, labels, known, rule)
+    found = checked(labels, labels, known, rule)
+    return tf.cast(found, tf.int32) if is_one_each else found
 
 
 def named_alike(labels: Any, classes: Sequence[str]) -> Any:
@@ -560,7 +571,9 @@ def named_alike(labels: Any, classes: Sequence[str]) -> Any:
 
 
 def numbers(labels: Any, dtype: tf.DType) -> Any:
-    """Parse strings as numbers, in graph; numbers pass unchanged."""
+    """Parse strings as numbers, in graph; numbers, if finite, pass unchanged."""
+    if _is_float(labels):
+        return checked(labels, labels, tf.math.is_finite(labels), "a finite number")
     if getattr(labels, "dtype", None) != tf.string:
         return labels
     whole = dtype.is_integer
@@ -637,6 +650,11 @@ def label_errors() -> Iterator[None]:
             raise
         # TensorFlow escapes strings as C does.
         raise DataError(re.sub(r"\\(['\"\\])", r"\1", found[1])) from None
+
+
+def _is_float(labels: Any) -> bool:
+    dtype = getattr(labels, "dtype", None)
+    return isinstance(dtype, tf.DType) and dtype.is_floating
 
 
 def _is_whole(labels: Any) -> bool:

@@ -119,6 +119,8 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
         return [names[code] for code in codes]
 
     def target_strata(self, targets: np.ndarray) -> list[list[str]]:
+        if isinstance(targets.flat[0], str | bytes):
+            return [[name for name in row if name] for row in targets.tolist()]
         names = np.array(self.classes, object)
         return [names[row.astype(bool)].tolist() for row in targets]
 
@@ -186,16 +188,37 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
         return targets
 
     def encode_targets(self, targets: Any) -> Any:
-        """Return 0 or 1 for each class of cells with separators, in graph."""
-        if getattr(targets, "dtype", None) != tf.string:
+        """Return 0 or 1 for each class, in graph.
+
+        Of cells with separators, string [B]; of names, string [B, N], with empty
+        strings; or of numbers from 0 to 1, [B, C].
+        """
+        if not isinstance(getattr(targets, "dtype", None), tf.DType):
             return targets
-        names = tf.strings.strip(tf.strings.split(targets, self.separator))
+        if targets.dtype != tf.string:
+            return self._shares(targets)
+        if targets.shape.rank == 2:
+            names = tf.strings.strip(tf.RaggedTensor.from_tensor(targets))
+        else:
+            names = tf.strings.strip(tf.strings.split(targets, self.separator))
         flat = names.flat_values
         same = named_alike(flat, self.classes) > 0
         known = tf.reduce_any(same, -1) | (flat == "")
         rule = f"of {listed(self.classes)}"
         same = checked(tf.cast(same, tf.float32), flat, known, rule)
         return tf.reduce_max(names.with_values(same), axis=1)
+
+    def _shares(self, targets: Any) -> Any:
+        count = len(self.classes)
+        if len(targets.shape) != 2 or targets.shape[1] not in (count, None):
+            raise ConfigError(
+                f"`y` must be names of classes, or 0 or 1 for each of {count} classes, "
+                f"[N, {count}]; received shape {targets.shape}"
+            )
+        if targets.dtype == tf.bool:
+            return targets
+        known = (targets >= 0) & (targets <= 1)
+        return checked(targets, targets, known, "0 or 1 for each class")
 
     def loss(self) -> keras.losses.Loss:
         return keras.losses.BinaryCrossentropy(from_logits=True)

@@ -353,6 +353,9 @@ class WordPieceTokenizer(tf.Module):
         """Return the tokenizer that `get_config` described."""
         return cls(**config)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_config, (self.get_config(),)
+
     @classmethod
     def from_folder(
         cls, folder: str | os.PathLike[str], **changes: Any

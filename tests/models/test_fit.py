@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from conftest import ROWS, refused
 
+from bert_keras.models.fit_data import class_weights, read_rows
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.classifier import label_errors
@@ -20,6 +21,7 @@ from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.multiple_choice import MultipleChoice
 from bert_keras.tasks.next_sentence import NextSentence
 from bert_keras.tasks.regression import Regression
+from bert_keras.tasks.tagging.task import TokenClassification as Tags
 
 TEXTS, LABELS = (list(column) for column in zip(*sorted(ROWS), strict=True))
 CLASSES = ("ham", "promo", "spam")
@@ -115,6 +117,8 @@ def test_other_forms_of_rows_are_split(make_model: Callable[..., Any]) -> None:
 
 def test_a_split_is_trained_and_scored(make_model: Callable[..., Any]) -> None:
     model = compiled(make_model, MultiLabel(CLASSES))
+    lists = [[label, "ham"][row % 2 :] for row, label in enumerate(LABELS)]
+    assert len(parts(model, TEXTS, lists, validation_split=0.25)[1]) == 3
     labels = [f"{label},ham" for label in LABELS]
     found = model.fit(TEXTS, labels, validation_split=0.25, verbose=0).history
     assert set(found) >= {"loss", "val_loss"}
@@ -124,6 +128,14 @@ def test_a_split_is_trained_and_scored(make_model: Callable[..., Any]) -> None:
 def test_an_invalid_split(classifier: TaskModel, split: float) -> None:
     action = lambda: classifier.fit(TEXTS[:2], ["ham", "spam"], validation_split=split)  # noqa: E731
     refused(action, "`validation_split`")
+
+
+def test_a_split_beside_validation_data_is_not_used(
+    classifier: TaskModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"validation_data": (TEXTS[:2], LABELS[:2]), "validation_split": 0.5}
+    assert len(parts(classifier, TEXTS, LABELS, **given)[1]) == 2
+    assert "`validation_split` is not used" in capsys.readouterr().err
 
 
 def test_inputs_that_cannot_be_split(classifier: TaskModel) -> None:
@@ -155,6 +167,83 @@ def test_texts_that_are_no_rows(classifier: TaskModel) -> None:
     refused(lambda: classifier.fit(validation_split=0.5), "`x`", "a list", "None")
     refused(classifier.evaluate, "`x`", "a list", "None")
     refused(lambda: classifier.fit(iter(TEXTS), LABELS), "`x`", "a list", "iterator")
+
+
+def test_columns_that_are_not_read(
+    classifier: TaskModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They were left out in silence, also a second text that changes the answer."""
+    columns: dict[str, Any] = {"text": TEXTS, "label": LABELS}
+    data = tf.data.Dataset.from_tensor_slices
+    for name, more in (("text_pair", TEXTS), ("sample_weight", [1.0] * 12)):
+        x = {**columns, name: more}
+        texts = {key: x[key] for key in ("text", name)}
+        for action in (
+            lambda x=x: classifier.fit(x),
+            lambda x=x: classifier.evaluate(data(x).batch(4)),
+            lambda t=texts: classifier.predict(t),
+            lambda t=texts: classifier.fit(data((t, LABELS)).batch(4)),
+            lambda x=x: classifier.fit(TEXTS, LABELS, validation_data=x),
+            lambda t=texts: classifier.train_on_batch(t, LABELS),
+        ):
+            refused(action, "must be text;", f"received {name}, too")
+    capsys.readouterr()
+    for read, unread in ((True, "id"), (False, "label, id")):
+        x, y, _ = read_rows(classifier.task, {**columns, "id": TEXTS}, is_labelled=read)
+        assert x == TEXTS and y == (LABELS if read else None)
+        line = f"columns of `x` that are not read: {unread}\n"
+        assert capsys.readouterr().err == line
+
+
+def test_columns_of_tables_and_lists_of_lists(classifier: TaskModel) -> None:
+    class Series:
+        """A column whose rows have other labels than their places, as in pandas."""
+
+        shape = (12,)
+
+        def __init__(self, cells: list[Any]) -> None:
+            self.cells = cells
+
+        def __getitem__(self, label: int) -> Any:
+            raise KeyError(label)
+
+        def to_list(self) -> list[Any]:
+            return self.cells
+
+    class DataFrame:
+        shape, columns, to_dict = (12, 2), ["text", "label"], dict
+
+    texts, labels = Series(TEXTS), Series(LABELS)
+    assert parts(classifier, texts, labels, validation_split=0.25)[1]
+    assert read_rows(classifier.task, texts)[0] == TEXTS
+    table: Any = DataFrame()
+    refused(lambda: classifier.predict(table), "`x` must be the column", "table[NAME]")
+    refused(
+        lambda: classifier.fit(TEXTS, LABELS, validation_data=table),
+        "`validation_data` must be",
+    )
+    refused(lambda: classifier.fit(TEXTS, LABELS, validation_data=TEXTS), "(x, y)")
+    each = [[text] for text in TEXTS]
+    for x in (each, np.array(each)):
+        assert list(read_rows(classifier.task, x)[0]) == TEXTS
+    pairs = [("win", "cash")]
+    refused(lambda: classifier.predict(pairs), "one string", "tuple of two lists")
+    refused(lambda: classifier.fit(TEXTS, [["ham"], "spam"] * 6), "`y`", "one type")
+    refused(lambda: classifier.fit(TEXTS, [["ham", "spam"]] * 12), "one class")
+    refused(lambda: classifier.fit(TEXTS, [[1.0], [1.0, 2.0]] * 6), "one length")
+
+
+@pytest.mark.parametrize("given", [{7: 2.0}, {"spam": 2.0, 2: 1.0}, "balanced"])
+def test_weights_of_classes_that_do_not_fit(classifier: TaskModel, given: Any) -> None:
+    action = lambda: classifier.fit(TEXTS, LABELS, class_weight=given)  # noqa: E731
+    refused(action, "`class_weight` must be", given if given == "balanced" else "")
+
+
+def test_class_weights_by_name_and_number() -> None:
+    weights = class_weights(Classification(CLASSES), {"spam": 4.0, 0: 2.0})
+    assert weights == {0: 2.0, 1: 1.0, 2: 4.0}
+    many = MultiLabel(CLASSES)
+    refused(lambda: class_weights(many, {"ham": 2.0}), "`class_weight`", "multi-label")
 
 
 @pytest.mark.parametrize("nothing", [None, float("nan")])
@@ -219,9 +308,15 @@ def test_held_out_rows_are_scored_in_batches(
         (Classification(CLASSES), ["é" * 5000] + LABELS[1:], "éé…'"),
         (Classification(CLASSES), [3] * 12, "from 0 to 2"),
         (Classification(CLASSES), [-1] * 12, "received '-1'"),
+        (Classification(CLASSES), [0.5] * 12, "from 0 to 2"),
+        (Classification(CLASSES), [7.0] * 12, "from 0 to 2"),
         (MultiLabel(CLASSES), ["ham,eggs"] * 12, "received 'eggs'"),
+        (MultiLabel(CLASSES), [["ham", ""], ["eggs", ""]] * 6, "received 'eggs'"),
+        (MultiLabel(CLASSES), [[0, 2, 1]] * 12, "0 or 1 for each class"),
+        (Tags(("O", "B-x")), [[0, 2]] * 12, "from 0 to 1"),
         (NextSentence(), ["maybe"] * 12, "received 'maybe'"),
         (Regression(), ["1", "two"] * 6, "a number; received 'two'"),
+        (Regression(), [1.0, np.inf] * 6, "a finite number; received 'inf'"),
         (
             MultipleChoice(),
             ["0", "x"] * 6,
@@ -240,12 +335,22 @@ def test_an_unknown_label_is_one_line(task: Any, labels: Any, rule: str) -> None
         assert len(line) < 200
 
 
+def test_flags_of_other_classes() -> None:
+    task = MultiLabel(CLASSES)
+    for y in ([[0, 1]], [0, 1]):
+        action = lambda y=y: task.encode_targets(tf.constant(y))  # noqa: E731
+        refused(action, "`y` must be", "3 classes", "received shape")
+
+
 def test_known_labels_pass() -> None:
     for task, labels, wanted in (
         (Classification(CLASSES), ["spam", "ham"], [2, 0]),
         (Classification(CLASSES), [2, 0], [2, 0]),
+        (Classification(CLASSES), [2.0, 0.0], [2, 0]),
+        (Classification(CLASSES), [["spam"], ["ham"]], [2, 0]),
         (Classification(CLASSES), [[0.5, 0.5, 0.0]], [[0.5, 0.5, 0.0]]),
         (MultiLabel(CLASSES), ["spam , ham", ""], [[1, 0, 1], [0, 0, 0]]),
+        (MultiLabel(CLASSES), [["spam", "ham"], ["", ""]], [[1, 0, 1], [0, 0, 0]]),
         (Regression(), ["-1.5", " 2e1 ", ".5"], [-1.5, 20, 0.5]),
         (MultipleChoice(), ["0", "12"], [0, 12]),
     ):

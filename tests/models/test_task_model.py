@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import tensorflow as tf
 from conftest import ROWS, refused, thorough
 
 from bert_keras.checkpoints import write_huggingface
+from bert_keras.inference.predictor import Predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.lora import add_lora
 from bert_keras.model.optimizers import BertAdamW
@@ -367,6 +369,61 @@ def test_a_compiled_model_is_restored_compiled(
     )
     np.testing.assert_allclose(found.history["loss"], wanted.history["loss"], rtol=1e-5)
     assert int(again.optimizer.iterations) == 2
+
+
+def test_lora_is_restored(make_model: Callable[..., Any], tmp_path: Path) -> None:
+    """`.keras` files had no LoRA, so that they did not open, or all was trained."""
+    model = make_model(Classification(CLASSES))
+    model.backbone.enable_lora(2, seed=1)
+    model.compile(BertAdamW(1e-2), run_eagerly=True)
+    model.fit(TEXTS, LABELS, verbose=0)
+    model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    same_trained(again, model)
+    assert int(again.optimizer.iterations) == 1
+    for ours, theirs in zip(again.weights, model.weights, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    assert np.any(again.backbone.blocks[0].query.lora_kernel_b)
+    plain = make_model(Classification(CLASSES))  # its kernels hold the sum
+    plain.load_weights(tmp_path / "model.weights.h5")
+    batch = model.preprocessor(TEXTS)
+    np.testing.assert_allclose(plain(batch), model(batch), atol=1e-6)
+    refused(lambda: model.save(tmp_path / "model.h5"), "`filepath`", ".keras")
+
+
+def test_lora_of_an_own_model_is_restored(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    encoder = make_model(Classification(CLASSES)).backbone
+    encoder.enable_lora(2)
+    for inputs, states in (
+        (encoder.input, encoder.output),
+        (encoder.input, encoder(encoder.input)),
+    ):
+        x = states["sequence_output"][:, 0]
+        model = keras.Model(inputs, keras.layers.Dense(2)(x))
+        same_trained(type(model).from_config(model.get_config()), model)
+
+
+def same_trained(found: Any, wanted: Any) -> None:
+    """Compare the names of the trainable weights of two models."""
+    paths = [[w.path for w in m.trainable_weights] for m in (found, wanted)]
+    inside = [[path.split("layer_")[-1] for path in each] for each in paths]
+    assert inside[0] == inside[1]
+    assert sum("lora_kernel" in path for path in paths[0]) == 8
+
+
+def test_copies_of_a_model_without_a_preprocessor(
+    make_model: Callable[..., Any],
+) -> None:
+    model = make_model(Classification(CLASSES))
+    bare = TaskModel(model.backbone, model.task, None)  # type: ignore[arg-type]
+    assert TaskModel.from_config(bare.get_config()).preprocessor is None
+    tokenizer = model.preprocessor.tokenizer
+    again = pickle.loads(pickle.dumps(tokenizer))  # noqa: S301
+    assert again.get_config() == tokenizer.get_config()
+    refused(lambda: pickle.dumps(Predictor(model)), "Predictor", "`load_predictor`")
 
 
 @pytest.mark.parametrize("part", ["whole encoder", "embeddings and a block"])

@@ -369,10 +369,28 @@ def test_fit_takes_tags_by_name(make_model: Callable[..., Any]) -> None:
     numbers = np.array([[0, 1, 2], [2, 0, -1]])
     names = np.array([*CLASSES[:3], ""])[numbers]
     losses = []
-    for tags in (numbers, names):
+    words = [["win", "cash", "now"], ["lunch", "six"]]
+    lists = [[tag for tag in row if tag] for row in names.tolist()]
+    for x, tags in ((texts, numbers), (texts, names), (words, lists)):
         tagger = make_model(TokenClassification(CLASSES))
         tagger.compile(run_eagerly=True)
-        losses += tagger.fit(texts, tags, shuffle=False, verbose=0).history["loss"]
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
+        losses += tagger.fit(x, tags, shuffle=False, verbose=0).history["loss"]
+    np.testing.assert_allclose(losses[1:], losses[0], rtol=1e-6)
     unknown = np.array([["O", "B-eggs", "O"]] * 2)
     refused(lambda: tagger.evaluate(texts, unknown, verbose=0), "`label`", "B-eggs")
+
+
+def test_tags_that_are_not_of_words(model: Any) -> None:
+    words = tf.constant([["win", "cash", ""]])
+
+    def targets(tags: Any) -> list[int]:
+        _, found, _ = examples_of(
+            model.task, model.preprocessor, words, tf.constant([tags])
+        )
+        return found.numpy()[found.numpy() >= 0].tolist()
+
+    for tags in (["O", "O", ""], ["O", "O"], [0, 0, -1], [0, 0], ["O", "O", "", ""]):
+        assert targets(tags) == [0, 0]
+    assert targets([0, -1]) == [0]  # without a part in the loss
+    for wrong in (["O"], ["O", ""], ["O", "", "O"], ["O"] * 3, ["O"] * 4, [0, 0, 0]):
+        refused(lambda wrong=wrong: targets(wrong), "`label` must be one tag for each")

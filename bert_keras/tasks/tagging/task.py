@@ -59,7 +59,7 @@ from bert_keras.scoring.entities import (
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.answer_rows import plain_values
 from bert_keras.tasks.base import Answers, Batch, Run, Task
-from bert_keras.tasks.classifier import Confidence, class_numbers
+from bert_keras.tasks.classifier import Confidence, checked, class_numbers
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import (
@@ -276,15 +276,29 @@ class TaggingTask(TaggingSettings, Confidence, Task):
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[Batch, Any, Any]:
         batch = self.features(preprocessor, texts)
-        tags = self.encode_targets(targets)
-        found = words.targets_at(batch["words"], batch["word_mask"], tags)
+        tags, mask = words.of_one_width(
+            self.encode_targets(targets), batch["word_mask"]
+        )
+        right = (tags >= 0) == mask
+        if targets.dtype != tf.string:  # -1 is a word that has no tag in the loss
+            right |= mask
+        names = tf.where(tags < 0, "", tf.gather(self.classes, tf.maximum(tags, 0)))
+        rule = 'one tag for each word, "" elsewhere'
+        tags = checked(tags, names, right, rule)
+        found = words.targets_at(batch["words"], mask, tags)
         inputs = {key: batch[key] for key in batch if key not in _FOR_ANSWERS}
         return inputs, found, weights
 
     def encode_targets(self, targets: Any) -> Any:
-        """Return the numbers of tags by name, -1 for none; numbers pass unchanged."""
-        if getattr(targets, "dtype", None) != tf.string:
+        """Return the numbers of tags by name or number, -1 for none."""
+        if not isinstance(getattr(targets, "dtype", None), tf.DType):
             return targets
+        if targets.dtype != tf.string:
+            tags = tf.cast(targets, tf.int32)
+            known = (tf.cast(tags, targets.dtype) == targets) & (tags >= -1)
+            known &= tags < len(self.classes)
+            rule = f"from 0 to {len(self.classes) - 1}, the number of a tag, or -1"
+            return checked(tags, targets, known, rule)
         none = targets == ""  # after the last word of a shorter sentence
         tags = tf.where(none, self.classes[0], targets)
         return tf.where(none, -1, class_numbers(tags, self.classes))

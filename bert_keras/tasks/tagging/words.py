@@ -87,6 +87,13 @@ def lay_windows(preprocessor: Preprocessor, pieces: Pieces) -> dict[str, Any]:
     return preprocessor.lay(windows.ids, windows.segments, words=words)
 
 
+def of_one_width(tags: Any, mask: Any) -> tuple[Any, Any]:
+    """Return tags int [B, V] and mask bool [B, W], the narrower one filled."""
+    more = tf.shape(mask)[1] - tf.shape(tags)[1]
+    tags = tf.pad(tags, [[0, 0], [0, tf.maximum(more, 0)]], constant_values=-1)
+    return tags, tf.pad(mask, [[0, 0], [0, tf.maximum(-more, 0)]])
+
+
 def targets_at(words: Any, mask: Any, targets: Any) -> Any:
     """Return the target of each token, int32 [R, T]: -1 where no word is read.
 

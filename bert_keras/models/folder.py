@@ -7,7 +7,6 @@ of sentence-transformers.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import os
@@ -369,19 +368,21 @@ def _contradiction(
         return ""
     task_class = find_task(name)
     codec = task_class.head_codec
+    facts: list[tuple[str, Any, Any]] = []
     try:
         task: Any = task_class.from_config(entry["settings"])
-    except (TypeError, ConfigError):
-        return ""
-    own, named = codec.architecture_of(task), raw.get("architectures") or [None]
-    facts: list[tuple[str, Any, Any]] = [("architecture", own, named[0])]
-    if own != ENCODER_ALONE and codec.reads(raw):
-        facts = []  # one of several
-    ours = codec.entries(task)
-    facts += [("problem_type", ours.get("problem_type"), raw.get("problem_type"))]
-    if "id2label" in ours and "id2label" in raw:
-        with contextlib.suppress(ConfigError):
+        own, ours = codec.architecture_of(task), codec.entries(task)
+        if own == ENCODER_ALONE or not codec.reads(
+            raw
+        ):  # else it may be one of several
+            named = raw.get("architectures")
+            first = named[0] if isinstance(named, list) and named else None
+            facts.append(("architecture", own, first))
+        facts += [("problem_type", ours.get("problem_type"), raw.get("problem_type"))]
+        if "id2label" in ours and "id2label" in raw:
             facts += [("classes", class_names(ours), class_names(raw))]
+    except (TypeError, ConfigError):
+        return ""  # told where it is read
     if sentence and name != "embedding":
         return f"{MODULES} is of a model of vectors, not of the task {name}"
     if sentence:

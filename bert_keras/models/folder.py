@@ -372,9 +372,7 @@ def _contradiction(
     try:
         task: Any = task_class.from_config(entry["settings"])
         own, ours = codec.architecture_of(task), codec.entries(task)
-        if own == ENCODER_ALONE or not codec.reads(
-            raw
-        ):  # else it may be one of several
+        if own == ENCODER_ALONE or not codec.reads(raw):  # a task may read several
             named = raw.get("architectures")
             first = named[0] if isinstance(named, list) and named else None
             facts.append(("architecture", own, first))

@@ -416,7 +416,8 @@ def test_a_head_without_a_name_in_the_format(
     shutil.copy(encoder_folder / "vocab.txt", tmp_path / "in")
     refused(
         lambda: convert(tmp_path / "in", tmp_path / "out", to="google"),
-        "no weight named 'my_head/kernel'",
+        "has only the heads of masked-lm",
+        "received a model of BertModel (my_head/kernel)",
     )
     assert not (tmp_path / "out").exists()
 

@@ -58,6 +58,7 @@ class Version:
         self.preprocessor = model.preprocessor
         self.pooling = str(getattr(model.task, "pooling", ""))
         self.task = model.task.name
+        self.platform = model.platform
         self.classes: tuple[str, ...] = tuple(getattr(model.task, "classes", ()))
         self._path = path
         self.signatures: dict[str, Signature] = signatures_of(model)

@@ -37,6 +37,8 @@ class TensorFlowSession(Session):
     Its names are those of the files that version 0.1 wrote.
     """
 
+    platform = "a name"
+
     def __init__(self, model: Any) -> None:
         self.model = model
         self.lengths: list[int] = []
@@ -70,6 +72,7 @@ def test_a_session_gets_padded_ids_of_texts_of_one_length(spam_model: Any) -> No
     engine = EngineModel(spam_model.task, spam_model.preprocessor, session)
     found = Predictor(engine).predict(TEXTS, batch_size=2)
     wanted = Predictor(spam_model).predict(TEXTS)
+    assert (spam_model.platform, engine.platform) == ("tensorflow_savedmodel", "a name")
     assert [row["label"] for row in found] == [row["label"] for row in wanted]
     for one, other in zip(found, wanted, strict=True):
         assert one["score"] == pytest.approx(other["score"], abs=1e-6)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_keras.checkpoints.checkpoint import Checkpoint, listed
+from bert_keras.checkpoints.checkpoint import KEY, Checkpoint, listed
 from bert_keras.checkpoints.sentence_files import encoder_folder
 from bert_keras.checkpoints.unread_files import (
     ADAPTER,
@@ -166,13 +166,15 @@ class Dialect:
         activations: our name of each activation to the format's name. Every format
             computes gelu by the tanh form, our `gelu_new`; the erf form, our `gelu`, is
             written with a note.
-        left_out: scope and name of the heads that are dropped with a note; `names`
-            rejects other weights that the format lacks.
+        heads: scope and task of the heads that the format has.
+        left_out: scope and name of the heads that are dropped with a note; others are
+            refused.
         epsilon: LayerNorm's, which no config of these formats can change.
     """
 
     code: str
     activations: Mapping[str, str]
+    heads: Mapping[str, str]
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     epsilon: float = 1e-12
 
@@ -198,6 +200,21 @@ class Dialect:
             )
         return notes
 
+    def check_heads(self, weights: Iterable[str], config: Mapping[str, Any]) -> None:
+        """Raise if a weight is of a head that this code does not have.
+
+        `config` is a whole `config.json`, whose task or class the error names.
+        """
+        known = ("bert/", *self.heads, *self.left_out)
+        others = sorted(name for name in weights if not name.startswith(known))
+        if others:
+            task = (config.get(KEY) or {}).get("task")
+            task = task or config.get("architectures", ["?"])[0]
+            raise CheckpointError(
+                f"{self.code} has only the heads of {', '.join(self.heads.values())}; "
+                f"received a model of {one_line(task)} ({listed(others)})"
+            )
+
     def kept(self, weights: Iterable[str]) -> tuple[list[str], list[str]]:
         """Return the names of the weights to write, and notes on heads left out."""
         weights = list(weights)
@@ -209,14 +226,26 @@ class Dialect:
         return [n for n in weights if not n.startswith(tuple(lost))], notes
 
 
+_PRETRAINING = {
+    "cls/predictions/": "masked-lm",
+    "cls/seq_relationship/": "next-sentence",
+}
 GOOGLE = Dialect(
     "Google's code",
     {"gelu": "gelu", "gelu_new": "gelu", "relu": "relu", "tanh": "tanh"},
+    heads={
+        **_PRETRAINING,
+        "classifier/": "classification",
+        "qa_outputs/": "question-answering",
+    },
 )
-MODEL_GARDEN = Dialect("TF Model Garden", {**GOOGLE.activations, "silu": "swish"})
+MODEL_GARDEN = Dialect(
+    "TF Model Garden", {**GOOGLE.activations, "silu": "swish"}, heads=_PRETRAINING
+)
 KERAS_HUB = Dialect(
     "KerasHub",
     {"gelu": "gelu", "gelu_new": "gelu"},
+    heads={"cls/predictions/": "masked-lm", "classifier/": "classification"},
     left_out={"cls/seq_relationship/": "next-sentence"},
 )
 

@@ -168,6 +168,7 @@ def write_google(
     """
     folder = Path(folder)
     values, notes = config_values(config)
+    formats.GOOGLE.check_heads(arrays, config)
     renamed = {name: names.to_google(name) for name in arrays}
     import tensorflow as tf
 

@@ -359,6 +359,7 @@ def write_keras_hub(
     notes = formats.KERAS_HUB.check(sizes)
     notes += [] if tokenizer is None else _check_tokenizer(tokenizer)
     shapes = shapes_of(arrays)
+    formats.KERAS_HUB.check_heads(shapes, config)
     kept, lost = formats.KERAS_HUB.kept(sorted(shapes))
     places = {names.to_keras_hub(name): name for name in kept}
     task = _task_of(config, shapes)

@@ -343,6 +343,7 @@ def write_model_garden(
     values, notes = config_values(config, formats.MODEL_GARDEN)
     sizes = bert_config(config, path=Path(CONFIG))
     shapes = shapes_of(arrays)
+    formats.MODEL_GARDEN.check_heads(shapes, config)
     places = {names.to_model_garden(name): name for name in shapes}
     import tensorflow as tf
 

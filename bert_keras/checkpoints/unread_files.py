@@ -33,6 +33,7 @@ _KINDS = {
     "*.onnx": _GRAPH_ONLY,
     "onnx/*.onnx": _GRAPH_ONLY,
     "openvino_model.xml": _GRAPH_ONLY,
+    "openvino/*.xml": _GRAPH_ONLY,
     "*.tflite": _GRAPH_ONLY,
     "*.mlmodel": _GRAPH_ONLY,
     "*.mlpackage": _GRAPH_ONLY,

@@ -77,6 +77,7 @@ class EngineModel(Backend):
         self.task = task
         self.preprocessor = preprocessor.replace(layout="padded")
         self.session = session
+        self.platform = session.platform
         self._inputs, self._outputs = session.specs()
         # For few texts: task and preprocessor, which may be replaced, and their way.
         self._few: tuple[Task, Preprocessor, _Way] | None = None
@@ -169,8 +170,10 @@ class Session:
     """A model file in an engine; a subclass for each engine.
 
     `run` takes arrays by the names of the inputs and returns the outputs in order. It
-    may be called by several threads at once.
+    may be called by several threads at once. `platform` is Triton's name of the engine.
     """
+
+    platform = ""
 
     def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         raise NotImplementedError
@@ -181,6 +184,8 @@ class Session:
 
 
 class _OpenVino(Session):
+    platform = "openvino"
+
     def __init__(self, path: Path, precision: str) -> None:
         openvino = package("openvino", "the engine openvino")
         settings: dict[str, Any] = {
@@ -218,6 +223,8 @@ class _OpenVino(Session):
 
 
 class _OnnxRuntime(Session):
+    platform = "onnxruntime_onnx"
+
     def __init__(self, path: Path, precision: str) -> None:
         runtime = package("onnxruntime", "the engine onnx")
         settings = runtime.SessionOptions()

@@ -184,7 +184,7 @@ def _describe(
 ) -> None:
     """Write the files of the tokenizer, and `answers.json`."""
     task, preprocessor = model.task, model.preprocessor
-    length = preprocessor.max_length
+    length, meanings = preprocessor.max_length, {**_MEANINGS, **task.needs.meanings}
     others = {
         "engine": kind,
         "model": (INT8_FILES if precision == "int8" else FILES)[kind],
@@ -192,11 +192,12 @@ def _describe(
         "max_length": length,
         "vocabulary": "vocab.txt",
         "tokenizer": TOKENIZER_JSON,
-        "inputs": [_spec(name, each) for name, each in graph.specs().items()],
+        "inputs": [_spec(name, each, meanings) for name, each in graph.specs().items()],
         "outputs": [
-            _spec(name, each) for name, each in graph.outputs_by_name().items()
+            _spec(name, each, meanings)
+            for name, each in graph.outputs_by_name().items()
         ],
-        "answer": recipe_of(model.task),
+        "answer": recipe_of(task),
     }
     if reads_windows(model.task):
         others["windows"] = cast(LongTexts, model.task).window_recipe(length)
@@ -223,12 +224,12 @@ _MEANINGS = {
 }
 
 
-def _spec(name: str, tensor: Any) -> dict[str, Any]:
+def _spec(name: str, tensor: Any, meanings: Mapping[str, str]) -> dict[str, Any]:
     found = {
         "name": name,
         "dtype": str(tensor.dtype),
         "shape": [None, *tensor.shape[1:]],
     }
-    if name in _MEANINGS:
-        found["meaning"] = _MEANINGS[name]
+    if name in meanings:
+        found["meaning"] = meanings[name]
     return found

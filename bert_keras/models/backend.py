@@ -22,10 +22,12 @@ class Backend:
     Attributes:
         task: features and answers.
         preprocessor: strings to batches.
+        platform: Triton's name of what computes it.
     """
 
     task: Task
     preprocessor: Preprocessor
+    platform: str = "tensorflow_savedmodel"
 
     def infer(self, batch: Batch) -> Any:
         """Return what the task's `answer` reads of a batch dict, in graph."""

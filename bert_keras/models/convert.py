@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +40,7 @@ from bert_keras.checkpoints.sentence_files import (
     write_dense,
     write_sentence_files,
 )
-from bert_keras.errors import CheckpointError, ConfigError
+from bert_keras.errors import CheckpointError, ConfigError, counted, shown
 from bert_keras.files.atomic import (
     CONFIG,
     FILES,
@@ -252,9 +252,9 @@ def _write_opened(
             f"{pooling}), which only the format huggingface can say; received `to` {to}"
         )
     form = FORMATS[to]
-    if to == "keras-hub" and applied is not None:  # whose length has no entry of ours
-        length = {"max_length": _max_length(opened)}
-        config[KEY] = {"format": FORMAT, "preprocessing": length}
+    states_length = bool(opened.sentence) or applied is not None
+    if form.has_own_vocabulary and not checkpoint.own_entry and states_length:
+        config[KEY] = {"format": FORMAT, "preprocessing": opened.preprocessing}
     with replaced_folder(target, files=form.files, needed=form.needed) as folder:
         given = (folder, checkpoint.arrays, config)
         if form.has_own_vocabulary:
@@ -303,7 +303,10 @@ def _convert_pooling(opened: Folder, folder: Path | None) -> list[str]:
         return []
     if folder is None:
         how = f"{settings['pooling']}{', of length 1' if settings['normalize'] else ''}"
-        return [f"left out: how tokens are pooled into a text's vector ({how})"]
+        return [
+            f"left out: how tokens are pooled into a text's vector ({how})",
+            *_further_steps(settings),
+        ]
     sizes = opened.checkpoint.config
     settings = {"max_length": sizes.max_position_embeddings, **settings}
     measure = similarity(opened.home)
@@ -312,6 +315,24 @@ def _convert_pooling(opened: Folder, folder: Path | None) -> list[str]:
     tensors = dense_tensors(opened.home)
     write_dense(folder, LazyArrays.of(tensors, place=str(opened.home)))
     return []
+
+
+def _further_steps(settings: Mapping[str, Any]) -> list[str]:
+    """Return a note on what else sentence-transformers does for a vector, if it does.
+
+    `settings` is what `read_sentence_files` returned.
+    """
+    found = []
+    if dense := settings.get("dense"):
+        found.append(counted(len(dense), "Dense layers"))
+    if prompts := settings.get("prompts"):
+        found.append(f"the prompts {listed(list(prompts))}")
+    found += [
+        f"{key} {shown(settings[key])}"
+        for key in ("default_prompt", "include_prompt", "truncate_dim")
+        if key in settings
+    ]
+    return [f"left out with the pooling: {'; '.join(found)}"] if found else []
 
 
 def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:

@@ -182,7 +182,7 @@ class EmbeddingApis:
                     "model_sha": None,
                     "model_dtype": leased.signature("").outputs[0].dtype,
                     "model_type": _model_type(leased),
-                    "max_input_length": leased.preprocessor.max_length,
+                    "max_input_length": leased.max_tokens,
                 }
         return json_response(
             {

@@ -102,12 +102,12 @@ class OpenInference:
         with self._service.models.lease(name, version) as leased:
             request.state.record.model = name
             signature = leased.signatures[DEFAULT]
-            number = str(leased.number)
+            number, platform = str(leased.number), leased.platform
         return json_response(
             {
                 "name": name,
                 "versions": [number],
-                "platform": "tensorflow_savedmodel",
+                "platform": platform,
                 "inputs": [_declared(info) for info in signature.inputs],
                 "outputs": [_declared(info) for info in signature.outputs],
             }

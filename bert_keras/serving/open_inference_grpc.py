@@ -173,7 +173,7 @@ class _Methods:
             record.model = response.name = request.name
             signature = leased.signatures[DEFAULT]
             response.versions.append(str(leased.number))
-        response.platform = "tensorflow_savedmodel"
+            response.platform = leased.platform
         for side in ("inputs", "outputs"):
             for info in getattr(signature, side):
                 getattr(response, side).add(

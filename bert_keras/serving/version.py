@@ -20,6 +20,7 @@ from bert_keras.serving.signatures import (
     TensorInfo,
     signatures_of,
 )
+from bert_keras.tasks.long_texts import most_tokens
 
 # Words of the texts of each warm-up: a graph is optimized at its first call, and one
 # text has another graph than several.
@@ -58,6 +59,8 @@ class Version:
         self.preprocessor = model.preprocessor
         self.pooling = str(getattr(model.task, "pooling", ""))
         self.task = model.task.name
+        self.platform = model.platform
+        self.max_tokens = most_tokens(model.task, model.preprocessor.max_length)
         self.classes: tuple[str, ...] = tuple(getattr(model.task, "classes", ()))
         self._path = path
         self.signatures: dict[str, Signature] = signatures_of(model)

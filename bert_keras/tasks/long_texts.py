@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -23,6 +23,9 @@ from bert_keras.text.packing import both_ends, join, text_starts
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.ragged import sizes_of, starts_of
 from bert_keras.text.windows import Cut, Windows, cut_windows
+
+if TYPE_CHECKING:
+    from bert_keras.tasks.base import Task
 
 _ROUNDING = 1e-5  # of a window's score, relative to it
 _AT_ONCE = 32  # windows computed together, however long the texts are
@@ -239,6 +242,22 @@ class LongTexts:
         whole = head(combination(vectors, batch[WINDOW_STARTS]), training=False)
         bias = head(tf.zeros_like(shares[:1]), training=False)
         return {"outputs": whole, SHARES: head(shares, training=False) - bias}
+
+
+def most_tokens(task: Task, max_length: int) -> int | None:
+    """Return how many tokens of a row of texts are read; `None`: all of them.
+
+    `max_length` is of a row of the batch, special tokens included. Of pairs in
+    windows, it is the number for a first text without tokens.
+    """
+    if task.needs.rows_per_text is not None:
+        return max_length
+    if not isinstance(task, LongTexts):
+        return None
+    windows = 1 if task.combine == "first" else task.max_windows
+    room = max_length - 1 - len(task.roles)
+    step = min(task.stride or room, room)
+    return None if windows is None else max_length + (windows - 1) * step
 
 
 def check_windows_run() -> None:

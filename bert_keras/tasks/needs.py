@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from bert_keras.model.encoder import batch_inputs
@@ -34,6 +34,8 @@ class Needs:
             with `cls_positions` if there is a pooler.
         filled_inputs: inputs of the model that other tools do not give, such as places
             to fill; in a file for an engine they are all places of a row.
+        meanings: what inputs hold that other tasks lack or that hold something else
+            there, for `answers.json` of an export to an engine.
         read_tokens: the special tokens that are read as such in texts to answer.
         max_length: default for training, in tokens.
         rows_per_text: rows per text in the padded layout; `None`: varies by text.
@@ -49,6 +51,7 @@ class Needs:
     scopes: tuple[str, ...] = ()
     inputs: Callable[[], dict[str, Any]] | None = None
     filled_inputs: tuple[str, ...] = ()
+    meanings: Mapping[str, str] = dataclasses.field(default_factory=dict)
     read_tokens: tuple[str, ...] = ()
     max_length: int = 128
     rows_per_text: int | None = 1

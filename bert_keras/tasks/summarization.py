@@ -86,6 +86,14 @@ def sentence_windows(preprocessor: Preprocessor, sentences: Any) -> dict[str, An
     return {**batch, "sentence_positions": positions, "numbers": found}
 
 
+_MEANINGS = {  # in `answers.json`, see `Needs`
+    "token_type_ids": "0 for the first sentence of a row, 1 for the second one, 0 for "
+    "the third one, and so on",
+    "sentence_positions": "places of the [CLS] of each sentence in its row, from 0, "
+    "padded with -1, whose outputs mean nothing",
+}
+
+
 def _inputs() -> Batch:
     positions = keras.Input((None,), dtype="int32", name="sentence_positions")
     return {**batch_inputs(cls_positions=False), "sentence_positions": positions}
@@ -105,7 +113,13 @@ class Summarization(SummarizationSettings, Task):
     roles = ("document",)
     columns = {"document": "document", "summary": "summary"}
     best_score = "rougeLsum"
-    needs = Needs(pooler=False, inputs=_inputs, max_length=512, rows_per_text=None)
+    needs = Needs(
+        pooler=False,
+        inputs=_inputs,
+        meanings=_MEANINGS,
+        max_length=512,
+        rows_per_text=None,
+    )
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return 1 for each target sentence, else 0, int32 [N, S] padded with -1.
@@ -222,10 +236,14 @@ class Summarization(SummarizationSettings, Task):
     def recipe(self) -> dict[str, Any]:
         return {
             "meaning": "each sentence of a document starts with [CLS] and ends with "
-            "[SEP]; its score is the sigmoid of the output at the place of its [CLS], "
-            "given in sentence_positions; the best max_sentences are the summary",
+            "[SEP]; a row is as many whole sentences as fit in max_length tokens; the "
+            "score of a sentence is the sigmoid of the output for the place of its "
+            "[CLS] in sentence_positions; the best max_sentences are the summary, in "
+            "the order of the document; with trigram_blocking, a sentence that shares "
+            "three consecutive words with a better one of the summary is left out",
             "activation": "sigmoid",
             "max_sentences": self.max_sentences,
+            "trigram_blocking": self.trigram_blocking,
         }
 
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:

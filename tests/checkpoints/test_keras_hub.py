@@ -27,6 +27,7 @@ from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.masked_lm import MaskedLM
+from bert_keras.tasks.question_answering.task import QuestionAnswering
 from bert_keras.tasks.tagging.task import TokenClassification
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -353,6 +354,12 @@ def test_unsupported_heads_are_rejected(
     refused(
         lambda: convert(tagger, tmp_path / "out", to="keras-hub"),
         "received BertForTokenClassification",
+    )
+    reader = save_model(make_model(QuestionAnswering()), tmp_path / "reader")
+    refused(
+        lambda: convert(reader, tmp_path / "out", to="keras-hub"),
+        "KerasHub has only the heads of masked-lm, classification",
+        "a model of question-answering (qa_outputs/bias, qa_outputs/kernel)",
     )
     assert not (tmp_path / "out").exists()
 

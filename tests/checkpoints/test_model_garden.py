@@ -175,7 +175,12 @@ def test_different_computations_are_reported_and_kept(
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("classifier/kernel", {}, "has no weight named 'classifier/kernel'"),
+        (
+            "classifier/kernel",
+            {"bert_keras": {"task": "classification"}},
+            "TF Model Garden has only the heads of masked-lm, next-sentence; received "
+            "a model of classification (classifier/kernel)",
+        ),
         ("", {"is_decoder": True}, "has no causal attention"),
         ("", {"hidden_size": 8, "num_attention_heads": 3}, "must divide"),
     ],

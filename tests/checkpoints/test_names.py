@@ -265,7 +265,11 @@ def test_heads_of_a_format_have_names(
         if name.startswith(heads):
             assert to_theirs(name)
             assert dialect.kept([name]) == ([name], [])
+            dialect.check_heads([name], {})
         else:
+            if not name.startswith(tuple(dialect.left_out)):
+                with pytest.raises(CheckpointError, match="has only the heads of"):
+                    dialect.check_heads([name], {})
             with pytest.raises(CheckpointError, match="no weight named"):
                 to_theirs(name)
 

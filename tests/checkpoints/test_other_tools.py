@@ -239,6 +239,7 @@ def test_prefixes_that_are_refused(bert: Callable[..., Path]) -> None:
         ("flax_model.msgpack", "from_flax=True"),
         ("rust_model.ot", "rust-bert"),
         ("onnx/model.onnx", "a graph for inference"),
+        ("openvino/openvino_model.xml", "a graph for inference"),
         ("model.gguf", "llama.cpp"),
         ("best.ckpt", "state_dict"),
         ("model.pt", "state_dict"),

@@ -18,9 +18,11 @@ from task_cases import cases_of
 
 from bert_keras.cli.main import main
 from bert_keras.inference.engine import EngineModel, Session, find_engine
-from bert_keras.inference.engine_export import export_to_engine
+from bert_keras.inference.engine_export import _MEANINGS, export_to_engine
 from bert_keras.inference.predictor import Predictor, load_predictor
+from bert_keras.model.encoder import is_of_packed_rows
 from bert_keras.models import model_file
+from bert_keras.models.engine_graph import NAMES
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.base import replaced
@@ -34,6 +36,8 @@ class TensorFlowSession(Session):
 
     Its names are those of the files that version 0.1 wrote.
     """
+
+    platform = "a name"
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -68,6 +72,7 @@ def test_a_session_gets_padded_ids_of_texts_of_one_length(spam_model: Any) -> No
     engine = EngineModel(spam_model.task, spam_model.preprocessor, session)
     found = Predictor(engine).predict(TEXTS, batch_size=2)
     wanted = Predictor(spam_model).predict(TEXTS)
+    assert (spam_model.platform, engine.platform) == ("tensorflow_savedmodel", "a name")
     assert [row["label"] for row in found] == [row["label"] for row in wanted]
     for one, other in zip(found, wanted, strict=True):
         assert one["score"] == pytest.approx(other["score"], abs=1e-6)
@@ -235,3 +240,9 @@ def test_each_recipe_is_json_with_a_meaning(name: str) -> None:
         recipe = recipe_of(case.task)
         assert json.loads(json.dumps(recipe, allow_nan=False)) == recipe
         assert {"meaning", "activation"} <= set(recipe)
+        needs = case.task.needs
+        inputs = {
+            NAMES.get(n, n) for n in needs.keras_inputs() if not is_of_packed_rows(n)
+        }
+        told = {*_MEANINGS, *needs.meanings, *needs.filled_inputs}
+        assert inputs <= told

@@ -416,7 +416,8 @@ def test_a_head_without_a_name_in_the_format(
     shutil.copy(encoder_folder / "vocab.txt", tmp_path / "in")
     refused(
         lambda: convert(tmp_path / "in", tmp_path / "out", to="google"),
-        "no weight named 'my_head/kernel'",
+        "has only the heads of masked-lm",
+        "received a model of BertModel (my_head/kernel)",
     )
     assert not (tmp_path / "out").exists()
 
@@ -426,11 +427,25 @@ def test_pooling_that_a_format_lacks_is_reported(
 ) -> None:
     source = Path(shutil.copytree(encoder_folder, tmp_path / "in"))
     settings = {"pooling": "cls", "normalize": True, "max_length": 20}
-    write_sentence_files(source, hidden_size=16, **settings)
-    (note,) = (
-        n for n in convert(source, tmp_path / "out", to="google") if "left out" in n
-    )
-    assert "(cls, of length 1)" in note
+    more: dict[str, Any] = {
+        "dense": [{"units": 4, "activation": "tanh", "use_bias": False}],
+        "prompts": {"query": "q: ", "document": "d: "},
+        "default_prompt": "query",
+        "include_prompt": False,
+        "truncate_dim": 2,
+    }
+    for given in ({}, more):
+        write_sentence_files(source, hidden_size=16, **settings, **given)
+        notes = convert(source, tmp_path / "out", to="google")
+        first, *others = (note for note in notes if "left out" in note)
+        assert "(cls, of length 1)" in first
+    assert others == [
+        "left out with the pooling: 1 Dense layer; the prompts query, document; "
+        "default_prompt 'query'; include_prompt False; truncate_dim 2"
+    ]
+    # Of formats without the file of the length, our entry holds it.
+    convert(source, tmp_path / "preset", to="keras-hub")
+    assert Folder.open(tmp_path / "preset").preprocessing == {"max_length": 20}
 
 
 def test_an_unknown_format(encoder_folder: Path, tmp_path: Path) -> None:

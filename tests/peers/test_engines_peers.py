@@ -7,6 +7,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,8 @@ def test_a_server_answers_by_an_engine(
     with Server([f"mail={path}"], config=config, is_quiet=True).running() as server:
         with Client(server.url, model="mail") as client:
             assert_near(client.predict(TEXTS), wanted)
+        with urllib.request.urlopen(f"{server.url}/v2/models/mail") as answer:
+            assert json.load(answer)["platform"] == (engine or "onnxruntime_onnx")
 
 
 def test_bfloat16_is_openvinos_own(spam_model: Any) -> None:

@@ -26,6 +26,7 @@ from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.tensors import dump_json
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.long_texts import most_tokens
 from bert_keras.tasks.reranking import Reranking
 from serving.conftest import Client
 
@@ -36,7 +37,9 @@ TASKS = {
     "ranker": Reranking(),
     "letters": Classification(classes=("a", "b", "c")),
     "sparse": Embedding(kind="sparse"),
-    "entailed": Classification(classes=("no", "yes"), pairs=True),
+    "entailed": Classification(
+        classes=("no", "yes"), pairs=True, long="windows", max_windows=2
+    ),
 }
 SENTENCES = {"source_sentence": "a", "sentences": ["b"]}
 DOCUMENTS = ["win free cash", "lunch at six, you", "see you at home"]
@@ -182,6 +185,9 @@ def test_tei_tokens_and_facts(ask: Any, served: Any) -> None:
         code, found = client.get(f"/info?model={name}")
         assert code == 200 and found["model_type"] == kind
         assert found["max_input_length"] == 24 and found["max_client_batch_size"] == 20
+    # Two windows: [CLS], [SEP], [SEP] and 21 tokens, and 21 more.
+    assert client.get("/info?model=entailed")[1]["max_input_length"] == 24 + 21
+    assert most_tokens(Embedding(long="windows"), 24) is None
     assert client.get("/info")[1]["models"] == [*TASKS, "found"]
     assert client.get("/info?model=x")[0] == 404
     ask("/tokenize", status=413, inputs=["a"] * 21, model="vectors")

@@ -33,6 +33,7 @@ def test_the_server_is_live(client: Client) -> None:
 def test_a_model_lists_its_tensors(client: Client) -> None:
     found = client.get("/v2/models/pairs")[1]
     assert found["versions"] == ["1"]
+    assert found["platform"] == "tensorflow_savedmodel"
     assert found["inputs"] == [
         {"name": name, "datatype": "BYTES", "shape": [-1]}
         for name in ("text_a", "text_b")

@@ -17,6 +17,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.answer_rows import rows_of
+from bert_keras.tasks.base import replaced
 from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.protocols import examples_of
 from bert_keras.tasks.summarization import Summarization, sentence_windows
@@ -55,6 +56,17 @@ def test_windows_hold_whole_sentences(model: Any) -> None:
     at = np.maximum(positions, 0)
     found = np.take_along_axis(batch["token_ids"].numpy(), at, axis=1)
     assert (found == tokenizer.cls_id).all()
+
+
+def test_programs_that_give_ids_are_told_what_to_give(model: Any) -> None:
+    task = model.task
+    meanings = task.needs.meanings
+    assert "1 for the second one, 0 for the third" in meanings["token_type_ids"]
+    assert "padded with -1" in meanings["sentence_positions"]
+    recipe = replaced(task, trigram_blocking=True).recipe()
+    assert recipe["trigram_blocking"] is True
+    named = ("sentence_positions", "max_sentences", "trigram_blocking")
+    assert all(name in recipe["meaning"] for name in named)
 
 
 def test_a_window_is_filled_to_the_last_token(model: Any) -> None:

@@ -171,12 +171,12 @@ def test_the_open_inference_protocol_has_the_same_answers(
     assert call("ServerLive").live
     assert call("ModelReady", name="spam").ready
     assert not call("ModelReady", name="nope").ready
-    text = {"name": "text", "datatype": "BYTES", "shape": [3]}
+    plain = {"name": "text", "datatype": "BYTES", "shape": [3]}
     contents = [base64.b64encode(each.encode()).decode() for each in TEXTS]
-    text["contents"] = {"bytes_contents": contents}
+    text = {**plain, "contents": {"bytes_contents": contents}}
     found = call("ModelInfer", model_name="spam", id="x", inputs=[text])
     assert (found.id, found.model_name, found.model_version) == ("x", "spam", "1")
-    rest = client.post("/v2/models/spam/infer", {"inputs": [{**text, "data": TEXTS}]})
+    rest = client.post("/v2/models/spam/infer", {"inputs": [{**plain, "data": TEXTS}]})
     for output, raw, wanted in zip(
         found.outputs, found.raw_output_contents, rest[1]["outputs"], strict=True
     ):

@@ -377,7 +377,7 @@ def _contradiction(
             first = named[0] if isinstance(named, list) and named else None
             facts.append(("architecture", own, first))
         facts += [("problem_type", ours.get("problem_type"), raw.get("problem_type"))]
-        if "id2label" in ours and "id2label" in raw:
+        if "id2label" in ours and raw.get("id2label") is not None:
             facts += [("classes", class_names(ours), class_names(raw))]
     except (TypeError, ConfigError):
         return ""  # told where it is read

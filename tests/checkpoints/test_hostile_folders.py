@@ -203,7 +203,10 @@ def changed_config(source: Path, target: Path, **changes: Any) -> Path:
         ({"bert_keras__settings__classes": [0, 1, 2]}, ("`classes` must be",)),
         ({"bert_keras__settings__classes": [None, "a"]}, ("`classes` must be",)),
         (
-            {"bert_keras__settings__classes": [str(i) for i in range(10_000)]},
+            {
+                "bert_keras__settings__classes": [str(i) for i in range(10_000)],
+                "id2label": None,
+            },
             ("`classes` must fit", "received 10,000"),
         ),
         ({"num_hidden_layers": 10_000_000}, ("`num_hidden_layers`",)),

@@ -349,7 +349,8 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
             rows = read_rows(self.task, *validation_rows(held), of=of)
             held = self._read(truncated[1], *rows)
             if not isinstance(held, tf.data.Dataset):
-                check_rows(*rows, of=of)  # batch dicts, too
+                if isinstance(rows[0], dict):  # batch dicts, which are not read
+                    check_rows(*rows, of=of)
                 size = kwargs.pop("validation_batch_size", None) or batch_size or 32
                 held = row_dataset(*rows).batch(size)
         kwargs["validation_data"] = drawn(self.task, held)

@@ -197,12 +197,9 @@ class Task(PlainSettings, abc.ABC):
         if own is not None:
             return own
         if roles is not None:
-            more = dict(others or {})
-            rules = cls._of_texts(reading, roles)
-            rules["columns"] |= more
-            for name in ("optional", "empty"):
-                rules[name] += more
-            return read_columns(source, lists=[*more], nulls=[*more], **rules)
+            more = others or {}
+            rules = cls._of_texts(reading, roles, more)
+            return read_columns(source, lists=[*more], **rules)
         return read_table(cls.columns, reading)
 
     @classmethod
@@ -248,8 +245,13 @@ class Task(PlainSettings, abc.ABC):
         return chosen
 
     @classmethod
-    def _of_texts(cls, reading: Reading, roles: Sequence[str]) -> dict[str, Any]:
-        """Return the arguments of `read_columns` for rows without labels."""
+    def _of_texts(
+        cls, reading: Reading, roles: Sequence[str], others: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Return the arguments of `read_columns` for rows without labels.
+
+        `others` are further columns by role, which may be missing or empty.
+        """
         chosen = reading.columns
         # A second text is read even by a model of single texts, which refuses it.
         optional = roles_with(cls.columns, "optional")
@@ -262,10 +264,12 @@ class Task(PlainSettings, abc.ABC):
                 f"`columns` must name columns of {', '.join(names)}, "
                 f"which the model reads; received {unread[0]}"
             )
+        own = {role: chosen.get(role, cls.columns[role]) for role in names}
         return {
-            "columns": {role: chosen.get(role, cls.columns[role]) for role in names},
-            "optional": [role for role in more if role not in chosen],
-            "empty": roles_with(cls.columns, "empty"),
+            "columns": {**own, **others},
+            "optional": [*(role for role in more if role not in chosen), *others],
+            "empty": [*roles_with(cls.columns, "empty"), *others],
+            "nulls": [*others],
             **reading.rules,
         }
 
@@ -340,11 +344,7 @@ def stream_rows(
     elif isinstance(task, OwnFormat) and (whole := task.read_own(reading)):
         own = iter([whole])
     if own is None:
-        rules = task._of_texts(reading, task.roles)
-        if "id" not in rules["columns"]:
-            rules["columns"]["id"] = "id"
-            rules |= {"optional": [*rules["optional"], "id"], "nulls": ["id"]}
-            rules["empty"] = [*rules["empty"], "id"]
+        rules = task._of_texts(reading, task.roles, {"id": "id"})
         own = stream_columns(path, rows_at_once=rows_at_once, **rules)
     yield from own
 

@@ -209,10 +209,12 @@ class Dialect:
         others = sorted(name for name in weights if not name.startswith(known))
         if others:
             task = (config.get(KEY) or {}).get("task")
-            task = task or config.get("architectures", ["?"])[0]
+            task = task or next(iter(config.get("architectures") or ()), None)
+            found = listed(others)
             raise CheckpointError(
                 f"{self.code} has only the heads of {', '.join(self.heads.values())}; "
-                f"received a model of {one_line(task)} ({listed(others)})"
+                "received "
+                + (f"a model of {one_line(task)} ({found})" if task else found)
             )
 
     def kept(self, weights: Iterable[str]) -> tuple[list[str], list[str]]:

@@ -565,7 +565,7 @@ def test_settings_that_google_s_config_lacks_are_reported_and_kept(
 @pytest.mark.parametrize(
     ("arrays", "changes", "message"),
     [
-        ({"my_head/kernel": np.ones(2)}, {}, "no weight named 'my_head/kernel'"),
+        ({"my_head/kernel": np.ones(2)}, {}, "received my_head/kernel"),
         ({"classifier/bias": np.full(2, np.nan)}, {}, "not finite"),
         ({}, {"is_decoder": True}, "no causal attention"),
         ({}, {"hidden_act": "silu"}, "no activation silu; it has gelu, relu, tanh"),

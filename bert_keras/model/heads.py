@@ -54,6 +54,13 @@ class ChoiceScores(keras.layers.Layer):
         scores = ops.reshape(ops.cast(scores, "float32"), ops.shape(there))
         return ops.where(there, scores, NO_CHOICE)
 
+    def compute_output_spec(
+        self, scores: Any, padding_mask: Any, cls_positions: Any = None
+    ) -> Any:
+        is_padded = cls_positions is None
+        shape = padding_mask.shape[:-1] if is_padded else cls_positions.shape
+        return keras.KerasTensor(shape, dtype="float32")
+
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class PooledHead(Configured, keras.layers.Dense):

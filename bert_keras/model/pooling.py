@@ -116,6 +116,18 @@ class TextPooling(Configured, keras.layers.Layer):
         pooled = parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
         return unit_vectors(pooled) if self.normalize else pooled
 
+    def compute_output_spec(
+        self,
+        x: Any,
+        padding_mask: Any,
+        position_ids: Any = None,
+        cls_positions: Any = None,
+        prompt_lengths: Any = None,
+    ) -> Any:
+        rows = (x if cls_positions is None else cls_positions).shape[0]
+        width = x.shape[-1] * len(self.modes)
+        return keras.KerasTensor((rows, width), dtype="float32")
+
     @property
     def modes(self) -> list[str]:
         """The poolings whose vectors are concatenated."""

@@ -535,6 +535,8 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
             x = self.task.features(preprocessor, x)
         else:
             x, y, weights = examples_of(self.task, preprocessor, x, y, weights)
+        if keras.config.backend() != "tensorflow":  # others have no strings
+            x = {name: part for name, part in x.items() if part.dtype != tf.string}
         return keras.utils.pack_x_y_sample_weight(x, y, weights)
 
     def infer(self, batch: Batch) -> Any:

@@ -410,10 +410,9 @@ class SingleLabel(Confidence, PooledTask):
 
     def encode_targets(self, targets: Any) -> Any:
         """Return the indices of class names, or of whole numbers, [B] or [B, 1]."""
+        targets = one_each(targets)
         shape: Any = getattr(targets, "shape", ())
-        if len(shape) == 2 and shape[1] == 1:
-            targets = targets[:, 0]
-        elif len(shape) > 1 and targets.dtype == tf.string:
+        if len(shape) > 1 and targets.dtype == tf.string:
             raise ConfigError(
                 f"`y` must be one class for each row, [N]; received shape {shape}"
             )
@@ -542,13 +541,28 @@ def class_numbers(labels: Any, classes: Sequence[str]) -> Any:
         found = tf.argmax(same, -1, output_type=tf.int32)
         known = tf.reduce_max(same, -1) > 0
         return checked(found, labels, known, f"one of {listed(classes)}")
+    rule = f"from 0 to {len(classes) - 1}, the number of a class, or its name"
+    return numbers_below(labels, len(classes), rule)
+
+
+def one_each(targets: Any) -> Any:
+    """Return targets [B, 1] as [B], others unchanged."""
+    shape: Any = getattr(targets, "shape", ())
+    return targets[:, 0] if len(shape) == 2 and shape[1] == 1 else targets
+
+
+def numbers_below(labels: Any, count: Any, rule: str) -> Any:
+    """Return whole numbers from 0, below `count`: an int, or int32 [B], one each.
+
+    What is neither whole numbers nor one float a row, such as probabilities for a loss
+    of the user's own, passes unchanged.
+    """
     is_one_each = _is_float(labels) and labels.shape.rank == 1
     if not is_one_each and not _is_whole(labels):
-        return labels  # such as probabilities, for a loss of the user's own
-    known = (labels >= 0) & (labels < len(classes))
+        return labels
+    known = (labels >= 0) & (labels < tf.cast(count, labels.dtype))
     if is_one_each:
         known &= labels == tf.round(labels)
-    rule = f"from 0 to {len(classes) - 1}, the number of a class, or its name"
     found = checked(labels, labels, known, rule)
     return tf.cast(found, tf.int32) if is_one_each else found
 
@@ -621,7 +635,7 @@ def checked(values: Any, labels: Any, known: Any, rule: str) -> Any:
     """
     unknown = tf.boolean_mask(labels, tf.logical_not(known))
     if labels.dtype != tf.string:
-        unknown = tf.strings.as_string(unknown)
+        unknown = tf.strings.as_string(unknown, shortest=unknown.dtype.is_floating)
     first = tf.concat([unknown, [""]], 0)[0]
     first = tf.strings.unicode_transcode(first, "UTF-8", "UTF-8")
     cut = tf.strings.length(first, unit="UTF8_CHAR") > _MOST_SHOWN

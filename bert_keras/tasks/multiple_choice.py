@@ -33,7 +33,14 @@ from bert_keras.scoring.calibration import (
 from bert_keras.scoring.classification import accuracy
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Column, Task
-from bert_keras.tasks.classifier import Confidence, log_of, numbers, wrong_rows
+from bert_keras.tasks.classifier import (
+    Confidence,
+    log_of,
+    numbers,
+    numbers_below,
+    one_each,
+    wrong_rows,
+)
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import Reading
@@ -217,7 +224,7 @@ class MultipleChoice(Confidence, Task):
 
     def encode_targets(self, targets: Any) -> Any:
         """Parse strings as numbers; numbers pass unchanged."""
-        return numbers(targets, tf.int32)
+        return numbers(one_each(targets), tf.int32)
 
     # Text to batch.
 
@@ -231,6 +238,16 @@ class MultipleChoice(Confidence, Task):
         contexts, choices = (tf.convert_to_tensor(part, tf.string) for part in texts)
         batch = preprocessor.pair_choices(contexts, choices)
         return {**batch, "choices": choices}
+
+    def examples(
+        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
+    ) -> tuple[Batch, Any, Any]:
+        """Check that each number is that of a choice of its row."""
+        batch = self.features(preprocessor, texts)
+        count = tf.reduce_sum(tf.cast(batch["choices"] != "", tf.int32), -1)
+        rule = "the number, from 0, of a choice of its row"
+        labels = numbers_below(self.encode_targets(targets), count, rule)
+        return batch, labels, weights
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
         """Return the lengths of each context with its longest choice."""

@@ -57,6 +57,21 @@ def as_served(items: Any) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.constant([context for context, _ in items]), choices
 
 
+@pytest.mark.parametrize("labels", [[0, 2, 4], [0, -1, 4], [0.0, 0.5, 4.0], "021"])
+def test_fit_checks_the_number_of_each_choice(model: Any, labels: Any) -> None:
+    x = tuple(part.numpy() for part in as_served(ITEMS))
+    model.compile(loss="sparse_categorical_crossentropy", run_eagerly=True)
+    if labels == "021":  # one a row, each there
+        model.fit(x, np.array([[0], [1], [4]]), verbose=0)
+        labels = list(labels)
+        labels[1] = "2"
+    refused(
+        lambda: model.fit(x, np.array(labels), verbose=0),
+        "`label` must be the number, from 0, of a choice of its row",
+        f"received '{labels[1]}'",
+    )
+
+
 def test_a_row_has_as_many_probabilities_as_choices(predictor: Predictor) -> None:
     rows = predictor.predict(ITEMS)
     for (_, choices), row in zip(ITEMS, rows, strict=True):

@@ -535,8 +535,9 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
             x = self.task.features(preprocessor, x)
         else:
             x, y, weights = examples_of(self.task, preprocessor, x, y, weights)
-        if keras.config.backend() != "tensorflow":  # others have no strings
-            x = {name: part for name, part in x.items() if part.dtype != tf.string}
+        if keras.config.backend() != "tensorflow":
+            # What only the answers need may be strings, which other backends lack.
+            x = {name: x[name] for name in self._inputs_struct if name in x}
         return keras.utils.pack_x_y_sample_weight(x, y, weights)
 
     def infer(self, batch: Batch) -> Any:

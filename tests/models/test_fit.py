@@ -20,6 +20,7 @@ from bert_keras.tasks.generation import Translation
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.multiple_choice import MultipleChoice
 from bert_keras.tasks.next_sentence import NextSentence
+from bert_keras.tasks.question_answering.task import QuestionAnswering
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.tagging.task import TokenClassification as Tags
 
@@ -342,6 +343,15 @@ def test_flags_of_other_classes() -> None:
         refused(action, "`y` must be", "3 classes", "received shape")
 
 
+def test_places_of_another_form() -> None:
+    for y in (["win"], [1], [[1, 2, 3]], [[0.0, 2.0]]):
+        refused(
+            lambda y=y: QuestionAnswering().encode_targets(tf.constant(y)),
+            "`y` must be the first character of each answer",
+            "integers [N, 2]",
+        )
+
+
 def test_known_labels_pass() -> None:
     for task, labels, wanted in (
         (Classification(CLASSES), ["spam", "ham"], [2, 0]),
@@ -353,6 +363,7 @@ def test_known_labels_pass() -> None:
         (MultiLabel(CLASSES), [["spam", "ham"], ["", ""]], [[1, 0, 1], [0, 0, 0]]),
         (Regression(), ["-1.5", " 2e1 ", ".5"], [-1.5, 20, 0.5]),
         (MultipleChoice(), ["0", "12"], [0, 12]),
+        (QuestionAnswering(), [[0, 3], [-1, -1]], [[0, 3], [-1, -1]]),
     ):
         assert task.encode_targets(tf.constant(labels)).numpy().tolist() == wanted
 

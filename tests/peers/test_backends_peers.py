@@ -383,27 +383,38 @@ ON_STRINGS = """
     assert model.evaluate(texts, labels, verbose=0)[1] == 1.0
     model.save_to_preset(folder)
     np.save(f"{folder}/logits.npy", model.predict(texts, verbose=0))
+    # Tasks whose batches also hold strings, for the answers.
+    places = np.array([[0, len(text.split()[0])] for text in texts])
+    for task, x, y in (
+        ("question-answering", (texts, texts), places),
+        ("multiple-choice", (texts, [["win", "see"]] * 16), [0, 0, 1, 1] * 4),
+    ):
+        model = TaskModel.from_pretrained(encoder, task, max_length=32, seed=1)
+        model.compile(BertAdamW(0.01))
+        losses = model.fit(x, y, epochs=4, verbose=0).history["loss"]
+        assert losses[-1] < losses[0], (task, losses)
     sys.argv = [example, encoder]
     runpy.run_path(example, run_name="__main__")
     print(keras.config.backend())
 """
 
 
-def test_strings_on_jax(tmp_path):
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_strings(backend, tmp_path):
     """`TaskModel.fit` tells what it truncates; its folder gives the same answers."""
-    pytest.importorskip("jax")
+    pytest.importorskip(backend)
     encoder = write_encoder(tmp_path / "encoder", max_position_embeddings=64)
     folder, example = tmp_path / "model", ROOT / "examples/own_model.py"
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(ON_STRINGS), encoder, folder, example],
-        env={**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": str(ROOT)},
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.split()[-1] == "jax" and "accuracy 0." in done.stdout
+    assert done.stdout.split()[-1] == backend and "accuracy 0." in done.stdout
     line = "1 of 16 train texts (6%) is truncated to 16 tokens: 25.0 tokens on average"
     assert done.stderr.count(line) == 1, done.stderr[-4000:]
     assert done.stderr.count("1 of 4 validation texts (25%)") == 1

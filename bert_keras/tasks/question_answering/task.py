@@ -22,7 +22,7 @@ from bert_keras.data.squad import (
     read_squad,
     stands_at,
 )
-from bert_keras.errors import DataError, first_of, received, shown
+from bert_keras.errors import ConfigError, DataError, first_of, received, shown
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import PooledHead
 from bert_keras.scoring.answers import ScoredAnswers, question_score
@@ -117,6 +117,18 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
         pairs = zip(columns["context"], columns["answers"], strict=True)
         return np.array([place_of(*pair) for pair in pairs], "int32").reshape(-1, 2)
 
+    def encode_targets(self, targets: Any) -> Any:
+        """Check the form of start and end of each answer, see `targets`."""
+        targets = tf.convert_to_tensor(targets)
+        is_pairs = targets.shape.is_compatible_with([None, 2])
+        if not targets.dtype.is_integer or not is_pairs:
+            raise ConfigError(
+                "`y` must be the first character of each answer and the one after its "
+                "last, integers [N, 2], -1 and -1 for no answer; received "
+                f"{targets.dtype.name} {tuple(targets.shape)}"
+            )
+        return targets
+
     def notes(self, columns: Columns) -> list[str]:
         """Return warnings about answers that are not at their `answer_start`.
 
@@ -170,7 +182,8 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
         """Return windows as a batch, and the targets of `SpanLoss`, int32 [R, T, 3]."""
         refuse_weights(self, weights)
         windows, _, starts, ends = self._windows(preprocessor, texts)
-        start, end = mark_windows(windows, starts, ends, targets)
+        places = self.encode_targets(targets)
+        start, end = mark_windows(windows, starts, ends, places)
         batch = preprocessor.lay(windows.ids, windows.segments, start=start, end=end)
         marks = [tf.maximum(batch.pop(key), 0) for key in ("start", "end")]
         own = batch.get("sequence_ids", batch["padding_mask"])

@@ -390,17 +390,19 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
         # The order of the texts is the task's.
         names = [s.name for s in specs] if specs else sorted(function.inputs)
         inputs = [TensorInfo.of(each, function.inputs[each]) for each in names]
-        traced = functions["ids"] if packed else function  # gives the same answers
+        by_ids = (
+            packed
+            and specs is not None
+            and is_plain(answering)
+            and all(len(each.shape) == 1 for each in inputs)
+        )
+        traced = functions["ids"] if by_ids else function  # gives the same answers
         outputs = [TensorInfo.of(*each) for each in sorted(traced.outputs().items())]
         given = (name, inputs, outputs)
         if specs is None:
             longest = max(padded.max_length, _LONGEST_IDS)
             found[name] = IdsSignature(*given, function.call, longest_row=longest)
-        elif (
-            packed
-            and is_plain(answering)
-            and all(len(each.shape) == 1 for each in inputs)
-        ):
+        elif by_ids:
             found[name] = TokenSignature(
                 *given,
                 functions["ids"].call,

@@ -81,6 +81,20 @@ def test_a_text_is_answered_as_alone(make_model: Callable[..., Any], name: str) 
                 assert np.allclose(values, mine, atol=1e-4), key
 
 
+def test_documents_of_a_query_are_ranked_as_wide_as_the_request(
+    make_model: Callable[..., Any],
+) -> None:
+    signature = signatures_of(make_model(first_case("reranking").task))["rank"]
+    assert {each.name: each.sizes for each in signature.outputs} == {
+        "scores": [-1, -1],
+        "places": [-1, -1],
+    }
+    parts = [[b"win", b"lunch"], [[b"cash", b"home"], [b"a", b"see you", b"six"]]]
+    found = answered(signature, parts)
+    assert found["places"].shape == found["scores"].shape == (1, 2)
+    assert sorted(found["places"][0]) == [0, 1]
+
+
 def test_packed_rows_hold_each_text_once(make_model: Callable[..., Any]) -> None:
     signature = signatures_of(make_model(first_case("classification").task))[
         "serving_default"

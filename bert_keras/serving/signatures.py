@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from bert_keras.inference.served_model import ServedModel
-from bert_keras.model.encoder import PACKED_INPUTS
+from bert_keras.model.encoder import MEMORY_PLACES, PACKED_INPUTS, WINDOW_STARTS
 from bert_keras.models.backend import Backend
 from bert_keras.models.export import signature_functions, text_functions
 from bert_keras.models.task_model import TaskModel
@@ -50,6 +50,7 @@ DTYPES = {
     "bool": ("DT_BOOL", "BOOL"),
 }
 _IDS = ("token_ids", "segment_ids", "padding_mask")
+_OF_WINDOWS = frozenset((WINDOW_STARTS, MEMORY_PLACES))
 _LONGEST_IDS = 512  # tokens of a row of ids, or the model's `max_length`
 # oneDNN prepares, and keeps, each operation for each shape, so these are rounded up.
 _TEXTS_STEP = 8  # texts of a batch
@@ -365,7 +366,8 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
     """Return the signatures of a model: `serving_default`, the task's others, `ids`.
 
     A model folder tokenizes each text once if its task needs only ids. A SavedModel is
-    queried only through its signatures. A model in an engine has no `ids`.
+    queried only through its signatures. A model in an engine has no `ids`, nor has a
+    model of windows, whose rows would be counted as texts and batched apart.
     """
     task = model.task
     padded = model.preprocessor.replace(layout="padded")
@@ -385,6 +387,8 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
         functions = {k: _of_graph(each) for k, each in text_functions(model).items()}
     found: dict[str, Signature] = {}
     for name, function in functions.items():
+        if not _OF_WINDOWS.isdisjoint(function.inputs):
+            continue
         specs = input_specs(task).get(name)
         answering = of_signature(task, name)
         # The order of the texts is the task's.

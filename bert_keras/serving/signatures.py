@@ -29,6 +29,7 @@ from bert_keras.serving.batch_choice import (
     pack_first_fit,
     rows_of,
 )
+from bert_keras.serving.errors import RequestError
 from bert_keras.tasks.base import (
     Task,
     is_plain,
@@ -333,12 +334,20 @@ class IdsSignature(Signature):
     def __init__(self, *given: Any, longest_row: int) -> None:
         super().__init__(*given)
         self.longest_row = longest_row
+        names = [each.name for each in self.inputs]
+        self._places = [names.index(name) for name in _IDS if name in names]
 
     def rows_of(self, parts: Parts) -> list[Row]:
         rows = []
         for values in zip(*parts, strict=True):
             arrays = tuple(np.asarray(value, np.int32) for value in values)
             shapes = tuple(array.shape for array in arrays)
+            of_ids = [shapes[place] for place in self._places]
+            if len(set(of_ids)) > 1:
+                raise RequestError(
+                    f"{', '.join(_IDS)} must have rows of one shape; received "
+                    f"{', '.join(map(str, of_ids))}"
+                )
             rows.append(Row(max(array.size for array in arrays), arrays, shapes))
         return rows
 
@@ -394,19 +403,15 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
         # The order of the texts is the task's.
         names = [s.name for s in specs] if specs else sorted(function.inputs)
         inputs = [TensorInfo.of(each, function.inputs[each]) for each in names]
-        by_ids = (
-            packed
-            and specs is not None
-            and is_plain(answering)
-            and all(len(each.shape) == 1 for each in inputs)
-        )
-        traced = functions["ids"] if by_ids else function  # gives the same answers
+        plain = is_plain(answering) and all(len(each.shape) == 1 for each in inputs)
+        # `ids` gives the same answers.
+        traced = functions["ids"] if packed and plain else function
         outputs = [TensorInfo.of(*each) for each in sorted(traced.outputs().items())]
         given = (name, inputs, outputs)
         if specs is None:
             longest = max(padded.max_length, _LONGEST_IDS)
             found[name] = IdsSignature(*given, function.call, longest_row=longest)
-        elif by_ids:
+        elif packed and plain:
             found[name] = TokenSignature(
                 *given,
                 functions["ids"].call,

@@ -227,7 +227,12 @@ BAD_BODIES: dict[str, tuple[bytes, str]] = {
     "ids-unequal": (
         b'{"signature_name": "ids", "instances": [{"token_ids": [2, 3, 3], '
         b'"segment_ids": [0, 0], "padding_mask": [1, 1, 1]}]}',
-        "rejects",
+        "must have rows of one shape; received (3,), (2,), (3,)",
+    ),
+    "ids-of-one": (
+        b'{"signature_name": "ids", "instances": [{"token_ids": [2, 3, 3], '
+        b'"segment_ids": [0], "padding_mask": [1]}]}',
+        "must have rows of one shape; received (3,), (1,), (1,)",
     ),
 }
 

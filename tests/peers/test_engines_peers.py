@@ -346,6 +346,11 @@ def test_int8_of_onnx_stores_weights_in_8_bits(
     assert_near(
         evaluate(load_predictor(found.folder), spam_columns), found.scores["int8"]
     )
+    assert "missing" not in capsys.readouterr().err
+    (found.folder / "onnx/model_quantized.onnx").unlink()
+    load_predictor(found.folder)
+    told = "onnx/model_quantized.onnx is missing: model.onnx answers"
+    assert told in capsys.readouterr().err
 
 
 def test_int8_that_loses_too_much_leaves_nothing(

@@ -21,6 +21,7 @@ from bert_keras.checkpoints.checkpoint import KEY, Checkpoint, listed
 from bert_keras.checkpoints.sentence_files import encoder_folder
 from bert_keras.checkpoints.unread_files import (
     ADAPTER,
+    EXPORTED,
     hub_owner,
     unread_file,
     unread_weights,
@@ -116,6 +117,11 @@ def _with(*files: str) -> Callable[[Path], Path | None]:
     return lambda folder: folder if _holds(folder, *files) else None
 
 
+def _saved_model(folder: Path) -> Path | None:
+    """Return a folder if it holds a SavedModel other than an export of this package."""
+    return folder if _holds(folder, _GRAPH) and not _holds(folder, EXPORTED) else None
+
+
 def _object_based(place: Path) -> Path | None:
     """Return the prefix of a TensorFlow 2 checkpoint."""
     prefix = _variables(place)
@@ -138,7 +144,7 @@ def _variables(place: Path) -> Path | None:
 FORMATS = (
     Format(_hub_encoder, "tf_hub", "read_tf_hub"),
     Format(_with(*_SAFETENSORS), "huggingface", "read_huggingface"),
-    Format(_with(_GRAPH), "model_garden", "read_model_garden"),
+    Format(_saved_model, "model_garden", "read_model_garden"),
     Format(_object_based, "model_garden", "read_model_garden"),
     Format(_variables, "google", "read_google"),
     Format(_with(*_PRESET), "keras_hub", "read_keras_hub"),

@@ -12,6 +12,7 @@ from typing import Any
 from bert_keras.errors import CheckpointError, one_line
 
 ADAPTER = "adapter_config.json"
+EXPORTED = "assets.extra/answers.json"  # of our own SavedModels
 _RESAVE = "save_pretrained(NEW_FOLDER)"
 _STATE = (
     "a file of torch.save: give the tensors of its state_dict to "
@@ -19,7 +20,8 @@ _STATE = (
     "encoder"
 )
 _GRAPH_ONLY = "a graph for inference: use the folder from which it was exported"
-# Patterns of files that hold weights, and what to do; the first that is found is named.
+_EXPORT = f"the task of an export, {_GRAPH_ONLY}"
+# Patterns of files of weights or graphs, and what to do; the first found is named.
 _KINDS = {
     "flax_model*.msgpack": (
         "Flax weights: in transformers 4, load them with from_flax=True and "
@@ -30,6 +32,8 @@ _KINDS = {
         "model"
     ),
     "*.gguf": "weights of llama.cpp: use the folder from which they were converted",
+    EXPORTED: _EXPORT,
+    f"*/{EXPORTED}": _EXPORT,
     "*.onnx": _GRAPH_ONLY,
     "onnx/*.onnx": _GRAPH_ONLY,
     "openvino_model.xml": _GRAPH_ONLY,

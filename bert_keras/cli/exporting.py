@@ -209,6 +209,11 @@ def _export_to_engine(model: TaskModel, options: argparse.Namespace) -> None:
             dev = calibration if dev is None else dev
         except DataError:  # without labels
             calibration = task.read(options.calibrate, roles=task.roles)
+            if options.format == "onnx":
+                say(
+                    f"{options.calibrate} is not used: it has no labels, and int8 for "
+                    "onnx is not calibrated"
+                )
     if options.int8 and dev is None:
         say("int8 is not scored: give a labelled file as --dev")
 

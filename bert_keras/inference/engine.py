@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.errors import CheckpointError, ConfigError, one_line
+from bert_keras.files.json_file import read_json
 from bert_keras.files.lfs import check_no_pointer
 from bert_keras.inference.numpy_graph import in_numpy
 from bert_keras.inference.served_model import check_answers, described
@@ -37,6 +38,7 @@ from bert_keras.models.model_file import (
 )
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.task_model import TaskModel
+from bert_keras.runs.progress import say
 from bert_keras.settings import ENGINES, check_choice
 from bert_keras.tasks.base import Batch, Task, is_plain
 from bert_keras.tasks.protocols import answer, from_named
@@ -356,6 +358,9 @@ def load_engine_folder(
     place = Path(folder)
     found, preprocessor = described(place, place, task)
     path = _file(place, engine) or place / FILES[engine]
+    named = read_json(place / ANSWERS).get("model")
+    if isinstance(named, str) and path.is_file() and not (place / named).is_file():
+        say(f"{place}: {one_line(named)} is missing: {path.name} answers")
     session = session_of(path, engine, precision)
     model = EngineModel(found, preprocessor, session)
     width = session.specs()[1][0].shape[-1]

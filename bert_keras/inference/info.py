@@ -100,6 +100,8 @@ def _engine(folder: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{place}: must be one that `export` wrote for an engine"
         ) from None
+    if not (folder / str(facts["model"])).is_file():
+        facts["model"] = f"{facts['model']} (missing)"
     size = sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
     facts["size"] = f"{size / 1e6:,.1f} MB"
     return facts

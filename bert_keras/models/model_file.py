@@ -30,6 +30,7 @@ from bert_keras.model.layers import for_engines
 from bert_keras.models.engine_graph import EngineGraph
 from bert_keras.models.export import check_backend
 from bert_keras.models.task_model import TaskModel
+from bert_keras.runs.progress import say
 from bert_keras.tasks.base import Task
 
 # As Hugging Face's optimum names them, but for LiteRT, which it does not write.
@@ -252,7 +253,7 @@ def write_int8(
     """Write a model file with weights and products in int8.
 
     OpenVINO: weights, and activations with ranges measured on the batches. ONNX:
-    weights; the ranges of activations are computed at each call.
+    weights; the ranges of activations are computed at each call, over all its texts.
 
     Args:
         path: as `write_model_file` wrote it.
@@ -269,6 +270,10 @@ def write_int8(
                 weight_type=quantization.QuantType.QInt8,
                 op_types_to_quantize=["MatMul", "Gather"],
             )
+        say(
+            "int8 for onnx takes the ranges of activations from each batch: an answer "
+            "depends on the other texts of its batch"
+        )
         return
     openvino = package("openvino", "int8 for openvino")
     nncf = package("nncf", "int8 for openvino")

@@ -59,7 +59,7 @@ def zero_shot_model(
     if not isinstance(model, TaskModel):
         raise ConfigError(
             "`model` must be a model folder to get classes, since the graph of an "
-            f"export is fixed; received {type(model).__name__}"
+            f"export is fixed; received one that {model.platform} computes"
         )
     if model.preprocessor.tokenizer.lowercase:
         _check_case(names)

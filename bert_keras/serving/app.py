@@ -62,6 +62,7 @@ class App:
             exception_handlers={
                 RequestError: _refused,  # type: ignore[dict-item]
                 HTTPException: _not_routed,  # type: ignore[dict-item]
+                Exception: _failed,
             },
         )
         self._routes.router.redirect_slashes = False
@@ -110,11 +111,9 @@ class App:
             log("a client does not read its answer", level=logging.WARNING)
             raise
         except Exception as error:
-            log_error("an error of the server", error)
-            if code:
-                raise
-            failure = RequestError("an error of the server", status=500)
-            await _error_response(failure)(scope, receiving, counting)
+            if not code:  # raised outside of the routes, which answer by `_failed`
+                failed = await _failed(Request(scope), error)
+                await failed(scope, receiving, counting)
         finally:
             self._service.count(record, code or 500)
 
@@ -168,6 +167,12 @@ def _error_response(error: RequestError) -> Response:
 
 async def _refused(request: Request, error: RequestError) -> Response:
     return _error_response(error)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    log_error("an error of the server", error)
+    failure = RequestError("an error of the server", status=500)
+    return _error_response(failure)
 
 
 async def _not_routed(request: Request, error: HTTPException) -> Response:

@@ -57,14 +57,15 @@ _Steps = Generator[_Step, Any, Any]
 
 @dataclasses.dataclass(frozen=True)
 class _Signature:
-    """A signature that takes strings: name, rank of each input by name, outputs.
+    """A signature that takes strings: name, rank of each input by name, and width of
+    each output by sorted name, 0 if the server does not tell it.
 
     `is_ordered` is whether the server tells the order of the inputs.
     """
 
     name: str
     inputs: Mapping[str, int]
-    outputs: tuple[str, ...]
+    outputs: Mapping[str, int]
     is_ordered: bool
 
     def fits(self, item: Any) -> bool:
@@ -99,7 +100,7 @@ class _Signature:
         """
         # The API omits the name of a single output.
         if len(self.outputs) == 1 and not isinstance(outputs, dict):
-            outputs = {self.outputs[0]: outputs}
+            outputs = dict.fromkeys(self.outputs, outputs)
         if not isinstance(outputs, dict) or not outputs:
             raise ValueError("`outputs` must be an object")
         for name, values in outputs.items():
@@ -182,7 +183,7 @@ class _Client:
                 _signature(name, listed[name], order.get(name, ()))
                 for name in sorted(listed)
             ]
-        except (KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError, ValueError):
             raise ServerError(f"{self._place}/metadata: lists no signatures") from None
         texts = [signature for signature in found if signature is not None]
         if not texts:
@@ -259,6 +260,9 @@ class _Client:
 
         if not all("embedding" in row for row in rows):
             raise ServerError(f"{self._place}: does not answer with `embedding`")
+        if not rows:
+            width = self._signatures[0].outputs.get("embedding", 0)
+            return np.zeros((0, width), "float32")
         return np.array([row["embedding"] for row in rows], "float32")
 
     def _pairs(self, query: Any, documents: Any) -> tuple[list[str], list[Any]]:
@@ -636,8 +640,13 @@ def _signature(name: str, listed: Any, order: Sequence[str]) -> _Signature | Non
     ranks = {key: len(shape.get("dim", ())) for key, shape in shapes.items()}
     if not set(ranks.values()) <= {1, 2}:
         return None
-    outputs = tuple(sorted(listed["outputs"]))
+    outputs = {key: _width(listed["outputs"][key]) for key in sorted(listed["outputs"])}
     return _Signature(name, ranks, outputs, is_ordered)
+
+
+def _width(info: Mapping[str, Any]) -> int:
+    dims = info.get("tensor_shape", {}).get("dim", ())
+    return max(int(dims[-1]["size"]), 0) if dims else 0
 
 
 def _column(column: Sequence[Any], rank: int) -> list[Any]:

@@ -180,7 +180,7 @@ class EmbeddingApis:
                 found = {
                     "model_id": name,
                     "model_sha": None,
-                    "model_dtype": leased.signature("").outputs[0].dtype,
+                    "model_dtype": _model_dtype(leased),
                     "model_type": _model_type(leased),
                     "max_input_length": leased.max_tokens,
                 }
@@ -456,6 +456,12 @@ def _token(number: int, text: str, start: int | None, stop: int | None) -> Any:
     """Return a token in TEI's form; a special one has no place."""
     places = {"special": start is None, "start": start, "stop": stop}
     return {"id": number, "text": text, **places}
+
+
+def _model_dtype(leased: Version) -> str | None:
+    """Return the dtype of the numbers that a model answers with."""
+    dtypes = (each.dtype for each in leased.signature("").outputs)
+    return next((each for each in dtypes if each.startswith("float")), None)
 
 
 def _model_type(leased: Version) -> dict[str, Any]:

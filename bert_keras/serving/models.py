@@ -181,8 +181,8 @@ class _Model:
         self._lock = threading.Lock()
         self._states: dict[int, str] = {}
         self._failed: dict[int, Any] = {}  # its files when it could not be read
-        numbers = saved_versions(self._path)
-        self.current = self._load(numbers[-1] if numbers else None)
+        self._numbers = saved_versions(self._path)
+        self.current = self._load(self._numbers[-1] if self._numbers else None)
 
     def enter(self, version: str | None) -> Version:
         """Return the current version, counted as in use."""
@@ -199,7 +199,15 @@ class _Model:
 
     def look(self) -> None:
         """Load the newest version unless it is current, and drain the old one."""
-        for number in reversed(saved_versions(self._path)):
+        before, self._numbers = self._numbers, saved_versions(self._path)
+        if before and not self._numbers:
+            log(
+                "all versions were removed: the last one still answers",
+                level=logging.WARNING,
+                model=self.name,
+                version=self.current.number,
+            )
+        for number in reversed(self._numbers):
             if number == self.current.number:
                 return
             fingerprint = self._fingerprint(number)
@@ -227,11 +235,14 @@ class _Model:
             return
 
     def _fingerprint(self, number: int) -> Any:
-        """Return a value that changes when another SavedModel replaces a version."""
-        with contextlib.suppress(OSError):
-            file = os.stat(self._path / str(number) / GRAPH)
-            return file.st_ino, file.st_mtime_ns, file.st_size
-        return None
+        """Return a value that changes with the files of a version."""
+        found = []
+        for folder, _, names in os.walk(self._path / str(number)):
+            for path in (os.path.join(folder, name) for name in names):
+                with contextlib.suppress(OSError):
+                    file = os.stat(path)
+                    found.append((path, file.st_ino, file.st_mtime_ns, file.st_size))
+        return sorted(found)
 
     def _load(self, number: int | None, *, waits: bool = False) -> Version:
         """Load a version; `waits` until it is warmed up, if another one answers."""

@@ -318,9 +318,12 @@ def _column(info: TensorInfo, given: dict[str, Any]) -> list[Any]:
     if not isinstance(data, list):
         raise RequestError(f"`data` of {name} must be a list; received {shown(data)}")
     if len(sizes) > 1 and data and isinstance(data[0], list):
-        if len(data) != sizes[0]:
-            raise _unfit(name, sizes)
-        return data  # nested already; its inner shape is checked with the signature
+        values = [data]
+        for size in sizes:
+            if any(not isinstance(x, list) or len(x) != size for x in values):
+                raise _unfit(name, sizes)
+            values = [value for each in values for value in each]
+        return data
     if len(data) != math.prod(sizes):
         raise _unfit(name, sizes)
     for size in reversed(sizes[1:]):

@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from bert_keras.inference.served_model import ServedModel
-from bert_keras.model.encoder import PACKED_INPUTS
+from bert_keras.model.encoder import MEMORY_PLACES, PACKED_INPUTS, WINDOW_STARTS
 from bert_keras.models.backend import Backend
 from bert_keras.models.export import signature_functions, text_functions
 from bert_keras.models.task_model import TaskModel
@@ -29,6 +29,7 @@ from bert_keras.serving.batch_choice import (
     pack_first_fit,
     rows_of,
 )
+from bert_keras.serving.errors import RequestError
 from bert_keras.tasks.base import (
     Task,
     is_plain,
@@ -50,6 +51,7 @@ DTYPES = {
     "bool": ("DT_BOOL", "BOOL"),
 }
 _IDS = ("token_ids", "segment_ids", "padding_mask")
+_OF_WINDOWS = frozenset((WINDOW_STARTS, MEMORY_PLACES))
 _LONGEST_IDS = 512  # tokens of a row of ids, or the model's `max_length`
 # oneDNN prepares, and keeps, each operation for each shape, so these are rounded up.
 _TEXTS_STEP = 8  # texts of a batch
@@ -332,12 +334,20 @@ class IdsSignature(Signature):
     def __init__(self, *given: Any, longest_row: int) -> None:
         super().__init__(*given)
         self.longest_row = longest_row
+        names = [each.name for each in self.inputs]
+        self._places = [names.index(name) for name in _IDS if name in names]
 
     def rows_of(self, parts: Parts) -> list[Row]:
         rows = []
         for values in zip(*parts, strict=True):
             arrays = tuple(np.asarray(value, np.int32) for value in values)
             shapes = tuple(array.shape for array in arrays)
+            of_ids = [shapes[place] for place in self._places]
+            if len(set(of_ids)) > 1:
+                raise RequestError(
+                    f"{', '.join(_IDS)} must have rows of one shape; received "
+                    f"{', '.join(map(str, of_ids))}"
+                )
             rows.append(Row(max(array.size for array in arrays), arrays, shapes))
         return rows
 
@@ -365,7 +375,8 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
     """Return the signatures of a model: `serving_default`, the task's others, `ids`.
 
     A model folder tokenizes each text once if its task needs only ids. A SavedModel is
-    queried only through its signatures. A model in an engine has no `ids`.
+    queried only through its signatures. A model in an engine has no `ids`, nor has a
+    model of windows, whose rows would be counted as texts and batched apart.
     """
     task = model.task
     padded = model.preprocessor.replace(layout="padded")
@@ -385,22 +396,22 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
         functions = {k: _of_graph(each) for k, each in text_functions(model).items()}
     found: dict[str, Signature] = {}
     for name, function in functions.items():
+        if not _OF_WINDOWS.isdisjoint(function.inputs):
+            continue
         specs = input_specs(task).get(name)
         answering = of_signature(task, name)
         # The order of the texts is the task's.
         names = [s.name for s in specs] if specs else sorted(function.inputs)
         inputs = [TensorInfo.of(each, function.inputs[each]) for each in names]
-        traced = functions["ids"] if packed else function  # gives the same answers
+        plain = is_plain(answering) and all(len(each.shape) == 1 for each in inputs)
+        # `ids` gives the same answers.
+        traced = functions["ids"] if packed and plain else function
         outputs = [TensorInfo.of(*each) for each in sorted(traced.outputs().items())]
         given = (name, inputs, outputs)
         if specs is None:
             longest = max(padded.max_length, _LONGEST_IDS)
             found[name] = IdsSignature(*given, function.call, longest_row=longest)
-        elif (
-            packed
-            and is_plain(answering)
-            and all(len(each.shape) == 1 for each in inputs)
-        ):
+        elif packed and plain:
             found[name] = TokenSignature(
                 *given,
                 functions["ids"].call,

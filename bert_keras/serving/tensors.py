@@ -155,23 +155,24 @@ class Decoder:
                 f"`{name}` must hold strings; received {shown(value)} "
                 f"({type(value).__name__})"
             )
-        if len(value) > self._max_characters:
-            raise RequestError(
-                f"`{name}` must have at most {self._max_characters} characters; "
-                f"received {len(value)}",
-                status=413,
-            )
         try:
             if isinstance(value, str):
-                return value.encode("utf-8")
-            value.decode("utf-8")
+                text, octets = value, value.encode("utf-8")
+            else:  # may hold lone surrogates, which `Client` sends so
+                text, octets = value.decode("utf-8", "surrogatepass"), value
         except UnicodeEncodeError:
             raise RequestError(f"`{name}` must not hold a lone surrogate") from None
         except UnicodeDecodeError as error:
             raise RequestError(
                 f"`{name}` must be UTF-8; byte 0x{value[error.start]:02x} is not"
             ) from None
-        return value
+        if len(text) > self._max_characters:
+            raise RequestError(
+                f"`{name}` must have at most {self._max_characters} characters; "
+                f"received {len(text)}",
+                status=413,
+            )
+        return octets
 
 
 def _named(where: str, given: Any, signature: Signature) -> Mapping[str, Any]:

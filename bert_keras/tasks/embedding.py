@@ -540,7 +540,9 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
             x = keras.layers.Dense(
                 **layer, kernel_initializer=first, name=name, dtype="float32"
             )(x)
-        self._check_widths(int(x.shape[-1]))
+        width = int(x.shape[-1])
+        _check_width("dimensions", max(self.dimensions, default=0), width)
+        _check_width("truncate_dim", self.truncate_dim, width)
         return UnitVectors()(x) if self.dense and self.normalize else x
 
     def _term_weights(self, encoder: BertEncoder, inputs: Batch, seed: Any) -> Any:
@@ -552,20 +554,8 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         places = (inputs[name] for name in ("position_ids", "cls_positions"))
         return TermWeights()(pool(logits, inputs["padding_mask"], *places))
 
-    def _check_widths(self, width: int) -> None:
-        """Raise a ConfigError unless vectors of this width can be shortened."""
-        for name, most in (
-            ("dimensions", max(self.dimensions, default=0)),
-            ("truncate_dim", self.truncate_dim),
-        ):
-            if most > width:
-                raise ConfigError(
-                    f"`{name}` must be at most {width}, the width of the vectors; "
-                    f"received {most}"
-                )
-
     def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
-        found = {"sentence_embedding": outputs}
+        found = {"sentence_embedding": self.answer(outputs, {})[self.vector_output]}
         if self.layers == LAST and not self.is_sparse:
             pooling = next(x for x in model.layers if isinstance(x, TextPooling))
             found["last_hidden_state"] = pooling.input[0]
@@ -647,9 +637,10 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         A shortened vector has length 1 again if `normalize` says so;
         sentence-transformers leaves it shorter.
         """
-        if not self.truncate_dim:
+        width = outputs.shape[-1]
+        if self.truncate_dim in (0, width):  # shortened already, in an engine
             return {self.vector_output: outputs}
-        self._check_widths(outputs.shape[-1])
+        _check_width("truncate_dim", self.truncate_dim, width)
         short = outputs[:, : self.truncate_dim]
         return {"embedding": unit_vectors(short) if self.normalize else short}
 
@@ -835,6 +826,15 @@ def _parsed_widths(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(value)
     return (value,) if isinstance(value, int) else value
+
+
+def _check_width(name: str, given: int, width: int) -> None:
+    """Raise a ConfigError unless vectors of a width can be shortened."""
+    if given > width:
+        raise ConfigError(
+            f"`{name}` must be at most {width}, the width of the vectors; received "
+            f"{given}"
+        )
 
 
 def _checked_dense(given: Any, layers: Layers) -> tuple[dict[str, Any], ...]:

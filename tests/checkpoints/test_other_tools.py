@@ -265,6 +265,18 @@ def test_weights_that_are_not_read_are_named(
         refused(lambda: resolve(folder / file), "is a file", part)
 
 
+def test_an_export_is_not_a_checkpoint(tmp_path: Path) -> None:
+    version = tmp_path / "1"
+    (version / "assets.extra").mkdir(parents=True)
+    (version / "saved_model.pb").touch()
+    (version / "assets.extra" / "answers.json").write_text("{}")
+    for folder in (version, tmp_path):
+        refused(
+            lambda folder=folder: read_checkpoint(folder),
+            "answers.json is the task of an export, a graph for inference: use the",
+        )
+
+
 def test_an_adapter_beside_its_model_is_refused(
     spam_folder: Path, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ from bert_keras.model.encoder import is_of_packed_rows
 from bert_keras.models import model_file
 from bert_keras.models.engine_graph import NAMES
 from bert_keras.models.saved_model_folder import ANSWERS
+from bert_keras.models.zero_shot import zero_shot_model
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.base import replaced
 from bert_keras.tasks.protocols import recipe_of
@@ -129,6 +130,12 @@ def test_an_engine_answers_outside_of_a_graph(spam_model: Any) -> None:
     assert found["label"].numpy().tolist() == wanted["label"].numpy().tolist()
 
 
+def test_an_engine_gets_no_classes(spam_model: Any) -> None:
+    session = TensorFlowSession(spam_model)
+    engine = EngineModel(spam_model.task, spam_model.preprocessor, session)
+    refused(lambda: zero_shot_model(engine, "a,b"), "received one that a name computes")
+
+
 @pytest.mark.parametrize("engine", ["openvino", "onnx"])
 def test_a_missing_package_is_one_line(
     engine: str, spam_folder: Path, no_packages: None
@@ -207,6 +214,20 @@ def test_options_of_export_that_do_not_fit(
     for word in words:
         assert word in line
     assert not list(tmp_path.iterdir())
+
+
+def test_texts_that_calibrate_nothing_are_told(
+    spam_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    no_packages: None,
+) -> None:
+    texts = tmp_path / "texts.csv"
+    texts.write_text("text\nwin cash\n", encoding="utf-8")
+    argv = ["export", str(spam_folder), str(tmp_path / "out"), "--format", "onnx"]
+    assert main([*argv, "--int8", "--calibrate", str(texts)]) == 2  # no packages
+    told = f"{texts} is not used: it has no labels, and int8 for onnx is not calibrated"
+    assert told in capsys.readouterr().err
 
 
 def test_calibration_must_hold_texts(

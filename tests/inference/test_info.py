@@ -136,5 +136,7 @@ def test_a_model_for_an_engine(spam_model: TaskModel, tmp_path: Path) -> None:
     assert facts["classes"] == ", ".join(spam_model.task.classes)
     held = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     assert facts["size"] == f"{held / 1e6:,.1f} MB"
+    (folder / "model.tflite").unlink()
+    assert describe(folder)["model"] == "model.tflite (missing)"
     (folder / "answers.json").write_text('{"engine": "litert"}')
     refused(lambda: describe(folder), "answers.json", "for an engine")

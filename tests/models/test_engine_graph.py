@@ -6,12 +6,14 @@ import sys
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.models.engine_graph import EngineGraph
+from bert_keras.models.engine_graph import NAMES, EngineGraph
 from bert_keras.models.model_file import _mended_openvino
 from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.embedding import Embedding
 
 
 def test_the_exporter_of_onnx_finds_no_layers(make_model: Any) -> None:
@@ -21,6 +23,20 @@ def test_the_exporter_of_onnx_finds_no_layers(make_model: Any) -> None:
     found = list(tf.train.TrackableView(graph).descendants())
     layers = {id(layer) for layer in model._flatten_layers()}
     assert layers and not layers & {id(each) for each in found}
+
+
+def test_a_vector_is_shortened_in_the_graph(make_model: Any) -> None:
+    model = make_model(Embedding(dimensions=(8, 4), truncate_dim=4))
+    texts = tf.constant(["win cash now", "see you"])
+    wanted = model.answer(texts)["embedding"]
+    batch = model.task.features(model.preprocessor.replace(layout="padded"), texts)
+    graph = EngineGraph(model)
+    named = graph({NAMES[name]: batch[name] for name in NAMES})
+    shape = graph.outputs_by_name()["sentence_embedding"].shape
+    assert shape == (None, 4)
+    np.testing.assert_allclose(named["sentence_embedding"], wanted, atol=1e-6)
+    again = model.task.answer(model.task.from_named(named, batch), batch)
+    np.testing.assert_allclose(again["embedding"], wanted, atol=1e-6)
 
 
 def test_openvino_converts_on_python_3_13(monkeypatch: pytest.MonkeyPatch) -> None:

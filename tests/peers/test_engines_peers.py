@@ -329,7 +329,7 @@ def test_int8_of_openvino_is_loaded_and_scored(
 
 
 def test_int8_of_onnx_stores_weights_in_8_bits(
-    spam_model: Any, spam_columns: Any, onnx_folder: Path, tmp_path: Path
+    spam_model: Any, spam_columns: Any, tmp_path: Path, capsys: Any
 ) -> None:
     found = export_to_engine(
         *(spam_model, tmp_path / "int8"),
@@ -338,6 +338,7 @@ def test_int8_of_onnx_stores_weights_in_8_bits(
         dev=spam_columns,
         max_drop=0.1,
     )
+    assert "depends on the other texts of its batch" in capsys.readouterr().err
     import onnx
 
     model = onnx.load(str(found.folder / "onnx/model_quantized.onnx"))
@@ -345,6 +346,11 @@ def test_int8_of_onnx_stores_weights_in_8_bits(
     assert_near(
         evaluate(load_predictor(found.folder), spam_columns), found.scores["int8"]
     )
+    assert "missing" not in capsys.readouterr().err
+    (found.folder / "onnx/model_quantized.onnx").unlink()
+    load_predictor(found.folder)
+    told = "onnx/model_quantized.onnx is missing: model.onnx answers"
+    assert told in capsys.readouterr().err
 
 
 def test_int8_that_loses_too_much_leaves_nothing(

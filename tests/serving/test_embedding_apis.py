@@ -184,9 +184,11 @@ def test_tei_tokens_and_facts(ask: Any, served: Any) -> None:
     for name, kind in wanted.items():
         code, found = client.get(f"/info?model={name}")
         assert code == 200 and found["model_type"] == kind
+        assert found["model_dtype"] == "float32"
         assert found["max_input_length"] == 24 and found["max_client_batch_size"] == 20
     # Two windows: [CLS], [SEP], [SEP] and 21 tokens, and 21 more.
-    assert client.get("/info?model=entailed")[1]["max_input_length"] == 24 + 21
+    entailed = client.get("/info?model=entailed")[1]
+    assert (entailed["max_input_length"], entailed["model_dtype"]) == (45, "float32")
     assert most_tokens(Embedding(long="windows"), 24) is None
     assert client.get("/info")[1]["models"] == [*TASKS, "found"]
     assert client.get("/info?model=x")[0] == 404
@@ -198,6 +200,7 @@ def test_clients_embed_rank_and_search(served: Any, vectors: np.ndarray) -> None
     url = server.url
     with bert_keras.Client(url, model="vectors") as client:
         np.testing.assert_allclose(client.embed(TEXTS), vectors, atol=1e-5)
+        assert client.embed([]).shape == (0, 16)
         for prompt in ("query", "search"):
             action = functools.partial(client.embed, TEXTS, prompt=prompt)
             refused(action, "`prompt` must be left out", "no prompts", repr(prompt))

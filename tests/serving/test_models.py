@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from conftest import refused
 
-from bert_keras.serving import ServeConfig, Server
+from bert_keras.serving import ServeConfig, Server, models
 from bert_keras.serving.models import named_paths
 from serving.conftest import Client, Folders
 
@@ -48,6 +48,47 @@ def test_a_missing_model_is_named(tmp_path: Path) -> None:
     config = ServeConfig(port=0, no_grpc=True)
     missing = str(tmp_path / "nothing")
     refused(lambda: Server([missing], config=config, is_quiet=True), "nothing")
+
+
+def test_a_version_is_loaded_once_it_is_whole_and_the_last_one_answers_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Loaded:
+        task = "x"
+
+        def __init__(self, path: str, number: int, **others: Any) -> None:
+            (Path(path) / "variables" / "variables.index").stat()
+            self.number = number
+
+        def drain(self) -> None: ...
+
+        wait_for_warm_up = drain
+
+    for number in ("1", "2"):
+        (tmp_path / number / "variables").mkdir(parents=True)
+        (tmp_path / number / "saved_model.pb").touch()
+    (tmp_path / "1" / "variables" / "variables.index").touch()
+    events: list[str] = []
+    monkeypatch.setattr(models, "Version", Loaded)
+    monkeypatch.setattr(models, "log", lambda event, **fields: events.append(event))
+    (tmp_path / "2").rename(tmp_path / "copied")
+    config = ServeConfig(poll_interval=1000)
+    served = models.Models({"x": str(tmp_path)}, config, seen_of=lambda name: print)
+    try:
+        (tmp_path / "copied").rename(tmp_path / "2")
+        served.look()
+        served.look()  # not tried again as long as its files stay
+        (tmp_path / "2" / "variables" / "variables.index").touch()
+        served.look()
+        assert served.states("x") == [(2, "AVAILABLE"), (1, "END")]
+        for number in ("1", "2"):
+            shutil.rmtree(tmp_path / number)
+        served.look()
+        served.look()
+    finally:
+        served.close()
+    told = ["model loaded", "a new version cannot be loaded", "model loaded"]
+    assert events == [*told, "all versions were removed: the last one still answers"]
 
 
 def put(source: Path, target: Path) -> None:

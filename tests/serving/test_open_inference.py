@@ -160,6 +160,20 @@ def test_lists_are_flat_or_nested(client: Client, data: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    "data",
+    [[["a", "b", "c"]], [["a", "b"]], [["a", "b"], ["c"]], [["a", "b"], "cd"]],
+)
+def test_nested_lists_have_the_shape(client: Client, data: list[Any]) -> None:
+    words = {"name": "words", "shape": [2, 2], "datatype": "BYTES", "data": data}
+    asked = {"inputs": [words], "parameters": {"signature_name": "words"}}
+    status, found = client.post("/v2/models/tagger/infer", asked)
+    assert status == 400 and "4 values for the shape" in found["error"]
+    if len(data) == 1:
+        words["shape"] = [1, 4]
+        assert client.post("/v2/models/tagger/infer", asked)[0] == 400
+
+
+@pytest.mark.parametrize(
     "change",
     [
         {"datatype": "FP32"},

@@ -61,11 +61,22 @@ def test_the_answers_are_those_of_the_saved_model(
 
 
 def test_base64_is_the_text(client: Client) -> None:
-    coded = {"b64": base64.b64encode("日本 é".encode()).decode()}
+    coded = b64("日本 é")
     path = "/v1/models/spam:predict"
     plain = client.post(path, {"instances": ["日本 é"]})
     assert client.post(path, {"instances": [coded]}) == plain
     assert client.post(path, {"instances": [{"text": coded}]}) == plain
+
+
+def test_the_client_sends_lone_surrogates_which_predict_drops(
+    server: Any, predict: Predict
+) -> None:
+    from bert_keras.serving.client import Client as OwnClient
+
+    (wanted,) = predict("spam", ["win \ud800cash now"])
+    with OwnClient(server.url, model="spam") as own:
+        (found,) = own.predict(["win \ud800cash now"])
+    assert near(found["score"], wanted["score"])
 
 
 def test_pairs_have_two_inputs(client: Client, predict: Predict) -> None:
@@ -216,7 +227,12 @@ BAD_BODIES: dict[str, tuple[bytes, str]] = {
     "ids-unequal": (
         b'{"signature_name": "ids", "instances": [{"token_ids": [2, 3, 3], '
         b'"segment_ids": [0, 0], "padding_mask": [1, 1, 1]}]}',
-        "rejects",
+        "must have rows of one shape; received (3,), (2,), (3,)",
+    ),
+    "ids-of-one": (
+        b'{"signature_name": "ids", "instances": [{"token_ids": [2, 3, 3], '
+        b'"segment_ids": [0], "padding_mask": [1]}]}',
+        "must have rows of one shape; received (3,), (1,), (1,)",
     ),
 }
 
@@ -231,13 +247,28 @@ def test_a_wrong_body_is_rejected(client: Client, kind: str) -> None:
     assert b"\\n" not in answer
 
 
+def b64(text: str) -> dict[str, str]:
+    return {"b64": base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()}
+
+
 @pytest.mark.parametrize(
-    "value", [{"instances": ["a"] * 41}, {"instances": ["a" * 2001]}], ids=["n", "long"]
+    ("rows", "told"),
+    [
+        (["a"] * 41, "1 to 40"),
+        (["a" * 2001], "at most 2000 characters; received 2001"),
+        ([b64("日" * 2001)], "at most 2000 characters; received 2001"),
+    ],
+    ids=["n", "long", "bytes"],
 )
-def test_too_much_is_rejected(client: Client, value: Any) -> None:
-    status, found = client.post("/v1/models/spam:predict", value)
+def test_too_much_is_rejected(client: Client, rows: Any, told: str) -> None:
+    status, found = client.post("/v1/models/spam:predict", {"instances": rows})
     assert status == 413
-    assert "at most" in found["error"] or "1 to 40" in found["error"]
+    assert told in found["error"]
+
+
+def test_characters_are_counted_not_bytes(client: Client) -> None:
+    found = client.post("/v1/models/spam:predict", {"instances": [b64("日" * 2000)]})
+    assert found[0] == 200
 
 
 @pytest.mark.parametrize(

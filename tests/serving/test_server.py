@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import logging.handlers
 import re
 import signal
 import socket
@@ -20,7 +22,7 @@ from bert_keras.errors import BertKerasError
 from bert_keras.serving import ServeConfig, Server
 from bert_keras.serving import server as server_module
 from bert_keras.serving.service import read_keys
-from serving.conftest import Client, Folders
+from serving.conftest import KEYS, Client, Folders
 
 ASKED = {"instances": ["win cash"]}
 PATH = "/v1/models/spam:predict"
@@ -49,6 +51,22 @@ def test_metrics_count_requests_and_batches(client: Client) -> None:
     assert found['bert_keras_queue_length{model="spam"}'] == 0
     assert found["bert_keras_requests_in_progress"] == 0
     assert not any("made-up-name" in name for name in found)
+
+
+def test_an_unexpected_error_is_told_in_json_and_logged_once(
+    client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*given: Any, **named: Any) -> None:
+        raise KeyError("win cash")
+
+    monkeypatch.setattr(server._service, "predict", broken)
+    logged = logging.handlers.BufferingHandler(99)
+    for name in KEYS:
+        monkeypatch.setattr(logging.getLogger(name), "handlers", [logged])
+    assert client.post(PATH, ASKED) == (500, {"error": "an error of the server"})
+    client.get("/v1/models")  # answered once the error is logged
+    errors = [each for each in logged.buffer if each.levelno >= logging.ERROR]
+    assert [each.getMessage() for each in errors] == ["an error of the server"]
 
 
 def test_openapi_describes_the_models(client: Client) -> None:

@@ -19,6 +19,7 @@ from bert_keras.serving.signatures import (
     signatures_of,
 )
 from bert_keras.tasks import TASKS
+from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.protocols import texts_of
 
 QUICK = ("classification", "token-classification")
@@ -79,6 +80,25 @@ def test_a_text_is_answered_as_alone(make_model: Callable[..., Any], name: str) 
                 assert (values == mine).all()
             else:
                 assert np.allclose(values, mine, atol=1e-4), key
+
+
+def test_documents_of_a_query_are_ranked_as_wide_as_the_request(
+    make_model: Callable[..., Any],
+) -> None:
+    signature = signatures_of(make_model(first_case("reranking").task))["rank"]
+    assert {each.name: each.sizes for each in signature.outputs} == {
+        "scores": [-1, -1],
+        "places": [-1, -1],
+    }
+    parts = [[b"win", b"lunch"], [[b"cash", b"home"], [b"a", b"see you", b"six"]]]
+    found = answered(signature, parts)
+    assert found["places"].shape == found["scores"].shape == (1, 2)
+    assert sorted(found["places"][0]) == [0, 1]
+
+
+def test_rows_of_windows_are_not_served_as_ids(make_model: Callable[..., Any]) -> None:
+    model = make_model(Classification(("ham", "spam"), long="windows"))
+    assert list(signatures_of(model)) == ["serving_default"]
 
 
 def test_packed_rows_hold_each_text_once(make_model: Callable[..., Any]) -> None:

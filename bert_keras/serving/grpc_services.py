@@ -105,10 +105,12 @@ class _Services(
             found = self._service.models.states(spec.name, _version(spec))
             record.model = spec.name
             response = get_model_status_pb2.GetModelStatusResponse()
-            for number, state in found:
-                status = response.model_version_status.add(version=number)
-                status.state = status.State.Value(state)
-                status.status.error_code = error_codes_pb2.OK
+            for each in found:
+                status = response.model_version_status.add(version=each.number)
+                status.state = status.State.Value(each.state)
+                code = error_codes_pb2.INTERNAL if each.error else error_codes_pb2.OK
+                status.status.error_code = code
+                status.status.error_message = each.error
             return response
 
     def _decoded(self, signature: Signature, request: Any) -> Parts:

@@ -14,7 +14,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_keras.errors import ConfigError, one_line
 from bert_keras.models.saved_model_folder import GRAPH, saved_versions
@@ -119,10 +119,8 @@ class Models:
         finally:
             found.leave()
 
-    def states(self, name: str, version: str | None = None) -> list[tuple[int, str]]:
-        """Return the number and state of each version of a model, the newest first.
-
-        The states are TF Serving's: LOADING, AVAILABLE, UNLOADING, END.
+    def states(self, name: str, version: str | None = None) -> list[VersionState]:
+        """Return the state of each version of a model, the newest first.
 
         Raises:
             RequestError: there is no such model or version, status 404.
@@ -130,7 +128,7 @@ class Models:
         model = self._models.get(name)
         found = model.states() if model else []
         if version is not None:
-            found = [each for each in found if str(each[0]) == version]
+            found = [each for each in found if str(each.number) == version]
         if not found:
             which = "any versions" if version is None else f"version {version[:20]}"
             raise RequestError(
@@ -162,6 +160,17 @@ class Models:
                 log_error("cannot look for new versions", error)
 
 
+class VersionState(NamedTuple):
+    """The state of a version, TF Serving's: LOADING, AVAILABLE, UNLOADING, END.
+
+    `error` is why a version, which is END then, could not be loaded.
+    """
+
+    number: int
+    state: str
+    error: str = ""
+
+
 class _Model:
     """A name, and the version that answers its requests; the newest one is loaded.
 
@@ -179,7 +188,7 @@ class _Model:
         self._config = config
         self._seen = seen
         self._lock = threading.Lock()
-        self._states: dict[int, str] = {}
+        self._states: dict[int, VersionState] = {}
         self._failed: dict[int, Any] = {}  # its files when it could not be read
         self._numbers = saved_versions(self._path)
         self.current = self._load(self._numbers[-1] if self._numbers else None)
@@ -193,9 +202,9 @@ class _Model:
             if current.enter():
                 return current
 
-    def states(self) -> list[tuple[int, str]]:
+    def states(self) -> list[VersionState]:
         with self._lock:
-            return sorted(self._states.items(), reverse=True)
+            return sorted(self._states.values(), reverse=True)
 
     def look(self) -> None:
         """Load the newest version unless it is current, and drain the old one."""
@@ -217,7 +226,7 @@ class _Model:
                 new = self._load(number, waits=True)
             except Exception as error:  # a broken export must not end the service
                 self._failed[number] = fingerprint
-                self._set(number, None)
+                self._set(number, "END", one_line(error))
                 log(
                     "a new version cannot be loaded",
                     level=logging.ERROR,
@@ -261,12 +270,11 @@ class _Model:
         log("model loaded", model=self.name, version=number, task=version.task)
         return version
 
-    def _set(self, number: int, state: str | None) -> None:
+    def _set(self, number: int, state: str, error: str = "") -> None:
         with self._lock:
             self._states.pop(number, None)
-            if state is not None:
-                self._states[number] = state
-            ended = [n for n, state in self._states.items() if state == "END"]
+            self._states[number] = VersionState(number, state, error)
+            ended = [n for n, each in self._states.items() if each.state == "END"]
             for old in ended[:-_REMEMBERED]:
                 del self._states[old]
 

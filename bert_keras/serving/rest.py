@@ -115,11 +115,14 @@ class Rest:
             {
                 "model_version_status": [
                     {
-                        "version": str(number),
-                        "state": state,
-                        "status": {"error_code": "OK", "error_message": ""},
+                        "version": str(each.number),
+                        "state": each.state,
+                        "status": {
+                            "error_code": "INTERNAL" if each.error else "OK",
+                            "error_message": each.error,
+                        },
                     }
-                    for number, state in found
+                    for each in found
                 ],
                 **_of_openai(name),
             }

@@ -78,9 +78,12 @@ def test_a_version_is_loaded_once_it_is_whole_and_the_last_one_answers_on(
         (tmp_path / "copied").rename(tmp_path / "2")
         served.look()
         served.look()  # not tried again as long as its files stay
+        failed, current = served.states("x")
+        assert failed[:2] == (2, "END") and "variables" in failed.error
+        assert current == (1, "AVAILABLE", "")
         (tmp_path / "2" / "variables" / "variables.index").touch()
         served.look()
-        assert served.states("x") == [(2, "AVAILABLE"), (1, "END")]
+        assert served.states("x") == [(2, "AVAILABLE", ""), (1, "END", "")]
         for number in ("1", "2"):
             shutil.rmtree(tmp_path / number)
         served.look()
@@ -141,11 +144,11 @@ def test_versions_change_without_a_failed_request(
             while "cannot be loaded" not in capfd.readouterr().err:
                 assert time.monotonic() < end
                 time.sleep(0.02)
-            assert states() == {"1": "END", "2": "AVAILABLE"}
+            assert states() == {"1": "END", "2": "AVAILABLE", "3": "END"}
             # The previous version answers again if the newest is removed.
             shutil.rmtree(folder / "3")
             shutil.rmtree(folder / "2")
-            until({"1": "AVAILABLE", "2": "END"})
+            until({"1": "AVAILABLE", "2": "END", "3": "END"})
         finally:
             is_over = True
         codes: list[Any] = sum((each.result() for each in asking), [])

@@ -205,6 +205,19 @@ def test_an_index_of_few_bits(
     )
 
 
+@pytest.mark.parametrize("dtype", ["int8", "binary"])
+def test_equal_numbers_keep_their_value(dtype: str) -> None:
+    vectors = unit_rows([[0.5, -0.3, 0.1], [0.2, -0.6, 0.2]])
+    vectors[:, 2] = 0.1
+    query = unit_rows([[0.1, 0.2, 0.9]])
+    for some in (vectors, vectors[:1]):
+        packed = PackedVectors.of(some, dtype)
+        np.testing.assert_allclose(packed.numbers(slice(None)), some, atol=2e-3)
+        rows, cosines = packed.nearest(query, len(some), rescore=1)
+        wanted = (query @ unit_rows(some).T)[0, rows[0]]
+        np.testing.assert_allclose(cosines[0], wanted, atol=2e-3)
+
+
 def test_bits_are_compared_by_their_distance(predictor: Predictor) -> None:
     vectors = np.array([[1.0, 2, -1], [1, -1, -1], [-1, -2, 1], [3, 1, -2]])
     bits = PackedVectors.of(vectors, "binary", rescored=False)

@@ -170,8 +170,9 @@ class SearchIndex:
             texts, lines, ids, engine, prompt, hybrid: as above.
             index: a file for the vectors, and for faiss's graph, or one that `features`
                 wrote. It is reused if it matches these texts and this model; otherwise
-                it is written. One that ends with `.parquet` holds the texts, too, but
-                no graph, and is never replaced.
+                it is written. If it matches but for the `lines` or `ids` that are
+                given, these are stored. One that ends with `.parquet` holds the texts,
+                too, but no graph, and is never replaced.
             batch_size: texts computed at once.
             dtype: `float32`, `int8` or `binary`, see `PackedVectors`; by default the
                 index's, or float32. An index of another one is rebuilt.
@@ -230,9 +231,18 @@ class SearchIndex:
         )
         if index is None:
             return made
-        has_graph = made.graph is not None and not is_parquet(os.fspath(index))
-        if stored is None or (has_graph and made.graph is not graph):
-            _write_index(Path(index), packed, made, model_hash(reader))
+        is_kept = is_parquet(os.fspath(index))
+        has_graph = made.graph is not None and not is_kept
+        named = lines is not None or ids is not None
+        renamed = named and stored is not None and _has_other_names(stored, made)
+        if renamed and is_kept:
+            say(
+                f"{index}: keeps other line numbers or ids, with which `export` and "
+                "`serve` answer: Parquet is never replaced"
+            )
+        elif stored is None or renamed or (has_graph and made.graph is not graph):
+            graph = None if stored is None else stored.graph
+            _write_index(Path(index), packed, made, model_hash(reader), graph)
         if made.graph is not None and not has_graph:
             say(
                 f"{index}: Parquet contains no graph of faiss: it is built each time; "
@@ -503,14 +513,25 @@ def _of_length_1(vectors: Any) -> Packed:
     return PackedVectors.of(unit_rows(vectors.values))
 
 
-def _write_index(path: Path, packed: Packed, made: SearchIndex, model: str) -> None:
+def _has_other_names(stored: VectorFile, made: SearchIndex) -> bool:
+    """Return whether an index that holds the texts has other lines or ids for them."""
+    if stored.content is None:
+        return False
+    held = range(1, len(made.texts) + 1) if stored.lines is None else stored.lines
+    return (list(held), stored.ids) != (made.lines, made.ids)
+
+
+def _write_index(
+    path: Path, packed: Packed, made: SearchIndex, model: str, graph: Any
+) -> None:
+    """Write an index; `graph` is faiss's as stored, if the search has none."""
     if is_parquet(str(path)):
         if isinstance(packed, SparseVectors):
             raise ConfigError(
                 f"`index` must be npz for sparse vectors; received {path}"
             )
         with feature_writer(path, model=model) as writer:
-            writer.add(Part(made.lines, made.texts, packed.values))
+            writer.add(Part(made.lines, made.texts, packed.values, ids=made.ids))
         return
     mark = TextsHash()
     mark.add(made.texts)
@@ -523,7 +544,9 @@ def _write_index(path: Path, packed: Packed, made: SearchIndex, model: str) -> N
         model=model,
     )
     if made.graph is not None:
-        arrays["graph"] = _faiss().serialize_index(made.graph)
+        graph = _faiss().serialize_index(made.graph)
+    if graph is not None:
+        arrays["graph"] = graph
     try:
         with replaced_file(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, **arrays)

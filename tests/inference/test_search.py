@@ -135,6 +135,30 @@ def test_an_index_of_other_texts_is_rebuilt(
 
 
 @pytest.mark.parametrize("name", ["index.npz", "index.parquet"])
+def test_an_index_keeps_the_latest_names(
+    predictor: Predictor,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    index, texts, lines = tmp_path / name, TEXTS[:3], [2, 3, 4]
+    of = functools.partial(SearchIndex.of, predictor, texts, index=index)
+    of(lines=lines, ids=["A1", "", "A3"])
+    first = SearchIndex.load(predictor, index)
+    assert (first.lines, first.ids) == (lines, ["A1", "", "A3"])
+    of()  # without names, the index keeps its own
+    assert SearchIndex.load(predictor, index).ids == first.ids
+    assert not capsys.readouterr().err
+    for given in ({"ids": ["Z1", "Z2", "Z3"]}, {"lines": lines}):
+        made = of(**given)
+        held, told = SearchIndex.load(predictor, index), capsys.readouterr().err
+        if name.endswith(".npz"):
+            assert (held.lines, held.ids) == (made.lines, made.ids) and not told
+        else:
+            assert held.ids == first.ids and "keeps other line numbers or ids" in told
+
+
+@pytest.mark.parametrize("name", ["index.npz", "index.parquet"])
 def test_an_index_knows_its_model(
     encoder_folder: Path,
     tmp_path: Path,

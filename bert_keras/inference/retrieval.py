@@ -185,7 +185,9 @@ def _nearest(
 def _run(queries: Sequence[str], names: Sequence[str], found: Any) -> Run:
     return {
         query: {
-            names[row]: float(score) for row, score in zip(rows, scores, strict=True)
+            names[row]: float(score)
+            for row, score in zip(rows, scores, strict=True)
+            if row >= 0
         }
         for query, (rows, scores) in zip(queries, found, strict=True)
     }

@@ -313,7 +313,7 @@ class SearchIndex:
             top: at most the number of texts.
 
         Returns:
-            Rows are -1 where faiss finds no more texts.
+            Rows are -1 where faiss, or a sparse vector, finds no more texts.
         """
         vectors = self._scaled(vectors)
         find = self._exact if self.graph is None else self._approximate
@@ -331,7 +331,8 @@ class SearchIndex:
         Returns:
             Q lists of dicts: `rank` from 1, `score` (cosine, -1 to 1, or the dot
             product of sparse vectors, unless the search is hybrid), `text`, `line` and,
-            if there are names, `id`.
+            if there are names, `id`. Sparse vectors find only texts with a common
+            token, perhaps none.
         """
         check_whole_number("top", top, least=1)
         queries = as_strings(queries, name="queries")
@@ -357,7 +358,7 @@ class SearchIndex:
                     **({} if self.ids is None else {"id": self.ids[row]}),
                 }
                 for rank, (row, score) in enumerate(zip(rows, scores, strict=True), 1)
-                if row >= 0  # faiss pads with -1
+                if row >= 0
             ]
             for rows, scores in zip(*found, strict=True)
         ]

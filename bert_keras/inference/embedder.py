@@ -145,7 +145,7 @@ class ChangedModel(Backend):
 def _prompted(task: Embedding, prompt: str, *, tell: bool) -> Embedding:
     """Return the task with a prompt before each text; `tell` if it has none."""
     found = task.with_prompt(prompt)
-    if tell and not found.default_prompt:
+    if tell and not found.prompt():
         say(f"the model has no prompt {prompt}: none is put before the texts")
     return found
 

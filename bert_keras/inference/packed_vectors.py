@@ -122,12 +122,13 @@ class PackedVectors:
         Args:
             queries: unit vectors, float32 [Q, D].
             top: at most N.
-            rescore: for bits, how many times `top` candidates are compared again; 0:
-                none, and the cosine is estimated from the distance.
+            rescore: for bits with `rescoring`, how many times `top` candidates are
+                compared again; 0: none. The cosine is else estimated from the distance.
         """
         if self.dtype != "binary":
             return self._best(queries, top, lambda part: self._cosines(queries, part))
         bits = as_bits(queries)
+        rescore = 0 if self.rescoring is None else rescore
         candidates = min(top * max(rescore, 1), len(self))
         rows, near = self._best(
             queries, candidates, lambda part: self._agreement(bits, part)

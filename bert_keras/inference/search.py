@@ -176,12 +176,15 @@ class SearchIndex:
             batch_size: texts computed at once.
             dtype: `float32`, `int8` or `binary`, see `PackedVectors`; by default the
                 index's, or float32. An index of another one is rebuilt.
-            rescore: as above; for `binary` alone, by default 4.
+            rescore: as above; for `binary` alone, by default 4, or 0 for an index of
+                bits without int8 vectors.
             fuse: another model, such as one of sparse vectors, whose ranking is fused,
                 too; its vectors are computed each time.
             **settings: arguments of `load_embedder`.
 
         Raises:
+            ConfigError: an argument is out of range, or `rescore` needs int8 vectors,
+                which the index lacks.
             DataError: `index` is a file but not an index, or is Parquet of other texts
                 or another model.
         """
@@ -209,9 +212,14 @@ class SearchIndex:
         else:
             packed = stored.packed
         if packed.dtype == "binary" and packed.rescoring is None and rescore != 0:
+            if rescore is not None:
+                raise ConfigError(
+                    f"`rescore` must be 0 for {index}, which contains bits without "
+                    f"int8 vectors; received {rescore}: name another index"
+                )
             say(
-                f"{index}: contains no int8 vectors, so candidates are compared by "
-                "their bits alone; `search --dtype binary` writes both"
+                f"{index}: contains bits without int8 vectors, so their distance alone "
+                "decides; another index of `search --dtype binary` contains both"
             )
         graph = None
         if engine == "faiss" and stored is not None:

@@ -253,6 +253,9 @@ def test_bits_are_compared_by_their_distance(predictor: Predictor) -> None:
     # Of two candidates, the int8 vectors tell which is nearer.
     both = PackedVectors.of(vectors, "binary")
     assert both.nearest(unit_rows([[3.0, 1, -2]]), 1, rescore=2)[0].tolist() == [[3]]
+    # Without them there is nothing to compare again.
+    _, again = bits.nearest(unit_rows([[0.1, 0.1, -2]]), 3, rescore=2)
+    np.testing.assert_allclose(again, scores)
 
 
 def test_rescoring_is_for_bits(
@@ -269,10 +272,14 @@ def test_rescoring_is_for_bits(
         refused(lambda: of(prompt="nonsense"), *none, "received 'nonsense'")
     refused(lambda: of(dtype="int4"), "`dtype`", "int4")
     bits = tmp_path / "bits.npz"
-    of(dtype="binary", index=bits, rescore=0)
-    assert "no int8" not in capsys.readouterr().err
-    of(index=bits)
-    assert "bits.npz: contains no int8 vectors" in capsys.readouterr().err
+    alone = of(dtype="binary", index=bits, rescore=0)
+    assert "without int8" not in capsys.readouterr().err
+    again = of(index=bits)
+    assert "bits.npz: contains bits without int8 vectors" in capsys.readouterr().err
+    held = SearchIndex.load(predictor, bits)
+    assert alone(["cash"]) == again(["cash"]) == held(["cash"])
+    other = "`rescore` must be 0 for", "bits.npz", "received 4: name another index"
+    refused(lambda: of(index=bits, rescore=4), *other)
     place = tmp_path / "a.parquet"
     refused(lambda: of(dtype="int8", index=place), "`dtype`", "Parquet")
 

@@ -21,6 +21,7 @@ from bert_keras.files.parquet import is_parquet
 from bert_keras.inference.embedder import (
     Source,
     load_embedder,
+    shared_settings,
     sparse_vectors_of,
     vectors_of,
     with_prompt,
@@ -179,7 +180,8 @@ class SearchIndex:
             rescore: as above; for `binary` alone, by default 4, or 0 for an index of
                 bits without int8 vectors.
             fuse: another model, such as one of sparse vectors, whose ranking is fused,
-                too; its vectors are computed each time.
+                too, with the prompt and settings that it takes; its vectors are
+                computed each time.
             **settings: arguments of `load_embedder`.
 
         Raises:
@@ -224,6 +226,10 @@ class SearchIndex:
         graph = None
         if engine == "faiss" and stored is not None:
             graph = _stored_graph(stored)
+        other = None
+        if fuse is not None:
+            shared = shared_settings(fuse, prompt=prompt, **settings)
+            other = cls.of(fuse, texts, batch_size=batch_size, **shared)
         made = cls(
             predictor,
             texts,
@@ -235,7 +241,7 @@ class SearchIndex:
             prompt=prompt,
             rescore=RESCORE if rescore is None else rescore,
             hybrid=hybrid,
-            other=None if fuse is None else cls.of(fuse, texts, batch_size=batch_size),
+            other=other,
         )
         if index is None:
             return made

@@ -99,6 +99,19 @@ def test_search_by_dot_product(
         [TEXTS.index(each["text"]) for each in search(["cash"], top=12)[0]]
         for search in (SearchIndex.of(dense, TEXTS), made)
     ]
+    capsys.readouterr()
+    given = {"max_length": 7, "long": "head-tail", "prompt": "query"}
+    found = SearchIndex.of(encoder_folder, TEXTS, fuse=folder, **given)._other
+    assert found is not None and found.predictor.model.preprocessor.max_length == 7
+    told = capsys.readouterr().err
+    assert (
+        "long 'head-tail': for the first model alone, not for the one to fuse" in told
+    )
+    given = {"long": "head-tail", "dimensions": 8}
+    found = SearchIndex.of(encoder_folder, TEXTS, fuse=encoder_folder, **given)._other
+    assert found is not None and found.predictor.model.task.long == "head-tail"
+    assert found.packed.width == 16
+    assert "dimensions 8: for the first model alone" in capsys.readouterr().err
     wanted_rows = [TEXTS[row] for row, _ in fused([*rankings, by_words], 12)]
     assert [each["text"] for each in hybrid] == wanted_rows
     (answer,) = predictor.predict(["free cash"])

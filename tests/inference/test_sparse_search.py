@@ -170,10 +170,16 @@ def test_a_head_that_the_encoder_lacks_starts_with_its_tokens(
     assert line not in capsys.readouterr().err and held.has_pretrained_head
 
 
-def test_scores_on_a_collection(folder: Path, tmp_path: Path) -> None:
+def test_scores_on_a_collection(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     collection = write_collection(tmp_path / "beir")
     scores = evaluate_collection(load_embedder(folder), collection)
     assert [*scores["rankings"]] == ["sparse", "BM25", "hybrid"]
+    assert "scores at" not in capsys.readouterr().err
+    evaluate_collection(load_embedder(folder), collection, top=1)
+    line = "top 1: the scores at 10 and 100 are of the first 1 document alone"
+    assert line in capsys.readouterr().err
 
 
 def test_what_sparse_vectors_cannot_do(

@@ -436,7 +436,8 @@ def _documents(options: argparse.Namespace) -> Columns:
         optional=[] if options.id else ["id"],
         empty=["text", "id"],
         nulls=["id"],
-        unread=["text_pair"] if options.text == "text" else [],
+        # The last two are of a collection in the form of BEIR.
+        unread=["text_pair", "title", "_id"] if options.text == "text" else [],
         header=options.header,
     )
     found = columns.filled("text", skip_empty=options.skip_empty)

@@ -348,7 +348,7 @@ def write_features(
         {"text": column},
         header=header,
         empty=["text"],
-        unread=["text_pair"] if column == "text" else [],
+        unread=["text_pair", "title"] if column == "text" else [],
         rows_at_once=_BATCHES[level] * batch_size,
     )
     first = next(parts)  # an unreadable file fails before the model is loaded

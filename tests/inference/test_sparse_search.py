@@ -12,7 +12,7 @@ import pytest
 from conftest import ROWS, refused, write_collection
 
 from bert_keras.cli.main import main
-from bert_keras.inference.embedder import embed, load_embedder
+from bert_keras.inference.embedder import embed, load_embedder, shared_settings
 from bert_keras.inference.features import write_features
 from bert_keras.inference.info import describe
 from bert_keras.inference.mining import mine_negatives
@@ -100,18 +100,15 @@ def test_search_by_dot_product(
         for search in (SearchIndex.of(dense, TEXTS), made)
     ]
     capsys.readouterr()
-    given = {"max_length": 7, "long": "head-tail", "prompt": "query"}
-    found = SearchIndex.of(encoder_folder, TEXTS, fuse=folder, **given)._other
+    given = {"prompt": "query", "long": "head-tail", "dimensions": 8}
+    taken = shared_settings(encoder_folder, **given)
+    assert taken == {"prompt": "query", "long": "head-tail"}
+    line = "dimensions 8: for the first model alone, not for the one to fuse"
+    assert line in capsys.readouterr().err
+    given = {"max_length": 7, "long": "head-tail"}
+    found = SearchIndex.of(encoder_folder, TEXTS[:1], fuse=folder, **given)._other
     assert found is not None and found.predictor.model.preprocessor.max_length == 7
-    told = capsys.readouterr().err
-    assert (
-        "long 'head-tail': for the first model alone, not for the one to fuse" in told
-    )
-    given = {"long": "head-tail", "dimensions": 8}
-    found = SearchIndex.of(encoder_folder, TEXTS, fuse=encoder_folder, **given)._other
-    assert found is not None and found.predictor.model.task.long == "head-tail"
-    assert found.packed.width == 16
-    assert "dimensions 8: for the first model alone" in capsys.readouterr().err
+    assert "long 'head-tail': for the first" in capsys.readouterr().err
     wanted_rows = [TEXTS[row] for row, _ in fused([*rankings, by_words], 12)]
     assert [each["text"] for each in hybrid] == wanted_rows
     (answer,) = predictor.predict(["free cash"])
@@ -133,14 +130,17 @@ def test_texts_without_a_common_token_are_not_found(
     dense = SearchIndex(predictor, TEXTS[:3], np.eye(3), other=some)
     assert dense._fused(["cash"], np.eye(3)[:1], 3)[0][0][0] == 2
     texts = tmp_path / "texts.csv"
-    texts.write_text("text\nwin cash\n")
+    texts.write_text("_id,title,text\nd1,sale,win cash\n")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(SparseVectors, "of", lambda *_: SparseVectors(*none))
         none = (np.zeros(0), np.zeros(0, np.int32), np.zeros(1, np.int64), len(found))
         assert main(["search", str(folder), str(texts), "cash"]) == 0
     reason = "no text shares a token with its vector"
     wanted = {"query": 1, "rank": None, "score": None, "line": None, "reason": reason}
-    assert json.loads(capsys.readouterr().out) == wanted
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == wanted
+    for name in ("_id", "title"):
+        assert f"the column `{name}` is not read" in shown.err
 
 
 def test_a_head_that_the_encoder_lacks_starts_with_its_tokens(
@@ -174,10 +174,8 @@ def test_scores_on_a_collection(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     collection = write_collection(tmp_path / "beir")
-    scores = evaluate_collection(load_embedder(folder), collection)
+    scores = evaluate_collection(load_embedder(folder), collection, top=1)
     assert [*scores["rankings"]] == ["sparse", "BM25", "hybrid"]
-    assert "scores at" not in capsys.readouterr().err
-    evaluate_collection(load_embedder(folder), collection, top=1)
     line = "top 1: the scores at 10 and 100 are of the first 1 document alone"
     assert line in capsys.readouterr().err
 

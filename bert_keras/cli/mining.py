@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from bert_keras.cli.arguments import MODEL, ROWS, add_batches, add_header
 from bert_keras.cli.options import add_count, add_option, add_path, path
@@ -95,7 +94,7 @@ def run_mine(options: argparse.Namespace) -> None:
     ranker = None
     if options.rerank is not None:
         ranker = load_predictor(options.rerank, precision=options.precision)
-    rules: dict[str, Any] = {"header": options.header, "fixed": True}
+    rules = {"header": options.header, "fixed": ("text", "text_pair")}
     corpus = None
     if options.corpus is not None:
         text = {"text": "text"}

@@ -107,7 +107,7 @@ def load_embedder(
     return Predictor(model)
 
 
-def _held_task(folder: Folder) -> Embedding:
+def _held_task(folder: Folder) -> Any:
     return folder.held(Embedding) or from_model_config(Embedding, {})
 
 
@@ -122,12 +122,13 @@ def shared_settings(
     given = {"prompt": prompt, **settings}
     given = {name: value for name, value in given.items() if value is not None}
     taken = {"max_length", "precision", "long", "stride", "max_windows", "combine"}
+    task: Any
     if isinstance(source, Predictor):
         taken, task = set(), source.model.task
     else:
         task = _held_task(Folder.open(source))
         taken = taken & {"max_length", "precision"} if task.is_sparse else taken
-    if prompt in ("query", "document", *task.prompts):
+    if prompt in ("query", "document", *getattr(task, "prompts", ())):
         taken.add("prompt")
     others = [
         f"{name} {shown(value)}" for name, value in given.items() if name not in taken

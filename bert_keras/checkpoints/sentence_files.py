@@ -31,6 +31,7 @@ SETTINGS = "sentence_bert_config.json"
 MODEL_SETTINGS = "config_sentence_transformers.json"
 POOLING = "1_Pooling"
 DENSE_SCOPE = "dense_"  # of the canonical names of `Dense`, such as `dense_0/kernel`
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in `encode_document`'s order
 # sentence-transformers' older names of poolings.
 _OLD_KEYS = {
     "pooling_mode_cls_token": "cls",
@@ -111,7 +112,8 @@ def pair_activation(folder: Path, config: Mapping[str, Any]) -> str | None:
 
 def unused_prompts(folder: Path) -> list[str]:
     """Return the names of a cross-encoder's prompts."""
-    return list(_pair_prompts(folder).get("prompts", ()))
+    found = _pair_prompts(folder).get("prompts", {})
+    return [name for name, text in found.items() if text]
 
 
 def _pair_prompts(folder: Path) -> dict[str, Any]:
@@ -276,7 +278,9 @@ def write_sentence_files(
     """Write the files next to an encoder, so that sentence-transformers can open it.
 
     The arguments are what `read_sentence_files` returns, and `measure`, by which
-    vectors are compared: by default the dot product of sparse ones, else cosine.
+    vectors are compared: by default the dot product of sparse ones, else cosine. A
+    prompt `passage` or `corpus` is written as `document`, too: since version 5, they
+    read no other.
     """
     count = len(dense)
     kinds = ["Transformer", "Pooling", *["Dense"] * count, "Normalize"]
@@ -304,7 +308,11 @@ def write_sentence_files(
     settings = {"max_seq_length": max_length, "do_lower_case": False}
     _write(folder / MODULES, modules)
     _write(folder / SETTINGS, settings)
-    prompting: dict[str, Any] = {"prompts": dict(prompts or {})}
+    texts = dict(prompts or {})
+    for name in DOCUMENT_PROMPTS:
+        if name in texts:
+            texts.setdefault("document", texts[name])
+    prompting: dict[str, Any] = {"prompts": texts}
     prompting |= {"default_prompt_name": default_prompt} if default_prompt else {}
     prompting |= {"truncate_dim": truncate_dim} if truncate_dim else {}
     prompting |= {"model_type": "SparseEncoder"} if is_sparse else {}
@@ -373,7 +381,10 @@ def _activation(place: Path, name: str, allowed: Sequence[str]) -> str:
 
 
 def _prompts(folder: Path) -> dict[str, Any]:
-    """Return `prompts` and `default_prompt`, where a folder has some."""
+    """Return `prompts` and `default_prompt`, where a folder has some.
+
+    An empty prompt is kept beside others: an empty `document` is not `passage`.
+    """
     settings, path = _settings(folder), folder / MODEL_SETTINGS
     prompts, default = (
         settings.get("prompts") or {},
@@ -383,14 +394,14 @@ def _prompts(folder: Path) -> dict[str, Any]:
         text is None or isinstance(text, str) for text in prompts.values()
     ):
         raise CheckpointError(f"{path}: `prompts` must map names to texts")
-    used = {name: text for name, text in prompts.items() if text}
+    used = {name: text or "" for name, text in prompts.items()}
     if default is not None and default not in prompts:
         raise CheckpointError(
             f"{path}: `default_prompt_name` must be one of `prompts`, "
             f"{one_line(', '.join(prompts)) or 'none'}; received {one_line(default)}"
         )
-    found: dict[str, Any] = {"prompts": used} if used else {}
-    return {**found, "default_prompt": default} if default in used else found
+    found: dict[str, Any] = {"prompts": used} if any(used.values()) else {}
+    return {**found, "default_prompt": default} if used.get(default) else found
 
 
 def _settings(folder: Path) -> dict[str, Any]:

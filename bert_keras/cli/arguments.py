@@ -262,6 +262,10 @@ def with_settings(
                 f"{' and '.join(readers)}"
             )
     model.task = changed(model.task, **settings)
+    if width := settings.get("truncate_dim"):  # checked and told as `--dimensions` is
+        from bert_keras.inference.embedder import shortened_task
+
+        model.task = shortened_task(model, width)
     return model.task
 
 

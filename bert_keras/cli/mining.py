@@ -7,7 +7,7 @@ import argparse
 from bert_keras.cli.arguments import MODEL, ROWS, add_batches, add_header
 from bert_keras.cli.options import add_count, add_option, add_path, path
 from bert_keras.cli.prediction import add_lengths
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, first_of
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
 from bert_keras.settings import Option
@@ -38,7 +38,7 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
         "negative",
         required=True,
     )
-    add_count(parser, "negatives", 5, "most negatives of a pair")
+    add_count(parser, "negatives", 5, "most new negatives of a pair")
     ranks = Option(
         "10:50",
         "ranks by cosine to the first text that are searched, from 0, known pairs left "
@@ -85,21 +85,33 @@ def run_mine(options: argparse.Namespace) -> None:
             f"`--range` must be FROM:TO, FROM below TO; received {first}:{end}"
         )
     load_tensorflow()
-    from bert_keras.data.table import read_columns
+    from bert_keras.data.table import names_of, read_columns
     from bert_keras.inference.mining import mine_negatives
     from bert_keras.inference.predictor import load_predictor
     from bert_keras.tasks.embedding import Embedding
+    from bert_keras.tasks.negatives import NEGATIVE, is_numbered, read_with_negatives
 
     ranker = None
     if options.rerank is not None:
         ranker = load_predictor(options.rerank, precision=options.precision)
+    rules = {"header": options.header, "fixed": ("text", "text_pair")}
     corpus = None
     if options.corpus is not None:
         text = {"text": "text"}
-        corpus = read_columns(options.corpus, text, header=options.header)["text"]
+        corpus = read_columns(options.corpus, text, **rules)["text"]
+    optional = ("label", NEGATIVE)
+    columns = Embedding.columns
+    pairs = read_with_negatives(options.pairs, columns, optional=optional, **rules)
+    others = [
+        name
+        for name in names_of(options.pairs)
+        if name not in columns and not is_numbered(name)
+    ]
+    if others:
+        say(f"{options.pairs}: columns that are not written: {first_of(others)}")
     found = mine_negatives(
         options.model,
-        Embedding.read(options.pairs, header=options.header),
+        pairs,
         corpus,
         negatives=options.negatives,
         ranks=(first, end),
@@ -110,10 +122,10 @@ def run_mine(options: argparse.Namespace) -> None:
         long=options.long,
         precision=options.precision,
     )
-    columns = found.columns
+    cells = found.columns.cells
     with answers_to(options.output) as write:
-        for values in zip(*columns.cells.values(), strict=True):
-            write(dict(zip(columns.cells, values, strict=True)))
+        for values in zip(*cells.values(), strict=True):
+            write(dict(zip(cells, values, strict=True)))
     say(str(found))
 
 

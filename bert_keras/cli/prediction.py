@@ -379,10 +379,11 @@ def run_search(options: argparse.Namespace) -> None:
                 number += 1
                 start: dict[str, Any] = {"query": number}
                 start |= {"query_text": row.item} if options.with_text else {}
-                if row.reason:
-                    write({**start, **no_answer, "reason": row.reason})
+                found = [] if row.reason else next(answers)
+                if not found:
+                    reason = row.reason or "no text shares a token with its vector"
+                    write({**start, **no_answer, "reason": reason})
                     continue
-                found = next(answers)
                 if ranker is not None:
                     found = reranked(
                         ranker,
@@ -435,7 +436,8 @@ def _documents(options: argparse.Namespace) -> Columns:
         optional=[] if options.id else ["id"],
         empty=["text", "id"],
         nulls=["id"],
-        unread=["text_pair"] if options.text == "text" else [],
+        # The last two are of a collection in the form of BEIR.
+        unread=["text_pair", "title", "_id"] if options.text == "text" else [],
         header=options.header,
     )
     found = columns.filled("text", skip_empty=options.skip_empty)

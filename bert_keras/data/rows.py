@@ -379,6 +379,7 @@ class Selection:
     header: str = "auto"  # or `yes`, `no`
     bad_rows: str = "error"  # or `skip`, or `keep` those with empty cells
     unread: Sequence[str] = ()  # columns of which a note tells that they are not read
+    fixed: Sequence[str] = ()  # roles for which the user cannot select others
 
     @property
     def names(self) -> list[str]:
@@ -434,6 +435,8 @@ class Selection:
         message = f"has no column {', '.join(missing)}; it has {existing(first, named)}"
         if len(first) == 1:
             message += f", as read between {_DELIMITERS[delimiter]}"
+        if self.fixed:
+            raise DataError(message, path=path)
         if named and len(first) > 1:
             message += self.other_columns(first, missing)
         if named and self.header == "auto":

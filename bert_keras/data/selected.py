@@ -244,7 +244,8 @@ def select_keys(
             message = f"has no column {', '.join(missing)}; it has {keys}"
         elif path == MemoryRows.path:
             message = f"have no column {', '.join(missing)}; they have {keys}"
-        message += chosen.other_columns(list(rows[0][1]), missing)
+        if not chosen.fixed:
+            message += chosen.other_columns(list(rows[0][1]), missing)
         raise DataError(message, path=path)
     found = Columns(path, cells, [line for line, _ in rows])
     if problems:

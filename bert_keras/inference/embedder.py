@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_keras.checkpoints import Checkpoint
 from bert_keras.data.items import as_strings
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, shown
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.served_model import ServedModel
 from bert_keras.inference.sparse_vectors import SparseVectors
@@ -89,7 +89,7 @@ def load_embedder(
         raise ConfigError(f"no setting of features is named {sorted(unknown)[0]!r}")
     check_choice("precision", precision, PRECISIONS)
     folder = Folder.open(source)
-    held = folder.held(Embedding) or from_model_config(Embedding, {})
+    held = _held_task(folder)
     if given:
         check_dense(held, f"`{next(iter(given))}`")
     task = kind(**{**held.get_config(), **given})
@@ -105,6 +105,37 @@ def load_embedder(
         check_max_length(max_length, checkpoint.config)
         model.preprocessor = model.preprocessor.replace(max_length=max_length)
     return Predictor(model)
+
+
+def _held_task(folder: Folder) -> Any:
+    return folder.held(Embedding) or from_model_config(Embedding, {})
+
+
+def shared_settings(
+    source: Source, *, prompt: str | None, **settings: Any
+) -> dict[str, Any]:
+    """Return the settings of a search that a second model takes, too.
+
+    They are `prompt` and arguments of `load_embedder`. A message names the others, such
+    as a prompt that this model does not have, or `long` for sparse vectors.
+    """
+    given = {"prompt": prompt, **settings}
+    given = {name: value for name, value in given.items() if value is not None}
+    taken = {"max_length", "precision", "long", "stride", "max_windows", "combine"}
+    task: Any
+    if isinstance(source, Predictor):
+        taken, task = set(), source.model.task
+    else:
+        task = _held_task(Folder.open(source))
+        taken = taken & {"max_length", "precision"} if task.is_sparse else taken
+    if prompt in ("query", "document", *getattr(task, "prompts", ())):
+        taken.add("prompt")
+    others = [
+        f"{name} {shown(value)}" for name, value in given.items() if name not in taken
+    ]
+    if others:
+        say(f"{', '.join(others)}: for the first model alone, not for the one to fuse")
+    return {name: value for name, value in given.items() if name in taken}
 
 
 def embed(
@@ -145,7 +176,7 @@ class ChangedModel(Backend):
 def _prompted(task: Embedding, prompt: str, *, tell: bool) -> Embedding:
     """Return the task with a prompt before each text; `tell` if it has none."""
     found = task.with_prompt(prompt)
-    if tell and not found.default_prompt:
+    if tell and not found.prompt():
         say(f"the model has no prompt {prompt}: none is put before the texts")
     return found
 

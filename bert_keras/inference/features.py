@@ -1,8 +1,9 @@
 """The frozen encoder as a source of features: `write_features` for a file of texts.
 
 The file is written under a temporary name and renamed when complete. Parquet is
-streamed: one row per text with `line`, `text` and `embedding`, or, for tokens,
-`tokens`, `starts`, `ends` and `embeddings`, lists of equal length. npz, for data that
+streamed: one row per text with `line`, `text` and `embedding` (of `search` perhaps
+`id`, too), or, for tokens, `tokens`, `starts`, `ends` and `embeddings`, lists of equal
+length. npz, for data that
 fits in memory, holds arrays for `numpy.load`, see `vector_file`: `embeddings` float32
 [N, D] and `lines` int64 [N]; for tokens `embeddings` float32 [M, D], `tokens` string
 [M], `starts` and `ends` int32 [M], `row_splits` int64 [N + 1] (the tokens of text i are
@@ -73,12 +74,14 @@ class Part(NamedTuple):
         texts: N strings.
         embeddings: float32 [N, D], or [M, D] of their M tokens.
         tokens: the tokens, if the vectors are theirs.
+        ids: N names of the texts, which only Parquet holds.
     """
 
     lines: Any
     texts: Sequence[str]
     embeddings: np.ndarray
     tokens: TextTokens | None = None
+    ids: Sequence[str] | None = None
 
 
 def check_output(path: str | os.PathLike[str]) -> Path:
@@ -202,7 +205,7 @@ class _Parquet:
         self._writer: Any = None
 
     def add(self, part: Part) -> None:
-        lines, texts, embeddings, tokens = part
+        lines, texts, embeddings, tokens, ids = part
         arrow = self._arrow
         flat = arrow.array(embeddings.reshape(-1), arrow.float32())
         vectors = arrow.FixedSizeListArray.from_arrays(flat, embeddings.shape[1])
@@ -210,6 +213,8 @@ class _Parquet:
             "line": arrow.array(lines, arrow.int64()),
             "text": arrow.array(list(texts), arrow.string()),
         }
+        if ids is not None:
+            columns["id"] = arrow.array(list(ids), arrow.string())
         if tokens is None:
             columns["embedding"] = vectors
         else:
@@ -343,7 +348,7 @@ def write_features(
         {"text": column},
         header=header,
         empty=["text"],
-        unread=["text_pair"] if column == "text" else [],
+        unread=["text_pair", "title"] if column == "text" else [],
         rows_at_once=_BATCHES[level] * batch_size,
     )
     first = next(parts)  # an unreadable file fails before the model is loaded

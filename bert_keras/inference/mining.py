@@ -35,11 +35,12 @@ class MinedNegatives(NamedTuple):
     """Rows with negatives, and what is known of them.
 
     Attributes:
-        columns: the pairs, with lists of texts as `negative`.
-        positive_score, negative_score: the mean scores beside the text: cosines, or a
-            reranking model's; NaN without any.
-        mined: the number of negatives found.
+        columns: the pairs, with lists of texts as `negative`; new ones come last.
+        positive_score, negative_score: the mean scores beside the text, of pairs and of
+            new negatives: cosines, or a reranking model's; NaN without any.
+        mined: the number of new negatives.
         without: the number of rows for which none was found.
+        kept: the number of negatives that the pairs had.
     """
 
     columns: Columns
@@ -47,6 +48,7 @@ class MinedNegatives(NamedTuple):
     negative_score: float
     mined: int
     without: int
+    kept: int = 0
     measure: str = "cosine"
 
     def __str__(self) -> str:
@@ -58,8 +60,11 @@ class MinedNegatives(NamedTuple):
         )
         if self.mined:
             line += f", of negatives {self.negative_score:.3f}"
-        none = f"; {counted(self.without, 'pairs')} got none"
-        return line + (none if self.without else "")
+        if self.without:
+            line += f"; {counted(self.without, 'pairs')} got none"
+        if self.kept:
+            line += f"; kept {counted(self.kept, 'negatives')} that the pairs had"
+        return line
 
 
 def mine_negatives(
@@ -77,15 +82,16 @@ def mine_negatives(
     """Return pairs with hard negatives, to train `embedding` on.
 
     The texts of the corpus are ranked by their cosine to each first text; the text
-    itself, and every text that is its pair in some row, are left out, whatever their
-    case and white space. Of the ranks from `ranks[0]` to `ranks[1] - 1`, counted from
+    itself, every text that is its pair in some row, and negatives that the row has are
+    left out, and of equal texts all but the first, whatever their case and white space.
+    Of the ranks from `ranks[0]` to `ranks[1] - 1`, counted from
     0, the nearest become negatives if their cosine is below the pair's by `margin`.
 
     Args:
         source: a model, as in `load_embedder`.
         pairs: rows of `text` and `text_pair`; negatives that they have are kept.
         corpus: texts; by default the second texts of the pairs.
-        negatives: maximum number for each row.
+        negatives: maximum number of new ones for each row.
         ranks: the first ranks are often unknown positives.
         margin: least difference of the cosines, or of the other model's scores.
         batch_size: texts computed at once.
@@ -108,7 +114,10 @@ def mine_negatives(
     if rerank is not None:
         check_scores_pairs(rerank.model.task)
     first, second = pairs_of(pairs)
-    texts = list(dict.fromkeys(second if corpus is None else as_strings(corpus)))
+    different: dict[str, str] = {}
+    for text in second if corpus is None else as_strings(corpus):
+        different.setdefault(_key(text), text)
+    texts = list(different.values())
     if not texts:
         raise DataError("`corpus` must hold at least one text; received none")
     predictor = load_embedder(source, **settings)
@@ -123,6 +132,10 @@ def mine_negatives(
     found = _ranked(
         queries, PackedVectors.of(documents[: len(texts)]), texts, pairs, ranks
     )
+    kept = negatives_of(pairs)
+    for row, held in enumerate(kept):
+        known = set(map(_key, held))
+        found[row] = [each for each in found[row] if _key(each[0]) not in known]
     scores = np.sum(queries * documents[[index[text] for text in second]], axis=1)
     if rerank is not None:
         found, scores = _by_other(rerank, first, second, found, batch_size)
@@ -132,8 +145,8 @@ def mine_negatives(
     ]
     cosines = [cosine for row in chosen for _, cosine in row]
     mined = [
-        list(dict.fromkeys([*held, *(text for text, _ in row)]))
-        for held, row in zip(negatives_of(pairs), chosen, strict=True)
+        [*held, *(text for text, _ in row)]
+        for held, row in zip(kept, chosen, strict=True)
     ]
     return MinedNegatives(
         Columns(pairs.path, {**pairs.cells, NEGATIVE: mined}, pairs.lines),
@@ -141,6 +154,7 @@ def mine_negatives(
         float(np.mean(cosines)) if cosines else float("nan"),
         len(cosines),
         sum(not row for row in chosen),
+        sum(map(len, kept)),
         "cosine" if rerank is None else "score",
     )
 
@@ -176,9 +190,7 @@ def _ranked(
     positives: dict[str, set[str]] = {}
     for text, pair in zip(map(_key, first), map(_key, second), strict=True):
         positives.setdefault(text, {text}).add(pair)
-    copies = max(np.unique(keys, return_counts=True)[1])
-    left_out = copies * max(map(len, positives.values()))
-    top = min(ranks[1] + int(left_out), len(texts))
+    top = min(ranks[1] + max(map(len, positives.values())), len(texts))
     found = []
     for start in range(0, len(first), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)

@@ -34,7 +34,8 @@ def learned_ranges(vectors: np.ndarray) -> np.ndarray:
 
 def as_int8(vectors: np.ndarray, ranges: np.ndarray) -> np.ndarray:
     """Return vectors in steps of their ranges, int8 [N, D]."""
-    steps = np.floor((vectors - ranges[0]) / _step(ranges))
+    step = _step(ranges)
+    steps = np.floor((vectors - ranges[0]) / np.where(step == 0, 1, step))
     return (np.clip(steps, 0, 255) - 128).astype(np.int8)
 
 
@@ -44,8 +45,7 @@ def as_bits(vectors: np.ndarray) -> np.ndarray:
 
 
 def _step(ranges: np.ndarray) -> np.ndarray:
-    steps = (ranges[1] - ranges[0]) / 255
-    return np.where(steps == 0, 1, steps).astype(np.float32)
+    return ((ranges[1] - ranges[0]) / 255).astype(np.float32)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ class PackedVectors:
 
     @property
     def step(self) -> np.ndarray:
-        """What a step of int8 is worth, float32 [D]."""
+        """What a step of int8 is worth, float32 [D]; 0 for equal numbers."""
         return _step(self.ranges)
 
     @property
@@ -122,12 +122,13 @@ class PackedVectors:
         Args:
             queries: unit vectors, float32 [Q, D].
             top: at most N.
-            rescore: for bits, how many times `top` candidates are compared again; 0:
-                none, and the cosine is estimated from the distance.
+            rescore: for bits with `rescoring`, how many times `top` candidates are
+                compared again; 0: none. The cosine is else estimated from the distance.
         """
         if self.dtype != "binary":
             return self._best(queries, top, lambda part: self._cosines(queries, part))
         bits = as_bits(queries)
+        rescore = 0 if self.rescoring is None else rescore
         candidates = min(top * max(rescore, 1), len(self))
         rows, near = self._best(
             queries, candidates, lambda part: self._agreement(bits, part)

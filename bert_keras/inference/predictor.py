@@ -25,6 +25,7 @@ from bert_keras.errors import (
     ConfigError,
     DataError,
     counted,
+    received,
     shown,
 )
 from bert_keras.files.atomic import check_path
@@ -384,7 +385,7 @@ class Predictor:
 
         Raises:
             ConfigError: the model does not score pairs of texts.
-            DataError: a text is missing or not a string, or the query is empty.
+            DataError: a text is missing, empty or not a string.
 
         Example:
             >>> ranker = load_predictor("models/reranker")
@@ -398,6 +399,11 @@ class Predictor:
         if not query.strip():
             raise DataError(f"`query` must not be empty; received {query!r}")
         texts = as_strings(documents, name="documents")
+        blank = next((at for at, text in enumerate(texts) if not text.strip()), None)
+        if blank is not None:
+            raise DataError(
+                f"`documents` must not be empty; {received(texts[blank])} at {blank}"
+            )
         answers = self.predict(
             [(query, text) for text in texts],
             batch_size=batch_size,

@@ -15,7 +15,7 @@ from bert_keras.data.collection import (
     read_collection,
     write_run,
 )
-from bert_keras.errors import ConfigError, received
+from bert_keras.errors import ConfigError, counted, received
 from bert_keras.files.atomic import check_output_place
 from bert_keras.inference.embedder import (
     sparse_vectors_of,
@@ -91,6 +91,8 @@ def evaluate_collection(
     collection = data if isinstance(data, JudgedCollection) else read_collection(data)
     for note in collection.notes:
         say(note)
+    if isinstance(task, Embedding) or collection.candidates is None:
+        _tell_depths(top, len(collection.documents))
     limits = {"batch_size": batch_size, "max_batch_tokens": max_batch_tokens}
     if isinstance(task, Embedding):
         runs = search_runs(predictor, collection, top=top, batch_size=batch_size)
@@ -99,6 +101,16 @@ def evaluate_collection(
     if save_run is not None:
         write_run(save_run, next(iter(runs.values())))
     return run_scores(collection.qrels, runs)
+
+
+def _tell_depths(top: int, count: int) -> None:
+    """Report the scores that need more documents than are ranked for a query."""
+    deeper = [str(depth) for depth in (10, 100) if top < min(depth, count)]
+    if deeper:
+        say(
+            f"top {top:,}: the scores at {' and '.join(deeper)} are of the first "
+            f"{counted(top, 'documents')} alone"
+        )
 
 
 def check_ranks(task: Task) -> None:
@@ -185,7 +197,9 @@ def _nearest(
 def _run(queries: Sequence[str], names: Sequence[str], found: Any) -> Run:
     return {
         query: {
-            names[row]: float(score) for row, score in zip(rows, scores, strict=True)
+            names[row]: float(score)
+            for row, score in zip(rows, scores, strict=True)
+            if row >= 0
         }
         for query, (rows, scores) in zip(queries, found, strict=True)
     }

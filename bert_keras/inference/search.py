@@ -21,6 +21,7 @@ from bert_keras.files.parquet import is_parquet
 from bert_keras.inference.embedder import (
     Source,
     load_embedder,
+    shared_settings,
     sparse_vectors_of,
     vectors_of,
     with_prompt,
@@ -170,17 +171,22 @@ class SearchIndex:
             texts, lines, ids, engine, prompt, hybrid: as above.
             index: a file for the vectors, and for faiss's graph, or one that `features`
                 wrote. It is reused if it matches these texts and this model; otherwise
-                it is written. One that ends with `.parquet` holds the texts, too, but
-                no graph, and is never replaced.
+                it is written. If it matches but for the `lines` or `ids` that are
+                given, these are stored. One that ends with `.parquet` holds the texts,
+                too, but no graph, and is never replaced.
             batch_size: texts computed at once.
             dtype: `float32`, `int8` or `binary`, see `PackedVectors`; by default the
                 index's, or float32. An index of another one is rebuilt.
-            rescore: as above; for `binary` alone, by default 4.
+            rescore: as above; for `binary` alone, by default 4, or 0 for an index of
+                bits without int8 vectors.
             fuse: another model, such as one of sparse vectors, whose ranking is fused,
-                too; its vectors are computed each time.
+                too, with the prompt and settings that it takes; its vectors are
+                computed each time.
             **settings: arguments of `load_embedder`.
 
         Raises:
+            ConfigError: an argument is out of range, or `rescore` needs int8 vectors,
+                which the index lacks.
             DataError: `index` is a file but not an index, or is Parquet of other texts
                 or another model.
         """
@@ -208,13 +214,22 @@ class SearchIndex:
         else:
             packed = stored.packed
         if packed.dtype == "binary" and packed.rescoring is None and rescore != 0:
+            if rescore is not None:
+                raise ConfigError(
+                    f"`rescore` must be 0 for {index}, which contains bits without "
+                    f"int8 vectors; received {rescore}: name another index"
+                )
             say(
-                f"{index}: contains no int8 vectors, so candidates are compared by "
-                "their bits alone; `search --dtype binary` writes both"
+                f"{index}: contains bits without int8 vectors, so their distance alone "
+                "decides; another index of `search --dtype binary` contains both"
             )
         graph = None
         if engine == "faiss" and stored is not None:
             graph = _stored_graph(stored)
+        other = None
+        if fuse is not None:
+            shared = shared_settings(fuse, prompt=prompt, **settings)
+            other = cls.of(fuse, texts, batch_size=batch_size, **shared)
         made = cls(
             predictor,
             texts,
@@ -226,13 +241,22 @@ class SearchIndex:
             prompt=prompt,
             rescore=RESCORE if rescore is None else rescore,
             hybrid=hybrid,
-            other=None if fuse is None else cls.of(fuse, texts, batch_size=batch_size),
+            other=other,
         )
         if index is None:
             return made
-        has_graph = made.graph is not None and not is_parquet(os.fspath(index))
-        if stored is None or (has_graph and made.graph is not graph):
-            _write_index(Path(index), packed, made, model_hash(reader))
+        is_kept = is_parquet(os.fspath(index))
+        has_graph = made.graph is not None and not is_kept
+        named = lines is not None or ids is not None
+        renamed = named and stored is not None and _has_other_names(stored, made)
+        if renamed and is_kept:
+            say(
+                f"{index}: keeps other line numbers or ids, with which `export` and "
+                "`serve` answer: Parquet is never replaced"
+            )
+        elif stored is None or renamed or (has_graph and made.graph is not graph):
+            graph = None if stored is None else stored.graph
+            _write_index(Path(index), packed, made, model_hash(reader), graph)
         if made.graph is not None and not has_graph:
             say(
                 f"{index}: Parquet contains no graph of faiss: it is built each time; "
@@ -303,7 +327,7 @@ class SearchIndex:
             top: at most the number of texts.
 
         Returns:
-            Rows are -1 where faiss finds no more texts.
+            Rows are -1 where faiss, or a sparse vector, finds no more texts.
         """
         vectors = self._scaled(vectors)
         find = self._exact if self.graph is None else self._approximate
@@ -321,7 +345,8 @@ class SearchIndex:
         Returns:
             Q lists of dicts: `rank` from 1, `score` (cosine, -1 to 1, or the dot
             product of sparse vectors, unless the search is hybrid), `text`, `line` and,
-            if there are names, `id`.
+            if there are names, `id`. Sparse vectors find only texts with a common
+            token, perhaps none.
         """
         check_whole_number("top", top, least=1)
         queries = as_strings(queries, name="queries")
@@ -347,7 +372,7 @@ class SearchIndex:
                     **({} if self.ids is None else {"id": self.ids[row]}),
                 }
                 for rank, (row, score) in enumerate(zip(rows, scores, strict=True), 1)
-                if row >= 0  # faiss pads with -1
+                if row >= 0
             ]
             for rows, scores in zip(*found, strict=True)
         ]
@@ -503,14 +528,25 @@ def _of_length_1(vectors: Any) -> Packed:
     return PackedVectors.of(unit_rows(vectors.values))
 
 
-def _write_index(path: Path, packed: Packed, made: SearchIndex, model: str) -> None:
+def _has_other_names(stored: VectorFile, made: SearchIndex) -> bool:
+    """Return whether an index that holds the texts has other lines or ids for them."""
+    if stored.content is None:
+        return False
+    held = range(1, len(made.texts) + 1) if stored.lines is None else stored.lines
+    return (list(held), stored.ids) != (made.lines, made.ids)
+
+
+def _write_index(
+    path: Path, packed: Packed, made: SearchIndex, model: str, graph: Any
+) -> None:
+    """Write an index; `graph` is faiss's as stored, if the search has none."""
     if is_parquet(str(path)):
         if isinstance(packed, SparseVectors):
             raise ConfigError(
                 f"`index` must be npz for sparse vectors; received {path}"
             )
         with feature_writer(path, model=model) as writer:
-            writer.add(Part(made.lines, made.texts, packed.values))
+            writer.add(Part(made.lines, made.texts, packed.values, ids=made.ids))
         return
     mark = TextsHash()
     mark.add(made.texts)
@@ -523,7 +559,9 @@ def _write_index(path: Path, packed: Packed, made: SearchIndex, model: str) -> N
         model=model,
     )
     if made.graph is not None:
-        arrays["graph"] = _faiss().serialize_index(made.graph)
+        graph = _faiss().serialize_index(made.graph)
+    if graph is not None:
+        arrays["graph"] = graph
     try:
         with replaced_file(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, **arrays)

@@ -81,6 +81,8 @@ class SparseVectors:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return rows and dot products [Q, top]; ties go to the earlier row.
 
+        Rows are -1 after the last one that has a term of the query.
+
         Args:
             queries: float32 [Q, D].
             top: at most N.
@@ -93,4 +95,5 @@ class SparseVectors:
                 part = slice(starts[term], starts[term + 1])
                 scores[rows[part]] += query[term] * values[part]
         order = np.argsort(-found, axis=1, kind="stable")[:, :top]
-        return order, np.take_along_axis(found, order, axis=1)
+        scores = np.take_along_axis(found, order, axis=1)
+        return np.where(scores > 0, order, -1), scores

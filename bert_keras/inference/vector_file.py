@@ -222,7 +222,7 @@ def read_vectors(path: str | os.PathLike[str]) -> VectorFile:
 
 def _read_parquet(path: str | os.PathLike[str]) -> VectorFile:
     """Return the vectors of a Parquet file that `features` wrote."""
-    parts, lines, content, mark = [], [], [], TextsHash()
+    parts, lines, ids, content, mark = [], [], [], [], TextsHash()
     model = ""
     for table in stream_tables(os.fspath(path), _AT_ONCE):
         names = set(table.column_names)
@@ -240,6 +240,9 @@ def _read_parquet(path: str | os.PathLike[str]) -> VectorFile:
         model = (table.schema.metadata or {}).get(MODEL_KEY, b"").decode()
         if "line" in names:
             lines += table["line"].to_pylist()
+        if "id" in names:
+            held = table["id"].to_pylist()
+            ids += ["" if each is None else str(each) for each in held]
     mark.add(content)
     vectors = np.concatenate(parts)
     packed = PackedVectors(vectors, vectors.shape[1])
@@ -249,6 +252,7 @@ def _read_parquet(path: str | os.PathLike[str]) -> VectorFile:
         str(mark),
         FORMAT,
         content,
+        ids if len(ids) == len(content) else None,
         lines=np.array(lines, np.int64) if len(lines) == len(content) else None,
         model=model,
     )

@@ -22,6 +22,7 @@ from typing_extensions import Self  # in typing since Python 3.11
 from bert_keras.checkpoints import Checkpoint
 from bert_keras.checkpoints.sentence_files import (
     DENSE_SCOPE,
+    DOCUMENT_PROMPTS,
     sentence_settings,
     write_sentence_files,
 )
@@ -129,7 +130,6 @@ def check_dense(task: Any, what: str) -> None:
         raise ConfigError(f"{what} needs vectors of `kind` dense; received sparse")
 
 
-DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in `encode_document`'s order
 PROMPT_LENGTHS = "prompt_lengths"  # tokens that are not pooled, `[CLS]` included
 _DENSE_ACTIVATIONS = ("linear", "sigmoid", "tanh", "relu", "gelu", "silu")
 _MOST_DENSE = 4

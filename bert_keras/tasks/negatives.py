@@ -26,7 +26,7 @@ def read_with_negatives(
     Args:
         source, columns, optional, rules: as in `read_columns`.
     """
-    more = [name for name in names_of(source) if _NAME.fullmatch(name)]
+    more = [name for name in names_of(source) if is_numbered(name)]
     roles = [NEGATIVE, *sorted(more, key=lambda name: int(name.rpartition("_")[2]))]
     found = read_columns(
         source,
@@ -44,6 +44,11 @@ def read_with_negatives(
             [t for cell in row for t in _texts(cell)] for row in rows
         ]
     return found
+
+
+def is_numbered(name: str) -> bool:
+    """Return whether a column is `negative_1`, `negative_2` …"""
+    return _NAME.fullmatch(name) is not None
 
 
 def negatives_of(columns: Columns) -> list[list[str]]:

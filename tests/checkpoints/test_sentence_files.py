@@ -88,6 +88,23 @@ def test_written_files_read_back(tmp_path: Path, pooling: str, normalize: bool) 
     assert read_sentence_files(tmp_path) == settings
 
 
+def test_empty_prompts_and_other_names_of_documents(tmp_path: Path) -> None:
+    path = write(tmp_path, WHOLE) / "config_sentence_transformers.json"
+    prompts: dict[str, Any] = {"query": "", "document": None, "passage": "passage: "}
+    path.write_text(json.dumps({"prompts": prompts, "default_prompt_name": "query"}))
+    found = read_sentence_files(tmp_path)
+    assert found["prompts"] == {**prompts, "document": ""}
+    assert "default_prompt" not in found
+    path.write_text(json.dumps({"prompts": {"query": "", "document": ""}}))
+    assert "prompts" not in read_sentence_files(tmp_path)
+    given: dict[str, Any] = {"pooling": "mean", "normalize": True, "max_length": 9}
+    for name, text in (("corpus", "corpus: "), ("document", "")):
+        prompts = {name: text, "passage": "passage: "}
+        wanted = {**prompts, "document": text and "passage: "}
+        write_sentence_files(tmp_path, hidden_size=4, prompts=prompts, **given)
+        assert json.loads(path.read_text())["prompts"] == wanted
+
+
 @pytest.mark.parametrize("kind", ["Transformer", "BERT"])
 def test_an_encoder_in_a_subfolder(tmp_path: Path, kind: str) -> None:
     steps = modules(kind, "Pooling", "Normalize")

@@ -25,6 +25,7 @@ PAIRS = {
     "text": ["lunch", "free cash", "lunch"],
     "text_pair": ["lunch at home", "win cash now", "SEE you, lunch at  six"],
 }
+ALL: dict[str, Any] = {"ranks": (0, 40), "margin": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,22 @@ def test_the_nearest_texts_below_the_margin(predictor: Predictor) -> None:
     assert found.negative_score == pytest.approx(np.mean(kept), abs=1e-5)
 
 
+def test_negatives_are_new_and_different(predictor: Predictor) -> None:
+    pairs = as_columns(**PAIRS)
+    found = mine_negatives(predictor, pairs, CORPUS, negatives=2, **ALL)
+    first = found.columns["negative"]
+    assert found.mined == sum(map(len, first)) > 2 and "kept" not in str(found)
+    held = as_columns(**PAIRS, negative=[[first[0][0].upper(), "other"], [], []])
+    copies = [each.upper() for each in CORPUS]
+    again = mine_negatives(predictor, held, CORPUS + copies, negatives=2, **ALL)
+    more = again.columns["negative"]
+    assert more[0][:2] == held["negative"][0] and first[0][1] == more[0][2]
+    assert not {*more[0][2:]} & {first[0][0], *copies}
+    assert more[1:] == first[1:]
+    assert again.mined == sum(map(len, more)) - 2
+    assert str(again).endswith("kept 2 negatives that the pairs had")
+
+
 def test_the_margin_by_a_reranker(
     predictor: Predictor, make_model: Callable[..., Any]
 ) -> None:
@@ -80,7 +97,7 @@ def test_mined_negatives_train_an_embedding(
 ) -> None:
     rows = zip(*PAIRS.values(), strict=True)
     (tmp_path / "pairs.csv").write_text(
-        "text,text_pair\n" + "".join(f'"{a}","{b}"\n' for a, b in rows)
+        "text,text_pair,id\n" + "".join(f'"{a}","{b}",7\n' for a, b in rows)
     )
     (tmp_path / "corpus.jsonl").write_text(
         "".join(json.dumps({"text": text}) + "\n" for text in CORPUS)
@@ -91,9 +108,16 @@ def test_mined_negatives_train_an_embedding(
         *("--corpus", str(tmp_path / "corpus.jsonl"), "--output", str(output)),
     ]
     assert main([*command, "--range=0:20", "--margin=0", "--negatives=2"]) == 0
-    assert "mean cosine of pairs" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "mean cosine of pairs" in told and "not written: id\n" in told
     columns = Embedding.read(output)
     assert columns["text"] == PAIRS["text"] and any(columns["negative"])
+    for name, columns in (("corpus", "content,b"), ("pairs", "text,body")):
+        (tmp_path / "other.csv").write_text(f"{columns}\nsix,7\n")
+        other = [f"--{name}", str(tmp_path / "other.csv")]
+        assert main([*command, *other]) == 2
+        quoted = columns.replace(",", "`, `")
+        assert f"it has `{quoted}`\n" in capsys.readouterr().err  # without a hint
     assert main([*command, "--range=9:3"]) == 2
     assert "`--range` must be FROM:TO" in capsys.readouterr().err
 

@@ -130,6 +130,10 @@ def test_bad_folders_and_options(
     model = str(tmp_path / "model")
     assert main(["evaluate", model, str(folder), "--label", "x"]) == 2
     assert "has no columns; received label=x" in capsys.readouterr().err
+    for width, code, line in ((99, 2, "at most 16"), (4, 0, "trained for are none")):
+        given = ["--set", f"truncate_dim={width}"]
+        assert main(["evaluate", model, str(folder), *given]) == code
+        assert line in capsys.readouterr().err
     assert main(["evaluate", model, str(folder / "corpus.jsonl"), "--top", "3"]) == 2
     assert "`--top` is for a folder" in capsys.readouterr().err
     assert main(["evaluate", model, str(folder), "--save-run", str(run / "a")]) == 2

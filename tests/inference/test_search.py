@@ -135,6 +135,30 @@ def test_an_index_of_other_texts_is_rebuilt(
 
 
 @pytest.mark.parametrize("name", ["index.npz", "index.parquet"])
+def test_an_index_keeps_the_latest_names(
+    predictor: Predictor,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    index, texts, lines = tmp_path / name, TEXTS[:3], [2, 3, 4]
+    of = functools.partial(SearchIndex.of, predictor, texts, index=index)
+    of(lines=lines, ids=["A1", "", "A3"])
+    first = SearchIndex.load(predictor, index)
+    assert (first.lines, first.ids) == (lines, ["A1", "", "A3"])
+    of()  # without names, the index keeps its own
+    assert SearchIndex.load(predictor, index).ids == first.ids
+    assert not capsys.readouterr().err
+    for given in ({"ids": ["Z1", "Z2", "Z3"]}, {"lines": lines}):
+        made = of(**given)
+        held, told = SearchIndex.load(predictor, index), capsys.readouterr().err
+        if name.endswith(".npz"):
+            assert (held.lines, held.ids) == (made.lines, made.ids) and not told
+        else:
+            assert held.ids == first.ids and "keeps other line numbers or ids" in told
+
+
+@pytest.mark.parametrize("name", ["index.npz", "index.parquet"])
 def test_an_index_knows_its_model(
     encoder_folder: Path,
     tmp_path: Path,
@@ -205,6 +229,19 @@ def test_an_index_of_few_bits(
     )
 
 
+@pytest.mark.parametrize("dtype", ["int8", "binary"])
+def test_equal_numbers_keep_their_value(dtype: str) -> None:
+    vectors = unit_rows([[0.5, -0.3, 0.1], [0.2, -0.6, 0.2]])
+    vectors[:, 2] = 0.1
+    query = unit_rows([[0.1, 0.2, 0.9]])
+    for some in (vectors, vectors[:1]):
+        packed = PackedVectors.of(some, dtype)
+        np.testing.assert_allclose(packed.numbers(slice(None)), some, atol=2e-3)
+        rows, cosines = packed.nearest(query, len(some), rescore=1)
+        wanted = (query @ unit_rows(some).T)[0, rows[0]]
+        np.testing.assert_allclose(cosines[0], wanted, atol=2e-3)
+
+
 def test_bits_are_compared_by_their_distance(predictor: Predictor) -> None:
     vectors = np.array([[1.0, 2, -1], [1, -1, -1], [-1, -2, 1], [3, 1, -2]])
     bits = PackedVectors.of(vectors, "binary", rescored=False)
@@ -216,6 +253,9 @@ def test_bits_are_compared_by_their_distance(predictor: Predictor) -> None:
     # Of two candidates, the int8 vectors tell which is nearer.
     both = PackedVectors.of(vectors, "binary")
     assert both.nearest(unit_rows([[3.0, 1, -2]]), 1, rescore=2)[0].tolist() == [[3]]
+    # Without them there is nothing to compare again.
+    _, again = bits.nearest(unit_rows([[0.1, 0.1, -2]]), 3, rescore=2)
+    np.testing.assert_allclose(again, scores)
 
 
 def test_rescoring_is_for_bits(
@@ -232,10 +272,14 @@ def test_rescoring_is_for_bits(
         refused(lambda: of(prompt="nonsense"), *none, "received 'nonsense'")
     refused(lambda: of(dtype="int4"), "`dtype`", "int4")
     bits = tmp_path / "bits.npz"
-    of(dtype="binary", index=bits, rescore=0)
-    assert "no int8" not in capsys.readouterr().err
-    of(index=bits)
-    assert "bits.npz: contains no int8 vectors" in capsys.readouterr().err
+    alone = of(dtype="binary", index=bits, rescore=0)
+    assert "without int8" not in capsys.readouterr().err
+    again = of(index=bits)
+    assert "bits.npz: contains bits without int8 vectors" in capsys.readouterr().err
+    held = SearchIndex.load(predictor, bits)
+    assert alone(["cash"]) == again(["cash"]) == held(["cash"])
+    other = "`rescore` must be 0 for", "bits.npz", "received 4: name another index"
+    refused(lambda: of(index=bits, rescore=4), *other)
     place = tmp_path / "a.parquet"
     refused(lambda: of(dtype="int8", index=place), "`dtype`", "Parquet")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 from conftest import ROWS, refused, write_collection
 
-from bert_keras.inference.embedder import embed, load_embedder
+from bert_keras.cli.main import main
+from bert_keras.inference.embedder import embed, load_embedder, shared_settings
 from bert_keras.inference.features import write_features
 from bert_keras.inference.info import describe
 from bert_keras.inference.mining import mine_negatives
@@ -51,6 +53,10 @@ def test_the_inverted_index_is_exact() -> None:
         scores, np.take_along_axis(wanted, rows, axis=1), atol=1e-5
     )
     np.testing.assert_allclose(scores, -np.sort(-wanted, axis=1)[:, :5], atol=1e-5)
+    few = np.zeros((2, 20), np.float32)
+    few[0, 3] = 1.0
+    rows, _ = SparseVectors.of([few[1:], few[:1], few[:1]], 20).nearest(few, 3)
+    assert rows.tolist() == [[1, 2, -1], [-1, -1, -1]]  # without a common token
 
 
 def test_the_loss_by_hand() -> None:
@@ -93,6 +99,16 @@ def test_search_by_dot_product(
         [TEXTS.index(each["text"]) for each in search(["cash"], top=12)[0]]
         for search in (SearchIndex.of(dense, TEXTS), made)
     ]
+    capsys.readouterr()
+    given = {"prompt": "query", "long": "head-tail", "dimensions": 8}
+    taken = shared_settings(encoder_folder, **given)
+    assert taken == {"prompt": "query", "long": "head-tail"}
+    line = "dimensions 8: for the first model alone, not for the one to fuse"
+    assert line in capsys.readouterr().err
+    given = {"max_length": 7, "long": "head-tail"}
+    found = SearchIndex.of(encoder_folder, TEXTS[:1], fuse=folder, **given)._other
+    assert found is not None and found.predictor.model.preprocessor.max_length == 7
+    assert "long 'head-tail': for the first" in capsys.readouterr().err
     wanted_rows = [TEXTS[row] for row, _ in fused([*rankings, by_words], 12)]
     assert [each["text"] for each in hybrid] == wanted_rows
     (answer,) = predictor.predict(["free cash"])
@@ -100,6 +116,31 @@ def test_search_by_dot_product(
     assert set(answer) == {"indices", "values"}
     assert answer["values"] == pytest.approx(-np.sort(-vector[vector > 0]), rel=1e-5)
     assert answer["indices"][0] == int(vector.argmax())
+
+
+def test_texts_without_a_common_token_are_not_found(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predictor = load_embedder(folder)
+    (found,) = embed(predictor, ["cash"])
+    vectors = np.zeros((3, len(found)), np.float32)
+    vectors[2, found.argmax()] = 1.0
+    some = SearchIndex(predictor, TEXTS[:3], SparseVectors.of([vectors], len(found)))
+    assert [each["line"] for each in some(["cash"], top=3)[0]] == [3]
+    dense = SearchIndex(predictor, TEXTS[:3], np.eye(3), other=some)
+    assert dense._fused(["cash"], np.eye(3)[:1], 3)[0][0][0] == 2
+    texts = tmp_path / "texts.csv"
+    texts.write_text("_id,title,text\nd1,sale,win cash\n")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SparseVectors, "of", lambda *_: SparseVectors(*none))
+        none = (np.zeros(0), np.zeros(0, np.int32), np.zeros(1, np.int64), len(found))
+        assert main(["search", str(folder), str(texts), "cash"]) == 0
+    reason = "no text shares a token with its vector"
+    wanted = {"query": 1, "rank": None, "score": None, "line": None, "reason": reason}
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == wanted
+    for name in ("_id", "title"):
+        assert f"the column `{name}` is not read" in shown.err
 
 
 def test_a_head_that_the_encoder_lacks_starts_with_its_tokens(
@@ -129,10 +170,14 @@ def test_a_head_that_the_encoder_lacks_starts_with_its_tokens(
     assert line not in capsys.readouterr().err and held.has_pretrained_head
 
 
-def test_scores_on_a_collection(folder: Path, tmp_path: Path) -> None:
+def test_scores_on_a_collection(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     collection = write_collection(tmp_path / "beir")
-    scores = evaluate_collection(load_embedder(folder), collection)
+    scores = evaluate_collection(load_embedder(folder), collection, top=1)
     assert [*scores["rankings"]] == ["sparse", "BM25", "hybrid"]
+    line = "top 1: the scores at 10 and 100 are of the first 1 document alone"
+    assert line in capsys.readouterr().err
 
 
 def test_what_sparse_vectors_cannot_do(

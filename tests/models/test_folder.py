@@ -365,7 +365,7 @@ DENSE = ({"units": 6, "activation": "tanh", "use_bias": True},)
         {"pooling": "cls+weightedmean", "dense": DENSE},
         thorough(
             {"pooling": "lasttoken", "normalize": False, "include_prompt": False}
-            | {"prompts": {"query": "see ", "passage": "a "}}
+            | {"prompts": {"query": "see ", "document": "a "}}
         ),
     ],
 )

@@ -139,17 +139,23 @@ def test_a_scorer_of_transformers_reads_texts_and_pairs(
             np.testing.assert_allclose(found, wanted.logits, atol=1e-5, rtol=0)
 
 
-def test_a_folder_with_prompts_gives_their_vectors(cases: Path) -> None:
+def test_a_folder_with_prompts_gives_their_vectors(cases: Path, tmp_path: Path) -> None:
     sentences = pytest.importorskip("sentence_transformers")
-    folder = cases / "14-prompts" / "model"
-    wanted = sentences.SentenceTransformer(str(folder), device="cpu")
+    folder = tmp_path / "model"
+    shutil.copytree(cases / "14-prompts" / "model", folder)
     texts = [text for pair in PAIRS for text in pair]
-    for found, vectors in (
-        (embed(folder, texts), wanted.encode(texts)),
-        (embed(folder, texts, prompt="query"), wanted.encode_query(texts)),
-        (embed(folder, texts, prompt="document"), wanted.encode_document(texts)),
-    ):
-        np.testing.assert_allclose(found, vectors, atol=1e-5, rtol=0)
+    path = folder / "config_sentence_transformers.json"
+    settings = json.loads(path.read_text())
+    given = {"query": "", "document": "", "passage": "passage: ", "sts": "sts: "}
+    for changed in ({}, {"prompts": given, "default_prompt_name": "sts"}):
+        path.write_text(json.dumps({**settings, **changed}))
+        wanted = sentences.SentenceTransformer(str(folder), device="cpu")
+        for found, vectors in (
+            (embed(folder, texts), wanted.encode(texts)),
+            (embed(folder, texts, prompt="query"), wanted.encode_query(texts)),
+            (embed(folder, texts, prompt="document"), wanted.encode_document(texts)),
+        ):
+            np.testing.assert_allclose(found, vectors, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(

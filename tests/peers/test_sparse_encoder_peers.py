@@ -52,7 +52,7 @@ def test_their_folder_gives_the_same_vectors(tmp_path: Path) -> None:
     folder = _their_folder(tmp_path)
     theirs, ours = SparseEncoder(str(folder), device="cpu"), load_embedder(folder)
     task: Any = ours.model.task
-    assert task.is_sparse and task.prompts == {"query": "see you "}
+    assert task.is_sparse and task.prompts == {"query": "see you ", "document": ""}
     for name in ("query", "document"):
         encode = getattr(theirs, f"encode_{name}")
         wanted = encode(TEXTS).to_dense().numpy()

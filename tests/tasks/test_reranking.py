@@ -142,6 +142,8 @@ def test_documents_are_ranked(model: Any) -> None:
     refused(lambda: predictor.rank("see", DOCUMENTS, top=0), "`top` must be")
     refused(lambda: predictor.rank(" ", DOCUMENTS), "`query` must not be empty")
     refused(lambda: predictor.rank("see", [None]), "`documents`")
+    blank = [*DOCUMENTS, " "]
+    refused(lambda: predictor.rank("see", blank), "`documents` must not be", "' ' at")
     refused(lambda: predictor.predict([("see", DOCUMENTS), ("see", "a")]), "at 1")
     empty = [("see", DOCUMENTS), (" ", DOCUMENTS)]
     refused(lambda: predictor.predict(empty), "query must not be empty", "at 1")

@@ -17,7 +17,10 @@ import tensorflow as tf
 
 from bert_keras.errors import DataError
 from bert_keras.files.records import first_example
+from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.manifest import JOURNAL, MANIFEST, read_manifest
+from bert_keras.pretraining.shards import masking_of
+from bert_keras.text.masking import Masking
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.tokenizer_files import vocabulary_hash
 
@@ -51,6 +54,12 @@ class PretrainingFiles:
     def max_length(self) -> int:
         """Tokens of a row, T."""
         return self.features["input_ids"].shape[0]
+
+    @property
+    def masking(self) -> Masking:
+        """How its tokens are hidden; if that is unknown, the defaults."""
+        made = self.settings
+        return masking_of(PretrainingDataConfig(**made)) if made else Masking()
 
     @property
     def has_pairs(self) -> bool:

@@ -35,6 +35,8 @@ _FREE = (
     "strategy",
     "on_nonfinite",
 )
+# Settings that a run may lack, see `RunFolder`: earlier versions did not record them.
+LATER = ("masking",)
 _PAIR_HEAD, _MASKED_HEAD = "cls/seq_relationship/", "cls/predictions/"
 
 
@@ -82,9 +84,16 @@ class PretrainingPlan:
         free = {*_FREE, *unused_options(self.config)}  # earlier versions lack these
         start = "random" if self.checkpoint is None else _digest(self.checkpoint)
         taught = self.teacher and {"weights of the teacher": _digest(self.teacher)}
+        masked = self.config.objective == "masked" and {
+            "masking": [
+                dataclasses.asdict(phase.masking or phase.files.masking)
+                for phase in self.phases
+            ]
+        }
         return {
             **{name: value for name, value in config.items() if name not in free},
             **(taught or {}),
+            **(masked or {}),
             "encoder": self.sizes.to_dict(),
             "start": start,
             "data": [phase.facts() for phase in self.phases],

@@ -20,6 +20,7 @@ from bert_keras.files.records import first_example
 from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.manifest import JOURNAL, MANIFEST, read_manifest
 from bert_keras.pretraining.shards import masking_of
+from bert_keras.runs.run_folder import what_differs
 from bert_keras.text.masking import Masking
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.tokenizer_files import vocabulary_hash
@@ -72,7 +73,7 @@ def find_files(files: Any, tokenizer: WordPieceTokenizer) -> PretrainingFiles:
 
     Raises:
         DataError: there is no file, one is broken or has other features, a run has not
-            finished, or the data was made with another vocabulary.
+            finished, or the data was made with another vocabulary or other text rules.
     """
     paths = _paths(files)
     manifests = _manifests_of({os.path.dirname(path) for path in paths})
@@ -154,6 +155,14 @@ def _settings_of(
                 f"{tokenizer.vocab_size:,}, {hash_[:12]}…",
                 path=Path(folder) / MANIFEST,
             )
+        difference = what_differs(
+            _text_rules(manifest["tokenizer"]), _text_rules(tokenizer.get_config())
+        )
+        if difference:
+            raise DataError(
+                f"was made with other text rules than the tokenizer's: {difference}",
+                path=Path(folder) / MANIFEST,
+            )
     settings = [manifest["settings"] for manifest in manifests.values()]
     for name in ("max_length", "max_predictions", "next_sentence", "masking"):
         kinds = {each[name] for each in settings}
@@ -163,6 +172,14 @@ def _settings_of(
                 f"{' and '.join(map(str, sorted(kinds)))}"
             )
     return settings[0] if settings else None
+
+
+def _text_rules(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a tokenizer with this config reads texts, whatever its vocabulary."""
+    rules = {name: value for name, value in config.items() if name != "vocabulary"}
+    if rules.get("strip_accents") is None:  # the same as `lowercase`
+        rules["strip_accents"] = rules.get("lowercase")
+    return rules
 
 
 def _check_whole(folder: str, paths: Sequence[str], manifests: _Manifests) -> None:

@@ -167,7 +167,7 @@ def pretraining_dataset(
         ConfigError: an argument is wrong; `masking` or `causal` is given for data that
             has masks.
         DataError: there is no file, one is broken or has other features, a run has not
-            finished, or the data was made with another vocabulary.
+            finished, or the data was made with another vocabulary or other text rules.
 
     Example:
         >>> dataset = pretraining_dataset("data", tokenizer, batch_size=32)

@@ -91,7 +91,7 @@ def pretrain(
     Raises:
         ConfigError: a setting is wrong; `output` holds a run with other settings; the
             strategy's devices are missing.
-        DataError: the data is missing, broken or of another vocabulary.
+        DataError: the data is missing, broken or of another tokenizer.
         CheckpointError: a checkpoint is broken, or writing fails.
         TrainingError: a loss or gradient is not finite, and the config stops the run.
         WorkerLostError: another worker has ended.

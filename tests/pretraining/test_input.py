@@ -243,6 +243,12 @@ def test_wrong_files(
     refused(lambda: batches(path, tokenizer=few), "vocabulary", "40 tokens")
     turned = WordPieceTokenizer([*VOCABULARY[:5], *reversed(VOCABULARY[5:])])
     refused(lambda: batches(folders["static"], tokenizer=turned), "vocabulary")
+    cased = WordPieceTokenizer(VOCABULARY, lowercase=False)
+    refused(
+        lambda: batches(folders["static"], tokenizer=cased),
+        "manifest.json: was made with other text rules than the tokenizer's: "
+        "`lowercase`: True; received False",
+    )
     part = tmp_path / "part.tfrecord.gz"
     write_records(part, [])
     refused(lambda: batches(part), "no example")

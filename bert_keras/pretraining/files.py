@@ -81,7 +81,7 @@ def find_files(files: Any, tokenizer: WordPieceTokenizer) -> PretrainingFiles:
         _check_whole(os.fspath(files), paths, manifests)
     counts = _checked_counts(paths, manifests)
     settings = _settings_of(manifests, tokenizer)
-    features = _features_of(paths, tokenizer.vocab_size)
+    features = _features_of(paths, tokenizer)
     found = PretrainingFiles(paths, features, settings, counts)
     _check_settings(found)
     return found
@@ -222,7 +222,7 @@ def _checked_counts(paths: Sequence[str], manifests: _Manifests) -> list[int] | 
 
 
 def _features_of(
-    paths: Sequence[str], vocab_size: int
+    paths: Sequence[str], tokenizer: WordPieceTokenizer
 ) -> dict[str, tf.io.FixedLenFeature]:
     """Return how an example is parsed, from the first one of the files."""
     for path in paths:
@@ -237,12 +237,7 @@ def _features_of(
         if missing or max(lengths) > 1:
             reason = f"lack {', '.join(missing)}" if missing else "differ in length"
             raise DataError(f"the features of its examples {reason}", path=path)
-        if max(example["input_ids"]) >= vocab_size:  # if there is no manifest
-            raise DataError(
-                f"was made with another vocabulary: holds the id "
-                f"{max(example['input_ids'])}; received {vocab_size:,} tokens",
-                path=path,
-            )
+        _check_ids(path, example, tokenizer)
         return {
             name: tf.io.FixedLenFeature(
                 [len(example[name])],
@@ -251,3 +246,24 @@ def _features_of(
             for name in names
         }
     raise DataError("contains no example", path=paths[0])
+
+
+def _check_ids(
+    path: str, example: Mapping[str, Any], tokenizer: WordPieceTokenizer
+) -> None:
+    """Raise DataError if an example has another vocabulary; it may lack a manifest."""
+    ids = example["input_ids"]
+    if max(ids) >= tokenizer.vocab_size:
+        raise DataError(
+            f"was made with another vocabulary: holds the id {max(ids)}; received "
+            f"{tokenizer.vocab_size:,} tokens",
+            path=path,
+        )
+    ends = ids[0], ids[sum(example["input_mask"]) - 1]
+    if ends != (tokenizer.cls_id, tokenizer.sep_id):
+        raise DataError(
+            f"was made with another vocabulary: an example begins with the id "
+            f"{ends[0]} and ends with {ends[1]}; received [CLS] {tokenizer.cls_id} "
+            f"and [SEP] {tokenizer.sep_id}",
+            path=path,
+        )

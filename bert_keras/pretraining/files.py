@@ -75,7 +75,7 @@ def find_files(files: Any, tokenizer: WordPieceTokenizer) -> PretrainingFiles:
         DataError: there is no file, one is broken or has other features, a run has not
             finished, or the data was made with another vocabulary or other text rules.
     """
-    paths = _paths(files)
+    paths = paths_of(files)
     manifests = _manifests_of({os.path.dirname(path) for path in paths})
     if isinstance(files, str | os.PathLike) and os.path.isdir(files):
         _check_whole(os.fspath(files), paths, manifests)
@@ -104,7 +104,7 @@ def _check_settings(files: PretrainingFiles) -> None:
             )
 
 
-def _paths(files: Any) -> list[str]:
+def paths_of(files: Any) -> list[str]:
     """Return the files, sorted if a folder or a pattern selects them."""
     if not isinstance(files, str | os.PathLike):
         paths = [os.fspath(file) for file in files]

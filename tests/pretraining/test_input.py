@@ -15,6 +15,7 @@ from conftest import VOCABULARY, refused, thorough
 
 from bert_keras.files.records import serialize, write_records
 from bert_keras.pretraining.input import pretraining_dataset
+from bert_keras.pretraining.records import read_batches
 from bert_keras.text.masking import Masking
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from pretraining.test_data import CLS, MASK, SEP, TOKENIZER, P, T, read, write
@@ -228,6 +229,17 @@ def test_files_of_google(google: tuple[Path, dict[str, np.ndarray]]) -> None:
     some = {k: v for k, v in written.items() if not k.startswith("masked")}
     write_records(zipped, serialize(some))
     assert (whole(zipped)["masked_positions"] >= 0).any()
+
+
+def test_a_broken_shard_is_named(folders: dict[str, Path], tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(folders["static"], tmp_path / "copy"))
+    shard = sorted(copy.glob("*.gz"))[-1]
+    data = shard.read_bytes()
+    half = len(data) // 2  # of the size that the manifest tells
+    shard.write_bytes(data[:half] + bytes(len(data) - half))
+    line = refused(lambda: list(read_batches(dataset_of(copy), copy)), "cannot be read")
+    assert line.startswith(f"{shard}: cannot be read: ")
+    assert "{{" not in line and "[Op" not in line
 
 
 def test_wrong_files(

@@ -67,6 +67,15 @@ class PretrainingFiles:
         """Whether rows have two texts, as far as is known."""
         return self.settings is None or self.settings["next_sentence"] != "none"
 
+    def facts(self) -> dict[str, Any]:
+        """Return the facts that distinguish data sets."""
+        return {
+            "files": len(self.paths),
+            "bytes": sum(os.path.getsize(path) for path in self.paths),
+            "max_length": self.max_length,
+            "masks": "static" if self.is_masked else "dynamic",
+        }
+
 
 def find_files(files: Any, tokenizer: WordPieceTokenizer) -> PretrainingFiles:
     """Return the files of a folder or pattern, a file, or several files.

@@ -89,8 +89,8 @@ def pretrain(
         command: the command line, for the report.
 
     Raises:
-        ConfigError: a setting is wrong; `output` holds a run with other settings; the
-            strategy's devices are missing.
+        ConfigError: a setting is wrong; `output` holds a run with other settings or
+            data; the strategy's devices are missing.
         DataError: the data is missing, broken or of another tokenizer.
         CheckpointError: a checkpoint is broken, or writing fails.
         TrainingError: a loss or gradient is not finite, and the config stops the run.
@@ -130,7 +130,8 @@ def pretrain(
         opened: contextlib.AbstractContextManager[RunFolder | None]
         opened = contextlib.nullcontext()
         if devices.is_chief:
-            opened = RunFolder(output, plan.settings(), may_lack=LATER)
+            settings = plan.settings(held_out)
+            opened = RunFolder(output, settings, may_lack=LATER)
         with opened as run:
             with StopSignal(devices.vote) as stop:
                 context = RunContext(

@@ -397,6 +397,11 @@ def test_a_run_of_other_settings_is_rejected(
         lambda: run(place, folder, "static"),
         "holds a run with another `data[0]",
     )
+    refused(
+        lambda: run(place, folder, held_out="dynamic"),
+        "holds a run with another `held-out data.bytes`: ",
+        "`held-out data.masks`",
+    )
     data = Path(shutil.copytree(place / "dynamic", tmp_path / "data"))
     manifest = read_manifest(data)
     assert manifest is not None

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 # TensorFlow's name of an operation, before and after the reason.
-_OPERATION = re.compile(r"^\{\{function_node .*?\}\} | \[Op:\w+\]$")
+_OPERATION = re.compile(r"^\{\{function_node .*?\}\} | \[Op:\w+\](?: name: ?.*)?$")
 _SYSTEM_REASONS = frozenset(map(os.strerror, errno.errorcode))
 MOST_NAMED = 10  # lines of a file, or other items, that an error names
 

@@ -135,6 +135,17 @@ def compression_of(path: str | os.PathLike[str]) -> str:
         raise DataError(f"cannot be read: {error.strerror}", path=path) from None
 
 
+def broken_file(paths: Iterable[str]) -> tuple[str, str] | None:
+    """Return the first file with a broken record, and why; reads them through."""
+    for path in paths:
+        try:
+            records = tf.data.TFRecordDataset(path, compression_of(path))
+            records.reduce(0, lambda count, _: count + 1)
+        except tf.errors.OpError as error:
+            return path, reason_of(error)
+    return None
+
+
 def first_example(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     """Return the features of a file's first record, name to list; `None` if empty."""
     try:

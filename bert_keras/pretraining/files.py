@@ -17,7 +17,11 @@ import tensorflow as tf
 
 from bert_keras.errors import DataError
 from bert_keras.files.records import first_example
+from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.manifest import JOURNAL, MANIFEST, read_manifest
+from bert_keras.pretraining.shards import masking_of
+from bert_keras.runs.run_folder import what_differs
+from bert_keras.text.masking import Masking
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.tokenizer_files import vocabulary_hash
 
@@ -53,9 +57,24 @@ class PretrainingFiles:
         return self.features["input_ids"].shape[0]
 
     @property
+    def masking(self) -> Masking:
+        """How its tokens are hidden; if that is unknown, the defaults."""
+        made = self.settings
+        return masking_of(PretrainingDataConfig(**made)) if made else Masking()
+
+    @property
     def has_pairs(self) -> bool:
         """Whether rows have two texts, as far as is known."""
         return self.settings is None or self.settings["next_sentence"] != "none"
+
+    def facts(self) -> dict[str, Any]:
+        """Return the facts that distinguish data sets."""
+        return {
+            "files": len(self.paths),
+            "bytes": sum(os.path.getsize(path) for path in self.paths),
+            "max_length": self.max_length,
+            "masks": "static" if self.is_masked else "dynamic",
+        }
 
 
 def find_files(files: Any, tokenizer: WordPieceTokenizer) -> PretrainingFiles:
@@ -63,15 +82,15 @@ def find_files(files: Any, tokenizer: WordPieceTokenizer) -> PretrainingFiles:
 
     Raises:
         DataError: there is no file, one is broken or has other features, a run has not
-            finished, or the data was made with another vocabulary.
+            finished, or the data was made with another vocabulary or other text rules.
     """
-    paths = _paths(files)
+    paths = paths_of(files)
     manifests = _manifests_of({os.path.dirname(path) for path in paths})
     if isinstance(files, str | os.PathLike) and os.path.isdir(files):
         _check_whole(os.fspath(files), paths, manifests)
     counts = _checked_counts(paths, manifests)
     settings = _settings_of(manifests, tokenizer)
-    features = _features_of(paths, tokenizer.vocab_size)
+    features = _features_of(paths, tokenizer)
     found = PretrainingFiles(paths, features, settings, counts)
     _check_settings(found)
     return found
@@ -94,7 +113,7 @@ def _check_settings(files: PretrainingFiles) -> None:
             )
 
 
-def _paths(files: Any) -> list[str]:
+def paths_of(files: Any) -> list[str]:
     """Return the files, sorted if a folder or a pattern selects them."""
     if not isinstance(files, str | os.PathLike):
         paths = [os.fspath(file) for file in files]
@@ -145,6 +164,14 @@ def _settings_of(
                 f"{tokenizer.vocab_size:,}, {hash_[:12]}…",
                 path=Path(folder) / MANIFEST,
             )
+        difference = what_differs(
+            _text_rules(manifest["tokenizer"]), _text_rules(tokenizer.get_config())
+        )
+        if difference:
+            raise DataError(
+                f"was made with other text rules than the tokenizer's: {difference}",
+                path=Path(folder) / MANIFEST,
+            )
     settings = [manifest["settings"] for manifest in manifests.values()]
     for name in ("max_length", "max_predictions", "next_sentence", "masking"):
         kinds = {each[name] for each in settings}
@@ -154,6 +181,14 @@ def _settings_of(
                 f"{' and '.join(map(str, sorted(kinds)))}"
             )
     return settings[0] if settings else None
+
+
+def _text_rules(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a tokenizer with this config reads texts, whatever its vocabulary."""
+    rules = {name: value for name, value in config.items() if name != "vocabulary"}
+    if rules.get("strip_accents") is None:  # the same as `lowercase`
+        rules["strip_accents"] = rules.get("lowercase")
+    return rules
 
 
 def _check_whole(folder: str, paths: Sequence[str], manifests: _Manifests) -> None:
@@ -196,7 +231,7 @@ def _checked_counts(paths: Sequence[str], manifests: _Manifests) -> list[int] | 
 
 
 def _features_of(
-    paths: Sequence[str], vocab_size: int
+    paths: Sequence[str], tokenizer: WordPieceTokenizer
 ) -> dict[str, tf.io.FixedLenFeature]:
     """Return how an example is parsed, from the first one of the files."""
     for path in paths:
@@ -211,12 +246,7 @@ def _features_of(
         if missing or max(lengths) > 1:
             reason = f"lack {', '.join(missing)}" if missing else "differ in length"
             raise DataError(f"the features of its examples {reason}", path=path)
-        if max(example["input_ids"]) >= vocab_size:  # if there is no manifest
-            raise DataError(
-                f"was made with another vocabulary: holds the id "
-                f"{max(example['input_ids'])}; received {vocab_size:,} tokens",
-                path=path,
-            )
+        _check_ids(path, example, tokenizer)
         return {
             name: tf.io.FixedLenFeature(
                 [len(example[name])],
@@ -225,3 +255,24 @@ def _features_of(
             for name in names
         }
     raise DataError("contains no example", path=paths[0])
+
+
+def _check_ids(
+    path: str, example: Mapping[str, Any], tokenizer: WordPieceTokenizer
+) -> None:
+    """Raise DataError if an example has another vocabulary; it may lack a manifest."""
+    ids = example["input_ids"]
+    if max(ids) >= tokenizer.vocab_size:
+        raise DataError(
+            f"was made with another vocabulary: holds the id {max(ids)}; received "
+            f"{tokenizer.vocab_size:,} tokens",
+            path=path,
+        )
+    ends = ids[0], ids[sum(example["input_mask"]) - 1]
+    if ends != (tokenizer.cls_id, tokenizer.sep_id):
+        raise DataError(
+            f"was made with another vocabulary: an example begins with the id "
+            f"{ends[0]} and ends with {ends[1]}; received [CLS] {tokenizer.cls_id} "
+            f"and [SEP] {tokenizer.sep_id}",
+            path=path,
+        )

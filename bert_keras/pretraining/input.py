@@ -16,10 +16,8 @@ import tensorflow as tf
 
 from bert_keras.distribution.replicas import ALONE, Share
 from bert_keras.errors import ConfigError
-from bert_keras.pretraining.config import PretrainingDataConfig
 from bert_keras.pretraining.files import LABEL, PretrainingFiles, find_files
 from bert_keras.pretraining.records import SHUFFLE, examples_in_order, parts_in_order
-from bert_keras.pretraining.shards import masking_of
 from bert_keras.settings import LAYOUTS, OBJECTIVES, check_choice, check_whole_number
 from bert_keras.text.masking import Masking
 from bert_keras.text.packing import locate, pack_rows
@@ -169,7 +167,7 @@ def pretraining_dataset(
         ConfigError: an argument is wrong; `masking` or `causal` is given for data that
             has masks.
         DataError: there is no file, one is broken or has other features, a run has not
-            finished, or the data was made with another vocabulary.
+            finished, or the data was made with another vocabulary or other text rules.
 
     Example:
         >>> dataset = pretraining_dataset("data", tokenizer, batch_size=32)
@@ -263,7 +261,4 @@ def _masking_for(
             f"`masking` must be None for data with stored masks, as in "
             f"{found.paths[0]}; received {masking}"
         )
-    if masking is not None:
-        return masking
-    made = found.settings
-    return masking_of(PretrainingDataConfig(**made)) if made else Masking()
+    return masking or found.masking

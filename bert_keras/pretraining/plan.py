@@ -20,6 +20,7 @@ from bert_keras.models.new_tokens import with_tokens
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
 from bert_keras.pretraining.files import PretrainingFiles, find_files
 from bert_keras.pretraining.shards import masking_of
+from bert_keras.report.comparison import HELD_OUT
 from bert_keras.runs.run_folder import digest_of
 from bert_keras.text.masking import Masking, mask_id_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -35,6 +36,8 @@ _FREE = (
     "strategy",
     "on_nonfinite",
 )
+# Settings that a run may lack, see `RunFolder`: earlier versions did not record them.
+LATER = ("masking", HELD_OUT)
 _PAIR_HEAD, _MASKED_HEAD = "cls/seq_relationship/", "cls/predictions/"
 
 
@@ -54,13 +57,7 @@ class Phase:
 
     def facts(self) -> dict[str, Any]:
         """Return the facts that distinguish data sets."""
-        return {
-            "files": len(self.files.paths),
-            "bytes": sum(os.path.getsize(path) for path in self.files.paths),
-            "max_length": self.files.max_length,
-            "masks": "static" if self.files.is_masked else "dynamic",
-            "steps": self.last - self.first,
-        }
+        return {**self.files.facts(), "steps": self.last - self.first}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,18 +73,33 @@ class PretrainingPlan:
     notes: tuple[str, ...]  # for the user
     teacher: Checkpoint | None = None  # with a masked-LM head and the same vocabulary
 
-    def settings(self) -> dict[str, Any]:
-        """Return everything that determines the final weights, as JSON values."""
+    def settings(
+        self, held_out: str | os.PathLike[str] | None = None
+    ) -> dict[str, Any]:
+        """Return everything that determines weights and curves, as JSON values."""
         config = dataclasses.asdict(self.config)
         free = {*_FREE, *unused_options(self.config)}  # earlier versions lack these
         start = "random" if self.checkpoint is None else _digest(self.checkpoint)
         taught = self.teacher and {"weights of the teacher": _digest(self.teacher)}
+        masked = self.config.objective == "masked" and {
+            "masking": [
+                dataclasses.asdict(phase.masking or phase.files.masking)
+                for phase in self.phases
+            ]
+        }
+        scored = {}
+        if held_out is not None:
+            found = find_files(held_out, self.tokenizer)
+            masking = dataclasses.asdict(found.masking)
+            scored = {HELD_OUT: {**found.facts(), "masking": masking}}
         return {
             **{name: value for name, value in config.items() if name not in free},
             **(taught or {}),
+            **(masked or {}),
             "encoder": self.sizes.to_dict(),
             "start": start,
             "data": [phase.facts() for phase in self.phases],
+            **scored,
             "vocabulary_sha256": vocabulary_hash(self.tokenizer.vocabulary),
         }
 

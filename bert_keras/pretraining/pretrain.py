@@ -20,7 +20,7 @@ from bert_keras.models.model_card import write_readme
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.distillation import PretrainingDistillation
 from bert_keras.pretraining.loop import PretrainingLoop
-from bert_keras.pretraining.plan import PretrainingPlan, plan_pretraining
+from bert_keras.pretraining.plan import LATER, PretrainingPlan, plan_pretraining
 from bert_keras.pretraining.pretrainer import (
     BertPretrainer,
     assign_pretrainer,
@@ -89,9 +89,9 @@ def pretrain(
         command: the command line, for the report.
 
     Raises:
-        ConfigError: a setting is wrong; `output` holds a run with other settings; the
-            strategy's devices are missing.
-        DataError: the data is missing, broken or of another vocabulary.
+        ConfigError: a setting is wrong; `output` holds a run with other settings or
+            data; the strategy's devices are missing.
+        DataError: the data is missing, broken or of another tokenizer.
         CheckpointError: a checkpoint is broken, or writing fails.
         TrainingError: a loss or gradient is not finite, and the config stops the run.
         WorkerLostError: another worker has ended.
@@ -130,7 +130,8 @@ def pretrain(
         opened: contextlib.AbstractContextManager[RunFolder | None]
         opened = contextlib.nullcontext()
         if devices.is_chief:
-            opened = RunFolder(output, plan.settings())
+            settings = plan.settings(held_out)
+            opened = RunFolder(output, settings, may_lack=LATER)
         with opened as run:
             with StopSignal(devices.vote) as stop:
                 context = RunContext(

@@ -14,9 +14,9 @@ from typing import Any
 import tensorflow as tf
 
 from bert_keras.distribution.replicas import Share
-from bert_keras.errors import DataError
-from bert_keras.files.records import compression_of
-from bert_keras.pretraining.files import PretrainingFiles, find_files
+from bert_keras.errors import DataError, one_line, reason_of
+from bert_keras.files.records import broken_file, compression_of
+from bert_keras.pretraining.files import PretrainingFiles, find_files, paths_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 SHUFFLE = 16_384  # examples in the buffer from which the next one is drawn
@@ -143,8 +143,9 @@ def read_batches(dataset: tf.data.Dataset, data: Any) -> Iterator[Any]:
         except StopIteration:
             return
         except tf.errors.OpError as error:
-            reason = str(error.message).split("\n")[0][:200]
-            raise DataError(f"cannot be read: {reason}", path=str(data)) from None
+            broken = broken_file(paths_of(data))  # the error does not name it
+            path, reason = broken or (str(data), one_line(reason_of(error)))
+            raise DataError(f"cannot be read: {reason}", path=path) from None
         yield batch
 
 

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,8 @@ class RunFolder:
 
     Only one process at a time can open it. Closing waits for the checkpoint that is
     being written. `settings` are everything that determines the result, as JSON values.
+    Those that `may_lack` names are compared only if the run has them too, such as
+    settings that earlier versions did not record; a run that lacks them gets them.
 
     Raises:
         ConfigError: the folder holds a run with other settings; the error names the
@@ -63,16 +65,20 @@ class RunFolder:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], settings: Mapping[str, Any]
+        self,
+        path: str | os.PathLike[str],
+        settings: Mapping[str, Any],
+        *,
+        may_lack: Collection[str] = (),
     ) -> None:
         self.path = Path(path)
         self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._writing: concurrent.futures.Future[None] | None = None
         wanted = json.loads(json.dumps({"format": _FORMAT, **settings}))
+        found: dict[str, Any] = {}
         with self._writes():
-            is_run = (self.path / SETTINGS).is_file()
-            if is_run:
-                self._compare(wanted)
+            if (self.path / SETTINGS).is_file():
+                found = self._compare(wanted, may_lack)
             else:
                 self._check_new()
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -84,9 +90,10 @@ class RunFolder:
                     f"{self.path}: another process trains here: wait for it, or stop it"
                 ) from None
             self._clean()
-            if not is_run:
+            whole = {**found, **wanted}
+            if whole != found:
                 with replaced_file(self.path / SETTINGS) as temporary:
-                    temporary.write_text(json.dumps(wanted, indent=2) + "\n", "utf-8")
+                    temporary.write_text(json.dumps(whole, indent=2) + "\n", "utf-8")
                     _sync(temporary)
 
     def __enter__(self) -> RunFolder:
@@ -232,7 +239,10 @@ class RunFolder:
                 _sync(path)
         _sync(target.parent)
 
-    def _compare(self, wanted: Mapping[str, Any]) -> None:
+    def _compare(
+        self, wanted: Mapping[str, Any], may_lack: Collection[str]
+    ) -> dict[str, Any]:
+        """Return the settings of the run in the folder, if they are the wanted ones."""
         path = self.path / SETTINGS
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
@@ -240,12 +250,18 @@ class RunFolder:
             raise CheckpointError(f"{path}: is not JSON") from None
         if not isinstance(found, dict):
             raise CheckpointError(f"{path}: must hold an object")
-        difference = what_differs(current_names(found), wanted)
-        if difference:
+        settings: dict[str, Any] = current_names(found)
+        lacking = (settings.keys() ^ wanted.keys()) & set(may_lack)
+        old, new = (
+            {k: v for k, v in each.items() if k not in lacking}
+            for each in (settings, wanted)
+        )
+        if difference := what_differs(old, new):
             raise ConfigError(
                 f"{self.path}: holds a run with another {difference}: "
                 "choose a new folder, or the same settings to resume"
             )
+        return settings
 
     def _check_new(self) -> None:
         """Raise CheckpointError unless the folder is absent or empty."""

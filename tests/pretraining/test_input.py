@@ -15,9 +15,10 @@ from conftest import VOCABULARY, refused, thorough
 
 from bert_keras.files.records import serialize, write_records
 from bert_keras.pretraining.input import pretraining_dataset
+from bert_keras.pretraining.records import read_batches
 from bert_keras.text.masking import Masking
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from pretraining.test_data import MASK, SEP, TOKENIZER, P, T, read, write
+from pretraining.test_data import CLS, MASK, SEP, TOKENIZER, P, T, read, write
 
 ALIKE = {"shuffle": 0, "padding": "full", "redraw": False}
 
@@ -190,8 +191,11 @@ def google(tmp_path: Path) -> tuple[Path, dict[str, np.ndarray]]:
     random = np.random.default_rng(0)
     sizes = random.integers(5, T, [20, 1])
     places = np.arange(T)
+    ids = np.where(places < sizes, random.integers(5, 60, [20, T]), 0)
+    ids[:, 0] = CLS
+    np.put_along_axis(ids, sizes - 1, SEP, axis=1)
     rows = {
-        "input_ids": np.where(places < sizes, random.integers(5, 60, [20, T]), 0),
+        "input_ids": ids,
         "input_mask": (places < sizes).astype("int64"),
         "segment_ids": ((places > 2) & (places < sizes)).astype("int64"),
         "masked_lm_positions": np.tile([1, 3, 0], [20, 1]),
@@ -227,6 +231,17 @@ def test_files_of_google(google: tuple[Path, dict[str, np.ndarray]]) -> None:
     assert (whole(zipped)["masked_positions"] >= 0).any()
 
 
+def test_a_broken_shard_is_named(folders: dict[str, Path], tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(folders["static"], tmp_path / "copy"))
+    shard = sorted(copy.glob("*.gz"))[-1]
+    data = shard.read_bytes()
+    half = len(data) // 2  # of the size that the manifest tells
+    shard.write_bytes(data[:half] + bytes(len(data) - half))
+    line = refused(lambda: list(read_batches(dataset_of(copy), copy)), "cannot be read")
+    assert line.startswith(f"{shard}: cannot be read: ")
+    assert "{{" not in line and "[Op" not in line
+
+
 def test_wrong_files(
     folders: dict[str, Path],
     tmp_path: Path,
@@ -241,8 +256,19 @@ def test_wrong_files(
     found = refused(lambda: batches(folders["static"], tokenizer=few), "vocabulary")
     assert "manifest.json" in found and "40" in found
     refused(lambda: batches(path, tokenizer=few), "vocabulary", "40 tokens")
+    moved = WordPieceTokenizer([*VOCABULARY[5:], *VOCABULARY[:5]])
+    refused(
+        lambda: batches(path, tokenizer=moved),
+        "begins with the id 2 and ends with 3; received [CLS] ",
+    )
     turned = WordPieceTokenizer([*VOCABULARY[:5], *reversed(VOCABULARY[5:])])
     refused(lambda: batches(folders["static"], tokenizer=turned), "vocabulary")
+    cased = WordPieceTokenizer(VOCABULARY, lowercase=False)
+    refused(
+        lambda: batches(folders["static"], tokenizer=cased),
+        "manifest.json: was made with other text rules than the tokenizer's: "
+        "`lowercase`: True; received False",
+    )
     part = tmp_path / "part.tfrecord.gz"
     write_records(part, [])
     refused(lambda: batches(part), "no example")

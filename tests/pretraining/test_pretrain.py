@@ -29,6 +29,7 @@ from bert_keras.models.objective import TaskObjective
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.input import pretraining_dataset
 from bert_keras.pretraining.loop import PretrainingLoop
+from bert_keras.pretraining.manifest import MANIFEST, as_text, read_manifest
 from bert_keras.pretraining.plan import plan_pretraining
 from bert_keras.pretraining.pretrain import PretrainResult, pretrain
 from bert_keras.pretraining.pretrainer import new_pretrainer
@@ -396,6 +397,21 @@ def test_a_run_of_other_settings_is_rejected(
         lambda: run(place, folder, "static"),
         "holds a run with another `data[0]",
     )
+    refused(
+        lambda: run(place, folder, held_out="dynamic"),
+        "holds a run with another `held-out data.bytes`: ",
+        "`held-out data.masks`",
+    )
+    data = Path(shutil.copytree(place / "dynamic", tmp_path / "data"))
+    manifest = read_manifest(data)
+    assert manifest is not None
+    manifest["settings"]["mask_unit"] = "word"  # the shards are as before
+    (data / MANIFEST).write_text(as_text(manifest))
+    refused(
+        lambda: run(place, folder, [data]),
+        "holds a run with another `masking[0].unit`: 'piece'; received 'word'",
+    )
+    shutil.rmtree(data)
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(CheckpointError, match="must be a new folder or a run"):
         run(place, tmp_path)

@@ -82,6 +82,18 @@ def test_a_run_of_version_0_1_resumes(tmp_path: Path) -> None:
         assert run.steps == [1]
 
 
+def test_a_run_gets_settings_that_it_lacks(tmp_path: Path) -> None:
+    def opened(**settings: Any) -> RunFolder:
+        return RunFolder(tmp_path / "run", settings, may_lack=["masking", "dev"])
+
+    for settings in ({"rate": 1}, {"rate": 1, "masking": 3}, {"rate": 1, "dev": 4}):
+        with opened(**settings):
+            pass
+    refused(lambda: opened(rate=1, masking=5), "another `masking`: 3; received 5")
+    refused(lambda: opened(rate=1, dev=5), "another `dev`: 4; received 5")
+    refused(lambda: opened(masking=3), "another `rate`: 1; received None")
+
+
 def test_an_error_waits_for_pending_writes(tmp_path: Path) -> None:
     def slow(folder: Path) -> None:
         time.sleep(0.2)

@@ -117,13 +117,9 @@ class TextPooling(Configured, keras.layers.Layer):
         return unit_vectors(pooled) if self.normalize else pooled
 
     def compute_output_spec(
-        self,
-        x: Any,
-        padding_mask: Any,
-        position_ids: Any = None,
-        cls_positions: Any = None,
-        prompt_lengths: Any = None,
+        self, x: Any, *places: Any, cls_positions: Any = None, **_: Any
     ) -> Any:
+        cls_positions = places[2] if len(places) > 2 else cls_positions
         rows = (x if cls_positions is None else cls_positions).shape[0]
         width = x.shape[-1] * len(self.modes)
         return keras.KerasTensor((rows, width), dtype="float32")

@@ -42,10 +42,11 @@ from bert_keras.models.trainable_model import TrainableModel
 from bert_keras.models.truncated_rows import TruncatedRows
 from bert_keras.runs.progress import say
 from bert_keras.settings import check_type
-from bert_keras.tasks.base import Batch, Task, default_learning_rate
+from bert_keras.tasks.base import Batch, Task, default_learning_rate, refuse_weights
 from bert_keras.tasks.classifier import label_errors
 from bert_keras.tasks.protocols import (
     TextTargets,
+    compares_rows,
     examples_of,
     frozen_layers,
     infer,
@@ -528,6 +529,8 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
     def _examples(
         self, x: Any, y: Any, weights: Any, preprocessor: Preprocessor
     ) -> Any:
+        if compares_rows(self.task):
+            refuse_weights(self.task, weights)
         if isinstance(x, dict):
             if y is not None:
                 y = self.task.encode_targets(y)

@@ -22,6 +22,7 @@ from bert_keras.tasks.multiple_choice import MultipleChoice
 from bert_keras.tasks.next_sentence import NextSentence
 from bert_keras.tasks.question_answering.task import QuestionAnswering
 from bert_keras.tasks.regression import Regression
+from bert_keras.tasks.reranking import Reranking
 from bert_keras.tasks.tagging.task import TokenClassification as Tags
 
 TEXTS, LABELS = (list(column) for column in zip(*sorted(ROWS), strict=True))
@@ -238,6 +239,17 @@ def test_columns_of_tables_and_lists_of_lists(classifier: TaskModel) -> None:
 def test_weights_of_classes_that_do_not_fit(classifier: TaskModel, given: Any) -> None:
     action = lambda: classifier.fit(TEXTS, LABELS, class_weight=given)  # noqa: E731
     refused(action, "`class_weight` must be", given if given == "balanced" else "")
+
+
+@pytest.mark.parametrize("task", [Embedding(), Reranking("listwise")])
+def test_weights_of_rows_that_are_compared(
+    make_model: Callable[..., Any], task: Any
+) -> None:
+    x, y = (tf.constant(TEXTS[:2]),) * 2, tf.constant([[0.5, 1.0]] * 2)
+    model = make_model(task)
+    for given in (x, {}):  # a batch dict, too
+        action = lambda x=given: model.preprocess_samples(x, y, tf.ones(2))  # noqa: E731
+        refused(action, "`sample_weight` must be None", task.name)
 
 
 def test_class_weights_by_name_and_number() -> None:

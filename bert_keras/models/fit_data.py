@@ -16,7 +16,7 @@ from bert_keras.data.memory import is_missing, unwrapped
 from bert_keras.data.table import as_columns
 from bert_keras.errors import ConfigError, DataError, first_of, received, shown
 from bert_keras.runs.progress import say
-from bert_keras.settings import check_share
+from bert_keras.settings import check_share, options_of
 from bert_keras.tasks.base import Task, roles_with
 from bert_keras.tasks.classifier import SingleLabel
 from bert_keras.tasks.protocols import (
@@ -28,6 +28,16 @@ from bert_keras.tasks.protocols import (
     strata_of,
 )
 from bert_keras.text.preprocessor import one_or_all
+
+# Settings by which `train` learns from its rows, their value where it does not, and
+# the settings that `fit` takes instead.
+_LEARNED: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "class_weights": ("none", ()),
+    "calibration": ("none", ()),
+    "answered_accuracy": (0.0, ()),
+    "threshold_tuning": ("none", ("thresholds",)),
+    "scaling": ("none", ("mean", "std")),
+}
 
 
 def new_seed() -> int:
@@ -187,6 +197,26 @@ def class_weights(task: Task, given: Any) -> Any:
     weights = dict(zip(numbers, given.values(), strict=True))
     # Keras takes 1 for others too, but not for those above the last one named.
     return dict.fromkeys(range(len(names)), 1.0) | weights
+
+
+def unused_settings(task: Task, *, has_trained_head: bool) -> list[str]:
+    """Return the settings that only `train` uses, with what `fit` takes instead.
+
+    Targets are not scaled for a head that `train` made: it answers in their units.
+    """
+    options, found = options_of(type(task)), []
+    for name in options.keys() & _LEARNED.keys():
+        nothing, instead = _LEARNED[name]
+        needs = options[name].needs
+        is_off = isinstance(needs, tuple) and getattr(task, needs[0]) != needs[1]
+        known = [each for each in instead if each in options]
+        given = any(getattr(task, each) != options[each].default for each in known)
+        own = name == "scaling" and has_trained_head
+        if getattr(task, name) == nothing or is_off or given or own:
+            continue
+        hint = f" (give {' and '.join(f'`{each}`' for each in instead)})"
+        found.append(f"{name} {getattr(task, name)}{hint if instead else ''}")
+    return sorted(found)
 
 
 def validation_rows(data: Any) -> tuple[Any, ...]:

@@ -35,6 +35,7 @@ from bert_keras.models.fit_data import (
     read_rows,
     row_dataset,
     split_rows,
+    unused_settings,
     validation_rows,
 )
 from bert_keras.models.keras_hub_task import Task as KerasHubTask
@@ -333,9 +334,15 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
         A model made in a strategy's scope is trained on its replicas, see
         `TrainableModel`; each text then has its own row. `class_weight` may name
         classes; the others have weight 1.
+
+        Settings by which `train` learns from its rows are reported as not used:
+        `class_weights`, `scaling`, and those that are fitted on the dev set.
         """
         if kwargs.get("class_weight") is not None:
             kwargs["class_weight"] = class_weights(self.task, kwargs["class_weight"])
+        trained = self.has_pretrained_head
+        if unused := unused_settings(self.task, has_trained_head=trained):
+            say(f"only `train` uses {', '.join(unused)}; `fit` does not")
         rows = read_rows(self.task, x, y, sample_weight)
         held = kwargs.pop("validation_data", None)
         if split := kwargs.pop("validation_split", None):

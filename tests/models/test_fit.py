@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from conftest import ROWS, refused
 
-from bert_keras.models.fit_data import class_weights, read_rows
+from bert_keras.models.fit_data import class_weights, read_rows, unused_settings
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.classifier import label_errors
@@ -257,6 +257,34 @@ def test_class_weights_by_name_and_number() -> None:
     assert weights == {0: 2.0, 1: 1.0, 2: 4.0}
     many = MultiLabel(CLASSES)
     refused(lambda: class_weights(many, {"ham": 2.0}), "`class_weight`", "multi-label")
+
+
+def test_settings_that_only_train_uses_are_told(
+    classifier: TaskModel,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sure: dict[str, Any] = {"answered_accuracy": 0.9, "calibration": "temperature"}
+    for task, unused in (
+        (Classification(CLASSES), []),
+        (Classification(CLASSES, class_weights="balanced"), ["class_weights balanced"]),
+        (
+            Classification(CLASSES, **sure),
+            [f"{k} {sure[k]}" for k in sure],
+        ),
+        (MultiLabel(CLASSES), ["threshold_tuning f1 (give `thresholds`)"]),
+        (MultiLabel(CLASSES, thresholds=0.4), []),
+        (Regression(), ["scaling standard (give `mean` and `std`)"]),
+        (Regression(mean=1015.5), []),
+        (Regression(activation="sigmoid"), []),
+    ):
+        assert unused_settings(task, has_trained_head=False) == unused
+    assert unused_settings(Regression(), has_trained_head=True) == []
+    balanced = Classification(CLASSES, class_weights="balanced")
+    monkeypatch.setattr(classifier, "task", balanced)
+    parts(classifier, TEXTS, LABELS, validation_split=0.25)
+    line = "only `train` uses class_weights balanced; `fit` does not"
+    assert line in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("nothing", [None, float("nan")])

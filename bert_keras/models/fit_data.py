@@ -140,6 +140,8 @@ def read_rows(
     x, y = _read_columns(task, x, y, of=of, is_labelled=is_labelled)
     if isinstance(x, tf.data.Dataset | dict):
         return x, y, sample_weight
+    if any([spec.shape.rank for spec in s] == [2] for s in input_specs(task).values()):
+        _check_targets_of_lists(x, y, of)
     x = _each(lambda leaf: _plain(leaf, f"`x`{of}"), x)
     y = _each(lambda leaf: _plain(leaf, f"`y`{of}"), y)
     name = f"`sample_weight`{of}"
@@ -370,6 +372,25 @@ def _plain(leaf: Any, name: str) -> Any:
     if (is_array or isinstance(leaf, list)) and len(leaf) and _is_list(leaf[0]):
         return _rectangular(list(leaf), name)
     return leaf
+
+
+def _check_targets_of_lists(x: Any, y: Any, of: str) -> None:
+    """Raise DataError if a row, such as a list of words, has fewer targets than texts.
+
+    The numbers that are missing would be filled with -1, which has no loss.
+    """
+    x, y = unwrapped(x), unwrapped(y)
+    if not (isinstance(x, list) and isinstance(y, list) and len(x) == len(y)):
+        return
+    for row, (texts, targets) in enumerate(zip(x, y, strict=True)):
+        if not (_is_list(texts) and _is_list(targets)):
+            continue
+        count = sum(text not in ("", b"") for text in texts)
+        if len(targets) < count:
+            raise DataError(
+                f"`y`{of} must have a value for each text of a row of `x`; row {row} "
+                f"has {len(targets)} for {count}"
+            )
 
 
 def _is_list(cell: Any) -> bool:

@@ -299,6 +299,16 @@ def test_rows_without_a_value(classifier: TaskModel, nothing: Any) -> None:
     refused(action, "`x` of `validation_data`", part)
 
 
+def test_rows_with_fewer_tags_than_words() -> None:
+    task, words = Tags(("O", "B-x")), [["win", "a", "prize"], ["six"]]
+    for y in ([[1, 0, 0], [0]], [[1, 0, 0], [0, -1, -1]], np.array([[1, 0, 0]] * 2)):
+        read_rows(task, words, y)
+    for y in ([[1], [0]], [["B-x"], ["O"]], np.array([[1, 0]] * 2)):
+        refused(
+            lambda y=y: read_rows(task, words, y), "`y` must have a value", "row 0 has"
+        )
+
+
 def test_rows_of_two_types(classifier: TaskModel) -> None:
     texts, part = ["win a prize", 3], "row 1 has 3, row 0 'win a prize'"
     refused(lambda: classifier.predict(texts), "`x` must hold one type", part)

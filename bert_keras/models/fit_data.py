@@ -360,11 +360,17 @@ def _take(part: Any, rows: list[int]) -> Any:
 
 def _plain(leaf: Any, name: str) -> Any:
     """Return a column as a list, an array or a tensor; `name` is for errors."""
+    names = getattr(leaf, "column_names", None)  # of Arrow
     if hasattr(leaf, "columns") and hasattr(leaf, "to_dict"):
+        names = leaf.columns
+    way = "table[NAME]"
+    if isinstance(leaf, list) and leaf and isinstance(leaf[0], dict):
+        names, way = leaf[0], "[row[NAME] for row in rows]"
+    if names is not None:
         raise ConfigError(
             f"{name} must be the column of a table, not a table; received a "
-            f"{type(leaf).__name__} of {first_of(list(leaf.columns))}: give "
-            f"{name.partition(' ')[0]} as table[NAME]"
+            f"{type(leaf).__name__} of {first_of(list(names))}: give "
+            f"{name.partition(' ')[0]} as {way}"
         )
     if any(hasattr(leaf, way) for way in ("to_list", "to_pylist")):
         leaf = unwrapped(leaf)

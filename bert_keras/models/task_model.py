@@ -387,9 +387,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
             ConfigError: `x` is no list of rows, or has none.
             DataError: a row has no value.
         """
-        read = str | list | tuple | dict | tf.data.Dataset
-        if isinstance(x, read) or hasattr(x, "shape"):
-            x, *_ = read_rows(self.task, x, is_labelled=False)
+        x, *_ = read_rows(self.task, x, is_labelled=False)
         truncated = self._truncated_rows()
         found = super().predict(self._read(truncated, x), *args, **kwargs)
         truncated.report()

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 from conftest import ROWS, refused
@@ -169,6 +170,8 @@ def test_texts_that_are_no_rows(classifier: TaskModel) -> None:
     refused(lambda: classifier.fit(validation_split=0.5), "`x`", "a list", "None")
     refused(classifier.evaluate, "`x`", "a list", "None")
     refused(lambda: classifier.fit(iter(TEXTS), LABELS), "`x`", "a list", "iterator")
+    batches: Any = type("Batches", (keras.utils.PyDataset,), {})()
+    refused(lambda: classifier.predict(batches), "`x`", "a list", "Batches")
 
 
 def test_columns_that_are_not_read(
@@ -218,6 +221,11 @@ def test_columns_of_tables_and_lists_of_lists(classifier: TaskModel) -> None:
     texts, labels = Series(TEXTS), Series(LABELS)
     assert parts(classifier, texts, labels, validation_split=0.25)[1]
     assert read_rows(classifier.task, texts)[0] == TEXTS
+    rows: Any = [{"text": text, "label": "ham"} for text in TEXTS]
+    for given in (pa.Table.from_pylist(rows), rows):
+        for action in (classifier.predict, classifier.fit):
+            part = "of text, label: give `x` as"
+            refused(lambda a=action, x=given: a(x), "`x` must be the column", part)
     table: Any = DataFrame()
     refused(lambda: classifier.predict(table), "`x` must be the column", "table[NAME]")
     refused(

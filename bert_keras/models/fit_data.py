@@ -16,7 +16,7 @@ from bert_keras.data.memory import is_missing, unwrapped
 from bert_keras.data.table import as_columns
 from bert_keras.errors import ConfigError, DataError, first_of, received, shown
 from bert_keras.runs.progress import say
-from bert_keras.settings import check_share
+from bert_keras.settings import check_share, options_of
 from bert_keras.tasks.base import Task, roles_with
 from bert_keras.tasks.classifier import SingleLabel
 from bert_keras.tasks.protocols import (
@@ -28,6 +28,16 @@ from bert_keras.tasks.protocols import (
     strata_of,
 )
 from bert_keras.text.preprocessor import one_or_all
+
+# Settings by which `train` learns from its rows, their value where it does not, and
+# the settings that `fit` takes instead.
+_LEARNED: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "class_weights": ("none", ()),
+    "calibration": ("none", ()),
+    "answered_accuracy": (0.0, ()),
+    "threshold_tuning": ("none", ("thresholds",)),
+    "scaling": ("none", ("mean", "std")),
+}
 
 
 def new_seed() -> int:
@@ -130,6 +140,8 @@ def read_rows(
     x, y = _read_columns(task, x, y, of=of, is_labelled=is_labelled)
     if isinstance(x, tf.data.Dataset | dict):
         return x, y, sample_weight
+    if any([spec.shape.rank for spec in s] == [2] for s in input_specs(task).values()):
+        _check_targets_of_lists(x, y, of)
     x = _each(lambda leaf: _plain(leaf, f"`x`{of}"), x)
     y = _each(lambda leaf: _plain(leaf, f"`y`{of}"), y)
     name = f"`sample_weight`{of}"
@@ -187,6 +199,26 @@ def class_weights(task: Task, given: Any) -> Any:
     weights = dict(zip(numbers, given.values(), strict=True))
     # Keras takes 1 for others too, but not for those above the last one named.
     return dict.fromkeys(range(len(names)), 1.0) | weights
+
+
+def unused_settings(task: Task, *, has_trained_head: bool) -> list[str]:
+    """Return the settings that only `train` uses, with what `fit` takes instead.
+
+    Targets are not scaled for a head that `train` made: it answers in their units.
+    """
+    options, found = options_of(type(task)), []
+    for name in options.keys() & _LEARNED.keys():
+        nothing, instead = _LEARNED[name]
+        needs = options[name].needs
+        is_off = isinstance(needs, tuple) and getattr(task, needs[0]) != needs[1]
+        known = [each for each in instead if each in options]
+        given = any(getattr(task, each) != options[each].default for each in known)
+        own = name == "scaling" and has_trained_head
+        if getattr(task, name) == nothing or is_off or given or own:
+            continue
+        hint = f" (give {' and '.join(f'`{each}`' for each in instead)})"
+        found.append(f"{name} {getattr(task, name)}{hint if instead else ''}")
+    return sorted(found)
 
 
 def validation_rows(data: Any) -> tuple[Any, ...]:
@@ -328,11 +360,17 @@ def _take(part: Any, rows: list[int]) -> Any:
 
 def _plain(leaf: Any, name: str) -> Any:
     """Return a column as a list, an array or a tensor; `name` is for errors."""
+    names = getattr(leaf, "column_names", None)  # of Arrow
     if hasattr(leaf, "columns") and hasattr(leaf, "to_dict"):
+        names = leaf.columns
+    way = "table[NAME]"
+    if isinstance(leaf, list) and leaf and isinstance(leaf[0], dict):
+        names, way = leaf[0], "[row[NAME] for row in rows]"
+    if names is not None:
         raise ConfigError(
             f"{name} must be the column of a table, not a table; received a "
-            f"{type(leaf).__name__} of {first_of(list(leaf.columns))}: give "
-            f"{name.partition(' ')[0]} as table[NAME]"
+            f"{type(leaf).__name__} of {first_of(list(names))}: give "
+            f"{name.partition(' ')[0]} as {way}"
         )
     if any(hasattr(leaf, way) for way in ("to_list", "to_pylist")):
         leaf = unwrapped(leaf)
@@ -340,6 +378,25 @@ def _plain(leaf: Any, name: str) -> Any:
     if (is_array or isinstance(leaf, list)) and len(leaf) and _is_list(leaf[0]):
         return _rectangular(list(leaf), name)
     return leaf
+
+
+def _check_targets_of_lists(x: Any, y: Any, of: str) -> None:
+    """Raise DataError if a row, such as a list of words, has fewer targets than texts.
+
+    The numbers that are missing would be filled with -1, which has no loss.
+    """
+    x, y = unwrapped(x), unwrapped(y)
+    if not (isinstance(x, list) and isinstance(y, list) and len(x) == len(y)):
+        return
+    for row, (texts, targets) in enumerate(zip(x, y, strict=True)):
+        if not (_is_list(texts) and _is_list(targets)):
+            continue
+        count = sum(text not in ("", b"") for text in texts)
+        if len(targets) < count:
+            raise DataError(
+                f"`y`{of} must have a value for each text of a row of `x`; row {row} "
+                f"has {len(targets)} for {count}"
+            )
 
 
 def _is_list(cell: Any) -> bool:

@@ -35,6 +35,7 @@ from bert_keras.models.fit_data import (
     read_rows,
     row_dataset,
     split_rows,
+    unused_settings,
     validation_rows,
 )
 from bert_keras.models.keras_hub_task import Task as KerasHubTask
@@ -42,10 +43,11 @@ from bert_keras.models.trainable_model import TrainableModel
 from bert_keras.models.truncated_rows import TruncatedRows
 from bert_keras.runs.progress import say
 from bert_keras.settings import check_type
-from bert_keras.tasks.base import Batch, Task, default_learning_rate
+from bert_keras.tasks.base import Batch, Task, default_learning_rate, refuse_weights
 from bert_keras.tasks.classifier import label_errors
 from bert_keras.tasks.protocols import (
     TextTargets,
+    compares_rows,
     examples_of,
     frozen_layers,
     infer,
@@ -332,9 +334,15 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
         A model made in a strategy's scope is trained on its replicas, see
         `TrainableModel`; each text then has its own row. `class_weight` may name
         classes; the others have weight 1.
+
+        Settings by which `train` learns from its rows are reported as not used:
+        `class_weights`, `scaling`, and those that are fitted on the dev set.
         """
         if kwargs.get("class_weight") is not None:
             kwargs["class_weight"] = class_weights(self.task, kwargs["class_weight"])
+        trained = self.has_pretrained_head
+        if unused := unused_settings(self.task, has_trained_head=trained):
+            say(f"only `train` uses {', '.join(unused)}; `fit` does not")
         rows = read_rows(self.task, x, y, sample_weight)
         held = kwargs.pop("validation_data", None)
         if split := kwargs.pop("validation_split", None):
@@ -379,9 +387,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
             ConfigError: `x` is no list of rows, or has none.
             DataError: a row has no value.
         """
-        read = str | list | tuple | dict | tf.data.Dataset
-        if isinstance(x, read) or hasattr(x, "shape"):
-            x, *_ = read_rows(self.task, x, is_labelled=False)
+        x, *_ = read_rows(self.task, x, is_labelled=False)
         truncated = self._truncated_rows()
         found = super().predict(self._read(truncated, x), *args, **kwargs)
         truncated.report()
@@ -528,6 +534,8 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
     def _examples(
         self, x: Any, y: Any, weights: Any, preprocessor: Preprocessor
     ) -> Any:
+        if compares_rows(self.task):
+            refuse_weights(self.task, weights)
         if isinstance(x, dict):
             if y is not None:
                 y = self.task.encode_targets(y)

@@ -431,6 +431,9 @@ def default_learning_rate(task: Task, hidden_size: int) -> float:
 
 
 def refuse_weights(task: Task, weights: Any) -> None:
-    """Raise ConfigError if `examples` got weights of texts that it cannot use."""
+    """Raise ConfigError if there are weights of rows, which the loss cannot use."""
     if weights is not None:
-        raise ConfigError(f"`sample_weight` must be None for the task {task.name}")
+        raise ConfigError(
+            f"`sample_weight` must be None for this {task.name} model, whose loss is "
+            "not a mean over rows"
+        )

@@ -166,6 +166,11 @@ class MaskedLM(MaskedLMSettings, Task):
     ) -> tuple[Batch, Any, Any]:
         """Return batch, labels int32 [R, P] (-1: none) and no weights, in graph."""
         refuse_weights(self, weights)
+        if not targets.dtype.is_integer:
+            raise ConfigError(
+                "`y` must be left out, or be masking seeds, whole numbers; received "
+                f"{targets.dtype.name}"
+            )
         batch = hidden_batch(preprocessor, texts, targets, self.masking())
         labels = batch.pop("labels")
         del batch["slots"]  # only for answers

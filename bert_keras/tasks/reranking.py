@@ -37,7 +37,7 @@ from bert_keras.scoring.ranking import (
 )
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch
-from bert_keras.tasks.classifier import label_numbers
+from bert_keras.tasks.classifier import checked, label_numbers
 from bert_keras.tasks.hugging_face import REGRESSION
 from bert_keras.tasks.protocols import Reading
 from bert_keras.tasks.regression import NumberCodec, NumberTask, is_cross_encoder
@@ -243,20 +243,25 @@ class Reranking(RerankingSettings, NumberTask):
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the targets of the loss, float32.
 
-        [N] from 0 to 1 for `pointwise`; otherwise [N, 2], label and number of the
-        query.
+        [N] from 0 to `largest_grade` for `pointwise`; otherwise [N, 2], label and
+        number of the query.
         """
         grades = self.grades(columns)
         if not self.compares:
-            return np.minimum(grades / np.float32(self.largest_grade), 1)
+            return np.minimum(grades, np.float32(self.largest_grade))
         numbers: dict[str, int] = {}
         queries = [numbers.setdefault(each, len(numbers)) for each in columns["text"]]
         return np.stack([grades, np.array(queries, "float32")], axis=1)
 
     def encode_targets(self, targets: Any) -> Any:
-        """Return targets for labels as written in a file; numbers pass unchanged."""
+        """Return numbers for strings; for `pointwise` from 0 to 1, for grades."""
         found = super().encode_targets(targets)
-        return found if found is targets else found / self.largest_grade
+        if self.objective != "pointwise":
+            return found
+        grades, largest = tf.cast(found, tf.float32), self.largest_grade
+        rule = f"a grade from 0 to {largest:g}, `largest_grade`"
+        known = (grades >= 0) & (grades <= largest)
+        return checked(grades / largest, grades, known, rule)
 
     # Text to batch.
 

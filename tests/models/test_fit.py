@@ -7,11 +7,12 @@ from typing import Any
 
 import keras
 import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 from conftest import ROWS, refused
 
-from bert_keras.models.fit_data import class_weights, read_rows
+from bert_keras.models.fit_data import class_weights, read_rows, unused_settings
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.classifier import label_errors
@@ -22,6 +23,7 @@ from bert_keras.tasks.multiple_choice import MultipleChoice
 from bert_keras.tasks.next_sentence import NextSentence
 from bert_keras.tasks.question_answering.task import QuestionAnswering
 from bert_keras.tasks.regression import Regression
+from bert_keras.tasks.reranking import Reranking
 from bert_keras.tasks.tagging.task import TokenClassification as Tags
 
 TEXTS, LABELS = (list(column) for column in zip(*sorted(ROWS), strict=True))
@@ -168,6 +170,8 @@ def test_texts_that_are_no_rows(classifier: TaskModel) -> None:
     refused(lambda: classifier.fit(validation_split=0.5), "`x`", "a list", "None")
     refused(classifier.evaluate, "`x`", "a list", "None")
     refused(lambda: classifier.fit(iter(TEXTS), LABELS), "`x`", "a list", "iterator")
+    batches: Any = type("Batches", (keras.utils.PyDataset,), {})()
+    refused(lambda: classifier.predict(batches), "`x`", "a list", "Batches")
 
 
 def test_columns_that_are_not_read(
@@ -217,6 +221,11 @@ def test_columns_of_tables_and_lists_of_lists(classifier: TaskModel) -> None:
     texts, labels = Series(TEXTS), Series(LABELS)
     assert parts(classifier, texts, labels, validation_split=0.25)[1]
     assert read_rows(classifier.task, texts)[0] == TEXTS
+    rows: Any = [{"text": text, "label": "ham"} for text in TEXTS]
+    for given in (pa.Table.from_pylist(rows), rows):
+        for action in (classifier.predict, classifier.fit):
+            part = "of text, label: give `x` as"
+            refused(lambda a=action, x=given: a(x), "`x` must be the column", part)
     table: Any = DataFrame()
     refused(lambda: classifier.predict(table), "`x` must be the column", "table[NAME]")
     refused(
@@ -240,11 +249,50 @@ def test_weights_of_classes_that_do_not_fit(classifier: TaskModel, given: Any) -
     refused(action, "`class_weight` must be", given if given == "balanced" else "")
 
 
+@pytest.mark.parametrize("task", [Embedding(), Reranking("listwise")])
+def test_weights_of_rows_that_are_compared(
+    make_model: Callable[..., Any], task: Any
+) -> None:
+    x, y = (tf.constant(TEXTS[:2]),) * 2, tf.constant([[0.5, 1.0]] * 2)
+    model = make_model(task)
+    for given in (x, {}):  # a batch dict, too
+        action = lambda x=given: model.preprocess_samples(x, y, tf.ones(2))  # noqa: E731
+        refused(action, "`sample_weight` must be None", task.name)
+
+
 def test_class_weights_by_name_and_number() -> None:
     weights = class_weights(Classification(CLASSES), {"spam": 4.0, 0: 2.0})
     assert weights == {0: 2.0, 1: 1.0, 2: 4.0}
     many = MultiLabel(CLASSES)
     refused(lambda: class_weights(many, {"ham": 2.0}), "`class_weight`", "multi-label")
+
+
+def test_settings_that_only_train_uses_are_told(
+    classifier: TaskModel,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sure: dict[str, Any] = {"answered_accuracy": 0.9, "calibration": "temperature"}
+    for task, unused in (
+        (Classification(CLASSES), []),
+        (Classification(CLASSES, class_weights="balanced"), ["class_weights balanced"]),
+        (
+            Classification(CLASSES, **sure),
+            [f"{k} {sure[k]}" for k in sure],
+        ),
+        (MultiLabel(CLASSES), ["threshold_tuning f1 (give `thresholds`)"]),
+        (MultiLabel(CLASSES, thresholds=0.4), []),
+        (Regression(), ["scaling standard (give `mean` and `std`)"]),
+        (Regression(mean=1015.5), []),
+        (Regression(activation="sigmoid"), []),
+    ):
+        assert unused_settings(task, has_trained_head=False) == unused
+    assert unused_settings(Regression(), has_trained_head=True) == []
+    balanced = Classification(CLASSES, class_weights="balanced")
+    monkeypatch.setattr(classifier, "task", balanced)
+    parts(classifier, TEXTS, LABELS, validation_split=0.25)
+    line = "only `train` uses class_weights balanced; `fit` does not"
+    assert line in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("nothing", [None, float("nan")])
@@ -257,6 +305,16 @@ def test_rows_without_a_value(classifier: TaskModel, nothing: Any) -> None:
     held = (texts, LABELS[:2])
     action = lambda: classifier.fit(TEXTS, LABELS, validation_data=held)  # noqa: E731
     refused(action, "`x` of `validation_data`", part)
+
+
+def test_rows_with_fewer_tags_than_words() -> None:
+    task, words = Tags(("O", "B-x")), [["win", "a", "prize"], ["six"]]
+    for y in ([[1, 0, 0], [0]], [[1, 0, 0], [0, -1, -1]], np.array([[1, 0, 0]] * 2)):
+        read_rows(task, words, y)
+    for y in ([[1], [0]], [["B-x"], ["O"]], np.array([[1, 0]] * 2)):
+        refused(
+            lambda y=y: read_rows(task, words, y), "`y` must have a value", "row 0 has"
+        )
 
 
 def test_rows_of_two_types(classifier: TaskModel) -> None:

@@ -371,6 +371,8 @@ def test_weights_of_texts_are_refused(
     y, weights = np.arange(len(TEXTS)) if given else None, np.ones(len(TEXTS))
     action = lambda: model.fit(TEXTS, y, sample_weight=weights, verbose=0)  # noqa: E731
     refused(action, "`sample_weight` must be None")
+    texts = tf.constant(TEXTS)
+    refused(lambda: model.preprocess_samples(texts, texts), "`y` must be left out")
 
 
 @pytest.mark.slow

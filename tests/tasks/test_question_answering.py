@@ -112,6 +112,20 @@ def test_no_texts_have_no_answers(model: TaskModel) -> None:
     assert answers["n_best_scores"].shape == (0, 4)
 
 
+def test_places_that_are_not_in_the_context(model: TaskModel) -> None:
+    texts = tf.constant([QUESTION]), tf.constant(["naïve café"])
+    for place in ([0, 10], [9, 10], [-1, -1], [-2, -2]):
+        examples_of(model.task, model.preprocessor, texts, tf.constant([place]))
+    for place in ([900, 905], [0, 11], [5, 2], [0, 0], [-7, -3], [-1, 4], [-3, -3]):
+        refused(
+            lambda y=place: examples_of(
+                model.task, model.preprocessor, texts, tf.constant([y])
+            ),
+            "first character and end of an answer in its context",
+            f"received '{place[0]}, {place[1]}'",
+        )
+
+
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 @pytest.mark.slow
 def test_windows_in_parts_are_as_windows_at_once(model: TaskModel, layout: str) -> None:

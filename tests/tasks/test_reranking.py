@@ -88,6 +88,13 @@ def test_bad_labels_are_named() -> None:
         lambda: Reranking().texts(zeros, use="score"), "no row with a `label` above"
     )
     assert Reranking.from_columns(columns("0", "4")).largest_grade == 4
+    graded = Reranking(largest_grade=4.0)
+    for labels in (["0", "3"], [0, 3], [0.0, 3.0], graded.targets(columns("0", "3"))):
+        found = graded.encode_targets(tf.constant(labels))
+        assert found.numpy().tolist() == [0, 0.75]
+    for label in (5, -0.5, "7"):
+        action = lambda y=label: graded.encode_targets(tf.constant([y]))  # noqa: E731
+        refused(action, "a grade from 0 to 4, `largest_grade`", f"'{label}")
     (note,) = Reranking("listwise").notes(columns("0", "4"))
     assert "2 of 2 queries have equal labels" in note
 

@@ -124,6 +124,17 @@ def test_the_loss_is_the_mean_over_first_pieces(model: Any) -> None:
     assert found == pytest.approx(-chance[np.arange(3), real].mean(), rel=1e-5)
 
 
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_weights_of_sentences_are_those_of_their_words(model: Any, layout: str) -> None:
+    words, tags = tf.constant([["lunch", "notit"], ["at", ""]]), [["B-time", "O"]] * 2
+    tags[1] = ["O", ""]
+    preprocessor = model.preprocessor.replace(layout=layout)
+    given = tf.constant(tags), tf.constant([2.0, 0.5])
+    _, targets, weights = examples_of(model.task, preprocessor, words, *given)
+    assert sorted(weights[targets >= 0].numpy().tolist()) == [0.5, 2.0, 2.0]
+    assert not weights[targets < 0].numpy().any()
+
+
 def test_long_sentences_do_not_change_their_beginning(model: Any) -> None:
     # A window sees its own words only: the first one is the sentence that ends there.
     long = ["win", "at", "home", "six"] * 12

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.squad import (
+    NO_ANSWER,
     UNKNOWN,
     is_answers,
     place_of,
@@ -29,7 +30,7 @@ from bert_keras.scoring.answers import ScoredAnswers, question_score
 from bert_keras.scoring.calibration import FACTORS, best_factor
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Column, Run, Task, refuse_weights
-from bert_keras.tasks.classifier import Confidence
+from bert_keras.tasks.classifier import Confidence, checked
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import Reading, string_parts
@@ -181,8 +182,8 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
     ) -> tuple[Batch, Any, Any]:
         """Return windows as a batch, and the targets of `SpanLoss`, int32 [R, T, 3]."""
         refuse_weights(self, weights)
-        windows, _, starts, ends = self._windows(preprocessor, texts)
-        places = self.encode_targets(targets)
+        windows, contexts, starts, ends = self._windows(preprocessor, texts)
+        places = _checked_places(self.encode_targets(targets), contexts)
         start, end = mark_windows(windows, starts, ends, places)
         batch = preprocessor.lay(windows.ids, windows.segments, start=start, end=end)
         marks = [tf.maximum(batch.pop(key), 0) for key in ("start", "end")]
@@ -328,6 +329,17 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
 
     def _scored(self, columns: Columns, answers: Answers) -> ScoredAnswers:
         return ScoredAnswers(gold_texts(columns), answers, threshold=self._limit)
+
+
+def _checked_places(places: Any, contexts: Any) -> Any:
+    """Return places, int [N, 2], after checking that they are in their contexts."""
+    start, end = places[:, 0], places[:, 1]
+    length = tf.cast(tf.strings.length(contexts, unit="UTF8_CHAR"), end.dtype)
+    is_code = (start == end) & ((start == NO_ANSWER) | (start == UNKNOWN))
+    known = is_code | ((start >= 0) & (start < end) & (end <= length))
+    written = tf.strings.reduce_join(tf.strings.as_string(places), 1, separator=", ")
+    rule = "first character and end of an answer in its context, or -1, -1 for none"
+    return checked(places, written, known, rule)
 
 
 def misplaced_answers(columns: Columns) -> list[tuple[int, str, int]]:

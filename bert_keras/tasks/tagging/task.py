@@ -286,6 +286,10 @@ class TaggingTask(TaggingSettings, Confidence, Task):
         rule = 'one tag for each word, "" elsewhere'
         tags = checked(tags, names, right, rule)
         found = words.targets_at(batch["words"], mask, tags)
+        if weights is not None:  # of sentences, [B], for each of their words
+            weights = tf.reshape(tf.cast(weights, tf.float32), [-1, 1])
+            weights = tf.broadcast_to(weights, tf.shape(mask))
+            weights = tf.maximum(words.targets_at(batch["words"], mask, weights), 0)
         inputs = {key: batch[key] for key in batch if key not in _FOR_ANSWERS}
         return inputs, found, weights
 

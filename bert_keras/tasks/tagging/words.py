@@ -95,13 +95,14 @@ def of_one_width(tags: Any, mask: Any) -> tuple[Any, Any]:
 
 
 def targets_at(words: Any, mask: Any, targets: Any) -> Any:
-    """Return the target of each token, int32 [R, T]: -1 where no word is read.
+    """Return the target of each token, [R, T]: -1 where no word is read.
 
     `words` int32 [R, T] is as in `lay_windows`, `mask` bool [B, W] as in `Pieces`;
-    `targets` int [B, W] has one per word.
+    `targets` [B, W] has one per word, such as a tag or a weight.
     """
-    flat = tf.boolean_mask(tf.cast(targets, tf.int32), mask)
-    flat = tf.concat([flat, [-1]], 0)  # value of tokens outside words
+    flat = tf.boolean_mask(targets, mask)
+    outside = tf.constant([-1], flat.dtype)  # of tokens outside words
+    flat = tf.concat([flat, outside], 0)
     return tf.gather(flat, tf.where(words >= 0, words, tf.size(flat) - 1))
 
 

@@ -285,7 +285,7 @@ class TaggingTask(TaggingSettings, Confidence, Task):
         names = tf.where(tags < 0, "", tf.gather(self.classes, tf.maximum(tags, 0)))
         rule = 'one tag for each word, "" elsewhere'
         tags = checked(tags, names, right, rule)
-        found = words.targets_at(batch["words"], mask, tags)
+        found = words.targets_at(batch["words"], mask, tf.cast(tags, tf.int32))
         if weights is not None:  # of sentences, [B], for each of their words
             weights = tf.reshape(tf.cast(weights, tf.float32), [-1, 1])
             weights = tf.broadcast_to(weights, tf.shape(mask))

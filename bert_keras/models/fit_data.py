@@ -139,6 +139,9 @@ def read_rows(
     """
     x, y = _read_columns(task, x, y, of=of, is_labelled=is_labelled)
     if isinstance(x, tf.data.Dataset | dict):
+        first = tf.nest.flatten(getattr(x, "element_spec", ()))[:1]
+        if any(spec.shape.rank == 0 for spec in first):
+            raise ConfigError(f"`x`{of} must be a batched dataset: give data.batch(32)")
         return x, y, sample_weight
     if any([spec.shape.rank for spec in s] == [2] for s in input_specs(task).values()):
         _check_targets_of_lists(x, y, of)

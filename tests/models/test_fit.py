@@ -170,6 +170,8 @@ def test_texts_that_are_no_rows(classifier: TaskModel) -> None:
     refused(lambda: classifier.fit(validation_split=0.5), "`x`", "a list", "None")
     refused(classifier.evaluate, "`x`", "a list", "None")
     refused(lambda: classifier.fit(iter(TEXTS), LABELS), "`x`", "a list", "iterator")
+    rows = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS))
+    refused(lambda: classifier.fit(rows), "`x`", "a batched dataset")
     batches: Any = type("Batches", (keras.utils.PyDataset,), {})()
     refused(lambda: classifier.predict(batches), "`x`", "a list", "Batches")
 

@@ -48,7 +48,6 @@ from bert_keras.tasks.classifier import label_errors
 from bert_keras.tasks.protocols import (
     TextTargets,
     compares_rows,
-    examples_of,
     frozen_layers,
     infer,
     lengths_of,
@@ -542,7 +541,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
         elif y is None:
             x = self.task.features(preprocessor, x)
         else:
-            x, y, weights = examples_of(self.task, preprocessor, x, y, weights)
+            x, y, weights = self.task.examples(preprocessor, x, y, weights)
         if keras.config.backend() != "tensorflow":
             # What only the answers need may be strings, which other backends lack.
             x = {name: x[name] for name in self._inputs_struct if name in x}

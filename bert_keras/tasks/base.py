@@ -303,6 +303,12 @@ class Task(PlainSettings, abc.ABC):
         """Return targets or labels in the form of the loss, in graph."""
         return targets
 
+    def examples(
+        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
+    ) -> tuple[Batch, Any, Any]:
+        """Return batch, targets and weights (or `None`) for the loss, in graph."""
+        return self.features(preprocessor, texts), self.encode_targets(targets), weights
+
     # The model.
 
     @abc.abstractmethod

@@ -166,6 +166,7 @@ class MaskedLM(MaskedLMSettings, Task):
     ) -> tuple[Batch, Any, Any]:
         """Return batch, labels int32 [R, P] (-1: none) and no weights, in graph."""
         refuse_weights(self, weights)
+        targets = tf.convert_to_tensor(targets)
         if not targets.dtype.is_integer:
             raise ConfigError(
                 "`y` must be left out, or be masking seeds, whole numbers; received "

@@ -96,8 +96,8 @@ def texts_of(
 ) -> tuple[list[Any], ...]:
     """Return the texts of each role: N strings, or N lists of strings, each.
 
-    `use` is `answer`, `train` (for `examples_of`) or `score` (for scored answers); most
-    tasks use the same texts.
+    `use` is `answer`, `train` (for `Task.examples`) or `score` (for scored answers);
+    most tasks use the same texts.
     """
     if isinstance(task, OwnTexts):
         return task.texts(columns, use=use)
@@ -343,31 +343,6 @@ def role_signatures(task: Task) -> dict[str, tuple[tf.TensorSpec, ...]]:
     """Return the signature of one string for each role."""
     specs = (tf.TensorSpec([None], tf.string, name=role) for role in task.roles)
     return {"serving_default": tuple(specs)}
-
-
-@runtime_checkable
-class OwnExamples(Protocol):
-    """Lays out the examples for the loss otherwise than texts to answer."""
-
-    def examples(
-        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
-    ) -> tuple[Batch, Any, Any]:
-        """Return batch, targets and weights (or `None`) for the loss, in graph."""
-        ...
-
-
-def examples_of(
-    task: Task,
-    preprocessor: Preprocessor,
-    texts: Any,
-    targets: Any,
-    weights: Any = None,
-) -> tuple[Batch, Any, Any]:
-    """Return batch, targets and weights (or `None`) for the loss, in graph."""
-    if isinstance(task, OwnExamples):
-        return task.examples(preprocessor, texts, targets, weights)
-    batch = task.features(preprocessor, texts)
-    return batch, task.encode_targets(targets), weights
 
 
 # The model and its training.

@@ -22,7 +22,6 @@ from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.protocols import (
     compares_rows,
-    examples_of,
     texts_of,
     weights_of,
 )
@@ -46,8 +45,7 @@ def labelled(model: Any, case: Case, rows: slice) -> tuple[Any, dict[str, Any]]:
         [part[rows] for part in texts_of(task, case.columns, use="train")]
     )
     weights = weights_of(task, case.columns)
-    batch, targets, weights = examples_of(
-        task,
+    batch, targets, weights = task.examples(
         model.preprocessor,
         texts,
         task.targets(case.columns)[rows],
@@ -256,8 +254,8 @@ def test_a_document_that_weighs_more_counts_more(make_model: Any) -> None:
     targets = case.task.targets(case.columns)
     weights = np.linspace(0.001, 0.002, len(targets), dtype="float32")
     texts = as_tensors(texts_of(case.task, case.columns, use="train"))
-    batch, marks, weight = examples_of(
-        case.task, model.preprocessor, texts, targets, weights
+    batch, marks, weight = case.task.examples(
+        model.preprocessor, texts, targets, weights
     )
     objective, outputs = TaskObjective(model), model(batch)
     labels = {"targets": marks, "weights": weight}

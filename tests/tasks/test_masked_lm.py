@@ -21,7 +21,6 @@ from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.loading import load_model, new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.masked_lm import MaskedLM, pseudo_perplexity
-from bert_keras.tasks.protocols import examples_of
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.evaluation import evaluate
 from bert_keras.training.finetune import train
@@ -110,7 +109,7 @@ def test_masks_in_training_texts_are_plain_text(model: Any) -> None:
     task = MaskedLM(mask_share=0.0)
     x = tf.constant(["win [MASK] now"])
     for batch in (
-        examples_of(task, model.preprocessor, x, tf.constant([1], tf.int64))[0],
+        task.examples(model.preprocessor, x, tf.constant([1], tf.int64))[0],
         task.scored_batch(model.preprocessor, x),
     ):
         assert VOCABULARY.index("[MASK]") not in batch["token_ids"].numpy()

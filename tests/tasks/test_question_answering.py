@@ -25,7 +25,7 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.scoring.answers import normalize_answer
 from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.base import changed
-from bert_keras.tasks.protocols import examples_of, texts_of
+from bert_keras.tasks.protocols import texts_of
 from bert_keras.tasks.question_answering.answers import cut_out, normalized
 from bert_keras.tasks.question_answering.spans import text_spans
 from bert_keras.tasks.question_answering.task import QuestionAnswering
@@ -115,11 +115,11 @@ def test_no_texts_have_no_answers(model: TaskModel) -> None:
 def test_places_that_are_not_in_the_context(model: TaskModel) -> None:
     texts = tf.constant([QUESTION]), tf.constant(["naïve café"])
     for place in ([0, 10], [9, 10], [-1, -1], [-2, -2]):
-        examples_of(model.task, model.preprocessor, texts, tf.constant([place]))
+        model.task.examples(model.preprocessor, texts, tf.constant([place]))
     for place in ([900, 905], [0, 11], [5, 2], [0, 0], [-7, -3], [-1, 4], [-3, -3]):
         refused(
-            lambda y=place: examples_of(
-                model.task, model.preprocessor, texts, tf.constant([y])
+            lambda y=place: model.task.examples(
+                model.preprocessor, texts, tf.constant([y])
             ),
             "first character and end of an answer in its context",
             f"received '{place[0]}, {place[1]}'",
@@ -336,7 +336,7 @@ def marked(model: TaskModel, layout: str, target: list[int], context: str) -> An
     """Return the tokens of each window that are start and end, and the window's."""
     texts = as_tensors([["when?"], [context]])
     preprocessor = model.preprocessor.replace(layout=layout)
-    batch, y, _ = examples_of(model.task, preprocessor, texts, tf.constant([target]))
+    batch, y, _ = model.task.examples(preprocessor, texts, tf.constant([target]))
     windows = []
     tokens = model.preprocessor.tokenizer.vocabulary
     for ids, marks in zip(batch["token_ids"].numpy(), y.numpy(), strict=True):
@@ -387,7 +387,7 @@ def test_both_layouts_have_the_same_loss(model: TaskModel) -> None:
     losses = []
     for layout in ("packed", "padded"):
         preprocessor = model.preprocessor.replace(layout=layout)
-        batch, y, _ = examples_of(model.task, preprocessor, texts, targets)
+        batch, y, _ = model.task.examples(preprocessor, texts, targets)
         losses.append(float(model.task.loss()(y, model(batch))))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 

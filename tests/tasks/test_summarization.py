@@ -19,7 +19,6 @@ from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.base import replaced
 from bert_keras.tasks.hugging_face import from_model_config
-from bert_keras.tasks.protocols import examples_of
 from bert_keras.tasks.summarization import Summarization, sentence_windows
 
 LONG = " ".join(f"{word} at {word}." for word in ("win", "cash", "lunch", "sale") * 3)
@@ -119,8 +118,8 @@ def test_targets_and_weights_are_at_the_cls_tokens(model: Any, layout: str) -> N
     preprocessor = model.preprocessor.replace(layout=layout, max_length=8)
     documents = ["you win. see you. lunch", "sale", "a. b"]
     targets = np.array([[0, 1, 1], [1, -1, -1], [0, 1, -1]], "int32")
-    batch, wanted, weights = examples_of(
-        model.task, preprocessor, documents, targets, tf.constant([1.0, 0.5, 2.0])
+    batch, wanted, weights = model.task.examples(
+        preprocessor, documents, targets, tf.constant([1.0, 0.5, 2.0])
     )
     numbers = sentence_windows(
         preprocessor,

@@ -38,7 +38,6 @@ from bert_keras.tasks.protocols import (
     Finalizing,
     Reportable,
     answer,
-    examples_of,
     input_specs,
     texts_of,
 )
@@ -165,7 +164,7 @@ def trained(request: pytest.FixtureRequest, make_model: Callable[..., Any]) -> T
     )
     made = Trained(case, model, (0.0, 0.0))
     x, y = made.training_texts, made.targets
-    batch, target, weights = examples_of(case.task, model.preprocessor, x, y)
+    batch, target, weights = case.task.examples(model.preprocessor, x, y)
     before = float(case.task.loss()(target, model(batch), weights))
     if case.target:
         y = tf.constant(case.columns[case.target])

@@ -22,7 +22,7 @@ from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.scoring.entities import entities_of
 from bert_keras.tasks.answer_rows import rows_of
-from bert_keras.tasks.protocols import examples_of, item_parts
+from bert_keras.tasks.protocols import item_parts
 from bert_keras.tasks.tagging.task import TokenClassification
 from bert_keras.text.preprocessor import as_tensors
 
@@ -110,8 +110,8 @@ def test_the_loss_is_the_mean_over_first_pieces(model: Any) -> None:
     columns = as_columns(text=["lunch notit", "at"], label=["B-time O", "O"])
     task = model.task
     words = tf.constant([["lunch", "notit"], ["at", ""]])
-    batch, targets, weights = examples_of(
-        task, model.preprocessor, words, task.targets(columns)
+    batch, targets, weights = task.examples(
+        model.preprocessor, words, task.targets(columns)
     )
     logits = model(batch)
     assert int(tf.reduce_sum(tf.cast(targets >= 0, tf.int32))) == 3
@@ -130,7 +130,7 @@ def test_weights_of_sentences_are_those_of_their_words(model: Any, layout: str) 
     tags[1] = ["O", ""]
     preprocessor = model.preprocessor.replace(layout=layout)
     given = tf.constant(tags), tf.constant([2.0, 0.5])
-    _, targets, weights = examples_of(model.task, preprocessor, words, *given)
+    _, targets, weights = model.task.examples(preprocessor, words, *given)
     assert sorted(weights[targets >= 0].numpy().tolist()) == [0.5, 2.0, 2.0]
     assert not weights[targets < 0].numpy().any()
 
@@ -395,8 +395,8 @@ def test_tags_that_are_not_of_words(model: Any) -> None:
     words = tf.constant([["win", "cash", ""]])
 
     def targets(tags: Any) -> list[int]:
-        _, found, _ = examples_of(
-            model.task, model.preprocessor, words, tf.constant([tags])
+        _, found, _ = model.task.examples(
+            model.preprocessor, words, tf.constant([tags])
         )
         return found.numpy()[found.numpy() >= 0].tolist()
 

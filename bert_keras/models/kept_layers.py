@@ -10,14 +10,18 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from bert_keras.checkpoints import LazyArrays
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.errors import ConfigError, shown
 from bert_keras.models.folder import Folder
 from bert_keras.settings import layer_numbers
+from bert_keras.tasks.classifier_settings import ALL, LAST
 
 _LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
 _COUNT = "num_hidden_layers"
+KERNEL = "classifier/kernel"
 
 
 def with_layers(folder: Folder, layers: str | Sequence[int] | None) -> Folder:
@@ -28,8 +32,8 @@ def with_layers(folder: Folder, layers: str | Sequence[int] | None) -> Folder:
         layers: numbers of the layers, from 0, as in `layer_numbers`; `None`: all.
 
     Raises:
-        ConfigError: there is no such layer, the folder has a decoder, or its head does
-            not read the last layer alone.
+        ConfigError: there is no such layer, the folder has a decoder, or it is an
+            embedding model of other layers than the last.
     """
     if layers is None:
         return folder
@@ -46,10 +50,11 @@ def with_layers(folder: Folder, layers: str | Sequence[int] | None) -> Folder:
             f"`keep_layers` is for an encoder alone; received {folder.path}, which has "
             "a decoder"
         )
-    read = checkpoint.own_entry.get("settings", {}).get("layers", "last")
-    if read not in ("last", ["last"], [-1]):
+    read = checkpoint.own_entry.get("settings", {}).get("layers", LAST)
+    is_wide = read == ALL and KERNEL in checkpoint.shapes
+    if read not in (LAST, [LAST], [-1]) and not is_wide:
         raise ConfigError(
-            "`keep_layers` needs a head that reads the last layer alone; received "
+            "`keep_layers` needs an embedding model of the last layer; received "
             f"{folder.path}, whose setting `layers` is {shown(read)}"
         )
     places = {layer: place for place, layer in enumerate(kept)}
@@ -61,14 +66,26 @@ def with_layers(folder: Folder, layers: str | Sequence[int] | None) -> Folder:
         elif int(found[1]) in places:
             new = f"bert/encoder/layer_{places[int(found[1])]}/"
             names[_LAYER.sub(new, name)] = name
-    arrays = checkpoint.arrays
+    arrays, shapes = checkpoint.arrays, dict(checkpoint.arrays.shapes)
+    # Of a head on all layers, the rows of the embeddings and of the layers that stay.
+    width = checkpoint.config.hidden_size
+    blocks = [0, *(layer + 1 for layer in kept)]
+    if is_wide:
+        shapes[KERNEL] = (len(blocks) * width, *shapes[KERNEL][1:])
+
+    def read_array(new: str) -> np.ndarray:
+        array = arrays[names[new]]
+        if not is_wide or new != KERNEL:
+            return array
+        return np.concatenate([array[n * width : (n + 1) * width] for n in blocks])
+
     changed = dataclasses.replace(
         checkpoint,
         config=checkpoint.config.replace(**{_COUNT: len(kept)}),
         raw_config={**checkpoint.raw_config, _COUNT: len(kept)},
         arrays=LazyArrays(
-            {new: arrays.shapes[name] for new, name in names.items()},
-            lambda new: arrays[names[new]],
+            {new: shapes[name] for new, name in names.items()},
+            read_array,
             place=str(checkpoint.path),
         ),
     )

@@ -257,7 +257,7 @@ def _misfit(task: Task, held: Task) -> str:
         return f"it has the classes {first_of(theirs)}"
     if getattr(held, "entailment", ()) != getattr(task, "entailment", ()):
         return "it is the head of an entailment model"
-    for name in ("pooling", "normalize"):
+    for name in ("pooling", "normalize", "layers"):
         value = getattr(held, name, None)
         if value != getattr(task, name, None):
             shown = str(value).lower()

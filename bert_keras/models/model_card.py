@@ -337,7 +337,8 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
         rows.append(("decoder", f"{_sizes(decoder)}, {decoder.vocab_size:,} tokens"))
     if settings.get("pooling") and task != "embedding":
         length = ", divided by its length" if settings.get("normalize") else ""
-        pooled = f"{settings['pooling']} of the tokens' vectors{length}"
+        which = " of each layer" if settings.get("layers") == "all" else ""
+        pooled = f"{settings['pooling']} of the tokens' vectors{which}{length}"
         rows.append(("the head reads", pooled))
     if engine := _engine_of(folder):
         rows.append(("weights", f"in {engine['precision']}, `{engine['model']}`"))

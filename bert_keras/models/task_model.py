@@ -6,7 +6,7 @@ Training, prediction and export share `TaskModel`, so they treat texts identical
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -575,6 +575,29 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
             own = Preprocessor.from_config(settings["preprocessor"])
             settings["preprocessor"] = own
         return with_frozen(cls, settings)
+
+
+def with_head(
+    model: TaskModel,
+    task: Task,
+    preprocessor: Preprocessor,
+    head: Mapping[str, np.ndarray],
+) -> TaskModel:
+    """Return a model of another task on the same encoder.
+
+    `head` are the weights of its head by path; those that are missing are random,
+    without a message.
+    """
+    encoder, source = model.backbone, model.backbone.source
+    encoder.source = None  # or the head would be reported as random
+    try:
+        made = TaskModel(encoder, task, preprocessor, seed=model.seed)
+    finally:
+        encoder.source = source
+    for weight in made.weights:
+        if weight.path in head:
+            weight.assign(head[weight.path])
+    return made
 
 
 def with_callbacks(given: Any, more: Sequence[keras.callbacks.Callback]) -> Any:

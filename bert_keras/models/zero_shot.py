@@ -9,7 +9,7 @@ Sources: Yin et al. 2019 (arXiv:1909.00161) for entailment; Reimers and Gurevych
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import tensorflow as tf
 from bert_keras.data.class_names import chosen_names, listed
 from bert_keras.errors import ConfigError, shown
 from bert_keras.models.backend import Backend
-from bert_keras.models.task_model import TaskModel
+from bert_keras.models.task_model import TaskModel, with_head
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import POOLINGS
 from bert_keras.tasks.base import Task
@@ -27,7 +27,6 @@ from bert_keras.tasks.embedding import Embedding, check_dense
 from bert_keras.tasks.embedding_settings import LAST
 from bert_keras.tasks.entailment import PLACE, check_template
 from bert_keras.tasks.multi_label import MultiLabel
-from bert_keras.text.preprocessor import Preprocessor
 
 KERNEL, BIAS = "classifier/kernel", "classifier/bias"
 
@@ -74,7 +73,7 @@ def zero_shot_model(
         }
         head = {KERNEL: vectors.T, BIAS: np.zeros(len(names), "float32")}
         task = kind(names, **settings)
-        return _with_head(model, task, model.preprocessor, head)
+        return with_head(model, task, model.preprocessor, head)
     if len(templates) > 1:
         raise ConfigError(
             "`template` must be one for an entailment model, which scores one sentence "
@@ -85,7 +84,7 @@ def zero_shot_model(
     # A sentence is never truncated in favour of the text.
     preprocessor = model.preprocessor.replace(truncation="only_first")
     head = {w.path: w.numpy() for w in model.weights if w.path in (KERNEL, BIAS)}
-    return _with_head(model, task, preprocessor, head)
+    return with_head(model, task, preprocessor, head)
 
 
 def _check_case(names: Sequence[str]) -> None:
@@ -127,25 +126,6 @@ def _name_vectors(
     found = model.answer(tf.constant(sentences))["embedding"].numpy()
     units = unit_rows(found).reshape(len(names), len(templates), -1)
     return unit_rows(units.mean(axis=1))
-
-
-def _with_head(
-    model: TaskModel,
-    task: Task,
-    preprocessor: Preprocessor,
-    head: Mapping[str, np.ndarray],
-) -> TaskModel:
-    """Return a model of another task on the same encoder, with a head's weights."""
-    encoder, source = model.backbone, model.backbone.source
-    encoder.source = None  # or the head would be reported as random
-    try:
-        made = TaskModel(encoder, task, preprocessor)
-    finally:
-        encoder.source = source
-    for weight in made.weights:
-        if weight.path in head:
-            weight.assign(head[weight.path])
-    return made
 
 
 def _entailment(task: Task) -> dict[str, Any]:

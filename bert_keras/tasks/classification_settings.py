@@ -6,6 +6,7 @@ import dataclasses
 
 from bert_keras.settings import option
 from bert_keras.tasks.classifier_settings import (
+    LAYERS,
     NORMALIZE,
     PAIRS,
     POOLING,
@@ -41,6 +42,7 @@ class ClassificationSettings(
     )
     pooling: str = POOLING.field()
     normalize: bool = NORMALIZE.field()
+    layers: str = LAYERS.field()
 
 
 HELP = TaskHelp(

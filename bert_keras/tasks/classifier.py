@@ -50,6 +50,7 @@ from bert_keras.tasks.base import Answers, Batch, Column, Task, check_parts
 from bert_keras.tasks.classifier_settings import (
     COLDEST,
     HOTTEST,
+    LAST,
     POOLER,
     CalibrationSettings,
     ClassesSettings,
@@ -105,6 +106,7 @@ class PooledTask(LongTexts, Task):
     pairs: bool | None = False
     pooling: str = POOLER
     normalize: bool = False
+    layers: str = LAST
     pair_activation: ClassVar[str] = "linear"
 
     def __post_init__(self) -> None:
@@ -113,6 +115,11 @@ class PooledTask(LongTexts, Task):
             raise ConfigError(
                 "`normalize` has an effect only with a `pooling` of the tokens; "
                 f"received true and {self.pooling}"
+            )
+        if self.layers != LAST and self.pooling == POOLER:
+            raise ConfigError(
+                "`layers` has an effect only with a `pooling` of the tokens; "
+                f"received {self.layers} and {self.pooling}"
             )
 
     @classmethod
@@ -125,7 +132,9 @@ class PooledTask(LongTexts, Task):
             return found
         is_same = given.get("pooling", held.pooling) == held.pooling
         if held.pooling != POOLER and is_same:
-            found |= {"pooling": held.pooling, "normalize": held.normalize}
+            found |= {
+                name: getattr(held, name) for name in ("pooling", "normalize", "layers")
+            }
         if held.reads_windows and given.get("long", held.long) == held.long:
             names = (each.name for each in dataclasses.fields(LongTextSettings))
             found |= {name: getattr(held, name) for name in names}
@@ -205,6 +214,7 @@ class PooledTask(LongTexts, Task):
     def needs(self) -> Needs:  # type: ignore[override]
         return Needs(
             pooler=self.pooling == POOLER,
+            outputs=() if self.layers == LAST else ("hidden_states",),
             inputs=self._inputs,
             rows_per_text=None if self.reads_windows else 1,
         )
@@ -213,8 +223,9 @@ class PooledTask(LongTexts, Task):
         return {**batch_inputs(), **self.window_inputs()}
 
     def pooled(self, encoder: BertEncoder, inputs: Batch) -> Any:
-        """Return the Keras tensor of each text's vector, [B, H], which the head reads:
-        with windows, from their vectors.
+        """Return the Keras tensor of each text's vector, [B, D], which the head reads:
+        with windows, from their vectors. D is the hidden size H, or (L + 1) * H of all
+        layers.
         """
         return self.combined(self.row_vectors(encoder, inputs), inputs)
 
@@ -223,12 +234,13 @@ class PooledTask(LongTexts, Task):
         if self.needs.pooler:
             return encoder.pool(inputs)
         pool = TextPooling(self.pooling, normalize=self.normalize, dtype="float32")
-        return pool(
-            encoder(inputs)["sequence_output"],
-            inputs["padding_mask"],
-            inputs["position_ids"],
-            inputs["cls_positions"],
-        )
+        names = ("padding_mask", "position_ids", "cls_positions")
+        given = [inputs[name] for name in names]
+        outputs = encoder(inputs)
+        if self.layers == LAST:
+            return pool(outputs["sequence_output"], *given)
+        vectors = [pool(states, *given) for states in outputs["hidden_states"]]
+        return keras.layers.Concatenate(dtype="float32")(vectors)
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         head = PooledHead.on(encoder, self.units, seed=seed)

@@ -36,6 +36,19 @@ NORMALIZE = Option(
     "in the folder of a model that is trained further",
     later=True,
 )
+LAST, ALL = "last", "all"
+LAYERS = Option(
+    LAST,
+    "whose vectors the head reads: last, of the last layer, or all, one vector of the "
+    "embeddings and of each layer, one behind the other",
+    words=(LAST, ALL),
+    unset="last; for the method linear and up to 2,048 rows, what cross-validation "
+    "finds better; as in the folder of a model that is trained further",
+    later=True,
+    needs=Condition(
+        "pooling", "a `pooling` of the tokens", lambda task: task.pooling != POOLER
+    ),
+)
 # Logits divided by these temperatures stay finite and distinct in float32.
 COLDEST, HOTTEST = 1e-3, 1000
 

@@ -6,6 +6,7 @@ import dataclasses
 
 from bert_keras.settings import option
 from bert_keras.tasks.classifier_settings import (
+    LAYERS,
     NORMALIZE,
     PAIRS,
     POOLING,
@@ -45,6 +46,7 @@ class MultiLabelSettings(
     pairs: bool | None = PAIRS.field()
     pooling: str = POOLING.field()
     normalize: bool = NORMALIZE.field()
+    layers: str = LAYERS.field()
 
 
 def _row(row: Row) -> Row:

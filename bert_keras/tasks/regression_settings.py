@@ -5,7 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from bert_keras.settings import option
-from bert_keras.tasks.classifier_settings import NORMALIZE, PAIRS, POOLING
+from bert_keras.tasks.classifier_settings import (
+    LAYERS,
+    NORMALIZE,
+    PAIRS,
+    POOLING,
+)
 from bert_keras.tasks.declaration import TaskHelp
 from bert_keras.tasks.long_text_settings import LongTextSettings
 
@@ -47,6 +52,7 @@ class RegressionSettings(LongTextSettings):
     )
     pooling: str = POOLING.field()
     normalize: bool = NORMALIZE.field()
+    layers: str = LAYERS.field()
 
 
 HELP = TaskHelp(

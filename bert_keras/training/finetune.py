@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import glob
 import json
 import math
@@ -52,6 +53,7 @@ from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.classifier import Confidence
+from bert_keras.tasks.classifier_settings import ALL
 from bert_keras.tasks.protocols import (
     Finalizing,
     Noting,
@@ -82,7 +84,7 @@ from bert_keras.training.findings import (
     explained_mistakes,
     findings_of,
 )
-from bert_keras.training.head_fit import HeadFit, probe
+from bert_keras.training.head_fit import HeadFit, lower_layers_help, probe
 from bert_keras.training.lengths import (
     TextLengths,
     check_truncation,
@@ -97,6 +99,7 @@ from bert_keras.training.methods import (
     UNUSED,
     pooling_note,
     pooling_of,
+    tries_layers,
     with_method,
     with_pooling_of,
 )
@@ -253,6 +256,7 @@ def train(
             settings=user_settings or {},
             one_replica=is_alone,
             unlabeled=unlabeled is not None,
+            help_of=functools.partial(lower_layers_help, devices=devices),
             tell=devices.say,
         )
         if config.method == "finetune" and user_settings is not None:
@@ -332,6 +336,11 @@ def train(
         distillation = Distillation.of(
             task, config, data["train"], data.get(UNLABELED), tell=devices.say
         )
+    tries = False
+    if user_settings is not None and not is_earlier:
+        labelled = len(data["train"]) + len(data.get(UNLABELED, ()))
+        tries = tries_layers(task, config, labelled, user_settings)
+        task = replaced(task, layers=ALL) if tries else task
     training = _Training(
         task=task,
         encoder=encoder,
@@ -346,6 +355,7 @@ def train(
         is_earlier=is_earlier,
         distillation=distillation,
         no_dev=few,
+        tries_layers=tries,
     )
     if given.epochs is None and config.method == "finetune":
         devices.say(_chosen(config, rows))
@@ -413,6 +423,7 @@ class _Training:
     is_earlier: bool  # whether an earlier version began the run
     distillation: Distillation | None = None
     no_dev: str = ""  # why no dev rows were held out by default
+    tries_layers: bool = False  # whether a head may read the last layer alone, too
 
     def recorded(self, config: TrainConfig) -> dict[str, Any]:
         return recorded_settings(
@@ -465,6 +476,8 @@ class _Training:
                 run, config, devices, stop, trackers, self.distillation
             )
             loop = method(model, data, context)
+            if isinstance(loop, HeadFit):
+                loop.tries_layers = self.tries_layers
             if attempt == 0:
                 devices.announce(config.precision)
             devices.say(

@@ -6,6 +6,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3, uses a frozen encode
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import time
@@ -20,13 +21,17 @@ from bert_keras.data.class_names import listed
 from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import repeated_texts
 from bert_keras.data.holdout import Strata, classes_of
+from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.inference.predictor import Predictor
 from bert_keras.model.encoder import BatchModel
 from bert_keras.models.backend import Backend
-from bert_keras.models.task_model import TaskModel
+from bert_keras.models.loading import new_model
+from bert_keras.models.task_model import TaskModel, with_head
 from bert_keras.runs.progress import Progress, say
-from bert_keras.tasks.base import Task
+from bert_keras.runs.stop_signal import StopSignal
+from bert_keras.tasks.base import Task, replaced
+from bert_keras.tasks.classifier_settings import ALL, LAST
 from bert_keras.tasks.long_texts import LongTexts
 from bert_keras.tasks.protocols import (
     Linear,
@@ -37,6 +42,7 @@ from bert_keras.tasks.protocols import (
     weights_of,
 )
 from bert_keras.training.best_epoch import BestEpoch
+from bert_keras.training.config import TrainConfig
 from bert_keras.training.linear_head import (
     FOLDS,
     POWERS,
@@ -56,6 +62,15 @@ from bert_keras.training.self_training import (
 )
 
 HEAD = "classifier"
+# How much a layer counts beside the one above it; 0: the last layer alone. The first is
+# taken unless another one is better, see `chosen_decay`.
+DECAYS = (0.8, 0.0, 1.0)
+_LAYERS = {
+    0.8: "all layers, the last ones counting more",
+    0.0: "its last layer",
+    1.0: "all layers",
+}
+_MUCH_LESS = 0.75  # of the loss, see `lower_layers_help`
 _AT_ONCE = 1024  # rows whose vectors are kept in one file of the run folder
 
 
@@ -64,7 +79,7 @@ class BelowHead(BatchModel, keras.Model):
 
 
 class HeadInputs(Backend):
-    """Answers with the vector that the head of a model reads, `vector` [B, H]."""
+    """Answers with the vector that the head of a model reads, `vector` [B, D]."""
 
     def __init__(self, model: TaskModel) -> None:
         self.task, self.preprocessor = model.task, model.preprocessor
@@ -100,7 +115,9 @@ class HeadFit:
     """Computes the vectors of the rows once, and fits the head of a model on them.
 
     L2 is chosen by cross-validation, or for few rows by their number, see
-    `strengths_of`; the head is fitted on all training rows. The interface is what a
+    `strengths_of`; the head is fitted on all training rows. With `tries_layers`,
+    cross-validation also chooses whether it reads all layers, as the model does at
+    first, or the last one alone. The interface is what a
     finished `FineTuningLoop` offers. Vectors are kept in the run folder, so that an
     interrupted run does not compute them again.
 
@@ -139,6 +156,9 @@ class HeadFit:
         self.history: list[dict[str, Any]] = []
         self.ending = ""
         self.validation: Validation | None = None
+        self.tries_layers = False
+        self._read = slice(None)  # the numbers of a vector that the head reads
+        self._scale = np.ones(1, "float32")  # what they are multiplied by for the fit
         self._task = model.task  # before it is finalized
         self._start = time.perf_counter()
 
@@ -158,13 +178,7 @@ class HeadFit:
         loss, targets = cast(Linear, task).linear_targets(columns)
         weights = weights_of(task, columns)
         strata = strata_of(task, columns, **task.get_config())
-        folds = stratified_folds(
-            strata,
-            seed=self.config.seed,
-            groups=groups_of(task, columns),
-            equal=repeated_texts(texts_of(task, columns)),
-            most=self.most_folds,
-        )
+        folds = self._folds(strata)
         if self.needs_folds and not folds:
             raise DataError(
                 "must have a class with two rows or more, which cross-validation "
@@ -179,13 +193,40 @@ class HeadFit:
             )
         factor = found.factor if found else 1.0
         layer = self.model.get_layer(HEAD)
-        layer.kernel.assign(head.kernel * factor)
+        layer.kernel.assign(head.kernel * factor * self._scale[:, None])
         layer.bias.assign(head.bias * factor)
         self.validation = found
         say(self.ending)
         if self.dev is not None:
             self.best.answers = self.answers(Predictor(self.model), "dev", self.dev)
             self.best.scores = task.score(self.dev, self.best.answers)
+
+    def _folds(self, strata: Strata) -> list[list[int]]:
+        """Return the rows of each fold of the cross-validation."""
+        task, columns = self.model.task, self.train_rows
+        return stratified_folds(
+            strata,
+            seed=self.config.seed,
+            groups=groups_of(task, columns),
+            equal=repeated_texts(texts_of(task, columns)),
+            most=self.most_folds,
+        )
+
+    def gain_of_layers(self) -> float:
+        """Return the loss of a head on all layers, as a share of that on the last one.
+
+        By cross-validation; 1 if there is none, as no class has two rows. The model's
+        head reads all layers.
+        """
+        task, columns = self.model.task, self.train_rows
+        loss, targets = cast(Linear, task).linear_targets(columns)
+        folds = self._folds(strata_of(task, columns, **task.get_config()))
+        if not folds:
+            return 1.0
+        given = {"loss": loss, "weights": weights_of(task, columns)}
+        tried = self._by_decay(self.vectors(columns), targets, folds, **given)
+        losses = {decay: found.loss for decay, (_, found) in tried.items()}
+        return min(losses[decay] for decay in DECAYS if decay) / losses[0.0]
 
     def fitted(
         self,
@@ -202,29 +243,95 @@ class HeadFit:
             folds: the rows of each fold.
             weights: of each row, float32 [N].
         """
-        x = self.vectors(self.train_rows)
-        powers = powers_of(targets, loss)
-        power, found = self.best_power(
-            cross_validate(x, targets, folds, loss=loss, weights=weights, power=each)
-            for each in powers
-        )
+        x, which = self.vectors(self.train_rows), ""
+        given: dict[str, Any] = {"loss": loss, "weights": weights}
+        if self.tries_layers:
+            power, found, which = self._choose_layers(x, targets, folds, **given)
+            x = x[:, self._read] * self._scale
+        else:
+            power, found = self._validated(x, targets, folds, **given)
         rows = balanced(targets, weights, power)
         (head,) = fit_head(x, targets, loss=loss, l2=found.l2, weights=rows)
         note = balance_note(power)
         if self.unlabelled is not None:
             others = self.vectors(self.unlabelled, name="unlabelled")
-            given: dict[str, Any] = {"loss": loss, "l2": found.l2, "weights": weights}
+            given["l2"] = found.l2
             validation = validate_self_training(x, targets, others, folds, **given)
             if self.gains(found, validation):
                 head = self_trained_head(x, targets, others, **given)
                 found, note = validation, ""
         several = len(strengths_of(targets, loss)) > 1
         line = (
-            f"a linear head on vectors of the frozen encoder; L2 {found.l2:.2g} "
+            f"a linear head on vectors of the frozen encoder{which}; L2 {found.l2:.2g} "
             f"{'by' if several else 'by rows and classes;'} cross-validation, "
             f"{len(found.folds)} folds{note}"
         )
         return head, found, line
+
+    def _validated(
+        self,
+        x: np.ndarray,
+        targets: np.ndarray,
+        folds: Sequence[Sequence[int]],
+        **given: Any,
+    ) -> tuple[float, Validation]:
+        """Return the best power of the classes' weights, and the validation with it."""
+        return self.best_power(
+            cross_validate(x, targets, folds, power=each, **given)
+            for each in powers_of(targets, given["loss"])
+        )
+
+    def _choose_layers(
+        self,
+        x: np.ndarray,
+        targets: np.ndarray,
+        folds: Sequence[Sequence[int]],
+        **given: Any,
+    ) -> tuple[float, Validation, str]:
+        """Choose what the head reads of all layers' vectors, and set the model's task.
+
+        Returns what `_validated` does of the choice, and words on it.
+        """
+        tried = self._by_decay(x, targets, folds, **given)
+        losses = {decay: found.losses for decay, (_, found) in tried.items()}
+        chosen = chosen_decay(losses)
+        width = self.model.backbone.config.hidden_size
+        if chosen:
+            self._scale = layer_scales(chosen, x.shape[1] // width, width)
+        else:
+            self._read = slice(-width, None)
+            self._task = replaced(self._task, layers=LAST)
+            task = replaced(self.model.task, layers=LAST)
+            with self.devices.strategy.scope():
+                self.model = with_head(self.model, task, self.model.preprocessor, {})
+        other = 0.0 if chosen else DECAYS[0]
+        name = self.model.task.best_score
+        of_chosen, of_other = (
+            self._rank(tried[each][1])[0] for each in (chosen, other)
+        )
+        which = (
+            f", of {_LAYERS[chosen]} ({name} {of_chosen:.4f} by cross-validation, with "
+            f"{_LAYERS[other]} {of_other:.4f})"
+        )
+        return (*tried[chosen], which)
+
+    def _by_decay(
+        self,
+        x: np.ndarray,
+        targets: np.ndarray,
+        folds: Sequence[Sequence[int]],
+        **given: Any,
+    ) -> dict[float, tuple[float, Validation]]:
+        """Return `_validated` for vectors of all layers by each of `DECAYS`."""
+        width = self.model.backbone.config.hidden_size
+        found = {}
+        for decay in DECAYS:
+            if decay:
+                some = x * layer_scales(decay, x.shape[1] // width, width)
+            else:
+                some = x[:, -width:]
+            found[decay] = self._validated(some, targets, folds, **given)
+        return found
 
     def best_power(self, found: Iterable[Validation]) -> tuple[float, Validation]:
         """Return the best of the validations by `powers_of`, with its power."""
@@ -297,7 +404,7 @@ class HeadFit:
         return Predictor(HeadInputs(self.model), freeze=False)
 
     def vectors(self, columns: Columns, *, name: str = "vectors") -> np.ndarray:
-        """Return the vectors of rows, float32 [N, H]; may keep them in the run.
+        """Return the vectors of rows, float32 [N, D]; may keep them in the run.
 
         `name` begins the names of their files there.
         """
@@ -315,7 +422,50 @@ class HeadFit:
                 else:
                     bar.skip(len(rows))
                 parts.append(found)
-        return np.concatenate(parts)
+        return np.concatenate(parts)[:, self._read] * self._scale
+
+
+def lower_layers_help(
+    task: Task, rows: Columns, config: TrainConfig, *, encoder: Any, devices: Devices
+) -> bool:
+    """Return whether a head on all layers is much better than one on the last.
+
+    By cross-validation on training rows. Contrastive training changes the last layer
+    alone; where the lower ones tell much more, a head on all of them is better.
+    """
+    config = dataclasses.replace(config, method="linear")
+    wide = replaced(task, layers=ALL)
+    model = new_model(wide, encoder, config, devices=devices, tell=lambda line: None)
+    context = RunContext(None, config, devices, StopSignal())
+    gain = HeadFit(model, {"train": rows}, context).gain_of_layers()
+    return gain < _MUCH_LESS
+
+
+def layer_scales(decay: float, count: int, width: int) -> np.ndarray:
+    """Return what vectors of `count` layers of a width are multiplied by, float32 [D].
+
+    Each layer counts `decay` times as much as the one above it.
+
+    Example:
+        >>> layer_scales(0.5, 3, 2).tolist()
+        [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
+    """
+    return np.repeat(decay ** np.arange(count - 1.0, -1, -1), width).astype("float32")
+
+
+def chosen_decay(losses: Mapping[float, np.ndarray]) -> float:
+    """Return one of `DECAYS` by the losses of held-out rows, float [N] for each.
+
+    It is the first, unless the losses of another one are lower by more than two
+    standard errors of the difference: with few rows the lowest loss is by chance.
+    """
+    chosen, most = DECAYS[0], 2.0
+    for decay in DECAYS[1:]:
+        gains = losses[DECAYS[0]] - losses[decay]
+        error = gains.std() / math.sqrt(len(gains))
+        if gains.mean() > most * error:
+            chosen, most = decay, gains.mean() / max(error, 1e-12)
+    return chosen
 
 
 def probe(model: TaskModel, data: Mapping[str, Columns], context: RunContext) -> None:

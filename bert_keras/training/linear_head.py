@@ -29,6 +29,7 @@ POWERS = (0.0, 0.5, 1.0)  # of how much a rarer class counts, for fewer rows tha
 _FACTORS = tuple(np.exp(np.linspace(-2, 5, 36)).tolist())
 _BOUNDS = {"softmax": 0.5, "sigmoid": 0.25, "squared": 1.0}  # of the second derivative
 _MOST_STEPS, _TOLERANCE = 100, 1e-4
+_SMALLEST = 1e-10  # squares of axes, relative to the largest; others are rounding
 FOLDS = 5
 
 
@@ -58,12 +59,14 @@ class _Axes:
         self._scale = np.sqrt((centred**2).sum(axis=1).mean()) or 1.0
         centred /= self._scale
         share = np.sqrt(weights / weights.sum())[:, None]
-        if len(x) < x.shape[1]:
-            _, root, turned = np.linalg.svd(centred * share, full_matrices=False)
-            squares, self._axes = root**2, turned.T
+        spread = centred * share
+        if len(x) < x.shape[1]:  # the smaller of the two matrices of products
+            squares, rows = np.linalg.eigh(spread @ spread.T)
+            kept = squares > squares.max(initial=0.0) * _SMALLEST
+            squares, rows = squares[kept], rows[:, kept]
+            self._axes = spread.T @ (rows / np.sqrt(squares))
         else:
-            gram = (centred * share).T @ (centred * share)
-            squares, self._axes = np.linalg.eigh(gram)
+            squares, self._axes = np.linalg.eigh(spread.T @ spread)
         self.z = np.hstack([centred @ self._axes, np.ones((len(x), 1))])
         self.squares = np.append(np.maximum(squares, 0.0), 1.0)
 
@@ -149,16 +152,19 @@ def probabilities(logits: np.ndarray, loss: str) -> np.ndarray:
 def mean_loss(
     logits: np.ndarray, targets: np.ndarray, loss: str, weights: np.ndarray
 ) -> float:
-    """Return the weighted mean of the losses of rows, each summed over the outputs."""
+    """Return the weighted mean of the losses of rows."""
+    return float(np.average(row_losses(logits, targets, loss), weights=weights))
+
+
+def row_losses(logits: np.ndarray, targets: np.ndarray, loss: str) -> np.ndarray:
+    """Return the loss of each row, summed over the outputs, float64 [N]."""
     if loss == "squared":
-        losses = ((logits - targets) ** 2).sum(axis=1) / 2
-    elif loss == "softmax":
+        return np.asarray(((logits - targets) ** 2).sum(axis=1) / 2)
+    if loss == "softmax":
         top = logits.max(axis=1)
         total = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
-        losses = total - (logits * targets).sum(axis=1)
-    else:
-        losses = (np.logaddexp(0, logits) - logits * targets).sum(axis=1)
-    return float(np.average(losses, weights=weights))
+        return np.asarray(total - (logits * targets).sum(axis=1))
+    return np.asarray((np.logaddexp(0, logits) - logits * targets).sum(axis=1))
 
 
 class Validation(NamedTuple):
@@ -173,6 +179,7 @@ class Validation(NamedTuple):
             only one of their class.
         logits: float64 [len(rows), C], of the head that has not seen the row.
         loss: the mean loss of these rows.
+        losses: float64 [len(rows)], the loss of each.
     """
 
     l2: float
@@ -181,6 +188,7 @@ class Validation(NamedTuple):
     rows: list[int]
     logits: np.ndarray
     loss: float
+    losses: np.ndarray
 
 
 def cross_validate(
@@ -233,7 +241,9 @@ def validation_of(
     """
     rows = sorted(row for fold in folds for row in fold)
     lowest, factor = best_factor(logits[rows], targets[rows], loss, weights[rows])
-    return Validation(l2, factor, folds, rows, factor * logits[rows], lowest)
+    scaled = factor * logits[rows]
+    losses = row_losses(scaled, targets[rows], loss)
+    return Validation(l2, factor, folds, rows, scaled, lowest, losses)
 
 
 def strengths_of(targets: np.ndarray, loss: str) -> tuple[float, ...]:

@@ -19,6 +19,7 @@ from bert_keras.models.folder import Folder
 from bert_keras.settings import POOLINGS, options_of
 from bert_keras.tasks import check_settings
 from bert_keras.tasks.base import Task, replaced
+from bert_keras.tasks.classifier import PooledTask
 from bert_keras.tasks.classifier_settings import POOLER, POOLING
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.hugging_face import from_model_config
@@ -59,13 +60,15 @@ _WHY = {
     "contrastive": "which trains on batches of pairs and then fits the head",
 }
 AUTO = "auto"
-# Where `auto` chooses contrastive, by `benchmarks/gpu_quality.py`: a class has at most
-# so many rows on average, and of two classes each has at least so many.
+# Where `auto` chooses contrastive or linear, by `benchmarks/gpu_quality.py`: a class
+# has at most so many rows on average, and of two classes each has at least so many.
 ROWS_OF_A_CLASS, LEAST_OF_TWO = 256, 4
-# From so many classes on, it chooses linear instead, which was as accurate or more
-# (`benchmarks/few_labels.py --classes`). Batches of contrastive have two rows of a
-# class, so that one batch cannot hold more classes.
-MANY_CLASSES = ROWS // 2
+# From so many classes on, and above so many rows of a class on average, it is linear,
+# which was as accurate or more (`benchmarks/few_labels.py`) in a fraction of the time.
+# Batches of contrastive have two rows of a class, so that one batch cannot hold more
+# classes.
+MANY_CLASSES, ROWS_FOR_PAIRS = ROWS // 2, 64
+MOST_FOR_LAYERS = 2048  # rows, see `tries_layers`
 # From this mean length of texts on, `finetune` reads them in windows.
 LONG_TEXTS = 2048  # characters
 
@@ -79,20 +82,24 @@ def with_method(
     settings: Mapping[str, Any],
     one_replica: bool = True,
     unlabeled: bool = False,
+    help_of: Callable[..., bool] = lambda *_, **__: False,
     tell: Callable[[str], object],
 ) -> TrainConfig:
     """Return the config with the method that `auto` chooses for training rows.
 
-    It is contrastive for few rows of a class, or linear if there are many classes, if
-    the encoder's vectors of texts are comparable and all given options have an effect,
-    and finetune otherwise. With rows without labels, which finetune learns from a
-    teacher alone, it is contrastive or linear for many rows, too, and otherwise linear.
+    It is contrastive for few rows of a class, or linear if there are more, or many
+    classes, or if lower layers help, if the encoder's vectors of texts are comparable
+    and all given options have an effect, and finetune otherwise. With rows without
+    labels, which finetune learns from a teacher alone, it is contrastive or linear for
+    many rows, too, and otherwise linear.
 
     Args:
         task, config, encoder: as in `train`; `settings` are the task's.
         rows: the training rows.
         one_replica: whether the strategy has a single one, and not on a TPU.
         unlabeled: whether there are rows without labels.
+        help_of: returns for task, rows, config and encoder whether lower layers help,
+            as `lower_layers_help` does.
         tell: gets a line with the method and the reason.
     """
     check_settings(task, settings)
@@ -136,12 +143,39 @@ def with_method(
         method = "contrastive"
         reason = f"{counted(per_class, 'rows')} of a class, on an encoder of vectors"
         has_effect = not any(_is_given(config, name) for name in UNUSED["linear"])
-        if classes >= MANY_CLASSES and has_effect:
+        if has_effect and per_class > ROWS_FOR_PAIRS:
+            method = "linear"
+        elif has_effect and classes >= MANY_CLASSES:
             method, reason = "linear", f"{classes:,} classes, {reason}"
+        elif has_effect and _lower_layers(
+            task, rows, config, settings, encoder, help_of
+        ):
+            method = "linear"
+            reason += ", whose lower layers tell the classes much better than the last"
     if learns_alone:
         reason += "; finetune does not learn from rows without labels"
     tell(f"method {method}: {reason} (--method sets another)")
     return dataclasses.replace(config, method=method)
+
+
+def _lower_layers(
+    task: type[Task] | Task,
+    rows: Columns,
+    config: TrainConfig,
+    settings: Mapping[str, Any],
+    encoder: str | os.PathLike[str],
+    help_of: Callable[..., bool],
+) -> bool:
+    """Return whether lower layers help a head that may read all layers."""
+    config = dataclasses.replace(config, method="linear")
+    if isinstance(task, type):
+        own = head_settings(encoder, settings, tell=str)
+        task = task.from_columns(rows, **{**settings, **own})
+    elif getattr(task, "pooling", POOLER) == POOLER:
+        task = replaced(task, **head_settings(encoder, {}, tell=str))
+    if not tries_layers(task, config, len(rows), settings):
+        return False
+    return help_of(task, rows, config, encoder=encoder)
 
 
 def _has_classes(task: type[Task] | Task) -> bool:
@@ -267,6 +301,24 @@ def head_settings(
     length = ", of length 1" if normalize else ""
     tell(f"the head reads the {pooling} of the tokens' vectors{length}")
     return {"pooling": pooling, "normalize": normalize, **given}
+
+
+def tries_layers(
+    task: Task, config: TrainConfig, rows: int, given: Mapping[str, Any]
+) -> bool:
+    """Return whether cross-validation compares heads on all layers and on the last.
+
+    So it is for method `linear` and up to `MOST_FOR_LAYERS` rows, those without labels
+    included: with more, fitting wide heads takes too long. `given` are the user's
+    settings of the task.
+    """
+    return (
+        config.method == "linear"
+        and isinstance(task, PooledTask)
+        and task.pooling != POOLER
+        and "layers" not in given
+        and rows <= MOST_FOR_LAYERS
+    )
 
 
 def vectors_of(

@@ -15,6 +15,7 @@ from bert_keras.errors import ConfigError
 from bert_keras.models.convert import convert
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
+from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.generation import Translation
 
@@ -33,6 +34,18 @@ def test_a_head_stays_on_the_layers_that_are_kept(
         np.testing.assert_array_equal(weight.numpy(), whole[place])
     card = (tmp_path / "small" / "README.md").read_text()
     assert "with its layers 1 (numbered from 0) alone" in card
+
+
+def test_a_head_on_all_layers_keeps_what_it_reads_of_those_that_stay(
+    make_model: Any, tmp_path: Path
+) -> None:
+    model = make_model(Classification(("a", "b"), pooling="mean", layers="all"))
+    convert(save_model(model, tmp_path / "whole"), tmp_path / "small", keep_layers="1")
+    small = load_model(tmp_path / "small")
+    of_embeddings, _, of_last = np.split(model.get_layer("classifier").kernel, 3)
+    np.testing.assert_array_equal(
+        small.get_layer("classifier").kernel, np.concatenate([of_embeddings, of_last])
+    )
 
 
 def test_the_command_keeps_layers(tmp_path: Path) -> None:
@@ -73,7 +86,7 @@ def test_layers_that_cannot_be_kept(
 @pytest.mark.parametrize(
     ("task", "part"),
     [
-        (Embedding(layers="0,1"), "reads the last layer alone"),
+        (Embedding(layers="0,1"), "an embedding model of the last layer"),
         (Translation(), "has a decoder"),
     ],
 )

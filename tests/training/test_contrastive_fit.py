@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
+from bert_keras.training import head_fit
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.contrastive_fit import PairTraining, balanced_batches
 from bert_keras.training.data import task_and_data
@@ -135,14 +139,18 @@ def test_auto_trains_on_pairs_and_dev_rows_need_no_folds(
     embedder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = DATA["classification"]
-    found = train(
+    run = functools.partial(
+        train,
         "classification",
         encoder=embedder,
         train=data,
-        dev=data,
-        output=tmp_path / "m",
-        config=dataclasses.replace(CONFIG, method="auto"),
+        config=TrainConfig(method="auto", max_length=24),
     )
+    with mock.patch.object(head_fit, "_MUCH_LESS", math.inf):
+        run(output=tmp_path / "linear")
+    told = capsys.readouterr().err
+    assert "method linear: 4 rows of a class, on an encoder of vectors, whose" in told
+    found = run(dev=data, output=tmp_path / "m")
     assert list(found.scores) == ["dev"]
     told = capsys.readouterr().err
     assert "method contrastive: 4 rows of a class" in told and "fold" not in told
@@ -153,12 +161,19 @@ def test_auto_trains_on_pairs_and_dev_rows_need_no_folds(
     ("task", "times", "changes", "told"),
     [
         (Classification, 1, {}, "contrastive: 4 rows of a class, on an encoder of"),
+        (Classification, 16, {}, "contrastive: 64 rows of a class, on an encoder of"),
+        (
+            Classification,
+            17,
+            {},
+            "linear: 68 rows of a class, on an encoder of vectors",
+        ),
         (Classification, 70, {}, "finetune: 280 rows of a class, above 256"),
         (Classification, 0, {}, "finetune: of two classes, one has 3 rows"),
         (Classification, -300, {}, "finetune: the texts are long, and finetune reads"),
         (Classification, 1, {"epochs": 2}, "finetune: `epochs` is given"),
         (Regression, 1, {}, "finetune: regression has no classes"),
-        (Classification, 70, {"unlabeled": True}, "contrastive: 280 rows of a class"),
+        (Classification, 70, {"unlabeled": True}, "linear: 280 rows of a class"),
         (
             *(Classification, 1, {"unlabeled": True, "freeze_layers": 1}),
             "contrastive: 4 rows of a class, on an encoder of vectors; finetune does",

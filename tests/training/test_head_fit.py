@@ -17,7 +17,7 @@ from conftest import LETTERS, ROWS, assert_near, refused, thorough
 from bert_keras.data import table
 from bert_keras.data.duplicates import repeated_texts
 from bert_keras.data.table import as_columns
-from bert_keras.inference.predictor import load_predictor
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.convert import convert
 from bert_keras.models.export import export_model
 from bert_keras.report.terminal import interval_line
@@ -31,7 +31,7 @@ from bert_keras.training import head_fit
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.data import task_and_data, unlabelled_rows
 from bert_keras.training.finetune import train
-from bert_keras.training.head_fit import HeadFit
+from bert_keras.training.head_fit import DECAYS, HeadFit, chosen_decay
 from bert_keras.training.linear_head import (
     Validation,
     balanced,
@@ -80,7 +80,7 @@ def test_a_probed_run_starts_from_the_fitted_head(
         batch_size=None,
         learning_rate=None,
         **rows,
-        task_settings={"pooling": "mean"},
+        task_settings={"pooling": "mean", "layers": "last"},
     )
     line = capsys.readouterr().err.splitlines()
     probed = train_spam(
@@ -88,7 +88,7 @@ def test_a_probed_run_starts_from_the_fitted_head(
         linear_probe=True,
         learning_rate=1e-12,
         **{**rows, "epochs": 1},
-        task_settings={"pooling": "mean"},
+        task_settings={"pooling": "mean", "layers": "last"},
     )
     line = [each for each in line if each.startswith("a linear head on vectors")]
     assert line and line[0] in capsys.readouterr().err
@@ -193,6 +193,59 @@ def test_a_linear_run_writes_an_ordinary_folder(
     assert not list(tmp_path.glob(".*run*"))
 
 
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_a_head_on_all_layers_reads_the_mean_of_each(
+    layout: str, make_model: Any
+) -> None:
+    task = Classification(("a", "b"), pooling="mean", normalize=True, layers="all")
+    model = make_model(task, layout=layout)
+    kernel, bias = (w.numpy() for w in model.get_layer(head_fit.HEAD).weights)
+    found = model.infer(task.features(model.preprocessor, tf.constant(TEXTS[:3])))
+    for text, logits in zip(TEXTS[:3], found, strict=True):
+        batch = model.preprocessor.replace(layout="padded")(tf.constant([text]))
+        states = model.backbone({k: batch[k] for k in model.backbone.input})
+        count = int(batch["padding_mask"].numpy().sum())
+        means = [x.numpy()[0, :count].mean(axis=0) for x in states["hidden_states"]]
+        vector = np.concatenate([each / np.linalg.norm(each) for each in means])
+        np.testing.assert_allclose(logits, vector @ kernel + bias, atol=1e-5)
+    refused(lambda: Classification(("a", "b"), layers="all"), "`layers`", "pooler")
+
+
+def test_a_decay_is_chosen_only_if_it_is_clearly_better() -> None:
+    usual, last, equal = DECAYS
+    alike = np.array([1.0, 2.0, 3.0, 4.0])
+    worse, unsure = alike + 1, alike - [2, 0, 1, 0]
+    better = alike - np.tile([0.4, 0.5], 2)
+    assert chosen_decay({usual: alike, last: unsure, equal: worse}) == usual
+    assert chosen_decay({usual: alike, last: worse, equal: better}) == equal
+    assert chosen_decay({usual: alike, last: better, equal: unsure}) == last
+    assert chosen_decay(dict.fromkeys(DECAYS, alike)) == usual
+
+
+@pytest.mark.parametrize("decay", DECAYS)
+def test_a_head_reads_the_layers_that_cross_validation_chooses(
+    decay: float, encoder_folder: Path, tmp_path: Path, capsys: Any
+) -> None:
+    given = {"train": DATA["classification"], "config": LINEAR}
+    given |= {"encoder": encoder_folder}
+    with mock.patch.object(head_fit, "chosen_decay", lambda losses: decay):
+        found = train("classification", output=tmp_path / "m", **given)
+    assert head_fit._LAYERS[decay] + " (accuracy" in capsys.readouterr().err
+    layers = "all" if decay else "last"
+    task = {"layers": layers}
+    fixed = train("classification", output=tmp_path / "f", task_settings=task, **given)
+    assert found.model.task.layers == fixed.model.task.layers == layers
+    (name,) = found.scores
+    own = [run.scores[name]["loss"] for run in (found, fixed)]
+    assert (own[0] == pytest.approx(own[1])) == (decay != DECAYS[0])
+    loaded = load_predictor(tmp_path / "m")
+    assert loaded.model.task == found.model.task
+    assert_near(loaded.predict(TEXTS), Predictor(found.model).predict(TEXTS))
+    if decay != DECAYS[0]:
+        other = load_predictor(tmp_path / "f").predict(TEXTS)
+        assert_near(loaded.predict(TEXTS), other)
+
+
 def test_held_out_answers_use_what_other_folds_tell(make_model: Any) -> None:
     """Thresholds are of other folds, and numbers are as the targets are."""
     labels = [["a"], ["b"], ["a", "b"]] * 4
@@ -201,7 +254,7 @@ def test_held_out_answers_use_what_other_folds_tell(make_model: Any) -> None:
     logits = np.random.default_rng(0).normal(size=(12, 2))
     folds = [[0, 4, 8], [1, 5, 9], [2, 6, 10]]
     rows = sorted(row for fold in folds for row in fold)
-    fit.validation = Validation(1.0, 1.0, folds, rows, logits[rows], 0.0)
+    fit.validation = Validation(1.0, 1.0, folds, rows, logits[rows], 0.0, logits[rows])
     found = fit.cross_validated()
     task = model.task
     for fold in folds:
@@ -219,7 +272,9 @@ def test_held_out_answers_use_what_other_folds_tell(make_model: Any) -> None:
     model.task = Regression.from_columns(columns)
     fit = HeadFit(model, {"train": columns}, context)
     model.task = Regression()  # finalized
-    fit.validation = Validation(1.0, 1.0, folds, rows, np.zeros((9, 1)), 0.0)
+    fit.validation = Validation(
+        1.0, 1.0, folds, rows, np.zeros((9, 1)), 0.0, np.zeros(9)
+    )
     assert fit.cross_validated().answers["score"] == pytest.approx(1005.5)
 
 

@@ -48,6 +48,7 @@ import numpy as np
 
 UNK, CLS, SEP, MASK = 100, 101, 102, 103
 HIDDEN, BLOCKS = 384, 6
+MOST_FOR_LAYERS = 2048  # rows with which `train` tries heads on all layers
 POOLINGS = ("pooler", "mean")
 READINGS: dict[str, dict[str, Any]] = {
     **{str(length): {"length": length} for length in (128, 256, 512)},
@@ -384,15 +385,22 @@ class Network:
         ids, segments, mask = torch.from_numpy(packed).to(self.device)
         with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
             outputs = self.encoder(
-                input_ids=ids, token_type_ids=segments, attention_mask=mask
+                input_ids=ids,
+                token_type_ids=segments,
+                attention_mask=mask,
+                output_hidden_states=True,
             )
         if self.job["pooling"] == "pooler":
             return outputs.pooler_output.float()
         weight = mask[:, :, None].float()
-        hidden = outputs.last_hidden_state.float()
-        vectors = (hidden * weight).sum(1) / weight.sum(1)
         unit = torch.nn.functional.normalize
-        return unit(vectors) if self.job.get("probe") else vectors
+        means = [
+            (states.float() * weight).sum(1) / weight.sum(1)
+            for states in outputs.hidden_states
+        ]
+        if self.job.get("method") == "linear":
+            return torch.cat([unit(each) for each in means], dim=1)
+        return unit(means[-1]) if self.job.get("probe") else means[-1]
 
     def logits(self, texts: Texts, rows: Any, draw: Any = None) -> Any:
         return self.head(self.dropout(self.vectors(texts, rows, draw)))
@@ -551,11 +559,7 @@ def headed(job: dict[str, Any]) -> list[float]:
     import torch
 
     from bert_keras.training.balanced_batches import balanced_batches, updates_for
-    from bert_keras.training.linear_head import (
-        cross_validate,
-        fit_head,
-        stratified_folds,
-    )
+    from bert_keras.training.linear_head import balanced, fit_head
 
     split = Split({**job, "dev": False})
     network = Network(job, split.classes)
@@ -581,21 +585,49 @@ def headed(job: dict[str, Any]) -> list[float]:
         network.predicted(of, rows, of="vectors")
         for of, rows in ((texts, split.train), (split.test_texts, split.test))
     )
-    x, test = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (x, test))
+    power = 0.0
     if job["method"] == "linear":
-        strata = [(str(label),) for label in labels[split.train]]
-        folds = stratified_folds(strata, seed=job["draw"])
-        l2 = cross_validate(x, targets, folds, loss="softmax").l2
+        scale, l2, power = chosen_layers(x, targets, job["draw"])
+        x, test = x * scale, test * scale
+    else:
+        x, test = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in (x, test))
     found = []
-    alike = np.ones(len(targets))
-    balanced = (targets / targets.sum(axis=0)).sum(axis=1)
-    given = [(1.0, alike), (1.0, balanced), (0.1, balanced)]
-    for factor, weights in given:
+    for factor, weight in [(1.0, power), (1.0, 1.0), (0.1, 1.0)]:
+        weights = balanced(targets, None, weight)
         (head,) = fit_head(x, targets, loss="softmax", l2=factor * l2, weights=weights)
         answers = present[head(test).argmax(axis=1)]
         is_right = answers == split.test_texts.labels[split.test]
         found.append(float(is_right.mean()))
     return found
+
+
+def chosen_layers(
+    x: np.ndarray, targets: np.ndarray, draw: int
+) -> tuple[np.ndarray, float, float]:
+    """Return the scale of the layers, L2 and the power of the classes' weights."""
+    from bert_keras.training.linear_head import (
+        DECAYS,
+        chosen_decay,
+        cross_validate,
+        layer_scales,
+        powers_of,
+        stratified_folds,
+    )
+
+    classes = targets.argmax(axis=1)
+    folds = stratified_folds([(str(each),) for each in classes], seed=draw)
+    tried: dict[float, tuple[Any, float, Any]] = {}
+    decays = DECAYS if len(x) <= MOST_FOR_LAYERS else (0.0,)
+    for decay, power in itertools.product(decays, powers_of(targets, "softmax")):
+        scaled = x * layer_scales(decay, BLOCKS + 1, HIDDEN)
+        found = cross_validate(scaled, targets, folds, loss="softmax", power=power)
+        right = (found.logits.argmax(axis=1) == classes[found.rows]).mean()
+        if decay not in tried or (right, -found.loss) > tried[decay][0]:
+            tried[decay] = (right, -found.loss), power, found
+    losses = {decay: found.losses for decay, (_, _, found) in tried.items()}
+    decay = chosen_decay(losses) if len(losses) > 1 else 0.0
+    _, power, found = tried[decay]
+    return layer_scales(decay, BLOCKS + 1, HIDDEN), found.l2, power
 
 
 def unlabelled_pairs(

@@ -50,9 +50,9 @@ class TrainConfig:
         "encoder computes once: in seconds, for classification, multi-label and "
         "regression with few rows; contrastive first trains the encoder on pairs of "
         "rows within and across classes: in a minute, for classification and "
-        "multi-label with few rows; auto chooses contrastive for few rows of a class "
-        "on an encoder of sentence vectors, else finetune; with rows without labels "
-        "and no teacher contrastive, else linear",
+        "multi-label with few rows; auto chooses contrastive or linear for few rows of "
+        "a class on an encoder of sentence vectors, else finetune; with rows without "
+        "labels and no teacher contrastive or linear",
         words=settings.METHODS,
     )
     linear_probe: bool = option(

@@ -44,13 +44,16 @@ from bert_keras.tasks.protocols import (
 from bert_keras.training.best_epoch import BestEpoch
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.linear_head import (
+    DECAYS,
     FOLDS,
     POWERS,
     Head,
     Validation,
     balanced,
+    chosen_decay,
     cross_validate,
     fit_head,
+    layer_scales,
     powers_of,
     stratified_folds,
     strengths_of,
@@ -62,9 +65,7 @@ from bert_keras.training.self_training import (
 )
 
 HEAD = "classifier"
-# How much a layer counts beside the one above it; 0: the last layer alone. The first is
-# taken unless another one is better, see `chosen_decay`.
-DECAYS = (0.8, 0.0, 1.0)
+# What `DECAYS` of layers are called.
 _LAYERS = {
     0.8: "all layers, the last ones counting more",
     0.0: "its last layer",
@@ -439,33 +440,6 @@ def lower_layers_help(
     context = RunContext(None, config, devices, StopSignal())
     gain = HeadFit(model, {"train": rows}, context).gain_of_layers()
     return gain < _MUCH_LESS
-
-
-def layer_scales(decay: float, count: int, width: int) -> np.ndarray:
-    """Return what vectors of `count` layers of a width are multiplied by, float32 [D].
-
-    Each layer counts `decay` times as much as the one above it.
-
-    Example:
-        >>> layer_scales(0.5, 3, 2).tolist()
-        [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
-    """
-    return np.repeat(decay ** np.arange(count - 1.0, -1, -1), width).astype("float32")
-
-
-def chosen_decay(losses: Mapping[float, np.ndarray]) -> float:
-    """Return one of `DECAYS` by the losses of held-out rows, float [N] for each.
-
-    It is the first, unless the losses of another one are lower by more than two
-    standard errors of the difference: with few rows the lowest loss is by chance.
-    """
-    chosen, most = DECAYS[0], 2.0
-    for decay in DECAYS[1:]:
-        gains = losses[DECAYS[0]] - losses[decay]
-        error = gains.std() / math.sqrt(len(gains))
-        if gains.mean() > most * error:
-            chosen, most = decay, gains.mean() / max(error, 1e-12)
-    return chosen
 
 
 def probe(model: TaskModel, data: Mapping[str, Columns], context: RunContext) -> None:

@@ -1,5 +1,7 @@
 """A linear head on fixed vectors: `fit_head`, and its L2 by `cross_validate`.
 
+Vectors of all layers are scaled by `layer_scales`, which `chosen_decay` chooses.
+
 Softmax and sigmoid losses are minimized by steps with a fixed bound of the Hessian,
 accelerated and restarted; a squared loss in closed form. All computations use the
 principal axes of the vectors, in which the bound is diagonal for every strength of L2.
@@ -11,8 +13,9 @@ Institute of Statistical Mathematics 44 (the bound); O'Donoghue and Candès 2015
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +34,9 @@ _BOUNDS = {"softmax": 0.5, "sigmoid": 0.25, "squared": 1.0}  # of the second der
 _MOST_STEPS, _TOLERANCE = 100, 1e-4
 _SMALLEST = 1e-10  # squares of axes, relative to the largest; others are rounding
 FOLDS = 5
+# How much a layer counts beside the one above it; 0: the last layer alone. The first is
+# taken unless another one is better, see `chosen_decay`.
+DECAYS = (0.8, 0.0, 1.0)
 
 
 class Head(NamedTuple):
@@ -293,6 +299,33 @@ def best_factor(
     """Return the lowest mean loss of logits times a factor, and the factor."""
     factors = _FACTORS if loss != "squared" else (1.0,)
     return min((mean_loss(f * logits, targets, loss, weights), f) for f in factors)
+
+
+def layer_scales(decay: float, count: int, width: int) -> np.ndarray:
+    """Return what vectors of `count` layers of a width are multiplied by, float32 [D].
+
+    Each layer counts `decay` times as much as the one above it.
+
+    Example:
+        >>> layer_scales(0.5, 3, 2).tolist()
+        [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
+    """
+    return np.repeat(decay ** np.arange(count - 1.0, -1, -1), width).astype("float32")
+
+
+def chosen_decay(losses: Mapping[float, np.ndarray]) -> float:
+    """Return one of `DECAYS` by the losses of held-out rows, float [N] for each.
+
+    It is the first, unless the losses of another one are lower by more than two
+    standard errors of the difference: with few rows the lowest loss is by chance.
+    """
+    chosen, most = DECAYS[0], 2.0
+    for decay in DECAYS[1:]:
+        gains = losses[DECAYS[0]] - losses[decay]
+        error = gains.std() / math.sqrt(len(gains))
+        if gains.mean() > most * error:
+            chosen, most = decay, gains.mean() / max(error, 1e-12)
+    return chosen
 
 
 def stratified_folds(

@@ -31,10 +31,12 @@ from bert_keras.training import head_fit
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.data import task_and_data, unlabelled_rows
 from bert_keras.training.finetune import train
-from bert_keras.training.head_fit import DECAYS, HeadFit, chosen_decay
+from bert_keras.training.head_fit import HeadFit
 from bert_keras.training.linear_head import (
+    DECAYS,
     Validation,
     balanced,
+    chosen_decay,
     cross_validate,
     fit_head,
     powers_of,

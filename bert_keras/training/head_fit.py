@@ -71,7 +71,8 @@ _LAYERS = {
     0.0: "its last layer",
     1.0: "all layers",
 }
-_MUCH_LESS = 0.75  # of the loss, see `lower_layers_help`
+# A share of the loss, see `lower_layers_help`; with fewer rows, losses are chance.
+_MUCH_LESS, _LEAST_TO_COMPARE = 0.65, 32
 _AT_ONCE = 1024  # rows whose vectors are kept in one file of the run folder
 
 
@@ -431,9 +432,12 @@ def lower_layers_help(
 ) -> bool:
     """Return whether a head on all layers is much better than one on the last.
 
-    By cross-validation on training rows. Contrastive training changes the last layer
-    alone; where the lower ones tell much more, a head on all of them is better.
+    By cross-validation on training rows, of which there must be some. Contrastive
+    training makes vectors of the last layer alone; where the lower ones tell much more,
+    a head on all of them is better.
     """
+    if len(rows) < _LEAST_TO_COMPARE:
+        return False
     config = dataclasses.replace(config, method="linear")
     wide = replaced(task, layers=ALL)
     model = new_model(wide, encoder, config, devices=devices, tell=lambda line: None)

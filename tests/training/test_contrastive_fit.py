@@ -146,7 +146,7 @@ def test_auto_trains_on_pairs_and_dev_rows_need_no_folds(
         train=data,
         config=TrainConfig(method="auto", max_length=24),
     )
-    with mock.patch.object(head_fit, "_MUCH_LESS", math.inf):
+    with mock.patch.multiple(head_fit, _MUCH_LESS=math.inf, _LEAST_TO_COMPARE=12):
         run(output=tmp_path / "linear")
     told = capsys.readouterr().err
     assert "method linear: 4 rows of a class, on an encoder of vectors, whose" in told

@@ -3,9 +3,9 @@
     make demo            (or: python examples/email_demo.py)
 
 Trains a head on the vectors of all-MiniLM-L6-v2, in seconds, and from there all of its
-weights, in a minute, on `examples/data/emails`; scores both, exports the latter, and queries the
-export in a fresh process. Each step is a command that is printed before it runs. The
-last lines are the paths of all outputs.
+weights, in a minute, on `examples/data/emails`; scores both, exports the latter, and
+queries the export in a fresh process. Each step is a command that is printed before it
+runs. The last lines are the paths of all outputs.
 """
 
 import shlex

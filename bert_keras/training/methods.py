@@ -315,6 +315,7 @@ def tries_layers(
     return (
         config.method == "linear"
         and isinstance(task, PooledTask)
+        and "layers" in task.get_config()
         and task.pooling != POOLER
         and "layers" not in given
         and rows <= MOST_FOR_LAYERS

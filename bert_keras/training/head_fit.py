@@ -6,7 +6,6 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3, uses a frozen encode
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import math
 import time
@@ -119,9 +118,9 @@ class HeadFit:
     L2 is chosen by cross-validation, or for few rows by their number, see
     `strengths_of`; the head is fitted on all training rows. With `tries_layers`,
     cross-validation also chooses whether it reads all layers, as the model does at
-    first, or the last one alone. The interface is what a
-    finished `FineTuningLoop` offers. Vectors are kept in the run folder, so that an
-    interrupted run does not compute them again.
+    first, or the last one alone. The interface is what a finished `FineTuningLoop`
+    offers. Vectors are kept in the run folder, so that an interrupted run does not
+    compute them again.
 
     Args:
         model: its head is set; the encoder stays as it is.
@@ -214,21 +213,21 @@ class HeadFit:
             most=self.most_folds,
         )
 
-    def gain_of_layers(self) -> float:
-        """Return the loss of a head on all layers, as a share of that on the last one.
+    def lower_layers_help(self) -> bool:
+        """Return whether a head on all layers is much better than one on the last.
 
-        By cross-validation; 1 if there is none, as no class has two rows. The model's
-        head reads all layers.
+        By cross-validation, for which there must be some rows. The model's head reads
+        all layers.
         """
         task, columns = self.model.task, self.train_rows
         loss, targets = cast(Linear, task).linear_targets(columns)
         folds = self._folds(strata_of(task, columns, **task.get_config()))
-        if not folds:
-            return 1.0
+        if not folds or len(columns) < _LEAST_TO_COMPARE:
+            return False
         given = {"loss": loss, "weights": weights_of(task, columns)}
         tried = self._by_decay(self.vectors(columns), targets, folds, **given)
         losses = {decay: found.loss for decay, (_, found) in tried.items()}
-        return min(losses[decay] for decay in DECAYS if decay) / losses[0.0]
+        return min(losses.values()) < _MUCH_LESS * losses[0.0]
 
     def fitted(
         self,
@@ -430,20 +429,15 @@ class HeadFit:
 def lower_layers_help(
     task: Task, rows: Columns, config: TrainConfig, *, encoder: Any, devices: Devices
 ) -> bool:
-    """Return whether a head on all layers is much better than one on the last.
+    """Return `HeadFit.lower_layers_help` for training rows of a run of method linear.
 
-    By cross-validation on training rows, of which there must be some. Contrastive
-    training makes vectors of the last layer alone; where the lower ones tell much more,
-    a head on all of them is better.
+    Contrastive training makes vectors of the last layer alone; where the lower ones
+    tell much more, a head on all of them is better.
     """
-    if len(rows) < _LEAST_TO_COMPARE:
-        return False
-    config = dataclasses.replace(config, method="linear")
     wide = replaced(task, layers=ALL)
     model = new_model(wide, encoder, config, devices=devices, tell=lambda line: None)
     context = RunContext(None, config, devices, StopSignal())
-    gain = HeadFit(model, {"train": rows}, context).gain_of_layers()
-    return gain < _MUCH_LESS
+    return HeadFit(model, {"train": rows}, context).lower_layers_help()
 
 
 def probe(model: TaskModel, data: Mapping[str, Columns], context: RunContext) -> None:

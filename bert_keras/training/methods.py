@@ -63,10 +63,10 @@ AUTO = "auto"
 # Where `auto` chooses contrastive or linear, by `benchmarks/gpu_quality.py`: a class
 # has at most so many rows on average, and of two classes each has at least so many.
 ROWS_OF_A_CLASS, LEAST_OF_TWO = 256, 4
-# From so many classes on, and above so many rows of a class on average, it is linear,
-# which was as accurate or more (`benchmarks/few_labels.py`) in a fraction of the time.
-# Batches of contrastive have two rows of a class, so that one batch cannot hold more
-# classes.
+# From so many classes on, and above so many rows of a class on average if the head may
+# read all layers, it is linear, which was as accurate or more in a fraction of the time
+# (`benchmarks/few_labels.py`). Batches of contrastive have two rows of a class, so that
+# one batch cannot hold more classes.
 MANY_CLASSES, ROWS_FOR_PAIRS = ROWS // 2, 64
 MOST_FOR_LAYERS = 2048  # rows, see `tries_layers`
 # From this mean length of texts on, `finetune` reads them in windows.
@@ -143,39 +143,36 @@ def with_method(
         method = "contrastive"
         reason = f"{counted(per_class, 'rows')} of a class, on an encoder of vectors"
         has_effect = not any(_is_given(config, name) for name in UNUSED["linear"])
-        if has_effect and per_class > ROWS_FOR_PAIRS:
-            method = "linear"
-        elif has_effect and classes >= MANY_CLASSES:
+        if has_effect and classes >= MANY_CLASSES:
             method, reason = "linear", f"{classes:,} classes, {reason}"
-        elif has_effect and _lower_layers(
-            task, rows, config, settings, encoder, help_of
-        ):
-            method = "linear"
-            reason += ", whose lower layers tell the classes much better than the last"
+        elif has_effect:
+            config = dataclasses.replace(config, method="linear")
+            found = _task_of(task, rows, settings, encoder)
+            reads_all = tries_layers(found, config, len(rows), settings)
+            if reads_all and per_class > ROWS_FOR_PAIRS:
+                method = "linear"
+            elif reads_all and help_of(found, rows, config, encoder=encoder):
+                method = "linear"
+                reason += ", whose lower layers tell much more than the last"
     if learns_alone:
         reason += "; finetune does not learn from rows without labels"
     tell(f"method {method}: {reason} (--method sets another)")
     return dataclasses.replace(config, method=method)
 
 
-def _lower_layers(
+def _task_of(
     task: type[Task] | Task,
     rows: Columns,
-    config: TrainConfig,
     settings: Mapping[str, Any],
     encoder: str | os.PathLike[str],
-    help_of: Callable[..., bool],
-) -> bool:
-    """Return whether lower layers help a head that may read all layers."""
-    config = dataclasses.replace(config, method="linear")
+) -> Task:
+    """Return the task of a run whose head is fitted on an encoder's vectors."""
     if isinstance(task, type):
         own = head_settings(encoder, settings, tell=str)
-        task = task.from_columns(rows, **{**settings, **own})
-    elif getattr(task, "pooling", POOLER) == POOLER:
-        task = replaced(task, **head_settings(encoder, {}, tell=str))
-    if not tries_layers(task, config, len(rows), settings):
-        return False
-    return help_of(task, rows, config, encoder=encoder)
+        return task.from_columns(rows, **{**settings, **own})
+    if getattr(task, "pooling", POOLER) != POOLER:
+        return task
+    return replaced(task, **head_settings(encoder, {}, tell=str))
 
 
 def _has_classes(task: type[Task] | Task) -> bool:
@@ -315,7 +312,7 @@ def tries_layers(
     return (
         config.method == "linear"
         and isinstance(task, PooledTask)
-        and "layers" in task.get_config()
+        and "layers" in options_of(type(task))
         and task.pooling != POOLER
         and "layers" not in given
         and rows <= MOST_FOR_LAYERS

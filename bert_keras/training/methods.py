@@ -60,14 +60,13 @@ _WHY = {
     "contrastive": "which trains on batches of pairs and then fits the head",
 }
 AUTO = "auto"
-# Where `auto` chooses contrastive or linear, by `benchmarks/gpu_quality.py`: a class
-# has at most so many rows on average, and of two classes each has at least so many.
+# Where `auto` chooses contrastive, by `benchmarks/gpu_quality.py`: a class has at most
+# so many rows on average, and of two classes each has at least so many.
 ROWS_OF_A_CLASS, LEAST_OF_TWO = 256, 4
-# From so many classes on, and above so many rows of a class on average if the head may
-# read all layers, it is linear, which was as accurate or more in a fraction of the time
-# (`benchmarks/few_labels.py`). Batches of contrastive have two rows of a class, so that
-# one batch cannot hold more classes.
-MANY_CLASSES, ROWS_FOR_PAIRS = ROWS // 2, 64
+# From so many classes on, it chooses linear instead, which was as accurate or more
+# (`benchmarks/few_labels.py --classes`). Batches of contrastive have two rows of a
+# class, so that one batch cannot hold more classes.
+MANY_CLASSES = ROWS // 2
 MOST_FOR_LAYERS = 2048  # rows, see `tries_layers`
 # From this mean length of texts on, `finetune` reads them in windows.
 LONG_TEXTS = 2048  # characters
@@ -87,11 +86,11 @@ def with_method(
 ) -> TrainConfig:
     """Return the config with the method that `auto` chooses for training rows.
 
-    It is contrastive for few rows of a class, or linear if there are more, or many
-    classes, or if lower layers help, if the encoder's vectors of texts are comparable
-    and all given options have an effect, and finetune otherwise. With rows without
-    labels, which finetune learns from a teacher alone, it is contrastive or linear for
-    many rows, too, and otherwise linear.
+    It is contrastive for few rows of a class, or linear if there are many classes or
+    lower layers help, if the encoder's vectors of texts are comparable and all given
+    options have an effect, and finetune otherwise. With rows without labels, which
+    finetune learns from a teacher alone, it is contrastive or linear for many rows,
+    too, and otherwise linear.
 
     Args:
         task, config, encoder: as in `train`; `settings` are the task's.
@@ -149,9 +148,7 @@ def with_method(
             config = dataclasses.replace(config, method="linear")
             found = _task_of(task, rows, settings, encoder)
             reads_all = tries_layers(found, config, len(rows), settings)
-            if reads_all and per_class > ROWS_FOR_PAIRS:
-                method = "linear"
-            elif reads_all and help_of(found, rows, config, encoder=encoder):
+            if reads_all and help_of(found, rows, config, encoder=encoder):
                 method = "linear"
                 reason += ", whose lower layers tell much more than the last"
     if learns_alone:

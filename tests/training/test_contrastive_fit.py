@@ -161,19 +161,12 @@ def test_auto_trains_on_pairs_and_dev_rows_need_no_folds(
     ("task", "times", "changes", "told"),
     [
         (Classification, 1, {}, "contrastive: 4 rows of a class, on an encoder of"),
-        (Classification, 16, {}, "contrastive: 64 rows of a class, on an encoder of"),
-        (
-            Classification,
-            17,
-            {},
-            "linear: 68 rows of a class, on an encoder of vectors",
-        ),
         (Classification, 70, {}, "finetune: 280 rows of a class, above 256"),
         (Classification, 0, {}, "finetune: of two classes, one has 3 rows"),
         (Classification, -300, {}, "finetune: the texts are long, and finetune reads"),
         (Classification, 1, {"epochs": 2}, "finetune: `epochs` is given"),
         (Regression, 1, {}, "finetune: regression has no classes"),
-        (Classification, 70, {"unlabeled": True}, "linear: 280 rows of a class"),
+        (Classification, 70, {"unlabeled": True}, "contrastive: 280 rows of a class"),
         (
             *(Classification, 1, {"unlabeled": True, "freeze_layers": 1}),
             "contrastive: 4 rows of a class, on an encoder of vectors; finetune does",

@@ -37,6 +37,7 @@ FOLDS = 5
 # How much a layer counts beside the one above it; 0: the last layer alone. The first is
 # taken unless another one is better, see `chosen_decay`.
 DECAYS = (0.8, 0.0, 1.0)
+ROWS_FOR_DECAY = 128
 
 
 class Head(NamedTuple):
@@ -317,9 +318,11 @@ def chosen_decay(losses: Mapping[float, np.ndarray]) -> float:
     """Return one of `DECAYS` by the losses of held-out rows, float [N] for each.
 
     It is the first, unless the losses of another one are lower by more than two
-    standard errors of the difference: with few rows the lowest loss is by chance.
+    standard errors of the difference, or with `ROWS_FOR_DECAY` rows or more by half of
+    one: with few rows the lowest loss is by chance.
     """
-    chosen, most = DECAYS[0], 2.0
+    chosen = DECAYS[0]
+    most = 2.0 if len(losses[chosen]) < ROWS_FOR_DECAY else 0.5
     for decay in DECAYS[1:]:
         gains = losses[DECAYS[0]] - losses[decay]
         error = gains.std() / math.sqrt(len(gains))

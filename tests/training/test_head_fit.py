@@ -222,6 +222,8 @@ def test_a_decay_is_chosen_only_if_it_is_clearly_better() -> None:
     assert chosen_decay({usual: alike, last: worse, equal: better}) == equal
     assert chosen_decay({usual: alike, last: better, equal: unsure}) == last
     assert chosen_decay(dict.fromkeys(DECAYS, alike)) == usual
+    many = {usual: alike, last: unsure, equal: worse}
+    assert chosen_decay({k: np.tile(v, 32) for k, v in many.items()}) == last
 
 
 @pytest.mark.parametrize("decay", DECAYS)

@@ -48,7 +48,6 @@ import numpy as np
 
 UNK, CLS, SEP, MASK = 100, 101, 102, 103
 HIDDEN, BLOCKS = 384, 6
-MOST_FOR_LAYERS = 2048  # rows with which `train` tries heads on all layers
 POOLINGS = ("pooler", "mean")
 READINGS: dict[str, dict[str, Any]] = {
     **{str(length): {"length": length} for length in (128, 256, 512)},
@@ -607,6 +606,7 @@ def chosen_layers(
     """Return the scale of the layers, L2 and the power of the classes' weights."""
     from bert_keras.training.linear_head import (
         DECAYS,
+        MOST_FOR_LAYERS,
         chosen_decay,
         cross_validate,
         layer_scales,

@@ -18,6 +18,7 @@ import tensorflow as tf
 from bert_keras.data.class_names import chosen_names, listed
 from bert_keras.errors import ConfigError, shown
 from bert_keras.models.backend import Backend
+from bert_keras.models.kept_layers import KERNEL
 from bert_keras.models.task_model import TaskModel, with_head
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import POOLINGS
@@ -28,7 +29,7 @@ from bert_keras.tasks.embedding_settings import LAST
 from bert_keras.tasks.entailment import PLACE, check_template
 from bert_keras.tasks.multi_label import MultiLabel
 
-KERNEL, BIAS = "classifier/kernel", "classifier/bias"
+BIAS = "classifier/bias"
 
 
 def zero_shot_model(

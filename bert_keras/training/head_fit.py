@@ -53,6 +53,7 @@ from bert_keras.training.linear_head import (
     cross_validate,
     fit_head,
     layer_scales,
+    of_layers,
     powers_of,
     stratified_folds,
     strengths_of,
@@ -158,8 +159,8 @@ class HeadFit:
         self.ending = ""
         self.validation: Validation | None = None
         self.tries_layers = False
-        self._read = slice(None)  # the numbers of a vector that the head reads
-        self._scale = np.ones(1, "float32")  # what they are multiplied by for the fit
+        self._decay: float | None = None  # see `of_layers`; `None`: vectors as they are
+        self._width = model.backbone.config.hidden_size
         self._task = model.task  # before it is finalized
         self._start = time.perf_counter()
 
@@ -194,7 +195,11 @@ class HeadFit:
             )
         factor = found.factor if found else 1.0
         layer = self.model.get_layer(HEAD)
-        layer.kernel.assign(head.kernel * factor * self._scale[:, None])
+        kernel = head.kernel * factor
+        if self._decay:  # the fit read scaled vectors
+            layers = len(kernel) // self._width
+            kernel *= layer_scales(self._decay, layers, self._width)[:, None]
+        layer.kernel.assign(kernel)
         layer.bias.assign(head.bias * factor)
         self.validation = found
         say(self.ending)
@@ -248,7 +253,7 @@ class HeadFit:
         given: dict[str, Any] = {"loss": loss, "weights": weights}
         if self.tries_layers:
             power, found, which = self._choose_layers(x, targets, folds, **given)
-            x = x[:, self._read] * self._scale
+            x = self._as_read(x)
         else:
             power, found = self._validated(x, targets, folds, **given)
         rows = balanced(targets, weights, power)
@@ -295,12 +300,8 @@ class HeadFit:
         """
         tried = self._by_decay(x, targets, folds, **given)
         losses = {decay: found.losses for decay, (_, found) in tried.items()}
-        chosen = chosen_decay(losses)
-        width = self.model.backbone.config.hidden_size
-        if chosen:
-            self._scale = layer_scales(chosen, x.shape[1] // width, width)
-        else:
-            self._read = slice(-width, None)
+        self._decay = chosen = chosen_decay(losses)
+        if not chosen:
             self._task = replaced(self._task, layers=LAST)
             task = replaced(self.model.task, layers=LAST)
             with self.devices.strategy.scope():
@@ -324,15 +325,16 @@ class HeadFit:
         **given: Any,
     ) -> dict[float, tuple[float, Validation]]:
         """Return `_validated` for vectors of all layers by each of `DECAYS`."""
-        width = self.model.backbone.config.hidden_size
-        found = {}
-        for decay in DECAYS:
-            if decay:
-                some = x * layer_scales(decay, x.shape[1] // width, width)
-            else:
-                some = x[:, -width:]
-            found[decay] = self._validated(some, targets, folds, **given)
-        return found
+        return {
+            decay: self._validated(
+                of_layers(x, decay, self._width), targets, folds, **given
+            )
+            for decay in DECAYS
+        }
+
+    def _as_read(self, x: np.ndarray) -> np.ndarray:
+        """Return what the head reads of vectors of the model, as chosen."""
+        return x if self._decay is None else of_layers(x, self._decay, self._width)
 
     def best_power(self, found: Iterable[Validation]) -> tuple[float, Validation]:
         """Return the best of the validations by `powers_of`, with its power."""
@@ -423,7 +425,7 @@ class HeadFit:
                 else:
                     bar.skip(len(rows))
                 parts.append(found)
-        return np.concatenate(parts)[:, self._read] * self._scale
+        return self._as_read(np.concatenate(parts))
 
 
 def lower_layers_help(

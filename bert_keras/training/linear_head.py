@@ -38,6 +38,7 @@ FOLDS = 5
 # taken unless another one is better, see `chosen_decay`.
 DECAYS = (0.8, 0.0, 1.0)
 ROWS_FOR_DECAY = 128
+MOST_FOR_LAYERS = 2048  # rows; with more, fitting heads on all layers takes too long
 
 
 class Head(NamedTuple):
@@ -312,6 +313,17 @@ def layer_scales(decay: float, count: int, width: int) -> np.ndarray:
         [0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
     """
     return np.repeat(decay ** np.arange(count - 1.0, -1, -1), width).astype("float32")
+
+
+def of_layers(x: np.ndarray, decay: float, width: int) -> np.ndarray:
+    """Return what a head reads of vectors of all layers, [N, L * width], by a decay.
+
+    It is float [N, L * width], scaled by `layer_scales`, or the last layer alone,
+    [N, width], for a decay of 0.
+    """
+    if not decay:
+        return x[:, -width:]
+    return np.asarray(x * layer_scales(decay, x.shape[1] // width, width))
 
 
 def chosen_decay(losses: Mapping[float, np.ndarray]) -> float:

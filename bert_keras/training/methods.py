@@ -27,6 +27,7 @@ from bert_keras.tasks.protocols import Linear, strata_of
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training.balanced_batches import ROWS
 from bert_keras.training.config import DISTILLATION, TrainConfig
+from bert_keras.training.linear_head import MOST_FOR_LAYERS
 
 # Options without an effect.
 _OF_EPOCHS = (
@@ -67,7 +68,6 @@ ROWS_OF_A_CLASS, LEAST_OF_TWO = 256, 4
 # (`benchmarks/few_labels.py --classes`). Batches of contrastive have two rows of a
 # class, so that one batch cannot hold more classes.
 MANY_CLASSES = ROWS // 2
-MOST_FOR_LAYERS = 2048  # rows, see `tries_layers`
 # From this mean length of texts on, `finetune` reads them in windows.
 LONG_TEXTS = 2048  # characters
 
@@ -303,8 +303,7 @@ def tries_layers(
     """Return whether cross-validation compares heads on all layers and on the last.
 
     So it is for method `linear` and up to `MOST_FOR_LAYERS` rows, those without labels
-    included: with more, fitting wide heads takes too long. `given` are the user's
-    settings of the task.
+    included. `given` are the user's settings of the task.
     """
     return (
         config.method == "linear"

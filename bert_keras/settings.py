@@ -480,7 +480,7 @@ CARD = Option(
 MAX_DROP = Option(
     0.01,
     "how much lower the task's main score may be in int8, of a score up to 1; 100 "
-    "times this for question-answering, whose F1 is up to 100; otherwise nothing is "
+    "times this for F1 of question-answering, which is up to 100; otherwise nothing is "
     "written",
     unit="score",
     least=0,

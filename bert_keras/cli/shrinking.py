@@ -36,7 +36,7 @@ def add_shrink(parser: argparse.ArgumentParser) -> None:
         parser,
         MAX_DROP,
         help="how much lower the task's main score may be than the model's, of a score "
-        "up to 1; 100 times this for question-answering, whose F1 is up to 100",
+        "up to 1; 100 times this for a score up to 100, such as BLEU",
     )
     add_word(
         parser,

@@ -209,6 +209,7 @@ class SoftSimilarityLoss(Configured, keras.losses.Loss):
     Args:
         scale: factor of the cosines, as in `RankingLoss`.
         temperature: divides them; its square is a factor of the loss.
+        normalize: whether vectors are compared by cosines, or else by dot products.
 
     Call: `y_true` [B, K * D], the teacher's vectors of each row's K texts; `y_pred`
     [B * K, E], the student's. Returns float32 [B] before the reduction.
@@ -219,12 +220,14 @@ class SoftSimilarityLoss(Configured, keras.losses.Loss):
         scale: float = 20.0,
         temperature: float = 2.0,
         *,
+        normalize: bool = True,
         name: str | None = "soft_similarity",
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, **kwargs)
         self.scale = scale
         self.temperature = temperature
+        self.normalize = normalize
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         texts, rows = ops.shape(y_pred)[0], ops.shape(y_true)[0]
@@ -235,9 +238,11 @@ class SoftSimilarityLoss(Configured, keras.losses.Loss):
 
     def _others(self, vectors: Any) -> Any:
         """Return the similarities of each text with the others, float32 [N, N]."""
-        unit = unit_vectors(ops.cast(vectors, "float32"))
-        found = self.scale * ops.matmul(unit, ops.transpose(unit))
-        place = ops.arange(ops.shape(unit)[0])
+        vectors = ops.cast(vectors, "float32")
+        if self.normalize:
+            vectors = unit_vectors(vectors)
+        found = self.scale * ops.matmul(vectors, ops.transpose(vectors))
+        place = ops.arange(ops.shape(vectors)[0])
         return ops.where(place[:, None] == place[None, :], MASKED, found)
 
 

@@ -282,6 +282,8 @@ class SmoothedCrossentropy(Configured, keras.losses.Loss):
         2.079
     """
 
+    ignore_class = NO_LABEL
+
     def __init__(self, label_smoothing: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.label_smoothing = label_smoothing

@@ -1,25 +1,27 @@
-"""An encoder with only some of its layers: `with_layers`.
+"""A BERT with only some of its layers: `with_layers`.
 
 Sources: Sanh et al. 2019 (arXiv:1910.01108), section 3, whose student starts from every
-second layer of its teacher; Sajjad et al. 2020 (arXiv:2004.03844).
+second layer of its teacher; Sajjad et al. 2020 (arXiv:2004.03844); for decoders,
+Shleifer and Rush 2020 (arXiv:2010.13002), section 3.1.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints import LazyArrays
+from bert_keras.checkpoints import Checkpoint, LazyArrays
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.errors import ConfigError, shown
 from bert_keras.models.folder import Folder
 from bert_keras.settings import layer_numbers
 from bert_keras.tasks.classifier_settings import ALL, LAST
 
-_LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
+_LAYER = re.compile(r"(decoder/)?bert/encoder/layer_(\d+)/")
 _COUNT = "num_hidden_layers"
 KERNEL = "classifier/kernel"
 
@@ -27,13 +29,16 @@ KERNEL = "classifier/kernel"
 def with_layers(folder: Folder, layers: str | Sequence[int] | None) -> Folder:
     """Return a folder with some layers of its encoder, and its heads.
 
+    A decoder keeps the same layers, unless its number of layers is its own: then it
+    stays whole, and a note says so.
+
     Args:
         folder: an encoder, with or without heads.
         layers: numbers of the layers, from 0, as in `layer_numbers`; `None`: all.
 
     Raises:
-        ConfigError: there is no such layer, the folder has a decoder, or it is an
-            embedding model of other layers than the last.
+        ConfigError: there is no such layer, or it is an embedding model of other layers
+            than the last.
     """
     if layers is None:
         return folder
@@ -45,11 +50,6 @@ def with_layers(folder: Folder, layers: str | Sequence[int] | None) -> Folder:
             f"`keep_layers` must be from 0 to {count - 1} for {folder.path}, which has "
             f"{count} layers; received {given}"
         )
-    if is_encoder_decoder(checkpoint.raw_config):
-        raise ConfigError(
-            f"`keep_layers` is for an encoder alone; received {folder.path}, which has "
-            "a decoder"
-        )
     read = checkpoint.own_entry.get("settings", {}).get("layers", LAST)
     is_wide = read == ALL and KERNEL in checkpoint.shapes
     if read not in (LAST, [LAST], [-1]) and not is_wide:
@@ -57,14 +57,15 @@ def with_layers(folder: Folder, layers: str | Sequence[int] | None) -> Folder:
             "`keep_layers` needs an embedding model of the last layer; received "
             f"{folder.path}, whose setting `layers` is {shown(read)}"
         )
+    has_depth = _has_own_depth(checkpoint)
     places = {layer: place for place, layer in enumerate(kept)}
     names: dict[str, str] = {}
     for name in checkpoint.shapes:
         found = _LAYER.match(name)
-        if found is None:
+        if found is None or (found[1] and has_depth):
             names[name] = name
-        elif int(found[1]) in places:
-            new = f"bert/encoder/layer_{places[int(found[1])]}/"
+        elif int(found[2]) in places:
+            new = f"{found[1] or ''}bert/encoder/layer_{places[int(found[2])]}/"
             names[_LAYER.sub(new, name)] = name
     arrays, shapes = checkpoint.arrays, dict(checkpoint.arrays.shapes)
     # Of a head on all layers, the rows of the embeddings and of the layers that stay.
@@ -79,15 +80,43 @@ def with_layers(folder: Folder, layers: str | Sequence[int] | None) -> Folder:
             return array
         return np.concatenate([array[n * width : (n + 1) * width] for n in blocks])
 
+    notes = checkpoint.notes
+    if has_depth:
+        depth = checkpoint.raw_config["decoder"][_COUNT]
+        notes = (*notes, f"`keep_layers` leaves the decoder as it is, {depth} layers")
     changed = dataclasses.replace(
         checkpoint,
         config=checkpoint.config.replace(**{_COUNT: len(kept)}),
-        raw_config={**checkpoint.raw_config, _COUNT: len(kept)},
+        raw_config=_with_count(checkpoint.raw_config, len(kept), has_depth),
+        notes=notes,
         arrays=LazyArrays(
             {new: shapes[name] for new, name in names.items()},
             read_array,
             place=str(checkpoint.path),
         ),
     )
-    config = {**folder.config, _COUNT: len(kept)}
+    config = _with_count(folder.config, len(kept), has_depth)
     return dataclasses.replace(folder, checkpoint=changed, config=config)
+
+
+def _has_own_depth(checkpoint: Checkpoint) -> bool:
+    """Return whether there is a decoder whose number of layers is set for it alone."""
+    raw = checkpoint.raw_config
+    if not is_encoder_decoder(raw):
+        return False
+    sizes = checkpoint.own_entry.get("settings", {}).get("sizes")
+    if sizes is not None:
+        return _COUNT in sizes
+    return raw["decoder"].get(_COUNT) != raw["encoder"].get(_COUNT)
+
+
+def _with_count(
+    config: Mapping[str, Any], count: int, has_depth: bool
+) -> dict[str, Any]:
+    """Return a config with another number of layers, also of a decoder that has none
+    of its own.
+    """
+    if not is_encoder_decoder(config):
+        return {**config, _COUNT: count}
+    parts = ("encoder",) if has_depth else ("encoder", "decoder")
+    return {**config, **{part: {**config[part], _COUNT: count} for part in parts}}

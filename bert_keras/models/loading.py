@@ -39,7 +39,7 @@ from bert_keras.runs.progress import say
 from bert_keras.settings import LAYOUT
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import Inheriting, Unfolding, start
+from bert_keras.tasks.protocols import Inheriting, TextTargets, Unfolding, start
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -160,9 +160,8 @@ def new_model(
         ConfigError: `max_length` is above the encoder's limit.
     """
     keras.utils.set_random_seed(config.seed)
-    folder = Folder.open(encoder)
+    folder = with_layers(Folder.open(encoder), config.keep_layers)
     folder.tell(tell, facts=True)
-    folder = with_layers(folder, config.keep_layers)
     folder = with_tokens(folder, config.add_tokens, tell=tell)
     checkpoint = folder.weights_for(task)
     applied = pair_scores(folder.config)
@@ -190,6 +189,8 @@ def new_model(
         notes = start(task, model, checkpoint)
         for line in notes or ():
             tell(line)
+        if notes == [] and isinstance(task, TextTargets):
+            tell("the decoder has trained weights, and is trained further")
         is_kept = notes is None and _is_kept(config, encoder)
         if is_kept and _keep_head(model, folder, checkpoint, tell):
             notes = []

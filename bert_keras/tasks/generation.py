@@ -205,6 +205,24 @@ class Generation(GenerationSettings, LongTexts, Task):
             )
         return super().from_config(config)
 
+    @classmethod
+    def inherited(cls, held: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a model that is trained further.
+
+        Its decoder is in the folder, whatever it once started from; another `decoder`
+        has its own sizes and vocabulary.
+        """
+        if held is None:
+            return {}
+        plain = cls()
+        own = {k: v for k, v in held.get_config().items() if v != getattr(plain, k)}
+        found = {**own, "sizes": held.sizes, **held.adjusted(given)}
+        found["decoder"] = SHARED if held.decoder == SHARED else ENCODER
+        if given.get("decoder", held.decoder) == held.decoder:
+            return found
+        of_decoder = ("decoder", "target_vocab", "sizes", "tied")
+        return {name: found[name] for name in found if name not in of_decoder}
+
     def adjusted(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings; the sizes belong to a decoder and its vocabulary."""
         if settings.get("decoder", self.decoder) != self.decoder:
@@ -577,6 +595,7 @@ class Translation(Generation):
 
     name = "translation"
     best_score = "bleu"
+    most_score = 100.0
 
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return BLEU and chrF, from 0 to 100, with the signatures of sacrebleu."""

@@ -19,6 +19,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata
 from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
 
 if TYPE_CHECKING:
     import keras
@@ -388,6 +389,10 @@ class TextTargets(Protocol):
 
     def within(self, config: BertConfig) -> Self:
         """Return the task with this length within the positions of an encoder."""
+        ...
+
+    def target_tokenizer(self, preprocessor: Preprocessor) -> WordPieceTokenizer:
+        """Return the tokenizer of the targets."""
         ...
 
     def target_lengths(

@@ -34,6 +34,7 @@ from bert_keras.model.contrastive import (
     SparseRankingLoss,
 )
 from bert_keras.model.distillation import SoftTargetLoss
+from bert_keras.model.heads import SmoothedCrossentropy
 from bert_keras.model.ranking import ListwiseLoss, MarginLoss
 from bert_keras.models.objective import SOFT, SOFT_WEIGHTS, STATES, LossSum
 from bert_keras.models.saved_model_folder import find_saved_model
@@ -43,7 +44,7 @@ from bert_keras.tasks import TASKS, name_of
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import (
     Distillable,
-    Writing,
+    TextTargets,
     compares_rows,
     gathered,
     texts_of,
@@ -251,9 +252,8 @@ class Distillation:
         """Raise ConfigError if the teacher cannot read the student's batches."""
         if self.outputs is not None and self.states is None:
             return
-        teacher = self.predictor.model
-        tokenizers = [each.preprocessor.tokenizer for each in (teacher, student)]
-        one, other = (tokenizer.get_config() for tokenizer in tokenizers)
+        teacher: Any = self.predictor.model
+        one, other = (_vocabularies(each) for each in (teacher, student))
         if one != other:
             reason = f"for {self.task.name}, whose outputs belong to tokens"
             if self.states is not None:
@@ -269,20 +269,29 @@ class Distillation:
                 "`distill` must be soft where the encoder's last block is not trained; "
                 "received hidden or relations"
             )
-        for name in ("long", "prompts", "default_prompt"):  # what the batches hold
+        task = student.task
+        has_targets = isinstance(task, TextTargets)
+        # What the batches hold, and what a vector means.
+        for name in ("long", "prompts", "default_prompt", "kind"):
             theirs, ours = (
                 getattr(each.task, name, None) for each in (teacher, student)
             )
-            if theirs != ours and isinstance(self.loss, SoftSimilarityLoss):
+            is_read = isinstance(self.loss, SoftSimilarityLoss) or has_targets
+            if theirs != ours and is_read:
                 raise ConfigError(
                     f"`{name}` must be the teacher's {theirs!r}; {received(ours)}"
                 )
-        longest = teacher.backbone.config.max_position_embeddings  # type: ignore[attr-defined]
-        if student.preprocessor.max_length > longest:
-            raise ConfigError(
-                f"`max_length` must be at most the teacher's {longest}; received "
-                f"{student.preprocessor.max_length}"
-            )
+        lengths = {"max_length": (student.preprocessor.max_length, teacher.backbone)}
+        if isinstance(task, TextTargets):
+            decoder = teacher.get_layer("decoder")
+            lengths["max_target_length"] = task.max_target_length, decoder
+        for name, (length, reader) in lengths.items():
+            longest = reader.config.max_position_embeddings
+            if length > longest:
+                raise ConfigError(
+                    f"`{name}` must be at most the teacher's {longest}; received "
+                    f"{length}"
+                )
 
     def digest(self) -> str:
         """Return a digest of the teacher, by which a run is resumed."""
@@ -427,24 +436,30 @@ def soft_target_loss(task: Task, config: TrainConfig) -> keras.losses.Loss:
     own = task.loss()
     if isinstance(own, SpanLoss):
         return SoftSpanLoss(config.temperature)
-    if isinstance(own, _SIMILARITIES) and not isinstance(own, SparseRankingLoss):
-        return SoftSimilarityLoss(own.scale, config.temperature)
+    if isinstance(own, _SIMILARITIES):
+        is_sparse = isinstance(own, SparseRankingLoss)
+        if is_sparse and config.distill_weight == 1:
+            raise ConfigError(
+                "`distill_weight` must be below 1 with vectors of `kind` sparse: only "
+                "the loss of the pairs makes them sparse; received 1"
+            )
+        return SoftSimilarityLoss(
+            own.scale, config.temperature, normalize=not is_sparse
+        )
     if isinstance(own, ListwiseLoss | MarginLoss):
         activation = "margins"
     elif isinstance(own, _LINEAR):
         activation = "linear"
-    elif isinstance(own, _SOFTMAX) and own.from_logits:
+    elif isinstance(own, SmoothedCrossentropy) or (
+        isinstance(own, _SOFTMAX) and own.from_logits
+    ):
         activation = "softmax"
     elif isinstance(own, keras.losses.BinaryCrossentropy) and own.from_logits:
         activation = "sigmoid"
     else:
-        reason = "whose outputs are no logits or numbers"
-        if isinstance(task, Writing):
-            reason = "which writes texts"
-        elif isinstance(own, SparseRankingLoss):
-            reason = "with vectors of `kind` sparse"
         raise ConfigError(
-            f"`teacher` cannot teach {task.name}, {reason}; received {config.teacher}"
+            f"`teacher` cannot teach {task.name}, whose outputs are no logits or "
+            f"numbers; received {config.teacher}"
         )
     if activation in ("linear", "margins"):
         if config.temperature != TrainConfig().temperature:
@@ -456,6 +471,14 @@ def soft_target_loss(task: Task, config: TrainConfig) -> keras.losses.Loss:
     is_masked = getattr(own, "ignore_class", None) is not None
     reduction = "mean_with_sample_weight" if is_masked else own.reduction
     return SoftTargetLoss(activation, config.temperature, reduction=reduction)
+
+
+def _vocabularies(model: TaskModel) -> list[dict[str, Any]]:
+    """Return the vocabularies of a model, of texts and of targets that are texts."""
+    tokenizers = [model.preprocessor.tokenizer]
+    if isinstance(model.task, TextTargets):
+        tokenizers.append(model.task.target_tokenizer(model.preprocessor))
+    return [each.get_config() for each in tokenizers]
 
 
 def _check_same_task(teacher: Task, student: Task) -> None:

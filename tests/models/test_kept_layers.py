@@ -83,15 +83,32 @@ def test_layers_that_cannot_be_kept(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("task", "part"),
-    [
-        (Embedding(layers="0,1"), "an embedding model of the last layer"),
-        (Translation(), "has a decoder"),
-    ],
-)
-def test_models_whose_layers_are_read_elsewhere(
-    task: Any, part: str, make_model: Any, tmp_path: Path
+def test_other_layers_of_an_embedding_model_are_not_kept(
+    make_model: Any, tmp_path: Path
 ) -> None:
-    folder = save_model(make_model(task), tmp_path / "model")
-    refused(lambda: convert(folder, tmp_path / "out", keep_layers="0"), part)
+    folder = save_model(make_model(Embedding(layers="0,1")), tmp_path / "model")
+    refused(
+        lambda: convert(folder, tmp_path / "out", keep_layers="0"),
+        "an embedding model of the last layer",
+    )
+
+
+@pytest.mark.parametrize("decoder", ["encoder", "shared", "2/8/2"])
+def test_a_decoder_keeps_the_layers_unless_it_has_a_number_of_its_own(
+    decoder: str, make_model: Any, tmp_path: Path
+) -> None:
+    model = make_model(Translation(decoder=decoder))
+    folder = save_model(model, tmp_path / "model")
+    notes = convert(folder, tmp_path / "small", keep_layers="1")
+    small = load_model(tmp_path / "small")
+    assert small.backbone.config.num_hidden_layers == 1
+    is_whole = decoder == "2/8/2"
+    assert len(small.get_layer("decoder").blocks) == (2 if is_whole else 1)
+    left = "leaves the decoder as it is, 2 layers"
+    assert any(left in note for note in notes) == is_whole
+    whole = {weight.path: weight.numpy() for weight in model.weights}
+    for weight in small.weights:
+        place = weight.path
+        if not is_whole or place.startswith("bert/"):
+            place = place.replace("layer_0", "layer_1")
+        np.testing.assert_array_equal(weight.numpy(), whole[place])

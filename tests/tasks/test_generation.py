@@ -20,7 +20,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.inference.info import describe
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.models.convert import convert
-from bert_keras.models.loading import load_model, new_model
+from bert_keras.models.loading import inherited_settings, load_model, new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.base import changed
@@ -274,9 +274,13 @@ def test_training_goes_on_from_a_decoder(run: Any) -> None:
     folder = run[0] / "model"
     trained = read_checkpoint(folder).arrays
     words = str(run[0] / "words")
-    found = weights_of(folder, decoder="1/8/2", target_vocab=words)
-    for name in found:
-        np.testing.assert_array_equal(found[name], trained[name])
+    kept = inherited_settings("translation", folder, {})
+    assert kept["beams"] == 2 and "temperature" not in kept
+    assert "sizes" not in inherited_settings("translation", folder, {"decoder": "a/b"})
+    for given in kept, {"decoder": "1/8/2", "target_vocab": words}:
+        found = weights_of(folder, **given)
+        for name in found:
+            np.testing.assert_array_equal(found[name], trained[name])
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from bert_keras.models.model_folder import save_model
 from bert_keras.models.objective import TaskObjective
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.tasks.generation import AbstractiveSummarization
+from bert_keras.tasks.generation import AbstractiveSummarization, Translation
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.multiple_choice import MultipleChoice
 from bert_keras.tasks.next_sentence import NextSentence
@@ -67,6 +67,12 @@ TASKS = {
         ),
     ),
     "embedding": (Embedding(), as_columns(**PAIRS)),
+    "sparse": (Embedding(kind="sparse"), as_columns(**PAIRS)),
+    "translation": (Translation(), as_columns(source=TEXTS, target=TEXTS[::-1])),
+    "abstractive-summarization": (
+        AbstractiveSummarization(decoder="shared", long="windows"),
+        as_columns(source=[4 * text for text in TEXTS], target=TEXTS),
+    ),
 }
 NO_DEV = {"validation_split": 0.0, "epochs": 1}
 
@@ -80,7 +86,8 @@ def distilled(task: Any, rows: Any, teacher: Any, told: list[str], **given: Any)
     "name",
     [
         *("classification", "multi-label", "token-classification", "reranking"),
-        *("question-answering", "embedding"),
+        *("question-answering", "embedding", "sparse"),
+        *("translation", "abstractive-summarization"),
         *map(thorough, ("regression", "next-sentence", "multiple-choice")),
     ],
 )
@@ -295,10 +302,7 @@ def test_teachers_that_cannot_teach(
     refuse(tags, words, spam_folder, "of the task token-classification")
     pairs = Classification(("different", "same"), pairs=False)
     refuse(pairs, FEW, pair_folder, "`teacher` cannot read the training rows", "pairs")
-    sparse = Embedding(kind="sparse")
-    refuse(sparse, FEW, spam_folder, "cannot teach embedding, with vectors of `kind`")
-    writing = AbstractiveSummarization()
-    refuse(writing, FEW, spam_folder, "cannot teach abstractive", "which writes texts")
+    refuse(*TASKS["sparse"], spam_folder, "must be below 1", distill_weight=1.0)
     task_of, pair_rows = TASKS["embedding"]
     encoder = save_model(make_model(task_of), tmp_path / "embedding")
     given = {"batch_size": 8, "accumulation": 2}
@@ -306,6 +310,18 @@ def test_teachers_that_cannot_teach(
     prompted = make_model(Embedding(prompts={"query": "see "}))
     taught = distilled(prompted.task, pair_rows, str(encoder), [])
     refused(lambda: taught.check_student(prompted), "`prompts` must be the teacher's")
+    sparse = make_model(Embedding(kind="sparse"))
+    refused(
+        lambda: taught.check_student(sparse), "`kind` must be the teacher's 'dense'"
+    )
+    writer, rows_of = TASKS["translation"]
+    wrote = save_model(make_model(writer), tmp_path / "translation")
+    taught = distilled(writer, rows_of, str(wrote), [])
+    whole = make_model(Translation(long="windows"))
+    refused(lambda: taught.check_student(whole), "`long` must be the teacher's")
+    words = [*"abc", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    other = make_model(Translation(target_vocab={"vocabulary": words}))
+    refused(lambda: taught.check_student(other), "must have the vocabulary", "another")
     numbers = save_model(make_model(Regression()), tmp_path / "numbers")
     given = {"temperature": 3.0}
     refuse(*TASKS["regression"], numbers, "`temperature` has no effect", **given)

@@ -173,6 +173,7 @@ def tracked(config: TrainConfig, output: Path, *, is_chief: bool) -> Iterator[Tr
                 f"`tensorboard` must be a folder that can be written; received "
                 f"{folder}: {one_line(error)}"
             ) from error
+        say(f"curves for TensorBoard: {folder}")
     clients: dict[str | None, Callable[[str], Tracker]] = {
         "mlflow": MLflowTracker,
         "wandb": WandbTracker,

@@ -154,12 +154,15 @@ def test_other_workers_track_nothing(
     assert mlflow.made == []
 
 
-def test_tensorboard_reads_the_curves(tmp_path: Path, train_spam: Any) -> None:
+def test_tensorboard_reads_the_curves(
+    tmp_path: Path, train_spam: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     loader = pytest.importorskip("tensorboard.backend.event_processing")
     from tensorboard.backend.event_processing import event_accumulator
 
     assert loader
     result = train_spam(tmp_path / "spam", track="tensorboard", epochs=1)
+    assert f"TensorBoard: {tmp_path / 'spam.tensorboard'}" in capsys.readouterr().err
     found = event_accumulator.EventAccumulator(
         str(tmp_path / "spam.tensorboard"), size_guidance={"tensors": 0}
     )

@@ -186,20 +186,20 @@ class Task(PlainSettings, abc.ABC):
                 its name or by its default column.
             roles: the only roles to read, for rows without labels; `None`: all.
             others: further roles to columns for rows without labels, which may be
-                missing and have any cells. A format of the task's own has none.
+                missing and have any cells.
 
         Raises:
             ConfigError: the task has no such role.
         """
         labelled = roles is None
         reading = cls._reading(source, columns, header, bad_rows, labelled=labelled)
+        reading = dataclasses.replace(reading, others=others or {})
         own = cls.read_own(reading) if issubclass(cls, OwnFormat) else None
         if own is not None:
             return own
         if roles is not None:
-            more = others or {}
-            rules = cls._of_texts(reading, roles, more)
-            return read_columns(source, lists=[*more], **rules)
+            rules = cls._of_texts(reading, roles, reading.others)
+            return read_columns(source, lists=[*reading.others], **rules)
         return read_table(cls.columns, reading)
 
     @classmethod
@@ -213,11 +213,11 @@ class Task(PlainSettings, abc.ABC):
         labelled: bool,
     ) -> Reading:
         check_header(source, header)
-        chosen = cls._by_role(columns or {})
+        chosen = cls.by_role(columns or {})
         return Reading(source, chosen, header, bad_rows, labelled)
 
     @classmethod
-    def _by_role(cls, columns: ColumnNames) -> dict[str, Any]:
+    def by_role(cls, columns: ColumnNames) -> dict[str, Any]:
         """Return columns by role, given by the role or by its usual column.
 
         The role `text` of `Reranking`, for example, is also called `query`.

@@ -21,7 +21,12 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.json_rows import json_cell
 from bert_keras.data.memory import is_path
 from bert_keras.data.rows import ColumnNames, has_objects
-from bert_keras.data.table import names_of, read_columns, stream_columns
+from bert_keras.data.table import (
+    names_of,
+    read_columns,
+    rules_of_others,
+    stream_columns,
+)
 from bert_keras.errors import DataError, received, shown
 from bert_keras.model.encoder import BertEncoder, choice_inputs
 from bert_keras.model.heads import NO_CHOICE, ChoiceRows, ChoiceScores, PooledHead
@@ -64,7 +69,12 @@ LAYOUTS: tuple[dict[str, str], ...] = tuple(
 
 
 def read_choices(
-    path: Any, columns: ColumnNames, *, header: str = "auto", bad_rows: str = "error"
+    path: Any,
+    columns: ColumnNames,
+    *,
+    header: str = "auto",
+    bad_rows: str = "error",
+    others: Mapping[str, Any] | None = None,
 ) -> Columns:
     """Return the rows of a file: `context`, `choices` (lists) and `label`.
 
@@ -78,14 +88,24 @@ def read_choices(
             list in JSONL, or the names or numbers of several columns, separated by
             commas; a role of `None` is left out.
         header, bad_rows: as in `read_columns`; bad lists are always an error.
+        others: further columns by role, which may be missing and have any cells.
 
     Raises:
         ConfigError: an argument is wrong.
         DataError: the file is broken or lacks a column; bad rows are named by line.
     """
     wanted, rules = _selection(path, columns)
-    found = read_columns(path, wanted, header=header, bad_rows=bad_rows, **rules)
-    return _with_lists(found, wanted)
+    more = rules_of_others(others)
+    more["optional"] = [*rules.pop("optional"), *more["optional"]]
+    found = read_columns(
+        path,
+        {**wanted, **(others or {})},
+        header=header,
+        bad_rows=bad_rows,
+        **rules,
+        **more,
+    )
+    return _with_lists(found, wanted, kept=("label", *(others or ())))
 
 
 def _selection(
@@ -107,10 +127,12 @@ def _selection(
     return wanted | {f"choices {n}": part.strip() for n, part in parts}, rules
 
 
-def _with_lists(found: Columns, wanted: ColumnNames) -> Columns:
+def _with_lists(
+    found: Columns, wanted: ColumnNames, kept: Sequence[str] = ()
+) -> Columns:
     """Return rows whose choices are lists, after their question if there is one.
 
-    `wanted` are the columns of each role.
+    `wanted` are the columns of each role, and `kept` further roles to return.
     """
     if "choices" in found:
         lists = _lists(found, str(wanted["choices"]))
@@ -123,10 +145,9 @@ def _with_lists(found: Columns, wanted: ColumnNames) -> Columns:
             [f"{question} {choice}" for choice in row]
             for question, row in zip(found["question"], lists, strict=True)
         ]
-    kept: dict[str, Any] = {"context": found["context"], "choices": lists}
-    if "label" in found:
-        kept["label"] = found["label"]
-    return Columns(found.path, kept, found.lines)
+    rows: dict[str, Any] = {"context": found["context"], "choices": lists}
+    rows |= {role: found[role] for role in kept if role in found}
+    return Columns(found.path, rows, found.lines)
 
 
 def _lists(columns: Columns, key: str) -> list[list[str]]:
@@ -175,7 +196,9 @@ class MultipleChoice(Confidence, Task):
     def read_own(cls, reading: Reading) -> Columns:
         no_label = {} if reading.labelled else {"label": None}
         chosen = {**reading.columns, **no_label}
-        return read_choices(reading.source, chosen, **reading.rules)
+        return read_choices(
+            reading.source, chosen, others=reading.others, **reading.rules
+        )
 
     @classmethod
     def stream_own(cls, reading: Reading, rows_at_once: int) -> Iterator[Columns]:

@@ -47,6 +47,8 @@ class Reading:
     Args:
         source, columns, header, bad_rows: as in `Task.read`.
         labelled: whether labels are read.
+        others: further columns by role for rows without labels, which may be missing
+            and have any cells.
     """
 
     source: Any
@@ -54,6 +56,7 @@ class Reading:
     header: str
     bad_rows: str
     labelled: bool
+    others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def rules(self) -> dict[str, str]:

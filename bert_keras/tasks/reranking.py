@@ -20,7 +20,12 @@ from bert_keras.checkpoints.sentence_files import pair_scores
 from bert_keras.data.columns import Columns
 from bert_keras.data.json_rows import list_in
 from bert_keras.data.rows import ColumnNames
-from bert_keras.data.table import names_of, read_columns, stream_columns
+from bert_keras.data.table import (
+    names_of,
+    read_columns,
+    rules_of_others,
+    stream_columns,
+)
 from bert_keras.errors import DataError, received, shown
 from bert_keras.model.encoder import WINDOW_STARTS
 from bert_keras.model.heads import PooledHead
@@ -57,6 +62,7 @@ def read_rankings(
     header: str = "auto",
     labelled: bool = True,
     bad_rows: str = "error",
+    others: Mapping[str, Any] | None = None,
 ) -> Columns:
     """Return the rows of a file: `text` (the query), `text_pair` (a document), `label`.
 
@@ -69,6 +75,7 @@ def read_rankings(
         columns: overrides columns by role.
         labelled: whether labels are read.
         header, bad_rows: as in `read_columns`.
+        others: further columns by role, which may be missing and have any cells.
 
     Raises:
         DataError: the file is broken or lacks a column; bad rows are named by line.
@@ -79,8 +86,10 @@ def read_rankings(
     if labelled and given and not {"text_pair", "label"} & set(columns):
         return _read_positives(source, {**given, **columns}, rules)
     wanted = _columns_of_pairs(names, columns)
+    if labelled:
+        wanted = {"label": "label", **wanted}
     return read_columns(
-        source, {"label": "label", **wanted} if labelled else wanted, **rules
+        source, {**wanted, **(others or {})}, **rules_of_others(others), **rules
     )
 
 
@@ -169,6 +178,7 @@ class Reranking(RerankingSettings, NumberTask):
             reading.source,
             reading.columns,
             labelled=reading.labelled,
+            others=reading.others,
             **reading.rules,
         )
 

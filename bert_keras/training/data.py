@@ -26,7 +26,7 @@ from bert_keras.data.holdout import (
 )
 from bert_keras.data.memory import is_data, is_path, rows_in_memory
 from bert_keras.data.rows import ColumnNames
-from bert_keras.data.table import read_columns, with_slices, without_slices
+from bert_keras.data.table import with_slices, without_slices
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.models.loading import inherited_settings
 from bert_keras.runs.progress import say
@@ -38,7 +38,6 @@ from bert_keras.tasks.classifier_settings import POOLER
 from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import (
     Linear,
-    OwnStream,
     groups_of,
     scores_groups,
     strata_of,
@@ -216,7 +215,7 @@ def unlabelled_rows(
     Raises:
         DataError: a row has a label.
     """
-    use, named = "unlabeled rows", dict(columns or {})
+    use, named = "unlabeled rows", task.by_role(columns or {})
     if isinstance(data, Columns):
         data.refuse_labels(use)
         return data
@@ -226,19 +225,8 @@ def unlabelled_rows(
     flags = str(named.get("label") or task.columns.get("label", "")).split(",")
     labels = {f"label {name}": name.strip() for name in flags if name}
     given: dict[str, Any] = {"columns": texts, "roles": task.roles, "others": labels}
-    found = read = task.read(source, **given, **rules)
-    if labels and isinstance(task, OwnStream):  # which reads texts alone
-        first = task.roles[0]
-        read = read_columns(
-            source,
-            {first: texts.get(first, task.columns[first]), **labels},
-            optional=list(labels),
-            empty=list(labels),
-            lists=list(labels),
-            nulls=list(labels),
-            **rules,
-        )
-    read.refuse_labels(use)
+    found = task.read(source, **given, **rules)
+    found.refuse_labels(use)
     cells = {role: c for role, c in found.cells.items() if role not in labels}
     return Columns(found.path, cells, found.lines)
 

@@ -26,7 +26,9 @@ from bert_keras.tasks import classifier
 from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.multiple_choice import MultipleChoice
 from bert_keras.tasks.regression import Regression
+from bert_keras.tasks.reranking import Reranking
 from bert_keras.training import head_fit
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.data import task_and_data, unlabelled_rows
@@ -381,6 +383,31 @@ def test_unlabelled_rows_are_read_once(
     else:
         assert unlabelled_rows(task, path).cells == {"text": ["a", "b"]}
     assert len(texts) == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "header", "columns"),
+    [
+        (Reranking(), "query,document", {}),
+        (Reranking(), "text,text_pair", {}),
+        (Reranking(), "a,b", {"query": "a", "document": "b", "label": "label"}),
+        (MultipleChoice(), "premise,choice1,choice2", {}),
+        (MultipleChoice(), "c,d,e", {"context": "c", "choices": "d,e"}),
+    ],
+)
+def test_unlabelled_rows_are_read_in_each_layout_of_a_task(
+    tmp_path: Path, task: Any, header: str, columns: dict[str, str]
+) -> None:
+    path, row = tmp_path / "a.csv", ",".join("xyz"[: header.count(",") + 1])
+    for names, cells in ((header, row), (f"{header},label", f"{row},")):
+        path.write_text(f"{names}\n{cells}\n")
+        found = unlabelled_rows(task, path, columns=columns)
+        assert [*found.cells.values()][0] == ["x"] and "label" not in found
+    path.write_text(f"{header},label\n{row},1\n")
+    refused(
+        lambda: unlabelled_rows(task, path, columns=columns),
+        "a.csv:2: `label` must be empty in unlabeled rows; received '1'",
+    )
 
 
 def test_other_tools_find_no_head_that_reads_cls(

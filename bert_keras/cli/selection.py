@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+from typing import Any
 
 from bert_keras.cli.arguments import (
     MODEL,
@@ -13,6 +15,7 @@ from bert_keras.cli.arguments import (
 )
 from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
 from bert_keras.cli.prediction import add_lengths
+from bert_keras.errors import ConfigError, DataError, counted
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.settings import SEED, SELECTIONS
 
@@ -61,6 +64,7 @@ def run_select(options: argparse.Namespace) -> None:
     inputs = {name: getattr(options, name) for name in ("model", "file", "labelled")}
     held = {name: place for name, place in inputs.items() if place is not None}
     check_answer_file(options.output, held)
+    _check_no_labels(options.output)
     load_tensorflow()
     from bert_keras.data.table import read_columns
     from bert_keras.inference.selection import select_rows
@@ -95,6 +99,26 @@ def run_select(options: argparse.Namespace) -> None:
         for row in found:
             name = {"id": columns["id"][row]} if "id" in columns else {}
             write({**name, text: columns["text"][row], "label": ""})
+
+
+def _check_no_labels(output: str) -> None:
+    """Raise ConfigError if a file that would be replaced holds labels.
+
+    People fill them in by hand.
+    """
+    from bert_keras.data.table import read_columns
+
+    if not os.path.isfile(output):
+        return
+    rules: dict[str, Any] = dict.fromkeys(("empty", "lists", "nulls"), ["label"])
+    try:
+        found = read_columns(output, {"label": "label"}, **rules)
+    except DataError:
+        return  # not what `select` writes
+    if count := sum(bool(cell.strip()) for cell in found["label"]):
+        raise ConfigError(
+            f"`output` must not replace labels; {output} has {counted(count, 'labels')}"
+        )
 
 
 def _labelled_texts(options: argparse.Namespace) -> list[str]:

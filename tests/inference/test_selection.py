@@ -78,6 +78,11 @@ def test_the_verb_writes_rows_to_label(
     assert sorted(row["id"] for row in found) == ["5", "6"]
     assert main(["select", *given, "--strategy", "margin"]) == 2
     assert "`strategy` margin needs a classifier" in capsys.readouterr().err
+    output.write_text("id,body,label\n5,see you,ham\n6,ok,\n")
+    assert main(["select", *given]) == 2
+    told = capsys.readouterr().err
+    assert "must not replace labels" in told and "next.csv has 1 label" in told
+    output.unlink()
     pool.write_text("body,label\nsee you,\nwin cash,spam\n")
     assert main(["select", *given]) == 2
     told = capsys.readouterr().err

@@ -138,7 +138,7 @@ def _saved_model(folder: Path) -> dict[str, Any]:
                 ", ".join(_tensor(k, v) for k, v in sorted(side.items()))
                 for side in (signature.inputs, signature.outputs)
             )
-            facts[name] = " -> ".join(sides)
+            facts[f"signature {name}"] = " -> ".join(sides)
     if is_exported(folder):
         extra = folder / EXTRA / ANSWERS
         try:

@@ -311,9 +311,12 @@ class Predictor:
                     f"it applies; has none of {listed(sorted(missing))}",
                     path=rows.path,
                 )
-            model.task = task = task.tune(rows, found.answers(rows))
+            answers = found.answers(rows)
+            logits = tf.constant(task.soft_targets(answers, task), tf.float32)
+            model.task = task = task.tune(rows, answers)
             found = Predictor(model)
-            score = task.score(rows, found.answers(rows))[task.best_score]
+            tuned = {name: x.numpy() for name, x in task.answer(logits, {}).items()}
+            score = task.score(rows, tuned)[task.best_score]
             line = (
                 f"calibrated on {counted(len(rows), 'rows')} of dev: temperature "
                 f"{task.temperature:.3g}; {task.best_score} of these rows {score:.4f}"

@@ -1,10 +1,10 @@
 """A classifier without training rows, from an entailment or an embedding model.
 
-Of an embedding model the head is the vectors of the names, so that its outputs are
-cosines, which a temperature turns into probabilities.
+Of an embedding model the head is the vectors of the names times the model's scale, so
+that its outputs are scaled cosines, as in the loss that the model was trained with.
 
 Sources: Yin et al. 2019 (arXiv:1909.00161) for entailment; Reimers and Gurevych 2019
-(arXiv:1908.10084) for vectors, and their scale, the inverse of the temperature.
+(arXiv:1908.10084) for vectors and their scale.
 """
 
 from __future__ import annotations
@@ -70,9 +70,11 @@ def zero_shot_model(
         settings: dict[str, Any] = {
             "pooling": model.task.pooling,
             "normalize": True,
-            "temperature": 1 / model.task.scale,
         }
-        head = {KERNEL: vectors.T, BIAS: np.zeros(len(names), "float32")}
+        head = {
+            KERNEL: model.task.scale * vectors.T,
+            BIAS: np.zeros(len(names), "float32"),
+        }
         task = kind(names, **settings)
         return with_head(model, task, model.preprocessor, head)
     if len(templates) > 1:

@@ -64,10 +64,10 @@ def test_a_saved_model(served: Path) -> None:
     assert facts["kind"] == "SavedModel"
     assert facts["task"] == "classification"
     assert facts["classes"] == "ham, promo, spam"
-    inputs, outputs = facts["serving_default"].split(" -> ")
+    inputs, outputs = facts["signature serving_default"].split(" -> ")
     assert inputs == "text string [?]"
     assert "probabilities float [?, 3]" in outputs
-    assert "token_ids int32 [?, ?]" in facts["ids"]
+    assert "token_ids int32 [?, ?]" in facts["signature ids"]
 
 
 def test_a_folder_of_versions(served: Path) -> None:

@@ -15,6 +15,7 @@ from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
 from bert_keras.explanations.explainer import explain
 from bert_keras.inference.embedder import vectors_of
+from bert_keras.inference.info import describe
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.zero_shot import save_classes
 from bert_keras.models.export import export_model
@@ -123,6 +124,9 @@ def test_it_is_served_with_classes_as_an_input(
     np.testing.assert_allclose(numbers(export.predict(TEXTS)), wanted, atol=1e-5)
     np.testing.assert_allclose(numbers(export.predict(given)), wanted, atol=1e-5)
     refused(lambda: export.with_classes(NAMES), "`model` must be a model folder")
+    facts = describe(tmp_path / "export")
+    assert facts["classes"] == ", ".join(NAMES)
+    assert "classes string [?, ?], text string [?]" in facts["signature classes"]
     signatures = signatures_of(load_predictor(tmp_path / "export").model)
     texts = [text.encode() for text in TEXTS]
     classes = [[name.encode() for name in NAMES]] * 2 + [[b"six", b"prize"]]
@@ -203,7 +207,10 @@ def embedder(make_model: Callable[..., Any]) -> Predictor:
 
 
 def test_an_embedding_model_answers_by_cosines(
-    embedder: Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    embedder: Predictor,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     templates = ["{}", TEMPLATE]
     made = embedder.with_classes(NAMES, template=templates)
@@ -216,9 +223,18 @@ def test_an_embedding_model_answers_by_cosines(
     again = numbers(load_predictor(folder).predict(TEXTS))
     np.testing.assert_allclose(again, found, atol=1e-6)
     rows = as_columns(text=TEXTS * 4, label=["prize", "six", "see you"] * 4)
+    answers, calls = Predictor.answers, []
+    monkeypatch.setattr(
+        Predictor, "answers", lambda *args: calls.append(args) or answers(*args)
+    )
     several = embedder.with_classes(NAMES, multi_label=True, dev=rows)
-    assert len(several.model.task.thresholds) == len(NAMES)
-    assert "calibrated on 12 rows of dev: temperature" in capsys.readouterr().err
+    assert len(several.model.task.thresholds) == len(NAMES) and len(calls) == 1
+    f1 = several.model.task.score(rows, several.answers(rows))["micro_f1"]
+    told = capsys.readouterr().err
+    assert "calibrated on 12 rows of dev: temperature" in told
+    assert told.strip().endswith(f"micro_f1 of these rows {f1:.4f}")
+    scores = made.model.task.score(rows, made.answers(rows))
+    assert not any(name.startswith("uncalibrated") for name in scores)
     refused(
         lambda: embedder.with_classes(NAMES, multi_label=True, dev=rows.take([0, 1])),
         "must have a row of each class",

@@ -24,7 +24,7 @@ import markupsafe
 
 from bert_keras.errors import DataError, reason_of
 from bert_keras.files.atomic import replaced_file
-from bert_keras.report.values import cut, cut_middle, is_number, words
+from bert_keras.report.values import cut, cut_middle, is_number, signed, words
 
 MOST_LETTERS = 300  # of a shown text
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -56,6 +56,7 @@ def _environment() -> jinja2.Environment:
         "px": "{:.1f}".format,
         "setting": _setting,
         "shown": _shown,
+        "signed": signed,
         "slug": _slug,
         "words": words,
     }

@@ -28,6 +28,12 @@ def cut_middle(value: object, most: int) -> str:
     return f"{shown[: most // 2]}…{shown[most // 2 + 1 - most :]}"
 
 
+def signed(value: float, digits: int) -> str:
+    """Return a number with its sign, which a number that is shown as 0 has not."""
+    shown = f"{value:+.{digits}f}"
+    return shown if float(shown) else shown[1:]
+
+
 def words(key: object) -> str:
     """Return a key such as `macro_f1` as words: "Macro F1"; "MRR", "Accuracy@1".
 

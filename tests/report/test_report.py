@@ -14,7 +14,7 @@ import pytest
 from bert_keras.errors import DataError
 from bert_keras.report.confusions import confusions
 from bert_keras.report.report import write_report
-from bert_keras.report.values import words
+from bert_keras.report.values import signed, words
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.scoring.curves import decision_curves
 
@@ -238,6 +238,11 @@ def test_contents_and_the_order_of_sections(report):
     folded = ["open" not in a for tag, a in page.tags if tag == "details"]
     assert folded == [False, False, False, True, True, True]
     assert "None" not in page.text
+
+
+def test_a_number_shown_as_0_has_no_sign() -> None:
+    shown = [signed(value, 3) for value in (0.0004, -0.0004, 0.0006, -0.0006)]
+    assert shown == ["0.000", "0.000", "+0.001", "-0.001"]
 
 
 def test_names_of_scores():

@@ -473,11 +473,15 @@ class _Training:
             method: type[FineTuningLoop] | type[HeadFit]
             method = _HEAD_FITS.get(config.method, FineTuningLoop)
             context = RunContext(
-                run, config, devices, stop, trackers, self.distillation
+                folder=run,
+                config=config,
+                devices=devices,
+                stop=stop,
+                trackers=trackers,
+                distillation=self.distillation,
+                tries_layers=self.tries_layers,
             )
             loop = method(model, data, context)
-            if isinstance(loop, HeadFit):
-                loop.tries_layers = self.tries_layers
             if attempt == 0:
                 devices.announce(config.precision)
             devices.say(

@@ -158,7 +158,7 @@ class HeadFit:
         self.history: list[dict[str, Any]] = []
         self.ending = ""
         self.validation: Validation | None = None
-        self.tries_layers = False
+        self.tries_layers = context.tries_layers
         self._decay: float | None = None  # see `of_layers`; `None`: vectors as they are
         self._width = model.backbone.config.hidden_size
         self._task = model.task  # before it is finalized

@@ -68,6 +68,7 @@ class RunContext:
         stop: signals that the run must end.
         trackers: get the curves.
         distillation: what a teacher teaches, if there is one.
+        tries_layers: whether a linear head on all layers is compared with others.
     """
 
     folder: RunFolder | None
@@ -76,6 +77,7 @@ class RunContext:
     stop: StopSignal
     trackers: Trackers = dataclasses.field(default_factory=Trackers)
     distillation: Any = None  # a `Teaching`; of fine-tuning, a `Distillation`
+    tries_layers: bool = False
 
 
 class TrainingLoop(abc.ABC):

@@ -319,7 +319,9 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
     config = {**config, KEY: own}
     has_sentence_files = (folder / "modules.json").is_file()
     task, settings = _task_of(config, has_sentence_files)
-    labels = [str(label) for label in config.get("id2label", {}).values()]
+    outputs = [str(label) for label in config.get("id2label", {}).values()]
+    entailment = settings.get("entailment", ())
+    labels = settings["classes"] if entailment else outputs
     lowercase = read_json(folder / "tokenizer_config.json").get("do_lower_case", True)
     # A model that writes holds the configs of its two halves.
     encoder = BertConfig.from_dict(config.get("encoder", config))
@@ -349,6 +351,8 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
         rows.append(("weights", f"float32, {weights.stat().st_size / 1e6:,.1f} MB"))
     if labels and task not in ("regression", "reranking"):
         rows.append(("classes", _several([_code(label) for label in labels])))
+    if entailment:
+        rows.append(("outputs", _several([_code(label) for label in outputs])))
     return {
         "task": task,
         "settings": settings,
@@ -359,6 +363,7 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
         "has_sentence_files": has_sentence_files,
         "engine": engine.get("engine", ""),
         "labels": labels,
+        "entailment": entailment,
         "lowercase": lowercase,
         "max_length": max_length,
         "is_truncated": not _longer(settings) and task not in _IN_WINDOWS,

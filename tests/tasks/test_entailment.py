@@ -98,6 +98,13 @@ def test_one_label_is_scored_against_the_others(
     np.testing.assert_allclose(gaps / 2, wanted[:, :, 1] - wanted[:, :, 0], atol=1e-4)
 
 
+def test_the_card_names_the_classes_and_the_outputs(folder: Path) -> None:
+    card = (folder / "README.md").read_text("utf-8")
+    assert "| classes | `prize`, `see you`, `six` |" in card
+    assert "| outputs | `contradiction`, `entailment`, `neutral` |" in card
+    assert "knows only" not in card and "`zero-shot-classification`" in card
+
+
 def test_classes_of_a_request(zero_shot: Predictor, folder: Path) -> None:
     given = [(TEXTS[0], ["six", "prize"]), (TEXTS[1], NAMES[::-1]), (TEXTS[2], NAMES)]
     found = zero_shot.predict(given)

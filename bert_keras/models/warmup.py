@@ -77,7 +77,8 @@ def _inputs(
             size = length if spec is texts[-1] else min(length, _SHORT)
             row: Any = _text(words, size)
         elif texts:
-            row = [_text(words, min(length, _SHORT))] * _CHOICES
+            text = _text(words, min(length, _SHORT))
+            row = [f"{number} {text}" for number in range(_CHOICES)]  # different
         else:
             row = _listed(words, length)
         yield spec.name, tf.constant([row] * count, tf.string)

@@ -89,7 +89,12 @@ class EntailedClasses(NamedClasses):
         """Return other classes, which may be more or fewer with `entailment`."""
         if not self.entailment:
             return renamed(classes, len(self.classes))
-        return chosen_names(classes, least=1 if self.against_contradiction else 2)
+        return chosen_names(classes, least=self.least_classes)
+
+    @property
+    def least_classes(self) -> int:
+        """The least number of classes that a text is compared with."""
+        return 1 if self.against_contradiction else 2
 
     @property
     def needs(self) -> Needs:  # type: ignore[override]
@@ -126,7 +131,7 @@ class EntailedClasses(NamedClasses):
         if not self.entailment or not has_lists:
             return super().parts(items)
         for row, item in enumerate(items):
-            if not _is_text_with_classes(item):
+            if not _is_text_with_classes(item, self.least_classes):
                 raise DataError(
                     "`texts` must hold (text, [class, class …]) in each place, the "
                     f"classes different, none empty; received at {row}: {shown(item)}"
@@ -159,7 +164,7 @@ class EntailedClasses(NamedClasses):
         """Return texts, tf.string [B], and the classes of each, [B, C]."""
         if isinstance(texts, tuple):
             text, names = (tf.convert_to_tensor(part, tf.string) for part in texts)
-            return text, names
+            return text, _different(names, self.least_classes)
         text = tf.convert_to_tensor(texts, tf.string)
         names = tf.constant([self.classes])
         return text, tf.tile(names, [tf.shape(text)[0], 1])
@@ -249,12 +254,27 @@ def contradicting_output(names: Sequence[str]) -> int:
     return named[0] if named else last_or_first
 
 
-def _is_text_with_classes(item: Any) -> bool:
+def _different(names: Any, least: int) -> Any:
+    """Return classes, tf.string [B, C], which the graph refuses if two are equal.
+
+    Or if a text has fewer than `least`; "" is none.
+    """
+    line = f"`classes` of a text must be {least} or more different names"
+    is_name = names != ""
+    equal = (names[:, :, tf.newaxis] == names[:, tf.newaxis]) & is_name[:, tf.newaxis]
+    count = tf.reduce_sum(tf.cast(is_name, tf.int32), axis=1)
+    alike = tf.reduce_sum(tf.cast(equal, tf.int32), axis=[1, 2])  # each with itself
+    fits = tf.reduce_all((count >= least) & (alike == count))
+    with tf.control_dependencies([tf.debugging.Assert(fits, [line])]):
+        return tf.identity(names)
+
+
+def _is_text_with_classes(item: Any, least: int) -> bool:
     """Return whether an item is a text and a list of different class names."""
     if not (isinstance(item, tuple | list) and len(item) == 2):
         return False
     text, names = item
-    is_list = isinstance(names, tuple | list) and len(set(map(str, names))) > 0
+    is_list = isinstance(names, tuple | list) and len(names) >= least
     return (
         isinstance(text, str)
         and is_list

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import refused
 
 from bert_keras.cli.main import main
@@ -114,6 +115,11 @@ def test_classes_of_a_request(zero_shot: Predictor, folder: Path) -> None:
     two = wanted[0, [2, 0]] / wanted[0, [2, 0]].sum()
     np.testing.assert_allclose(numbers(found[:1], ("six", "prize"))[0], two, atol=1e-5)
     refused(lambda: zero_shot.predict([(TEXTS[0], ["a", "a"])]), "different", "at 0")
+    refused(lambda: zero_shot.predict([(TEXTS[0], ["a"])]), "different", "at 0")
+    graph = zero_shot.model.task.features  # of a server, which sends tensors
+    for names in (["a", "a"], ["a", ""]):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="2 or more different"):
+            graph(zero_shot.model.preprocessor, ([TEXTS[0]], [names]))
     other = load_predictor(folder)
     other.model.task = changed(other.model.task, classes=["prize", "six"])
     np.testing.assert_allclose(

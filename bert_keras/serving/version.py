@@ -150,6 +150,6 @@ class Version:
 
 
 def _examples(info: TensorInfo, words: Sequence[int]) -> list[bytes | list[bytes]]:
-    """Return values of an input: texts of some words, or lists of two."""
+    """Return values of an input: texts of some words, or lists of two that differ."""
     texts = [b" ".join([b"a"] * count) for count in words]
-    return [text if len(info.shape) == 1 else [text, text] for text in texts]
+    return [text if len(info.shape) == 1 else [text, b"b " + text] for text in texts]

@@ -22,7 +22,9 @@ from bert_keras.inference.zero_shot import save_classes
 from bert_keras.models.export import export_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.signatures import signatures_of
+from bert_keras.serving.version import Version
 from bert_keras.tasks.base import changed
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
@@ -125,6 +127,15 @@ def test_classes_of_a_request(zero_shot: Predictor, folder: Path) -> None:
     np.testing.assert_allclose(
         numbers(other.predict(TEXTS[:1]), ("six", "prize"))[0], two, atol=1e-5
     )
+
+
+def test_a_server_warms_up_each_signature(folder: Path) -> None:
+    version = Version(str(folder), 1, config=ServeConfig(), seen=lambda *_: None)
+    try:
+        assert "classes" in version.signatures
+        version.wait_for_warm_up()
+    finally:
+        version.drain()
 
 
 @pytest.mark.slow

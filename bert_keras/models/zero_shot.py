@@ -58,8 +58,9 @@ def zero_shot_model(
         check_template(each)
     if not isinstance(model, TaskModel):
         raise ConfigError(
-            "`model` must be a model folder to get classes, since the graph of an "
-            f"export is fixed; received one that {model.platform} computes"
+            "`model` must be a model folder to get classes (an export with classes "
+            "takes others beside each text, see docs/no-labels.md); received one that "
+            f"{model.platform} computes"
         )
     if model.preprocessor.tokenizer.lowercase:
         _check_case(names)

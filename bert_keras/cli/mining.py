@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from bert_keras.cli.arguments import MODEL, ROWS, add_batches, add_header
 from bert_keras.cli.options import add_count, add_option, add_path, path
@@ -85,7 +86,9 @@ def run_mine(options: argparse.Namespace) -> None:
             f"`--range` must be FROM:TO, FROM below TO; received {first}:{end}"
         )
     load_tensorflow()
+    from bert_keras.data.collection import document_rules, with_titles
     from bert_keras.data.table import names_of, read_columns
+    from bert_keras.inference.features import tell_empty
     from bert_keras.inference.mining import mine_negatives
     from bert_keras.inference.predictor import load_predictor
     from bert_keras.tasks.embedding import Embedding
@@ -94,19 +97,19 @@ def run_mine(options: argparse.Namespace) -> None:
     ranker = None
     if options.rerank is not None:
         ranker = load_predictor(options.rerank, precision=options.precision)
-    rules = {"header": options.header, "fixed": ("text", "text_pair")}
+    rules: dict[str, Any] = {"header": options.header, "fixed": True}
     corpus = None
     if options.corpus is not None:
-        text = {"text": "text"}
-        corpus = read_columns(options.corpus, text, **rules)["text"]
+        documents = document_rules(options.corpus)
+        read = with_titles(read_columns(options.corpus, **documents, **rules))
+        corpus = read.filled("text", skip_empty=True)["text"]
+        tell_empty(len(read) - len(corpus), len(read))
     optional = ("label", NEGATIVE)
-    columns = Embedding.columns
-    pairs = read_with_negatives(options.pairs, columns, optional=optional, **rules)
-    others = [
-        name
-        for name in names_of(options.pairs)
-        if name not in columns and not is_numbered(name)
-    ]
+    columns, names = Embedding.columns, names_of(options.pairs)
+    pairs = read_with_negatives(
+        options.pairs, columns, names=names, optional=optional, **rules
+    )
+    others = [name for name in names if name not in columns and not is_numbered(name)]
     if others:
         say(f"{options.pairs}: columns that are not written: {first_of(others)}")
     found = mine_negatives(

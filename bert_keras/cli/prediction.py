@@ -292,8 +292,8 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--id",
         metavar="COLUMN",
-        help=f"{WHERE} of the name of each text, which results have; default: id, if "
-        "there is one",
+        help=f"{WHERE} of the name of each text, which results have; default: id, or "
+        "BEIR's _id, if there is one",
     )
     parser.add_argument(
         "--with-text",
@@ -427,19 +427,12 @@ def _ranker(options: argparse.Namespace) -> tuple[Predictor | None, int]:
 
 def _documents(options: argparse.Namespace) -> Columns:
     """Return the texts to search, with their names if the file has them."""
+    from bert_keras.data.collection import document_rules, with_titles
     from bert_keras.data.table import read_columns
     from bert_keras.inference.features import tell_empty
 
-    columns = read_columns(
-        options.file,
-        {"text": options.text, "id": options.id or "id"},
-        optional=[] if options.id else ["id"],
-        empty=["text", "id"],
-        nulls=["id"],
-        # The last two are of a collection in the form of BEIR.
-        unread=["text_pair", "title", "_id"] if options.text == "text" else [],
-        header=options.header,
-    )
+    rules = document_rules(options.file, text=options.text, name=options.id)
+    columns = with_titles(read_columns(options.file, header=options.header, **rules))
     found = columns.filled("text", skip_empty=options.skip_empty)
     tell_empty(len(columns) - len(found), len(columns))
     return found

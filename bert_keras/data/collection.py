@@ -13,16 +13,20 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from bert_keras.data.columns import Columns
 from bert_keras.data.json_rows import json_rows
 from bert_keras.data.rows import read_text, refuse_lines
+from bert_keras.data.table import names_of
 from bert_keras.errors import DataError, counted, first_of, reason_of, received
 from bert_keras.files.atomic import replaced_file
+from bert_keras.runs.progress import say_once
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
+_ID = "_id"
 _HEADER = ["query-id", "corpus-id", "score"]
 _TAG = "bert_keras"
 Run = dict[str, dict[str, float]]  # query id to document id to grade or score
@@ -121,6 +125,43 @@ def read_collection(
     )
 
 
+def document_rules(
+    path: str, *, text: str | int = "text", name: str | int | None = None
+) -> dict[str, Any]:
+    """Return the arguments of `read_columns` for texts that are searched, and `id`.
+
+    Args:
+        path: the file. One with the columns `_id` and `text` has the form of BEIR:
+            `_id` is the name of a text, and `title` is read, see `with_titles`.
+        text: the column of the texts; another than `text` is read alone.
+        name: the column of their names; `None`: `id` or BEIR's, if there is one.
+    """
+    is_plain = text == "text"
+    names = names_of(path) if is_plain else []
+    is_beir = {_ID, "text"} <= set(names)
+    columns = {"text": text, "id": (_ID if is_beir else "id") if name is None else name}
+    if is_beir:
+        columns["title"] = "title"
+    optional = {"id": name is None, "title": "title" not in names}
+    return {
+        "columns": columns,
+        "optional": [role for role, is_optional in optional.items() if is_optional],
+        "empty": [*columns],
+        "nulls": [role for role in columns if role != "text"],
+        "unread": ["text_pair", "title"] if is_plain else [],
+    }
+
+
+def with_titles(columns: Columns) -> Columns:
+    """Return rows whose `text` has the `title` before it; a message tells of titles."""
+    if "title" not in columns:
+        return columns
+    say_once(f"{columns.path}: has the form of BEIR: `title` is read before `text`")
+    cells = dict(columns.cells)
+    pairs = zip(cells.pop("title"), cells["text"], strict=True)
+    return dataclasses.replace(columns, cells={**cells, "text": [*map(_joined, pairs)]})
+
+
 def _default_qrels(folder: Path) -> Path:
     files = sorted(folder.glob("*.tsv"))
     test = [path for path in files if path.name == "test.tsv"] or files
@@ -138,7 +179,7 @@ def _texts_by_id(path: Path, *keys: str) -> dict[str, str]:
     found: dict[str, str] = {}
     problems = []
     for line, row in json_rows(os.fspath(path), read_text(os.fspath(path))):
-        name, values = row.get("_id"), [row.get(key, "") for key in keys]
+        name, values = row.get(_ID), [row.get(key, "") for key in keys]
         values = ["" if value is None else value for value in values]
         if not isinstance(name, str) or not name:
             problems.append((line, f"`_id` must be a non-empty text; {received(name)}"))
@@ -147,9 +188,14 @@ def _texts_by_id(path: Path, *keys: str) -> dict[str, str]:
         elif "text" not in row or not all(isinstance(each, str) for each in values):
             problems.append((line, f"{' and '.join(keys)} must be texts"))
         else:
-            found[name] = " ".join(each.strip() for each in values if each.strip())
+            found[name] = _joined(values)
     refuse_lines(os.fspath(path), problems)
     return found
+
+
+def _joined(texts: Iterable[str]) -> str:
+    """Return title and text of a document as one text."""
+    return " ".join(each.strip() for each in texts if each.strip())
 
 
 def read_qrels(

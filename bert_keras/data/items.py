@@ -11,7 +11,7 @@ from typing import Any
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.memory import unwrapped
-from bert_keras.errors import DataError, shown
+from bert_keras.errors import DataError, received, shown
 
 Forms = Sequence[Sequence[str]]
 
@@ -77,6 +77,31 @@ def as_strings(texts: Any, *, name: str = "texts") -> list[str]:
                 f"{shown(item)}"
             )
     return items
+
+
+def query_and_documents(
+    query: Any, documents: Any, *, name: str = "documents"
+) -> tuple[str, list[str]]:
+    """Return a query and the documents that are ranked for it, none of them empty.
+
+    Args:
+        query: a string.
+        documents: as in `as_strings`.
+        name: name of the documents, for errors.
+
+    Raises:
+        DataError: a text is empty or not a string.
+    """
+    (query,) = as_strings([query], name="query")
+    if not query.strip():
+        raise DataError(f"`query` must not be empty; received {query!r}")
+    texts = as_strings(documents, name=name)
+    blank = next((at for at, text in enumerate(texts) if not text.strip()), None)
+    if blank is not None:
+        raise DataError(
+            f"`{name}` must not be empty; {received(texts[blank])} at {blank}"
+        )
+    return query, texts
 
 
 def _numbered(texts: Any, name: str) -> Iterable[tuple[int, Any]]:

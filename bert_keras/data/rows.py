@@ -379,7 +379,7 @@ class Selection:
     header: str = "auto"  # or `yes`, `no`
     bad_rows: str = "error"  # or `skip`, or `keep` those with empty cells
     unread: Sequence[str] = ()  # columns of which a note tells that they are not read
-    fixed: Sequence[str] = ()  # roles for which the user cannot select others
+    fixed: bool = False  # whether the user cannot select other columns
 
     @property
     def names(self) -> list[str]:

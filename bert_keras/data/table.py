@@ -233,7 +233,7 @@ def read_columns(
     nulls: Sequence[str] = (),
     whole: Sequence[str] = (),
     unread: Sequence[str] = (),
-    fixed: Sequence[str] = (),
+    fixed: bool = False,
     header: str = "auto",
     bad_rows: str = "error",
 ) -> Columns:
@@ -260,8 +260,7 @@ def read_columns(
         whole: roles whose values in JSONL are returned unchanged, missing ones as
             `None`.
         unread: columns of which a note tells that they are not read, if they are there.
-        fixed: roles for which the user cannot select other columns; with any, no error
-            says how.
+        fixed: whether the user cannot select other columns, so that no error says how.
         header: `yes` or `no`: whether the first row of TSV or CSV holds the names; an
             error for a file of another format.
             `auto`: it does if a required column is selected by name, or if it holds the

@@ -28,6 +28,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.data.collection import document_rules, with_titles
 from bert_keras.data.columns import Columns
 from bert_keras.data.table import stream_columns
 from bert_keras.errors import ConfigError, DataError, reason_of
@@ -343,14 +344,12 @@ def write_features(
             raise ConfigError(
                 f"`{name}` is of a text's vector: leave it out for tokens"
             )
-    parts = stream_columns(
-        file,
-        {"text": column},
-        header=header,
-        empty=["text"],
-        unread=["text_pair", "title"] if column == "text" else [],
-        rows_at_once=_BATCHES[level] * batch_size,
+    rules = document_rules(os.fspath(file), text=column)
+    rules["columns"].pop("id")
+    given = stream_columns(
+        file, header=header, rows_at_once=_BATCHES[level] * batch_size, **rules
     )
+    parts = map(with_titles, given)
     first = next(parts)  # an unreadable file fails before the model is loaded
     kind: type[Embedding] = Embedding
     if level == "token":
@@ -368,9 +367,9 @@ def write_features(
         Progress("vectors", unit="texts") as shown,
     ):
         rows = 0
-        for given in itertools.chain([first], parts):
-            part = given.filled("text", skip_empty=skip_empty)
-            rows += len(given)
+        for read in itertools.chain([first], parts):
+            part = read.filled("text", skip_empty=skip_empty)
+            rows += len(read)
             _write_part(writer, predictor, part, batch_size, counts)
             shown.add(len(part))
     tell_empty(rows - shown.done, rows)

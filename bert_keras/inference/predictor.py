@@ -17,7 +17,7 @@ import tensorflow as tf
 from bert_keras.data.class_names import listed
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import classes_of
-from bert_keras.data.items import as_items, as_strings
+from bert_keras.data.items import as_items, query_and_documents
 from bert_keras.data.rows import ColumnNames
 from bert_keras.errors import (
     BertKerasError,
@@ -25,7 +25,6 @@ from bert_keras.errors import (
     ConfigError,
     DataError,
     counted,
-    received,
     shown,
 )
 from bert_keras.files.atomic import check_path
@@ -398,15 +397,7 @@ class Predictor:
         check_scores_pairs(self.model.task)
         if top is not None:
             check_whole_number("top", top, least=1)
-        (query,) = as_strings([query], name="query")
-        if not query.strip():
-            raise DataError(f"`query` must not be empty; received {query!r}")
-        texts = as_strings(documents, name="documents")
-        blank = next((at for at, text in enumerate(texts) if not text.strip()), None)
-        if blank is not None:
-            raise DataError(
-                f"`documents` must not be empty; {received(texts[blank])} at {blank}"
-            )
+        query, texts = query_and_documents(query, documents)
         answers = self.predict(
             [(query, text) for text in texts],
             batch_size=batch_size,

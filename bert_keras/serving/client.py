@@ -23,7 +23,7 @@ import urllib.parse
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.data.items import as_items, as_strings
+from bert_keras.data.items import as_items, as_strings, query_and_documents
 from bert_keras.errors import (
     ConfigError,
     DataError,
@@ -267,10 +267,7 @@ class _Client:
 
     def _pairs(self, query: Any, documents: Any) -> tuple[list[str], list[Any]]:
         """Return documents, and the rows that ask for their scores."""
-        (query,) = as_strings([query], name="query")
-        if not query.strip():
-            raise DataError(f"`query` must not be empty; received {query!r}")
-        texts = as_strings(documents, name="documents")
+        query, texts = query_and_documents(query, documents)
         signature = self._signatures[0]
         sure_of = _SURE_OF.intersection(signature.outputs)
         if sure_of:
@@ -295,7 +292,7 @@ class _Client:
             raise ServerError(f"{self._place}: does not answer with `score`")
         order = sorted(range(len(texts)), key=lambda at: -rows[at]["score"])
         return [
-            {"rank": n, "score": rows[at]["score"], "index": at, "text": texts[at]}
+            {"rank": n, **rows[at], "index": at, "text": texts[at]}
             for n, at in enumerate(order[:top], 1)
         ]
 

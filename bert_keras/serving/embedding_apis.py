@@ -20,7 +20,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from bert_keras.errors import counted, shown
+from bert_keras.data.items import query_and_documents
+from bert_keras.errors import DataError, counted, shown
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.rest import check_fields, json_response, read_body
 from bert_keras.serving.service import Answered, Service
@@ -373,8 +374,10 @@ class EmbeddingApis:
         `field` is the field of the request that holds the texts.
         """
         query = _texts("query", given.get("query"), many=False)
-        if not query[0].strip():
-            raise RequestError(f"`query` must not be empty; received {query[0]!r}")
+        try:
+            query_and_documents(query[0], texts, name=field)
+        except DataError as error:
+            raise RequestError(str(error)) from None
         name = self._model(given, _RANKS, width=2)
 
         def decode() -> Parts:

@@ -139,7 +139,13 @@ class Decoder:
                 return of_one(info.name, value)
             return [nested(each, depth - 1) for each in value]
 
-        return [nested(value, rank) for value in values]
+        found = [nested(value, rank) for value in values]
+        if info.dtype == "string" and not all(map(any, found)):
+            raise RequestError(
+                f"`{info.name}` must hold a text that is not empty in each row; "
+                f"received {shown(values[[*map(any, found)].index(False)])}"
+            )
+        return found
 
     def _text(self, name: str, value: Any) -> bytes:
         """Return a text as bytes; it is a string, bytes, or base64 in an object."""

@@ -110,7 +110,7 @@ def read_choices(
 
 def _selection(
     path: Any, columns: ColumnNames
-) -> tuple[dict[str, Any], dict[str, list[str]]]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the columns of each role, and further arguments of `read_columns`.
 
     Choices in columns of their own have the roles `choices 0`, `choices 1` and so on.
@@ -118,7 +118,9 @@ def _selection(
     names = names_of(path)
     layout = next((each for each in LAYOUTS if each["context"] in names), LAYOUTS[0])
     wanted: dict[str, Any] = {**layout, **columns}
-    rules = {"optional": [] if columns.get("question") is not None else ["question"]}
+    rules: dict[str, Any] = {
+        "optional": [] if columns.get("question") is not None else ["question"]
+    }
     spelled = str(wanted["choices"])
     if "," not in spelled and (not is_path(path) or has_objects(os.fspath(path))):
         return {**wanted, "choices": spelled}, {**rules, "whole": ["choices"]}

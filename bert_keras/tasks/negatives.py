@@ -16,7 +16,12 @@ _NAME = re.compile(rf"{NEGATIVE}_\d+")
 
 
 def read_with_negatives(
-    source: Any, columns: ColumnNames, *, optional: Sequence[str], **rules: Any
+    source: Any,
+    columns: ColumnNames,
+    *,
+    optional: Sequence[str],
+    names: Sequence[str] | None = None,
+    **rules: Any,
 ) -> Columns:
     """Return rows whose cells of `negative` are lists of texts, perhaps empty.
 
@@ -25,8 +30,10 @@ def read_with_negatives(
 
     Args:
         source, columns, optional, rules: as in `read_columns`.
+        names: of the columns of the source, if they are known.
     """
-    more = [name for name in names_of(source) if is_numbered(name)]
+    names = names_of(source) if names is None else names
+    more = [name for name in names if is_numbered(name)]
     roles = [NEGATIVE, *sorted(more, key=lambda name: int(name.rpartition("_")[2]))]
     found = read_columns(
         source,

@@ -59,7 +59,7 @@ class Reading:
     others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
-    def rules(self) -> dict[str, str]:
+    def rules(self) -> dict[str, Any]:
         """The arguments `header` and `bad_rows` of a function that reads rows."""
         return {"header": self.header, "bad_rows": self.bad_rows}
 

@@ -100,7 +100,8 @@ def test_mined_negatives_train_an_embedding(
         "text,text_pair,id\n" + "".join(f'"{a}","{b}",7\n' for a, b in rows)
     )
     (tmp_path / "corpus.jsonl").write_text(
-        "".join(json.dumps({"text": text}) + "\n" for text in CORPUS)
+        "".join(json.dumps({"_id": text, "text": text}) + "\n" for text in CORPUS)
+        + '{"_id": "a", "text": ""}\n{"_id": "b", "title": "sale", "text": "now"}\n'
     )
     output = tmp_path / "mined.jsonl"
     command = [
@@ -110,6 +111,8 @@ def test_mined_negatives_train_an_embedding(
     assert main([*command, "--range=0:20", "--margin=0", "--negatives=2"]) == 0
     told = capsys.readouterr().err
     assert "mean cosine of pairs" in told and "not written: id\n" in told
+    assert f"1 of {len(CORPUS) + 2} texts are empty and left out" in told
+    assert "`title` is read before `text`" in told
     columns = Embedding.read(output)
     assert columns["text"] == PAIRS["text"] and any(columns["negative"])
     for name, columns in (("corpus", "content,b"), ("pairs", "text,body")):

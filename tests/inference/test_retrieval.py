@@ -26,6 +26,25 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_collection(tmp_path_factory.mktemp("beir"))
 
 
+def test_search_reads_documents_as_evaluate_does(
+    make_model: Callable[..., Any],
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save_model(make_model(Embedding()), tmp_path / "model")
+    given = [str(tmp_path / "model"), str(folder / "corpus.jsonl"), "--skip-empty"]
+    vectors = str(tmp_path / "vectors.parquet")
+    assert main(["features", *given, "--output", vectors]) == 0
+    command = ["search", *given, "--index", vectors, "--with-text", "--top=99", "cash"]
+    assert main(command) == 0
+    shown = capsys.readouterr()
+    assert "`title` is read before `text`" in shown.err
+    rows = map(json.loads, shown.out.splitlines()[1:])
+    documents = read_collection(folder).documents
+    assert {row["id"]: row["text"] for row in rows} == documents
+
+
 @pytest.mark.slow
 def test_an_embedding_beside_words(
     make_model: Callable[..., Any],

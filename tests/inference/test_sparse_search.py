@@ -130,7 +130,7 @@ def test_texts_without_a_common_token_are_not_found(
     dense = SearchIndex(predictor, TEXTS[:3], np.eye(3), other=some)
     assert dense._fused(["cash"], np.eye(3)[:1], 3)[0][0][0] == 2
     texts = tmp_path / "texts.csv"
-    texts.write_text("_id,title,text\nd1,sale,win cash\n")
+    texts.write_text("title,text\nsale,win cash\n")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(SparseVectors, "of", lambda *_: SparseVectors(*none))
         none = (np.zeros(0), np.zeros(0, np.int32), np.zeros(1, np.int64), len(found))
@@ -139,8 +139,7 @@ def test_texts_without_a_common_token_are_not_found(
     wanted = {"query": 1, "rank": None, "score": None, "line": None, "reason": reason}
     shown = capsys.readouterr()
     assert json.loads(shown.out) == wanted
-    for name in ("_id", "title"):
-        assert f"the column `{name}` is not read" in shown.err
+    assert "the column `title` is not read" in shown.err
 
 
 def test_a_head_that_the_encoder_lacks_starts_with_its_tokens(

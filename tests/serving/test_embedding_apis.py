@@ -211,6 +211,7 @@ def test_clients_embed_rank_and_search(served: Any, vectors: np.ndarray) -> None
     near = SearchIndex.of(predictors["vectors"], DOCUMENTS)([QUERY], top=2)[0]
     with bert_keras.Client(url, model="ranker") as client:
         ranked = client.rank(QUERY, DOCUMENTS, top=2)
+        refused(lambda: client.rank(QUERY, ["a", ""]), "`documents` must not be empty")
 
     async def ask() -> tuple[Any, Any]:
         async with bert_keras.AsyncClient(url, model="ranker") as client:
@@ -295,6 +296,8 @@ def test_documents_are_ranked(ask: Any, served: Any) -> None:
             "or objects with `text` alone; received",
         ),
         ("/rerank", {"texts": ["a"], "query": " "}, "`query` must not be empty"),
+        ("/rerank", {"texts": ["a", " "], "query": "b"}, "`texts` must not be empty"),
+        ("/v2/rerank", {"documents": [""], "query": "b"}, "`documents` must not be"),
         ("/rerank", {"texts": ["a"], "query": "b", "raw_scores": True}, "`raw_scores`"),
         ("/v1/rerank", {"documents": ["a"], "query": "b", "top_n": 0}, "`top_n`"),
         ("/similarity", {"inputs": ["a"]}, "`source_sentence`"),

@@ -108,6 +108,9 @@ def test_lists_of_words_are_tagged(client: Client) -> None:
     assert status == 200
     (row,) = found["predictions"]
     assert len(row["tags"]) == len(row["scores"]) == 3
+    asked["instances"] = [["win", ""], ["", ""]]
+    status, found = client.post("/v1/models/tagger:predict", asked)
+    assert status == 400 and "`words` must hold a text that is not" in found["error"]
 
 
 def test_ids_are_answered(client: Client, folders: Folders) -> None:

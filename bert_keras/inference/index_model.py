@@ -104,23 +104,12 @@ def mismatch(
             if not, a message tells that they were read otherwise.
     """
     own = model_hash(predictor)
-    if stored.model and own:
-        (model, reading), (own_model, own_reading) = (
-            each.partition(" ")[::2] for each in (stored.model, own)
-        )
-        if model != own_model:
-            return "another model"
-        if reading and reading != own_reading:
-            told = f"texts read with {reading}, where the model has {own_reading}"
-            if same_reading:
-                return told
-            say(f"{path}: contains vectors of {told}")
-            return ""
-    else:
-        reason = "the weights of the model cannot be read"
-        if not stored.model:
-            reason = "an earlier version wrote it without a hash of its model"
-        say(f"{path}: {reason}: it is recognized by the vectors of three texts")
+    (model, reading), (own_model, own_reading) = (
+        each.partition(" ")[::2] for each in (stored.model, own)
+    )
+    has_hashes = bool(model and own_model)
+    if has_hashes and model != own_model:
+        return "another model"
     longest = max(range(len(texts)), key=lambda row: len(texts[row]))
     rows = sorted({0, longest, len(texts) - 1})
     some = [texts[row] for row in rows]
@@ -128,6 +117,17 @@ def mismatch(
     packed = stored.packed
     if probe.shape[1] != packed.width:
         return f"another width, {packed.width} numbers"
+    if has_hashes and reading and reading != own_reading:
+        told = f"texts read with {reading}, where the model has {own_reading}"
+        if same_reading:
+            return told
+        say(f"{path}: contains vectors of {told}")
+        return ""
+    if not has_hashes:
+        reason = "the weights of the model cannot be read"
+        if not stored.model:
+            reason = "an earlier version wrote it without a hash of its model"
+        say(f"{path}: {reason}: it is recognized by the vectors of three texts")
     if packed.dtype == "binary":
         differ = np.unpackbits(as_bits(probe) ^ packed.values[rows])
         is_same = 1 - differ.sum() / probe.size >= _SAME_BITS

@@ -174,6 +174,8 @@ def test_an_index_knows_its_model(
     assert SearchIndex.load(short, index).texts == TEXTS  # of queries alone
     told = capsys.readouterr().err
     assert "read with max_length=" in told and "model has max_length=4 long=tr" in told
+    narrow = load_embedder(encoder_folder, max_length=4, dimensions=4)
+    refused(lambda: SearchIndex.load(narrow, index), "another width")
     if name.endswith(".npz"):
         SearchIndex.of(short, TEXTS, index=index)
         assert "max_length=4 long=truncate: rebuilt" in capsys.readouterr().err

@@ -118,7 +118,7 @@ class EmbeddingApis:
         )
 
     async def embed(self, request: Request) -> Response:
-        """Answer `inputs` with a list of vectors, as TEI does."""
+        """Answer `inputs` with vectors, by default of length 1, as TEI does."""
         may = ("model", "normalize", "truncate", "dimensions")
         given = await self._read(request, "inputs", may=may)
         name = self._model(given, _EMBEDS, _VECTORS)
@@ -126,9 +126,9 @@ class EmbeddingApis:
         _check_truncated(given, answered)
         vectors = _shortened(answered.answers["embedding"], given.get("dimensions"))
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        if given.get("normalize") is True:
+        if given.get("normalize", True):
             vectors = vectors / np.maximum(norms, 1e-12)
-        elif given.get("normalize") is False and np.abs(norms - 1).max() < _UNIT:
+        elif np.abs(norms - 1).max() < _UNIT:
             raise RequestError(
                 "`normalize` must be true: the vectors of this model have length 1"
             )
@@ -229,10 +229,22 @@ class EmbeddingApis:
         return _response((vectors[1:] @ vectors[0]).tolist(), answered)
 
     async def predict(self, request: Request) -> Response:
-        """Answer each text with all classes, the most probable first, as TEI does."""
-        given = await self._read(request, "inputs", may=("model", "truncate"))
-        name = self._model(given, _CLASSIFIES, width=1)
-        answered = await self._embed(request, name, {"inputs": given["inputs"]})
+        """Answer a text or pair with all classes, the most probable first, as TEI does.
+
+        A list of lists are several texts or pairs, each with an answer.
+        """
+        may = ("model", "raw_scores", "truncate")
+        given = await self._read(request, "inputs", may=may)
+        _check_activated(given)
+        texts = _rows(given["inputs"])
+        width = len(texts[0])
+        name = self._model(given, _CLASSIFIES, width=width)
+
+        def decode() -> Parts:
+            columns = zip(*texts, strict=True)
+            return [self._service.decoder.texts("inputs", part) for part in columns]
+
+        answered = await self._answer(request, name, decode, width=width)
         _check_truncated(given, answered)
         with self._service.models.lease(name) as leased:
             classes = leased.classes
@@ -246,17 +258,14 @@ class EmbeddingApis:
             )
             for scores in plain_values(answered.answers["probabilities"])
         ]
-        is_one = isinstance(given["inputs"], str)
+        is_one = texts is not given["inputs"]
         return _response(rows[0] if is_one else rows, answered)
 
     async def rerank(self, request: Request) -> Response:
         """Answer `query` and `texts` with the places and scores, as TEI does."""
         may = ("model", "query", "return_text", "truncate", "raw_scores")
         given = await self._read(request, "texts", may=may)
-        if given.get("raw_scores"):
-            raise RequestError(
-                "`raw_scores` must be false: the model's activation is applied"
-            )
+        _check_activated(given)
         texts = _texts("texts", given["texts"])
         order, scores, answered = await self._ranked(request, given, "texts", texts)
         _check_truncated(given, answered)
@@ -489,6 +498,36 @@ def _texts(name: str, value: Any, *, many: bool = True, also: str = "") -> list[
             return list(value)
     allowed = f"a string or a list of strings{also}" if many else "a string"
     raise RequestError(f"`{name}` must be {allowed}; received {shown(value)}")
+
+
+def _rows(inputs: Any) -> list[list[str]]:
+    """Return texts or pairs as lists: the inputs, or a list of the only one.
+
+    Raises:
+        RequestError: they have another form, or are not all alike.
+    """
+    rows = inputs
+    if isinstance(inputs, str):
+        rows = [[inputs]]
+    elif isinstance(inputs, list) and all(isinstance(each, str) for each in inputs):
+        rows = [inputs]
+    is_list = isinstance(rows, list) and all(isinstance(row, list) for row in rows)
+    texts = [each for row in rows for each in row] if is_list else [None]
+    widths = {len(row) for row in rows} if is_list else set()
+    if widths not in ({1}, {2}) or not all(isinstance(each, str) for each in texts):
+        raise RequestError(
+            "`inputs` must be a text, a pair [text, text], or a list of several, each "
+            f"[text] or each [text, text]; received {shown(inputs)}"
+        )
+    return rows
+
+
+def _check_activated(given: Mapping[str, Any]) -> None:
+    """Raise if scores without the model's activation are requested."""
+    if given.get("raw_scores"):
+        raise RequestError(
+            "`raw_scores` must be false: the model's activation is applied"
+        )
 
 
 def _shortened(vectors: np.ndarray, dimensions: Any) -> np.ndarray:

@@ -21,7 +21,7 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.search import SearchIndex
 from bert_keras.inference.search_export import export_search
 from bert_keras.models.model_folder import save_model
-from bert_keras.serving import Server
+from bert_keras.serving import Server, embedding_apis
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.tensors import dump_json
 from bert_keras.tasks.classification import Classification
@@ -148,8 +148,15 @@ def test_openai_embeddings(ask: Any, served: Any, vectors: np.ndarray) -> None:
     np.testing.assert_allclose(rows, wanted, atol=1e-5)
 
 
-def test_tei_vectors_and_similarities(ask: Any, vectors: np.ndarray) -> None:
+def test_tei_vectors_and_similarities(
+    ask: Any, vectors: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
     np.testing.assert_allclose(ask("/embed", inputs=TEXTS), vectors, atol=1e-5)
+    with monkeypatch.context() as patched:  # as of a model that does not normalize
+        patched.setattr(embedding_apis, "_shortened", lambda found, _: 2 * found)
+        for given, scale in ((None, 1), (True, 1), (False, 2)):
+            found = ask("/embed", inputs=TEXTS, normalize=given)
+            np.testing.assert_allclose(found, scale * vectors, atol=1e-5)
     inputs = {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}
     found = ask("/similarity", inputs=inputs)
     np.testing.assert_allclose(found, vectors[1:] @ vectors[0], atol=1e-5)
@@ -232,8 +239,18 @@ def test_tei_classes(ask: Any, served: Any) -> None:
     assert {e["label"]: e["score"] for e in found} == pytest.approx(wanted, abs=1e-5)
     scores = [each["score"] for each in found]
     assert scores == sorted(scores, reverse=True)
-    together = ask("/predict", inputs=TEXTS[:2], model="letters")[0]
-    assert [each["score"] for each in together] == pytest.approx(scores, abs=1e-5)
+    rows = [[text] for text in TEXTS[:2]]
+    together = ask("/predict", inputs=rows, model="letters", raw_scores=False)
+    assert len(together) == 2
+    assert [e["score"] for e in together[0]] == pytest.approx(scores, abs=1e-5)
+    pair = (TEXTS[0], TEXTS[3])
+    wanted = served[1]["entailed"].predict([pair])[0]["probabilities"]
+    for inputs in (pair, [pair]):
+        found = ask("/predict", inputs=inputs, model="entailed")
+        found = found if inputs is pair else found[0]
+        assert {e["label"]: e["score"] for e in found} == pytest.approx(
+            wanted, abs=1e-5
+        )
 
 
 def test_documents_are_ranked(ask: Any, served: Any) -> None:
@@ -320,6 +337,17 @@ def test_documents_are_ranked(ask: Any, served: Any) -> None:
             "/predict",
             {"inputs": "a", "model": "entailed"},
             "`model` must take 1 text a row; entailed takes text_a, text_b",
+        ),
+        *(
+            ("/predict", {"inputs": inputs, "model": "letters"}, words)
+            for inputs, words in (
+                (["a", "b"], "`model` must take 2 texts a row; letters takes text"),
+                (["a", "b", "c"], "`inputs` must be a text, a pair"),
+                ([["a"], ["a", "b"]], "`inputs` must be a text, a pair"),
+                ([["a"], 1], "`inputs` must be a text, a pair"),
+                ([[1]], "`inputs` must be a text, a pair"),
+                ([], "`inputs` must be a text, a pair"),
+            )
         ),
         (
             "/v1/models/ranker:predict",

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from conftest import ROOT
 
+from bert_keras.serving.app import STATIC
 from serving.rest_stub import running, stub_of
 
 FOLDER = ROOT / "examples" / "serving"
@@ -65,3 +66,37 @@ def test_the_page_sends_valid_requests() -> None:
         {"text": "é 日", "length": 6},
         {"text": "", "length": 0},
     ]
+
+
+# The page of `serve`, without a browser: nodes of a document are arrays.
+_FOUND = """
+globalThis.document = { createElement: (tag) => {
+  const made = { tag, children: [], append: (...all) => made.children.push(...all) };
+  made.replaceChildren = (...all) => { made.children = all; };
+  made.querySelectorAll = () => made.children.map((each) => each.children[1]);
+  made.after = () => {};
+  return made;
+} };
+const { viewOf } = await import(process.argv[1]);
+const text = [{ name: "text", dtype: "string", shape: [-1] }];
+const names = ["ids", "scores", "texts"];
+const search = { inputs: text, outputs: names.map((name) => ({ name })) };
+const vectors = { inputs: text, outputs: [{ name: "embedding", shape: [-1, 2] }] };
+const model = { signatures: { serving_default: vectors, search } };
+const known = { pram: [1, 0], "a pram": [1, 0.5], "a ": [0, 1] };
+const ask = async (_, rows) => rows.map(([each]) => known[each]);
+const found = [{ ids: ["7"], scores: [-0.25], texts: ["a pram"] }]; // of bits
+const view = viewOf(model, search, [{ text: "pram" }], found, ask);
+await view.words();
+const [, name] = view.nodes[1].children[0].children;
+const marks = name.children.filter((each) => each.children);
+console.log(JSON.stringify(marks.map((each) => each.children[0].children[0])));
+"""
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="needs node")
+def test_the_words_of_a_text_found_by_bits_are_marked() -> None:
+    place = (STATIC / "answers.js").as_uri()
+    command = ["node", "--input-type=module", "-e", _FOUND, place]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == ["pram"]

@@ -232,10 +232,12 @@ async function markWords(ranked, shown, scoresOf) {
   const parts = ranked.map(({ text }) => partsOf(text));
   const without = parts.flatMap((each) => each.map((_, at) => each.toSpliced(at, 1).join("")));
   if (!without.length) return "";
-  const left = await scoresOf(without);
-  let place = 0;
+  // Whole texts again: an index of bits, or of int8, has scores of another precision.
+  const whole = ranked.map(({ text }) => text);
+  const left = await scoresOf([...whole, ...without]);
+  let place = whole.length;
   for (const [at, each] of parts.entries()) {
-    const losses = each.map(() => ranked[at].score - left[place++]);
+    const losses = each.map(() => left[at] - left[place++]);
     const most = Math.max(...losses);
     if (most <= 0) continue;
     shown[at].replaceChildren(...each.map((part, n) => {

@@ -7,7 +7,7 @@ from typing import Any
 
 from bert_keras.cli.arguments import MODEL, ROWS, add_batches, add_header
 from bert_keras.cli.options import add_count, add_option, add_path, path
-from bert_keras.cli.prediction import add_lengths
+from bert_keras.cli.prediction import add_lengths, ranker_of
 from bert_keras.errors import ConfigError, first_of
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
@@ -90,13 +90,10 @@ def run_mine(options: argparse.Namespace) -> None:
     from bert_keras.data.table import names_of, read_columns
     from bert_keras.inference.features import tell_empty
     from bert_keras.inference.mining import mine_negatives
-    from bert_keras.inference.predictor import load_predictor
     from bert_keras.tasks.embedding import Embedding
     from bert_keras.tasks.negatives import NEGATIVE, is_numbered, read_with_negatives
 
-    ranker = None
-    if options.rerank is not None:
-        ranker = load_predictor(options.rerank, precision=options.precision)
+    ranker = None if options.rerank is None else ranker_of(options)
     rules: dict[str, Any] = {"header": options.header, "fixed": True}
     corpus = None
     if options.corpus is not None:

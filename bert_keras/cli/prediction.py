@@ -417,12 +417,21 @@ def _ranker(options: argparse.Namespace) -> tuple[Predictor | None, int]:
             f"`--candidates` must be at least --top, {options.top}; received "
             f"{candidates}"
         )
+    return ranker_of(options), candidates
+
+
+def ranker_of(options: argparse.Namespace) -> Predictor:
+    """Return the model of `--rerank`; a message names options that it does not take."""
     from bert_keras.inference.predictor import load_predictor
     from bert_keras.tasks.protocols import check_scores_pairs
 
+    given = {"--max-length": options.max_length, "--long": options.long}
+    others = [f"{name} {value}" for name, value in given.items() if value is not None]
+    if others:
+        say(f"{', '.join(others)}: for vectors alone, not for the model of --rerank")
     ranker = load_predictor(options.rerank, precision=options.precision)
     check_scores_pairs(ranker.model.task)
-    return ranker, candidates
+    return ranker
 
 
 def _documents(options: argparse.Namespace) -> Columns:

@@ -182,8 +182,11 @@ def test_a_search_is_reranked(
     file = write_tsv(tmp_path / "texts.tsv", [("text",), *((text,) for text in texts)])
     given = ["search", str(encoder_folder), str(file), "--top", "2", "win cash"]
     folder = str(save_model(model, tmp_path / "model"))
-    assert main([*given, "--rerank", folder, "--candidates", "6"]) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    reranking = ["--rerank", folder, "--candidates", "6"]
+    assert main([*given, *reranking, "--max-length", "32"]) == 0
+    shown = capsys.readouterr()
+    assert "--max-length 32: for vectors alone" in shown.err
+    lines = [json.loads(line) for line in shown.out.splitlines()]
     assert [line["line"] - 1 for line in lines] == [row["line"] for row in wanted]
     for more, told in (
         (["--candidates", "6"], "has an effect only with --rerank"),

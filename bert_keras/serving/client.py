@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _URL = re.compile("https?://")
 _KEY = re.compile(r"[!-~]+")
 _SEARCH = "search"  # a signature
+_FOUND = {"scores", "texts", "ids"}  # outputs of a signature that searches
 _PROMPTS = ("query", "document")  # signatures with a prompt before each text
 # Answers whose `score` is how sure the model is of them.
 _SURE_OF = {"label", "probabilities", "answer"}
@@ -298,26 +299,30 @@ class _Client:
 
     def _searching(self) -> str | None:
         """Return the signature that searches, unless it is the default one."""
-        names = [each.name for each in self._signatures]
-        return _SEARCH if _SEARCH in names else None
-
-    def _found(self, row: Mapping[str, Any], top: int | None) -> list[dict[str, Any]]:
-        """Return what is found in an index for a query."""
-        columns = [row.get(name) for name in ("scores", "texts", "ids")]
-        if not all(isinstance(each, list) for each in columns):
+        found = [
+            each.name for each in self._signatures if _FOUND <= each.outputs.keys()
+        ]
+        if not found:
             raise ServerError(
                 f"{self._place}: must be an export with an index to search: "
                 "`bert-keras export --index` writes it; or be served with `--index`"
             )
-        found = list(zip(*columns, strict=True))
+        return _SEARCH if _SEARCH in found else None
+
+    def _found(self, row: Mapping[str, Any], top: int | None) -> list[dict[str, Any]]:
+        """Return what is found in an index for a query."""
+        names = {"scores": "score", "texts": "text", "ids": "id"}
+        names["search_scores"] = "search_score"  # of an export with another model
+        columns = {one: row[name] for name, one in names.items() if name in row}
+        found = [
+            dict(zip(columns, each, strict=True))
+            for each in zip(*columns.values(), strict=True)
+        ]
         if top is not None and top > len(found) and not self._told_few:
             self._told_few = True
             say(f"top {top:,}: {self._place} returns {len(found):,} texts of a query")
-        found = [each for each in found if each[1:] != ("", "")][:top]  # see faiss
-        return [
-            {"rank": rank, "score": score, "text": text, "id": name}
-            for rank, (score, text, name) in enumerate(found, 1)
-        ]
+        found = [each for each in found if each["text"] or each["id"]][:top]  # faiss
+        return [{"rank": rank, **each} for rank, each in enumerate(found, 1)]
 
     def _reply(self, method: str, place: str, body: bytes | None = None) -> _Steps:
         """Send a request until it succeeds; return the JSON of the response."""
@@ -462,7 +467,8 @@ class Client(_Client):
                 tells if it returns fewer.
 
         Returns:
-            For each query its texts, nearest first: `rank`, `score`, `text` and `id`.
+            For each query its texts, nearest first: `rank`, `score`, `text` and `id`;
+            where another model sorts them, also `search_score`.
 
         Raises:
             ServerError: as in `predict`; or the model has no index.

@@ -219,6 +219,7 @@ def test_clients_embed_rank_and_search(served: Any, vectors: np.ndarray) -> None
     with bert_keras.Client(url, model="ranker") as client:
         ranked = client.rank(QUERY, DOCUMENTS, top=2)
         refused(lambda: client.rank(QUERY, ["a", ""]), "`documents` must not be empty")
+        refused(lambda: client.search([QUERY]), "an export with an index")
 
     async def ask() -> tuple[Any, Any]:
         async with bert_keras.AsyncClient(url, model="ranker") as client:

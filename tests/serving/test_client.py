@@ -302,6 +302,19 @@ def test_a_prompt_that_is_none() -> None:
             refused(action, "`prompt` must be one of document, query for", "'search'")
 
 
+def test_what_is_found_keeps_the_score_of_the_search() -> None:
+    def find(text: Any) -> dict[str, Any]:
+        names = ("scores", "search_scores", "texts", "ids")
+        return {name: text[:, None] for name in names}
+
+    with running(stub_of({"serving_default": (TEXT, find)})) as stub:
+        with Client(stub.url, model="m") as client:
+            ((found,),) = client.search(["a"])
+    assert found == {"rank": 1, **dict.fromkeys(("score", "text", "id"), "a")} | {
+        "search_score": "a"
+    }
+
+
 def test_a_confidence_ranks_nothing() -> None:
     pair = tuple(tf.TensorSpec([None], tf.string, name=n) for n in ("text_a", "text_b"))
     answer = lambda a, b: {"label": a, "score": tf.strings.length(b)}  # noqa: E731

@@ -11,6 +11,7 @@ const FIELDS = {
   question: { label: "Question" },
   context: { label: "Context", rows: 8 },
   choices: { label: "Choices, one per line", rows: 4, read: lines },
+  classes: { label: "Classes, one per line", rows: 4, read: lines },
   words: {
     label: "Words, separated by spaces or lines",
     rows: 4,

@@ -90,6 +90,29 @@ def check_rows(x: Any, y: Any, sample_weight: Any, *, of: str = "") -> None:
                     )
 
 
+def check_not_one_hot(loss: Any, x: Any, y: Any, output: Any) -> None:
+    """Raise ConfigError for one-hot labels where the loss takes the numbers of classes.
+
+    Args:
+        loss: what the model is trained with.
+        x, y: what `read_rows` returns.
+        output: of the model.
+    """
+    if isinstance(x, tf.data.Dataset):
+        spec = x.element_spec
+        y = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
+    takes_numbers = keras.losses.SparseCategoricalCrossentropy
+    if y is None or not isinstance(loss, takes_numbers):
+        return
+    shape = tuple(y.shape if hasattr(y, "shape") else np.shape(y))
+    if len(shape) > 1 and shape[1:] == output.shape[1:]:
+        raise ConfigError(
+            "`y` must be one class for each row, [N], with the loss "
+            f"{type(loss).__name__}; received shape {shape}: one-hot labels need "
+            "compile(loss=keras.losses.CategoricalCrossentropy(from_logits=True))"
+        )
+
+
 def has_texts(task: Task, x: Any) -> bool:
     """Return whether `x` is a dict of texts by role, not a batch dict."""
     return isinstance(x, dict) and set(task.roles) <= set(x)

@@ -27,6 +27,7 @@ from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.backend import Backend
 from bert_keras.models.fit_data import (
     check_columns,
+    check_not_one_hot,
     check_rows,
     class_weights,
     drawn,
@@ -350,6 +351,8 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
             else:
                 say("`validation_split` is not used: `validation_data` is given")
         x, y, sample_weight = rows
+        loss = self.loss if self.compiled else self.task.loss()
+        check_not_one_hot(loss, x, y, self.output)
         truncated = [self._truncated_rows(of) for of in ("train", "validation")]
         if held is not None:
             of = " of `validation_data`"

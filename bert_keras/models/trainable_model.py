@@ -58,6 +58,8 @@ class TrainableModel(BatchModel):
             loss = self.task.loss()
         if isinstance(metrics, str) and metrics == "auto":
             metrics = self.task.metrics()
+            if isinstance(keras.losses.get(loss), keras.losses.CategoricalCrossentropy):
+                metrics = [keras.metrics.CategoricalAccuracy(name="accuracy")]
         self.loss_weights = loss_weights
         super().compile(optimizer, loss, loss_weights, metrics, **kwargs)
 

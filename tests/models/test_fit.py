@@ -245,6 +245,21 @@ def test_columns_of_tables_and_lists_of_lists(classifier: TaskModel) -> None:
     refused(lambda: classifier.fit(TEXTS, [[1.0], [1.0, 2.0]] * 6), "one length")
 
 
+def test_one_hot_labels_need_a_loss_that_reads_them(
+    classifier: TaskModel, make_model: Callable[..., Any]
+) -> None:
+    hot = np.eye(3)[[CLASSES.index(label) for label in LABELS]]
+    rows = tf.data.Dataset.from_tensor_slices((TEXTS, hot)).batch(4)
+    for given in (TEXTS, hot), (TEXTS, hot.tolist()), (rows,):
+        refused(lambda g=given: classifier.fit(*g), "`y` must be one class", "3)")
+    model = make_model(Classification(CLASSES))
+    still = keras.optimizers.SGD(0.0)
+    model.compile(still, keras.losses.CategoricalCrossentropy(from_logits=True))
+    found = model.fit(TEXTS, hot, verbose=0).history["accuracy"]
+    plain = model.predict(TEXTS, verbose=0).argmax(axis=1) == hot.argmax(axis=1)
+    assert found == [pytest.approx(plain.mean())]
+
+
 @pytest.mark.parametrize("given", [{7: 2.0}, {"spam": 2.0, 2: 1.0}, "balanced"])
 def test_weights_of_classes_that_do_not_fit(classifier: TaskModel, given: Any) -> None:
     action = lambda: classifier.fit(TEXTS, LABELS, class_weight=given)  # noqa: E731

@@ -50,7 +50,8 @@ class TrainableModel(BatchModel):
         """Set what `fit` trains, as `keras.Model.compile` does.
 
         `auto` takes optimizer, loss and metrics of the model's own training, as `fit`
-        of a model that is not compiled does.
+        of a model that is not compiled does; with a `CategoricalCrossentropy`, the
+        accuracy reads one-hot labels, too.
         """
         if isinstance(optimizer, str) and optimizer == "auto":
             optimizer = self._own_optimizer()
@@ -58,7 +59,7 @@ class TrainableModel(BatchModel):
             loss = self.task.loss()
         if isinstance(metrics, str) and metrics == "auto":
             metrics = self.task.metrics()
-            if isinstance(keras.losses.get(loss), keras.losses.CategoricalCrossentropy):
+            if isinstance(loss, keras.losses.CategoricalCrossentropy):
                 metrics = [keras.metrics.CategoricalAccuracy(name="accuracy")]
         self.loss_weights = loss_weights
         super().compile(optimizer, loss, loss_weights, metrics, **kwargs)

@@ -111,6 +111,34 @@ def roles_with(columns: Mapping[str, str], what: str) -> list[str]:
     return [role for role, column in columns.items() if getattr(column, what, False)]
 
 
+def by_role(usual: Mapping[str, str], columns: ColumnNames) -> dict[str, Any]:
+    """Return columns by role, given by the role or by its usual column.
+
+    The role `text` of `Reranking`, for example, is also called `query`.
+    """
+    roles = {str(name): role for role, name in usual.items()}
+    roles |= {role: role for role in usual}
+    chosen: dict[str, Any] = {}
+    for given, column in columns.items():
+        role = roles.get(given)
+        if role is None:
+            names = (
+                role if str(name) == role else f"{role} (or {name})"
+                for role, name in usual.items()
+            )
+            raise ConfigError(
+                f"a role of `columns` must be one of {', '.join(names)}; "
+                f"received {given}"
+            )
+        if role in chosen:
+            raise ConfigError(
+                f"`columns` must name the column of {role} once; received "
+                f"{chosen[role]} and {column}"
+            )
+        chosen[role] = column
+    return chosen
+
+
 def read_table(columns: Mapping[str, str], reading: Reading) -> Columns:
     """Return the rows of a table with labels.
 
@@ -213,36 +241,8 @@ class Task(PlainSettings, abc.ABC):
         labelled: bool,
     ) -> Reading:
         check_header(source, header)
-        chosen = cls.by_role(columns or {})
+        chosen = by_role(cls.columns, columns or {})
         return Reading(source, chosen, header, bad_rows, labelled)
-
-    @classmethod
-    def by_role(cls, columns: ColumnNames) -> dict[str, Any]:
-        """Return columns by role, given by the role or by its usual column.
-
-        The role `text` of `Reranking`, for example, is also called `query`.
-        """
-        roles = {str(name): role for role, name in cls.columns.items()}
-        roles |= {role: role for role in cls.columns}
-        chosen: dict[str, Any] = {}
-        for given, column in columns.items():
-            role = roles.get(given)
-            if role is None:
-                names = (
-                    role if str(name) == role else f"{role} (or {name})"
-                    for role, name in cls.columns.items()
-                )
-                raise ConfigError(
-                    f"a role of `columns` must be one of {', '.join(names)}; "
-                    f"received {given}"
-                )
-            if role in chosen:
-                raise ConfigError(
-                    f"`columns` must name the column of {role} once; received "
-                    f"{chosen[role]} and {column}"
-                )
-            chosen[role] = column
-        return chosen
 
     @classmethod
     def _of_texts(

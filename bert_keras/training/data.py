@@ -32,7 +32,7 @@ from bert_keras.models.loading import inherited_settings
 from bert_keras.runs.progress import say
 from bert_keras.settings import options_of
 from bert_keras.tasks import check_settings, named_or_given
-from bert_keras.tasks.base import AnyTask, Task, replaced
+from bert_keras.tasks.base import AnyTask, Task, by_role, replaced
 from bert_keras.tasks.classifier import PooledTask
 from bert_keras.tasks.classifier_settings import POOLER
 from bert_keras.tasks.plain_settings import check_effects
@@ -215,7 +215,7 @@ def unlabelled_rows(
     Raises:
         DataError: a row has a label.
     """
-    use, named = "unlabeled rows", task.by_role(columns or {})
+    use, named = "unlabeled rows", by_role(task.columns, columns or {})
     if isinstance(data, Columns):
         data.refuse_labels(use)
         return data

@@ -90,13 +90,14 @@ def check_rows(x: Any, y: Any, sample_weight: Any, *, of: str = "") -> None:
                     )
 
 
-def check_not_one_hot(loss: Any, x: Any, y: Any, output: Any) -> None:
+def check_not_one_hot(loss: Any, x: Any, y: Any, output: Any, *, of: str = "") -> None:
     """Raise ConfigError for one-hot labels where the loss takes the numbers of classes.
 
     Args:
         loss: what the model is trained with.
         x, y: what `read_rows` returns.
         output: of the model.
+        of: what they are part of, for messages.
     """
     if isinstance(x, tf.data.Dataset):
         spec = x.element_spec
@@ -107,7 +108,7 @@ def check_not_one_hot(loss: Any, x: Any, y: Any, output: Any) -> None:
     shape = tuple(y.shape if hasattr(y, "shape") else np.shape(y))
     if len(shape) > 1 and shape[1:] == output.shape[1:]:
         raise ConfigError(
-            "`y` must be one class for each row, [N], with the loss "
+            f"`y`{of} must be one class for each row, [N], with the loss "
             f"{type(loss).__name__}; received shape {shape}: one-hot labels need "
             "compile(loss=keras.losses.CategoricalCrossentropy(from_logits=True))"
         )

@@ -351,12 +351,12 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
             else:
                 say("`validation_split` is not used: `validation_data` is given")
         x, y, sample_weight = rows
-        loss = self.loss if self.compiled else self.task.loss()
-        check_not_one_hot(loss, x, y, self.output)
+        self._check_not_one_hot(x, y)
         truncated = [self._truncated_rows(of) for of in ("train", "validation")]
         if held is not None:
             of = " of `validation_data`"
             rows = read_rows(self.task, *validation_rows(held), of=of)
+            self._check_not_one_hot(*rows[:2], of=of)
             held = self._read(truncated[1], *rows)
             if not isinstance(held, tf.data.Dataset):
                 if isinstance(rows[0], dict):  # batch dicts, which are not read
@@ -381,6 +381,10 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
                 self.optimizer.build(self.trainable_variables)
         with label_errors():
             return super().fit(x, y, batch_size, sample_weight, shuffle=False, **kwargs)
+
+    def _check_not_one_hot(self, x: Any, y: Any, *, of: str = "") -> None:
+        loss = self.loss if self.compiled else self.task.loss()
+        check_not_one_hot(loss, x, y, self.output, of=of)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Answer like `keras.Model.predict`; reports truncated texts.
@@ -408,6 +412,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
         Truncated texts are reported.
         """
         x, y, sample_weight = read_rows(self.task, x, y, sample_weight)
+        self._check_not_one_hot(x, y)
         truncated = self._truncated_rows()
         x = self._read(truncated, x, y)
         if y is None and not isinstance(x, tf.data.Dataset | dict):

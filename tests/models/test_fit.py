@@ -252,6 +252,9 @@ def test_one_hot_labels_need_a_loss_that_reads_them(
     rows = tf.data.Dataset.from_tensor_slices((TEXTS, hot)).batch(4)
     for given in (TEXTS, hot), (TEXTS, hot.tolist()), (rows,):
         refused(lambda g=given: classifier.fit(*g), "`y` must be one class", "3)")
+    held = lambda: classifier.fit(TEXTS, LABELS, validation_data=(TEXTS, hot))  # noqa: E731
+    refused(held, "`y` of `validation_data` must be one class")
+    refused(lambda: classifier.evaluate(TEXTS, hot), "`y` must be one class")
     model = make_model(Classification(CLASSES))
     still = keras.optimizers.SGD(0.0)
     model.compile(still, keras.losses.CategoricalCrossentropy(from_logits=True))

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 _URL = re.compile("https?://")
 _KEY = re.compile(r"[!-~]+")
 _SEARCH = "search"  # a signature
-_FOUND = {"scores", "texts", "ids"}  # outputs of a signature that searches
+# Outputs of a signature that searches, and the names of one of their values.
+_FOUND = {"scores": "score", "texts": "text", "ids": "id"}
+_FOUND_TOO = {"search_scores": "search_score"}  # of an export with another model
 _PROMPTS = ("query", "document")  # signatures with a prompt before each text
 # Answers whose `score` is how sure the model is of them.
 _SURE_OF = {"label", "probabilities", "answer"}
@@ -300,7 +302,9 @@ class _Client:
     def _searching(self) -> str | None:
         """Return the signature that searches, unless it is the default one."""
         found = [
-            each.name for each in self._signatures if _FOUND <= each.outputs.keys()
+            each.name
+            for each in self._signatures
+            if _FOUND.keys() <= each.outputs.keys()
         ]
         if not found:
             raise ServerError(
@@ -311,8 +315,7 @@ class _Client:
 
     def _found(self, row: Mapping[str, Any], top: int | None) -> list[dict[str, Any]]:
         """Return what is found in an index for a query."""
-        names = {"scores": "score", "texts": "text", "ids": "id"}
-        names["search_scores"] = "search_score"  # of an export with another model
+        names = {**_FOUND, **_FOUND_TOO}
         columns = {one: row[name] for name, one in names.items() if name in row}
         found = [
             dict(zip(columns, each, strict=True))

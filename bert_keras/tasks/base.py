@@ -220,8 +220,9 @@ class Task(PlainSettings, abc.ABC):
             ConfigError: the task has no such role.
         """
         labelled = roles is None
-        reading = cls._reading(source, columns, header, bad_rows, labelled=labelled)
-        reading = dataclasses.replace(reading, others=others or {})
+        reading = cls._reading(
+            source, columns, header, bad_rows, labelled=labelled, others=others
+        )
         own = cls.read_own(reading) if issubclass(cls, OwnFormat) else None
         if own is not None:
             return own
@@ -239,10 +240,11 @@ class Task(PlainSettings, abc.ABC):
         bad_rows: str,
         *,
         labelled: bool,
+        others: Mapping[str, str] | None = None,
     ) -> Reading:
         check_header(source, header)
         chosen = by_role(cls.columns, columns or {})
-        return Reading(source, chosen, header, bad_rows, labelled)
+        return Reading(source, chosen, header, bad_rows, labelled, others or {})
 
     @classmethod
     def _of_texts(

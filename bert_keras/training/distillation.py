@@ -270,14 +270,15 @@ class Distillation:
                 "received hidden or relations"
             )
         task = student.task
-        has_targets = isinstance(task, TextTargets)
-        # What the batches hold, and what a vector means.
-        for name in ("long", "prompts", "default_prompt", "kind"):
+        compared: tuple[str, ...] = ()
+        if isinstance(self.loss, SoftSimilarityLoss) or isinstance(task, TextTargets):
+            # What the batches hold, and what a vector means.
+            compared = ("long", "prompts", "default_prompt", "kind")
+        for name in compared:
             theirs, ours = (
                 getattr(each.task, name, None) for each in (teacher, student)
             )
-            is_read = isinstance(self.loss, SoftSimilarityLoss) or has_targets
-            if theirs != ours and is_read:
+            if theirs != ours:
                 raise ConfigError(
                     f"`{name}` must be the teacher's {theirs!r}; {received(ours)}"
                 )

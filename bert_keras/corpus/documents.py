@@ -233,10 +233,11 @@ def sentences_by(language: str) -> Callable[[RawDocument], list[str]]:
 
 def add_to_hash(found: hashlib.blake2b, document: Any, text: str) -> None:
     """Add a document by its text and, since the sentences depend on it, its form."""
+    parts: list[bytes] = []
     for part in (str(getattr(document, "form", "")), text):
         data = part.encode("utf-8", "surrogatepass")
-        found.update(len(data).to_bytes(8, "little"))
-        found.update(data)
+        parts += len(data).to_bytes(8, "little"), data
+    found.update(b"".join(parts))
 
 
 def name_of(function: Callable[..., Any]) -> str:

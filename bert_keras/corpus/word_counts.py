@@ -42,7 +42,7 @@ from bert_keras.version import __version__
 
 _STAGE = 1 << 28  # characters after which the counts are saved
 _BLOCK = 1 << 25  # characters of a block
-_TEXT_BYTES = 4 << 20  # split at once
+_TEXT_BYTES = 1 << 16  # split at once, within the processor's cache
 _STRINGS = 1 << 19  # most distinct strings waiting for the splitter, and ...
 _STRING_BYTES = 32 << 20  # ... their bytes
 _PLAIN = re.compile(rb"[!-~]+")
@@ -257,6 +257,7 @@ class WordCounter:
         self._texts: list[bytes] = []
         self._bytes = 0
         self._strings: Counter[bytes] = Counter()
+        self._room = _STRING_BYTES  # more bytes of text fit without a look
         self.counts = Counts()
 
     def add(self, text: str) -> None:
@@ -277,8 +278,10 @@ class WordCounter:
         # Lower-cases only ASCII; the splitter does the rest.
         self._strings.update((data.lower() if self._lowercase else data).split())
         self._texts, self._bytes = [], 0
-        many = len(self._strings) >= _STRINGS
-        if many or sum(map(len, self._strings)) >= _STRING_BYTES:
+        self._room -= len(data)
+        if self._room <= 0:
+            self._room = _STRING_BYTES - sum(map(len, self._strings))
+        if len(self._strings) >= _STRINGS or self._room <= 0:
             self._count_words()
 
     def count(self) -> None:
@@ -289,20 +292,21 @@ class WordCounter:
     def _count_words(self) -> None:
         """Add the words of the waiting strings."""
         words, split = self.counts.words, self._splitter
+        known, is_plain, plain_words = words.get, _PLAIN.fullmatch, _PLAIN_WORD.findall
         for string, count in self._strings.items():
             found: Iterable[bytes]
             if string.isalnum():  # for bytes: ASCII only
                 found = (string,)
-            elif _PLAIN.fullmatch(string):
-                found = _PLAIN_WORD.findall(string)
+            elif is_plain(string):
+                found = plain_words(string)
             else:
                 found = map(str.encode, split(string.decode()))
             for word in found:
                 if len(word) > MOST_CHARACTERS and len(word.decode()) > MOST_CHARACTERS:
                     self.counts.too_long += count
                 else:
-                    words[word] = words.get(word, 0) + count
-        self._strings = Counter()
+                    words[word] = known(word, 0) + count
+        self._strings, self._room = Counter(), _STRING_BYTES
         self.counts.forget(self._max_words, most=2 * self._max_words)
 
 
@@ -311,14 +315,14 @@ def _most_frequent_first(
 ) -> WordCounts:
     total = sum(found.words.values())
     found.forget(max_words, most=max_words)
-    # UTF-8 sorts like code points. Two sorts without a key of Python are faster.
-    order = sorted(found.words.items())
-    order.sort(key=operator.itemgetter(1), reverse=True)
-    counts = {word.decode("utf-8"): count for word, count in order}
+    order = sorted(found.words)  # UTF-8 sorts like code points
+    order.sort(key=found.words.__getitem__, reverse=True)
+    words = b"\n".join(order).decode().split("\n") if order else []
+    counts = dict(zip(words, map(found.words.__getitem__, order), strict=True))
     return WordCounts(
         counts=counts,
         words=total + found.too_long,
-        characters=sum(len(word) * count for word, count in counts.items()),
+        characters=sum(map(operator.mul, map(len, counts), counts.values())),
         texts=found.texts,
         too_long=found.too_long,
         forgotten=found.forgotten,

@@ -278,7 +278,7 @@ class EmbeddingApis:
 
     async def rerank_documents(self, request: Request) -> Response:
         """Answer `query` and `documents` as Jina and Cohere do."""
-        may = ("model", "query", "top_n", "return_documents")
+        may = ("model", "query", "top_n", "return_documents", "max_tokens_per_doc")
         given = await self._read(request, "documents", may=may)
         documents = given["documents"]
         if isinstance(documents, list):
@@ -388,6 +388,16 @@ class EmbeddingApis:
         except DataError as error:
             raise RequestError(str(error)) from None
         name = self._model(given, _RANKS, width=2)
+        if (most := given.get("max_tokens_per_doc")) is not None:
+            with self._service.models.lease(name) as leased:
+                read = leased.max_tokens
+            if type(most) is not int or read is None or most < read:
+                rule = f"at least {read}" if read else "left out"
+                why = f"{name} reads {f'{read} tokens' if read else 'whole documents'}"
+                raise RequestError(
+                    f"`max_tokens_per_doc` must be {rule}, as {why}; received "
+                    f"{shown(most)}"
+                )
 
         def decode() -> Parts:
             documents = self._service.decoder.texts(field, texts)

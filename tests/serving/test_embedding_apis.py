@@ -265,7 +265,14 @@ def test_documents_are_ranked(ask: Any, served: Any) -> None:
     assert [each["text"] for each in found] == [each["text"] for each in ranked]
     for path in ("/v1/rerank", "/v2/rerank"):
         given = [{"text": text} for text in documents]
-        found = ask(path, model="ranker", query=QUERY, documents=given, top_n=2)
+        found = ask(
+            path,
+            model="ranker",
+            query=QUERY,
+            documents=given,
+            top_n=2,
+            max_tokens_per_doc=4096,
+        )
         rows = [(each["index"], each["relevance_score"]) for each in found["results"]]
         assert rows == wanted[:2]
         assert found["usage"]["total_tokens"] > 0
@@ -318,6 +325,11 @@ def test_documents_are_ranked(ask: Any, served: Any) -> None:
         ("/v2/rerank", {"documents": [""], "query": "b"}, "`documents` must not be"),
         ("/rerank", {"texts": ["a"], "query": "b", "raw_scores": True}, "`raw_scores`"),
         ("/v1/rerank", {"documents": ["a"], "query": "b", "top_n": 0}, "`top_n`"),
+        (
+            "/v2/rerank",
+            {"documents": ["a"], "query": "b", "max_tokens_per_doc": 2},
+            "`max_tokens_per_doc` must be at least",
+        ),
         ("/similarity", {"inputs": ["a"]}, "`source_sentence`"),
         (
             "/similarity",

@@ -215,11 +215,12 @@ def shortened_task(model: Any, width: int) -> Any:
             f"`dimensions` must be at most {output.shape[-1]}, the width of the "
             f"vectors; received {width}"
         )
-    if width not in task.dimensions:
-        trained = ", ".join(map(str, task.dimensions)) or "none"
+    is_whole = output is not None and width == output.shape[-1]
+    if width not in task.dimensions and not is_whole:
+        trained = " and ".join(map(str, task.dimensions))
         say(
-            f"dimensions {width}: the smaller widths that the model was trained for "
-            f"are {trained}"
+            f"dimensions {width}: the model was trained for "
+            + (f"{trained} numbers of its vectors" if trained else "whole vectors")
         )
     return dataclasses.replace(task, truncate_dim=width)
 

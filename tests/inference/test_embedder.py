@@ -190,9 +190,9 @@ def test_shortened_vectors(
     for source in (folder, load_embedder(folder)):
         found = embed(source, TEXTS, dimensions=4)
         np.testing.assert_allclose(found, wanted, atol=1e-6)
-    assert "widths" not in capsys.readouterr().err
+    assert "was trained for" not in capsys.readouterr().err
     assert embed(folder, TEXTS, dimensions=5).shape == (5, 5)
-    assert "dimensions 5: the smaller widths" in capsys.readouterr().err
+    assert "dimensions 5: the model was trained for" in capsys.readouterr().err
     for source in (folder, load_embedder(folder, dimensions=8)):
         action = functools.partial(embed, source, TEXTS, dimensions=17)
         refused(action, "`dimensions` must be at most 16", "received 17")

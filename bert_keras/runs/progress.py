@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from bert_keras.errors import counted
+
 _T = TypeVar("_T")
 Fields = Callable[[], Sequence[str]]
 _SECONDS_BETWEEN_LINES = 5.0
@@ -190,11 +192,14 @@ class Progress:
 
     def line(self, fields: Sequence[str] = ()) -> str:
         """Return the progress as one line of text."""
-        of_all = "" if self.total is None else f" of {self.total:,}"
+        done = counted(self.done, self.unit)
+        if self.total is not None:
+            done = f"{self.done:,} of {counted(self.total, self.unit)}"
         rate = 1 / self.unit_seconds if self.unit_seconds else 0.0
         shown = f"{rate:,.0f}" if rate >= 1000 else f"{rate:,.1f}"
-        count = f"{self.name}: {self.done:,}{of_all} {self.unit}"
-        return "  ".join([count, f"{shown} {self.unit}/s", *fields, *self._left()])
+        return "  ".join(
+            [f"{self.name}: {done}", f"{shown} {self.unit}/s", *fields, *self._left()]
+        )
 
     def close(self) -> None:
         """Stop the clock until `resume`, and remove the bar from the terminal."""

@@ -44,6 +44,11 @@ def test_a_pipe_gets_a_line_every_five_seconds(
     work(clock)
     lines = capsys.readouterr().err.splitlines()
     assert lines[-1] == "reading: 9 texts  0.5 texts/s  number 8"
+    assert (
+        Progress("reading", unit="texts", total=1)
+        .line()
+        .startswith("reading: 0 of 1 text  ")
+    )
 
 
 def test_earlier_runs_and_pauses_do_not_count_in_the_rate(

@@ -9,7 +9,7 @@ import ipaddress
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from bert_keras.errors import BertKerasError, ConfigError, reason_of
@@ -128,7 +128,7 @@ class Server:
             BertKerasError: the port of gRPC is taken.
         """
         try:
-            asyncio.run(self._run(started))
+            _run_in_loop(self._run(started))
         finally:
             self._models.close()
             self._socket.close()
@@ -218,6 +218,16 @@ class Server:
         await server.start()
         self.grpc_address = f"{self._host}:{port}"
         return server
+
+
+def _run_in_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine, in uvloop's loop where it is installed."""
+    if importlib.util.find_spec("uvloop") is None:
+        asyncio.run(main)
+    else:
+        import uvloop
+
+        uvloop.run(main)
 
 
 def _http_server(app: Any, connection: type) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.data.items import as_strings
-from bert_keras.errors import ConfigError, DataError, needs, reason_of
+from bert_keras.errors import ConfigError, DataError, first_of, needs, reason_of
 from bert_keras.files.atomic import check_output_place, replaced_file
 from bert_keras.files.parquet import is_parquet
 from bert_keras.inference.embedder import (
@@ -197,6 +198,9 @@ class SearchIndex:
         texts = as_strings(texts)
         if not texts:
             raise DataError("`texts` must be at least one; received none")
+        repeated = [name for name, n in Counter(ids or ()).items() if name and n > 1]
+        if repeated:
+            say(f"several texts have the same id: {first_of(repeated)}")
         predictor = load_embedder(source, **settings)
         reader = with_prompt(predictor, "document")
         with_prompt(predictor, prompt or "query")  # raises before texts are computed

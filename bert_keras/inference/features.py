@@ -31,7 +31,7 @@ import tensorflow as tf
 from bert_keras.data.collection import document_rules, with_titles
 from bert_keras.data.columns import Columns
 from bert_keras.data.table import stream_columns
-from bert_keras.errors import ConfigError, DataError, reason_of
+from bert_keras.errors import ConfigError, DataError, counted, reason_of
 from bert_keras.files.atomic import check_output_place, new_folder
 from bert_keras.files.parquet import is_parquet
 from bert_keras.inference.embedder import Source, load_embedder
@@ -381,7 +381,7 @@ def write_features(
 def tell_empty(empty: int, rows: int) -> None:
     """Report the number of empty texts that are left out, if there are any."""
     if empty:
-        say(f"{empty:,} of {rows:,} texts are empty and left out")
+        say(f"left out, as empty: {empty:,} of {counted(rows, 'texts')}")
 
 
 def _write_part(

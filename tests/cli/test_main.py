@@ -985,7 +985,7 @@ def test_features_are_an_index(
 
     file.write_text('text\nlunch\n""\nsale\n', "utf-8")
     features = ("features", encoder_folder, file, "--skip-empty", "--output")
-    assert "1 of 3 texts are empty and left out" in run(*features, index).err
+    assert "left out, as empty: 1 of 3 texts" in run(*features, index).err
     written = index.read_bytes()
     search = ("search", encoder_folder, file, "lunch", "--skip-empty", "--index")
     said = run(*search, index, "--top", 1)

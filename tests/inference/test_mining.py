@@ -111,7 +111,7 @@ def test_mined_negatives_train_an_embedding(
     assert main([*command, "--range=0:20", "--margin=0", "--negatives=2"]) == 0
     told = capsys.readouterr().err
     assert "mean cosine of pairs" in told and "not written: id\n" in told
-    assert f"1 of {len(CORPUS) + 2} texts are empty and left out" in told
+    assert f"left out, as empty: 1 of {len(CORPUS) + 2} texts" in told
     assert "`title` is read before `text`" in told
     columns = Embedding.read(output)
     assert columns["text"] == PAIRS["text"] and any(columns["negative"])

@@ -27,7 +27,7 @@ from bert_keras.data.holdout import (
 from bert_keras.data.memory import is_data, is_path, rows_in_memory
 from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import with_slices, without_slices
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, counted
 from bert_keras.models.loading import inherited_settings
 from bert_keras.runs.progress import say
 from bert_keras.settings import options_of
@@ -381,9 +381,10 @@ def too_few_to_hold_out(
     count = round(share * min(sizes.values(), default=len(rows)))
     if count >= _LEAST_OF_A_CLASS:
         return ""
-    of = f"{count} of a class" if sizes else str(count)
+    held = counted(count, "rows") if count else "no row"
+    of = " of a class" if sizes else ""
     return (
-        f"no dev rows: a tenth of the {len(rows):,} training rows would be only {of}, "
+        f"no dev rows: a tenth of the {len(rows):,} training rows has {held}{of}, "
         "too few to choose an epoch by; all rows are trained on, the model of the last "
         "epoch is kept, and only test rows would give it a score"
     )

@@ -523,7 +523,7 @@ def test_without_dev_rows_the_last_epoch_is_kept(
 ) -> None:
     result = run(train=FEW, dev=None, test=FEW, patience=0)
     err = capsys.readouterr().err
-    assert "no dev rows: a tenth of the 12 training rows would be only 0 of a" in err
+    assert "no dev rows: a tenth of the 12 training rows has no row of a" in err
     assert "dev_accuracy" not in err and "held out" not in err
     assert list(result.scores) == ["test"]
     assert result.report["settings"]["best_epoch"] == 2
@@ -583,8 +583,8 @@ def test_held_out_rows_are_mentioned_if_relevant() -> None:
 @pytest.mark.parametrize(
     ("times", "changes", "line"),
     [
-        (1, {}, "no dev rows: a tenth of the 12 training rows would be only 0 of a"),
-        (11, {}, "no dev rows: a tenth of the 132 training rows would be only 4 of a"),
+        (1, {}, "no dev rows: a tenth of the 12 training rows has no row of a"),
+        (11, {}, "no dev rows: a tenth of the 132 training rows has 4 rows of a"),
         (12, {}, "no dev rows given: 14 of 144 training rows are held out (seed 42)"),
         (1, {"validation_split": 0.3}, "no dev rows given: 4 of 12 training rows are"),
         (1, {"patience": 2}, "no dev rows given: 1 of 12 training rows are held out"),

@@ -62,7 +62,7 @@ _REPEATED = ("--column", "--set")  # an option for each NAME=VALUE
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Return the parsed command line, see `parser`.
+    """Return the parsed command line, see `parser`; without words, show the help.
 
     argparse alone would accept the texts of a verb only if no option precedes them.
 
@@ -81,7 +81,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         if verb == "train" and _HELP & {*words}:
             _describe_task(verbs[verb], words)
         verbs[verb].check_options(words)
-    options, rest = root.parse_known_args(arguments)
+    options, rest = root.parse_known_args(arguments or ["--help"])
     if rest and hasattr(options, "texts") and not any(w[:1] == "-" for w in rest):
         options.texts += rest
     elif rest:

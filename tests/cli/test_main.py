@@ -598,7 +598,6 @@ def test_bad_options(
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        ((), "VERB"),
         (("fly",), "VERB must be one of train, evaluate, "),
         (("tain",), "received tain; did you mean train?"),
         (("train", "t", "--encodr", "e"), "--encodr; did you mean --encoder?"),

@@ -34,7 +34,8 @@ def test_each_verb_tells_its_version_and_how_loud_it_is(
 
 
 def test_the_main_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    told = shown(capsys, "--help")
+    told = shown(capsys)
+    assert told == shown(capsys, "--help")
     assert [verb for verb in VERBS if f"\n    {verb}" not in told] == []
     assert shown(capsys, "--version") == f"bert-keras {bert_keras.__version__}\n"
 

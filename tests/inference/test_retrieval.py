@@ -149,7 +149,7 @@ def test_bad_folders_and_options(
     model = str(tmp_path / "model")
     assert main(["evaluate", model, str(folder), "--label", "x"]) == 2
     assert "has no columns; received label=x" in capsys.readouterr().err
-    for width, code, line in ((99, 2, "at most 16"), (4, 0, "trained for are none")):
+    for width, code, line in ((99, 2, "at most 16"), (4, 0, "for whole vectors")):
         given = ["--set", f"truncate_dim={width}"]
         assert main(["evaluate", model, str(folder), *given]) == code
         assert line in capsys.readouterr().err

@@ -217,7 +217,7 @@ def shortened_task(model: Any, width: int) -> Any:
         )
     is_whole = output is not None and width == output.shape[-1]
     if width not in task.dimensions and not is_whole:
-        trained = " and ".join(map(str, task.dimensions))
+        trained = ", ".join(map(str, task.dimensions))
         say(
             f"dimensions {width}: the model was trained for "
             + (f"{trained} numbers of its vectors" if trained else "whole vectors")

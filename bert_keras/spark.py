@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from bert_keras.errors import ConfigError, needs
+from bert_keras.errors import ConfigError, needs, shown
 
 
 def predict_udf(
@@ -34,8 +34,9 @@ def predict_udf(
         batch_size, precision, engine: as in `predict` and `load_predictor`.
 
     Raises:
-        ConfigError: pyspark is missing, the model is missing here, or the schema names
-            a field that the model's answers lack (when the answers are computed).
+        ConfigError: pyspark is missing, the model is missing here, or the schema is
+            wrong or names a field that the model's answers lack (when the answers are
+            computed).
 
     Example:
         >>> answered = frame.withColumn("answer", predict_udf("models/mail")("text"))
@@ -46,7 +47,7 @@ def predict_udf(
     place = os.fspath(model)
     if not os.path.isdir(place):
         raise ConfigError(f"`model` must be a folder; received {place!r}")
-    fields = None if schema.strip() == "string" else _fields(schema)
+    fields = _fields(schema)
 
     # Without annotations, whose names a worker would look up; Spark takes the types.
     def predict(batches):  # type: ignore[no-untyped-def]
@@ -64,10 +65,37 @@ def predict_udf(
     return pandas_udf(predict, returnType=schema)
 
 
-def _fields(schema: str) -> list[str]:
-    from pyspark.sql.types import StructType
+def _fields(schema: str) -> Any:
+    """Return the fields of a schema, a `StructType`; `None` for a string."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StringType, StructType
 
-    return [field.name for field in StructType.fromDDL(schema).fields]
+    try:
+        found = StructType.fromDDL(schema)
+    except PySparkException as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(f"`schema`: {reason}; received {shown(schema)}") from None
+    if isinstance(found, StringType):
+        return None
+    if isinstance(found, StructType) and found.names:
+        return found
+    raise ConfigError(
+        "`schema` must be string, or fields such as label string, score double; "
+        f"received {shown(schema)}"
+    )
+
+
+def _check_fields(fields: Any, answer: dict[str, Any], place: str) -> None:
+    """Raise a ConfigError if an answer lacks a field; it may have fields of its own."""
+    for field in fields:
+        if field.name not in answer:
+            raise ConfigError(
+                f"`schema` must name fields of {place}, {', '.join(answer)}; "
+                f"received {field.name}"
+            )
+        inner = answer[field.name]
+        if hasattr(field.dataType, "fields") and isinstance(inner, dict):
+            _check_fields(field.dataType, inner, f"`{field.name}`")
 
 
 @functools.cache
@@ -82,7 +110,7 @@ def _answered(
     pandas: Any,
     predictor: Any,
     batch: tuple[Any, ...],
-    fields: list[str] | None,
+    fields: Any,
     batch_size: int,
 ) -> Any:
     """Return the answers to a batch, one Series of texts for each role."""
@@ -99,12 +127,8 @@ def _answered(
             for each in answers
         ]
         return pandas.Series(lines, dtype=object)
-    for field in fields:  # the answers of a model all have the same fields
-        if found and field not in found[0]:
-            raise ConfigError(
-                f"`schema` must name fields of the answers, {', '.join(found[0])}; "
-                f"received {field}"
-            )
-    empty = dict.fromkeys(fields)
-    kept = [{f: (each or empty)[f] for f in fields} for each in answers]
-    return pandas.DataFrame(kept, columns=fields)
+    if found:  # the answers of a model all have the same fields
+        _check_fields(fields, found[0], "the answers")
+    empty = dict.fromkeys(fields.names)
+    kept = [{f: (each or empty)[f] for f in fields.names} for each in answers]
+    return pandas.DataFrame(kept, columns=fields.names)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.cli.options import add_count, add_option, add_path, add_word
+from bert_keras.cli.options import FLAGS, add_count, add_option, add_path, add_word
 from bert_keras.errors import ConfigError
 from bert_keras.settings import ENGINES, HEADER, PRECISION, options_of
 from bert_keras.tasks import parse_settings, setting_value
@@ -177,7 +177,7 @@ def add_dimensions(parser: argparse.ArgumentParser) -> None:
 def add_beam(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--beam",
-        metavar="FLAGS",
+        metavar=FLAGS,
         help="run on Apache Beam with its own flags in one argument, such as "
         "'--runner=FlinkRunner --flink_master=host:8081'; files may be in buckets",
     )

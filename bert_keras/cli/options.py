@@ -18,6 +18,7 @@ from bert_keras.settings import INT32, Option, default_of, name_today, options_o
 
 _Config = TypeVar("_Config")
 _Container = argparse._ActionsContainer  # a parser or a group of one
+FLAGS = "FLAGS"  # the metavar of an option whose value is flags of another tool
 _MOST_SHOWN = 300  # characters of a message of argparse
 
 
@@ -41,10 +42,30 @@ class Parser(argparse.ArgumentParser):
                 return
             name = word.partition("=")[0]
             is_option = name.startswith("--") and " " not in word
-            if is_option and not any(flag.startswith(name) for flag in known):
+            if is_option and not self._knows(name):
                 now = name_today(name[2:].replace("-", "_")).replace("_", "-")
                 near = f": it is now --{now}" if now else nearest(name, known)
                 self.error(f"unknown option {name}{near}")
+
+    def join_flags(self, words: Sequence[str]) -> list[str]:
+        """Return the words, an option of FLAGS as one word with its value.
+
+        argparse would take the value for an option if it is a single flag.
+        """
+        found: list[str] = []
+        for word in words:
+            option = self._option_string_actions.get(found[-1]) if found else None
+            takes_flags = option is not None and option.metavar == FLAGS
+            is_flag = word.startswith("--") and not self._knows(word.partition("=")[0])
+            if takes_flags and is_flag and "--" not in found:
+                found[-1] += f"={word}"
+            else:
+                found.append(word)
+        return found
+
+    def _knows(self, name: str) -> bool:
+        """Return whether a name is an option, or the beginning of one."""
+        return any(flag.startswith(name) for flag in self._option_string_actions)
 
 
 def path(text: str) -> str:

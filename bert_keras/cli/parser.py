@@ -77,7 +77,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
             f"VERB must be one of {names}; received {verb}{nearest(verb, VERBS)}"
         )
     if verb is not None:
-        words = arguments[arguments.index(verb) + 1 :]
+        start = arguments.index(verb) + 1
+        words = verbs[verb].join_flags(arguments[start:])
+        arguments = [*arguments[:start], *words]
         if verb == "train" and _HELP & {*words}:
             _describe_task(verbs[verb], words)
         verbs[verb].check_options(words)

@@ -73,6 +73,15 @@ def test_what_is_meant_by_a_typing_error(words: list[str], parts: list[str]) -> 
     refused(lambda: parse(words), *parts)
 
 
+def test_a_single_flag_of_another_tool() -> None:
+    words = ["predict", "m", "--input", "a.csv"]
+    flag = "--runner=FlinkRunner"
+    options = parse([*words, "--beam", flag, "--output", "b.csv"])
+    assert (options.beam, options.output) == (flag, "b.csv")
+    assert parse(["predict", "m", "--", "--beam", flag]).texts == ["--beam", flag]
+    refused(lambda: parse([*words, "--beam", "--output", "b.csv"]), "--beam: expected")
+
+
 def test_the_whole_parser_has_the_arguments_of_all_verbs() -> None:
     options = parser().parse_args(["tasks", "classification"])
     assert (options.verb, options.task) == ("tasks", "classification")

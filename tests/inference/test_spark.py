@@ -64,10 +64,25 @@ def test_fields_become_columns(spam_folder: Path, frame: Any) -> None:
     assert {row["label"] for row in found.collect()} <= {"ham", "promo", "spam", None}
 
 
-def test_a_field_that_no_answer_has(spam_folder: Path, frame: Any) -> None:
-    answer = predict_udf(spam_folder, schema="stars int")
-    with pytest.raises(PythonException, match="label, score.*; received stars"):
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("stars int", "label, score.*; received stars"),
+        ("probabilities struct<spam:double, eggs:double>", "ham, .*; received eggs"),
+    ],
+)
+def test_a_field_that_no_answer_has(
+    schema: str, message: str, spam_folder: Path, frame: Any
+) -> None:
+    answer = predict_udf(spam_folder, schema=schema)
+    with pytest.raises(PythonException, match=message):
         frame.select(answer("text")).collect()
+
+
+def test_schemas(spam_folder: Path, frame: Any) -> None:
+    predict_udf(spam_folder, schema="STRING")
+    for wrong in ("", "int", "label strin", "label:string, score:"):
+        refused(lambda wrong=wrong: predict_udf(spam_folder, schema=wrong), "`schema`")
 
 
 def test_no_model(tmp_path: Path) -> None:

@@ -26,15 +26,14 @@ from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import item_parts
 from bert_keras.text.truncation import Truncation
 
+_OF_LONG_TEXTS = {"long", "stride", "max_windows"}  # also of sparse vectors
 _CHANGES = {
     "layers",
     "combine_layers",
     "pooling",
     "normalize",
-    "long",
-    "stride",
-    "max_windows",
     "combine",
+    *_OF_LONG_TEXTS,
 }
 Source = str | os.PathLike[str] | Predictor
 
@@ -90,8 +89,9 @@ def load_embedder(
     check_choice("precision", precision, PRECISIONS)
     folder = Folder.open(source)
     held = _held_task(folder)
-    if given:
-        check_dense(held, f"`{next(iter(given))}`")
+    for name in given:
+        if name not in _OF_LONG_TEXTS:
+            check_dense(held, f"`{name}`")
     task = kind(**{**held.get_config(), **given})
     check_effects(task, given)
     if prompt is not None:
@@ -117,17 +117,17 @@ def shared_settings(
     """Return the settings of a search that a second model takes, too.
 
     They are `prompt` and arguments of `load_embedder`. A message names the others, such
-    as a prompt that this model does not have, or `long` for sparse vectors.
+    as a prompt that this model does not have, or `combine` for sparse vectors.
     """
     given = {"prompt": prompt, **settings}
     given = {name: value for name, value in given.items() if value is not None}
-    taken = {"max_length", "precision", "long", "stride", "max_windows", "combine"}
+    taken = {"max_length", "precision", *_OF_LONG_TEXTS}
     task: Any
     if isinstance(source, Predictor):
         taken, task = set(), source.model.task
     else:
         task = _held_task(Folder.open(source))
-        taken = taken & {"max_length", "precision"} if task.is_sparse else taken
+        taken |= set() if task.is_sparse else {"combine"}
     if prompt in ("query", "document", *getattr(task, "prompts", ())):
         taken.add("prompt")
     others = [

@@ -252,6 +252,7 @@ class TokenVectors(Embedding):
     """
 
     name = "token-vectors"
+    may_read_windows = False
 
     def prompt(self, *names: str) -> str:
         """Return no prompt: places are counted in the text itself."""

@@ -74,7 +74,8 @@ def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             value = one_line(value, longest=80)
         if isinstance(value, list | tuple):
             value = ", ".join(map(str, value))
-        facts[one_line(key)] = value
+        name = one_line(key)
+        facts[f"setting {name}" if name in facts else name] = value
     if checkpoint.unrecognized:
         facts["unrecognized"] = ", ".join(checkpoint.unrecognized)
     return facts

@@ -175,6 +175,10 @@ class EntailedClasses(NamedClasses):
             return False
         return not (self.entailment or self.reads_windows)
 
+    @property
+    def may_read_windows(self) -> bool:
+        return not self.entailment and super().may_read_windows
+
     # The model.
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:

@@ -55,6 +55,13 @@ class LongTexts:
         """Whether a long text is read in several rows."""
         return self.long == "windows"
 
+    @property
+    def may_read_windows(self) -> bool:
+        """Whether the setting `long`, if there is one, may be windows and is not."""
+        task: Any = self
+        has_setting = "long" in {each.name for each in dataclasses.fields(task)}
+        return has_setting and not self.reads_windows
+
     def window_inputs(self) -> Batch:
         """Return the Keras input that combines windows, if the task has them."""
         if not self.reads_windows:

@@ -620,6 +620,11 @@ class Windowed(Protocol):
         """Whether it does with its settings."""
         ...
 
+    @property
+    def may_read_windows(self) -> bool:
+        """Whether it does not, and has a setting to do so."""
+        ...
+
     def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
         """Return the number of windows of each text and the number of their tokens,
         int32 [B, 2], in graph.
@@ -647,8 +652,7 @@ def reads_windows(task: Any) -> bool:
 
 def may_read_windows(task: Any) -> bool:
     """Return whether a task that truncates long texts has a setting to read them."""
-    may = isinstance(task, Windowed) and not getattr(task, "entailment", ())
-    return may and not task.reads_windows
+    return isinstance(task, Windowed) and task.may_read_windows
 
 
 def whole_by(task: Any, windows: str) -> str:

@@ -38,11 +38,14 @@ def test_a_model_folder(spam_folder: Path) -> None:
     assert facts["pooler"] is True
 
 
-def test_settings_that_are_lists_of_numbers(
+def test_settings_that_are_lists_of_numbers_or_named_as_other_facts(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     save_model(make_model(Embedding(layers=(1, 2))), tmp_path / "model")
     assert describe(tmp_path / "model")["layers"] == "1, 2"
+    save_model(make_model(Embedding(kind="sparse")), tmp_path / "sparse")
+    facts = describe(tmp_path / "sparse")
+    assert (facts["kind"], facts["setting kind"]) == ("model folder", "sparse")
 
 
 def test_an_encoder(encoder_folder: Path, vocabulary: list[str]) -> None:

@@ -17,6 +17,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.explanations.explainer import explain
 from bert_keras.inference import engine as engine_module
 from bert_keras.inference.engine import EngineModel, Session
+from bert_keras.inference.features import TokenVectors
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.layers import for_engines
 from bert_keras.models.engine_graph import EngineGraph
@@ -27,7 +28,9 @@ from bert_keras.tasks import long_texts
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.next_sentence import NextSentence
 from bert_keras.tasks.plain_settings import check_effects
+from bert_keras.tasks.protocols import whole_by
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training.config import TrainConfig
@@ -462,3 +465,11 @@ def test_what_version_0_1_called_combine_is_of_layers() -> None:
     task = Embedding.from_config(stored)
     assert (task.combine_layers, task.combine) == ("concat", "mean")
     refused(lambda: Embedding(**stored), "`combine`", "`combine_layers` takes it")
+
+
+def test_only_tasks_with_the_setting_are_told_of_windows() -> None:
+    entailed = Classification(CLASSES, entailment=("entailment", "neutral"))
+    tasks = [Embedding(), Embedding(kind="sparse"), Classification(CLASSES)]
+    assert [whole_by(task, "windows") for task in tasks] == ["windows"] * 3
+    others = [TokenVectors(), NextSentence(), entailed, Embedding(long="windows")]
+    assert [whole_by(task, "windows") for task in others] == [""] * 4

@@ -323,7 +323,7 @@ def find_engine(folder: str | os.PathLike[str]) -> str | None:
     kinds = [kind for kind in FILES if _file(Path(folder), kind) is not None]
     if kinds == ["litert"]:
         raise ConfigError(
-            f"{os.fspath(folder)}: holds a model for LiteRT, which `predict` does not "
+            f"{os.fspath(folder)}: holds a model for LiteRT, which bert_keras does not "
             "run: use the model folder"
         )
     return kinds[0] if kinds else None

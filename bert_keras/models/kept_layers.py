@@ -54,7 +54,7 @@ def with_layers(folder: Folder, layers: str | Sequence[int] | None) -> Folder:
     is_wide = read == ALL and KERNEL in checkpoint.shapes
     if read not in (LAST, [LAST], [-1]) and not is_wide:
         raise ConfigError(
-            "`keep_layers` needs an embedding model of the last layer; received "
+            "`keep_layers` needs a model that reads the last layer; received "
             f"{folder.path}, whose setting `layers` is {shown(read)}"
         )
     has_depth = _has_own_depth(checkpoint)

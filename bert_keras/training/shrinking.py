@@ -313,8 +313,8 @@ class _Search:
         """Add the smallest candidate with shorter and shorter vectors."""
         if not _has_widths(self.task):
             self.tell(
-                "widths of the head are not tried: only embedding has vectors that can "
-                f"be shortened, and this model is for {self.task.name}"
+                "widths of the head are not tried: only dense vectors of embedding can "
+                "be shortened, and this model gives none"
             )
             return
         small = self.smallest()

@@ -89,7 +89,7 @@ def test_other_layers_of_an_embedding_model_are_not_kept(
     folder = save_model(make_model(Embedding(layers="0,1")), tmp_path / "model")
     refused(
         lambda: convert(folder, tmp_path / "out", keep_layers="0"),
-        "an embedding model of the last layer",
+        "a model that reads the last layer",
     )
 
 

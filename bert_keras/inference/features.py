@@ -31,7 +31,7 @@ import tensorflow as tf
 from bert_keras.data.collection import document_rules, with_titles
 from bert_keras.data.columns import Columns
 from bert_keras.data.table import stream_columns
-from bert_keras.errors import ConfigError, DataError, counted, reason_of
+from bert_keras.errors import ConfigError, DataError, NoRowsError, counted, reason_of
 from bert_keras.files.atomic import check_output_place, new_folder
 from bert_keras.files.parquet import is_parquet
 from bert_keras.inference.embedder import Source, load_embedder
@@ -182,9 +182,8 @@ class _Npz:
         arrays = {name: np.concatenate(self._parts.pop(name)) for name in names}
         if "row_splits" in arrays:  # so far the token count of each text
             arrays["row_splits"] = np.cumsum([0, *arrays["row_splits"]], dtype=np.int64)
-        vectors = arrays.pop("embeddings", np.zeros((0, 0), np.float32))
-        packed = PackedVectors.of(vectors, self._dtype, rescored=False)
-        lines = arrays.pop("lines", [])
+        packed = PackedVectors.of(arrays.pop("embeddings"), self._dtype, rescored=False)
+        lines = arrays.pop("lines")
         arrays |= entries_of(packed, str(self._texts), lines=lines, model=self._model)
         with open(self._path, "wb") as file:
             np.savez(file, **arrays)
@@ -373,6 +372,8 @@ def write_features(
             rows += len(read)
             _write_part(writer, predictor, part, batch_size, counts)
             shown.add(len(part))
+        if not shown.done:
+            raise NoRowsError("has no text: all rows are empty", path=file)
     tell_empty(rows - shown.done, rows)
     predictor.tell_truncated(counts)
     report(shown.line())

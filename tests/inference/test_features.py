@@ -164,8 +164,16 @@ def test_a_bad_row_leaves_the_old_file(encoder_folder: Path, tmp_path: Path) -> 
         "texts.tsv:42:",
         "empty",
     )
+    blank = write_tsv(tmp_path / "blank.tsv", [("text",), (" ",)])
+    for place in (output, tmp_path / "a.parquet"):
+        refused(
+            lambda place=place: write_features(
+                encoder_folder, blank, place, skip_empty=True
+            ),
+            "blank.tsv: has no text: all rows are empty",
+        )
     assert output.read_text() == "old"
-    assert sorted(files_of(tmp_path)) == ["a.npz", "texts.tsv"]
+    assert sorted(files_of(tmp_path)) == ["a.npz", "blank.tsv", "texts.tsv"]
 
 
 def test_a_full_disk_is_one_line(

@@ -71,6 +71,16 @@ class Columns:
         cells = {role: _taken(values, chosen) for role, values in self.cells.items()}
         return Columns(self.path, cells, _taken(self.lines, chosen))
 
+    def followed_by(self, others: Columns) -> Columns:
+        """Return these rows and then others, with the columns that both have."""
+        cells = {
+            role: [*values, *others.cells[role]]
+            for role, values in self.cells.items()
+            if role in others.cells
+        }
+        path = self.path if self.path == others.path else f"{self.path}, {others.path}"
+        return Columns(path, cells, [*self.lines, *others.lines])
+
     def filled(self, role: str, *, skip_empty: bool) -> Columns:
         """Return the rows whose cell of a role is not blank.
 

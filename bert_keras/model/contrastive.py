@@ -204,11 +204,14 @@ class SoftSimilarityLoss(Configured, keras.losses.Loss):
     """A student finds the texts of a batch as similar to each other as its teacher.
 
     `SoftTargetLoss` of the cosines of each text with the other texts, times `scale`:
-    the vectors of both may differ in width.
+    the vectors of both may differ in width. With `dimensions`, it is the sum of the
+    losses of whole vectors and of the student's vectors that are shortened to each of
+    these widths, all beside the teacher's whole vectors.
 
     Args:
         scale: factor of the cosines, as in `RankingLoss`.
         temperature: divides them; its square is a factor of the loss.
+        dimensions: smaller widths of the student that are trained, too.
         normalize: whether vectors are compared by cosines, or else by dot products.
 
     Call: `y_true` [B, K * D], the teacher's vectors of each row's K texts; `y_pred`
@@ -219,6 +222,7 @@ class SoftSimilarityLoss(Configured, keras.losses.Loss):
         self,
         scale: float = 20.0,
         temperature: float = 2.0,
+        dimensions: Sequence[int] = (),
         *,
         normalize: bool = True,
         name: str | None = "soft_similarity",
@@ -227,13 +231,18 @@ class SoftSimilarityLoss(Configured, keras.losses.Loss):
         super().__init__(name=name, **kwargs)
         self.scale = scale
         self.temperature = temperature
+        self.dimensions = tuple(dimensions)
         self.normalize = normalize
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         texts, rows = ops.shape(y_pred)[0], ops.shape(y_true)[0]
-        each = SoftTargetLoss(temperature=self.temperature, reduction=None)(
-            self._others(ops.reshape(y_true, (texts, -1))), self._others(y_pred)
-        )
+        loss = SoftTargetLoss(temperature=self.temperature, reduction=None)
+        wanted = self._others(ops.reshape(y_true, (texts, -1)))
+        losses = [
+            loss(wanted, self._others(y_pred[:, :width]))
+            for width in sorted({*self.dimensions, y_pred.shape[-1]})
+        ]
+        each = sum(losses[1:], losses[0])
         return ops.mean(ops.reshape(each, (rows, -1)), axis=1)
 
     def _others(self, vectors: Any) -> Any:

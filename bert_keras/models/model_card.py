@@ -94,6 +94,7 @@ _SETTINGS = (
     "student",
     "temperature",
     "distill_weight",
+    "augment",
     "precision",
     "freeze_layers",
     "lora_rank",

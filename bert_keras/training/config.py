@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 # Of a report's explanations, at most: seconds, and the share of the run so far.
 EXPLAIN_SECONDS, EXPLAIN_SHARE = 10.0, 1 / 6
 # Options without effect where there is no teacher.
-DISTILLATION = ("teacher", "student", "distill", "temperature", "distill_weight")
+DISTILLATION = (
+    *("teacher", "student", "distill", "temperature", "distill_weight"),
+    "augment",
+)
 FEW_ROWS = 1000
 _SMALL_BATCH, _BATCH = 16, 32
 _VALIDATION_SPLIT = 0.1
@@ -186,6 +189,13 @@ class TrainConfig:
     distill: str = settings.DISTILL.field()
     temperature: float = settings.DISTILL_TEMPERATURE.field()
     distill_weight: float = settings.DISTILL_WEIGHT.field()
+    augment: int = option(
+        0,
+        "with a teacher: variants of each training row that it answers, too, with "
+        "words left out or replaced, for tasks of whole texts; 0: none",
+        unit="n",
+        least=0,
+    )
     explain_mistakes: int = option(
         5,
         "number of the most confident mistakes whose words the report explains, within "
@@ -283,8 +293,11 @@ def check_has_teacher(config: Any) -> None:
 
 def unused_options(config: Any) -> tuple[str, ...]:
     """Return the options of students that a run leaves at their defaults."""
-    # Runs of earlier versions do not know `distill`.
-    known = ("distill",) if config.distill == "soft" else ()
+    # Runs of earlier versions do not know these.
+    new = {"distill": "soft", "augment": 0}
+    known = tuple(
+        name for name, default in new.items() if getattr(config, name, 0) == default
+    )
     unused = known if config.teacher is not None else DISTILLATION
     return unused if config.keep_layers is not None else (*unused, "keep_layers")
 

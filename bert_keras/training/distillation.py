@@ -55,6 +55,7 @@ from bert_keras.tasks.regression import ScaledSquaredError
 from bert_keras.text.truncation import Truncation
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.taught_states import TaughtStates
+from bert_keras.training.word_variants import SimilarWords, word_variants
 
 _SOFTMAX = (
     keras.losses.SparseCategoricalCrossentropy,
@@ -162,11 +163,13 @@ class Distillation:
         if config.distill != "soft":
             found = dataclasses.replace(found, states=found._states(config.distill))
         is_answered = isinstance(task, Distillable)
-        if unlabelled is not None and (not is_answered or gathered(task, train)):
-            raise ConfigError(
-                "`unlabeled` needs a teacher's answers to whole texts, one by one; "
-                f"received it for {task.name}"
-            )
+        used = {"unlabeled": unlabelled is not None, "augment": config.augment > 0}
+        for name in [name for name, is_used in used.items() if is_used]:
+            if not is_answered or gathered(task, train):
+                raise ConfigError(
+                    f"`{name}` needs a teacher's answers to whole texts, one by one; "
+                    f"received it for {task.name}"
+                )
         reads = not is_answered or found.states is not None
         if reads and compares_rows(task) and config.accumulation > 1:
             raise ConfigError(
@@ -177,6 +180,9 @@ class Distillation:
             found._check_reads_batches()
             tell("the teacher reads each batch of the student")
             return found
+        if config.augment:
+            made = found._variants(train, config, tell=tell)
+            unlabelled = made if unlabelled is None else unlabelled.followed_by(made)
         if unlabelled is None:
             answered = found._answered([train], tell=tell)
             return dataclasses.replace(found, outputs=answered)
@@ -188,6 +194,37 @@ class Distillation:
             unlabelled=unlabelled,
             weights=np.concatenate([known, more]),
         )
+
+    def _variants(
+        self, train: Columns, config: TrainConfig, *, tell: Callable[[str], object]
+    ) -> Columns:
+        """Return the variants of the training rows that `config.augment` asks for."""
+        task, model = self.task, self.predictor.model
+        texts = texts_of(task, train)
+        are_texts = len(texts) == len(task.roles) and all(
+            isinstance(text, str) for each in texts for text in each
+        )
+        if not are_texts or not isinstance(model, TaskModel):
+            wanted = "a task of one text or a pair of texts"
+            given = task.name
+            if are_texts:
+                wanted, given = "a teacher that is a model folder", "an export"
+            raise ConfigError(f"`augment` needs {wanted}; received {given}")
+        similar = SimilarWords(
+            model.preprocessor.tokenizer.vocabulary,
+            keras.ops.convert_to_numpy(model.backbone.token_embedding.embeddings),
+        )
+        found = word_variants(
+            train, task.roles, config.augment, similar=similar, seed=config.seed
+        )
+        rows = {*zip(*(train[role] for role in task.roles), strict=True)}
+        equal = sum(
+            each in rows
+            for each in zip(*(found[role] for role in task.roles), strict=True)
+        )
+        line = f"{counted(len(found), 'variants')} of the training rows"
+        tell(f"{line}, {equal:,} of them equal to a row" if equal else line)
+        return found
 
     def _answered(
         self, sets: Sequence[Columns], *, tell: Callable[[str], object]
@@ -445,7 +482,7 @@ def soft_target_loss(task: Task, config: TrainConfig) -> keras.losses.Loss:
                 "the loss of the pairs makes them sparse; received 1"
             )
         return SoftSimilarityLoss(
-            own.scale, config.temperature, normalize=not is_sparse
+            own.scale, config.temperature, own.dimensions, normalize=not is_sparse
         )
     if isinstance(own, ListwiseLoss | MarginLoss):
         activation = "margins"

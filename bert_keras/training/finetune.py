@@ -287,7 +287,7 @@ def train(
         check_ranks(task)
     rows = training_examples(task, data["train"])
     if config.teacher is not None:
-        rows += len(data.get(UNLABELED, ()))
+        rows += len(data.get(UNLABELED, ())) + config.augment * len(data["train"])
     few = ""
     if "dev" not in data and not is_earlier:
         few = too_few_to_hold_out(task, data["train"], config, task.get_config())

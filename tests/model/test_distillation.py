@@ -52,10 +52,15 @@ def test_similarities_of_the_texts_of_a_batch() -> None:
         x = x / np.linalg.norm(x, axis=1, keepdims=True)
         return (10 * x @ x.T)[~np.eye(4, dtype=bool)].reshape(4, 3)
 
-    p, q = softmax(others(teacher) / 4), softmax(others(student) / 4)
-    wanted = 16 * (p * np.log(p / q)).sum(axis=1).reshape(2, 2).mean(axis=1)
-    loss = SoftSimilarityLoss(10.0, 4.0, reduction=None)
-    np.testing.assert_allclose(loss(teacher.reshape(2, 10), student), wanted, rtol=1e-4)
+    def wanted(student: np.ndarray) -> np.ndarray:
+        p, q = softmax(others(teacher) / 4), softmax(others(student) / 4)
+        return 16 * (p * np.log(p / q)).sum(axis=1).reshape(2, 2).mean(axis=1)
+
+    targets = teacher.reshape(2, 10)
+    for widths in [(), (2,)]:
+        loss = SoftSimilarityLoss(10.0, 4.0, widths, reduction=None)
+        every = sum(wanted(student[:, :width]) for width in (3, *widths))
+        np.testing.assert_allclose(loss(targets, student), every, rtol=1e-4)
 
 
 def test_hidden_states_of_equal_and_of_other_widths() -> None:

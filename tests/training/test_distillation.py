@@ -147,6 +147,24 @@ def test_of_rows_without_labels_only_the_teachers_answers_are_learned(
     assert str(batches.place(1)).count("lines") == 2
 
 
+def test_variants_of_the_training_rows_are_rows_without_labels(
+    make_model: Any, tmp_path: Path
+) -> None:
+    task, rows = TASKS["classification"]
+    folder, told = save_model(make_model(task), tmp_path / "teacher"), []
+    more = as_columns(text=["a prize at home", "free lunch"])
+    config = TrainConfig(teacher=folder, augment=2)
+    found = Distillation.of(task, config, rows, tell=told.append)
+    assert told[0].startswith("24 variants of the training rows, ")
+    assert told[-1] == "the teacher answers 24 unlabelled rows"
+    assert len(found.outputs) == len(found.weights) == 36
+    assert found.weights.tolist() == [1.0] * 36
+    both = Distillation.of(task, config, rows, more, tell=told.append)
+    kept = [*more["text"], *found.unlabelled["text"]]
+    assert both.unlabelled["text"] == kept
+    assert np.unique(both.outputs[12:], axis=0).shape[0] > 2
+
+
 @pytest.mark.parametrize("kind", ["hidden", "relations"])
 def test_what_the_teacher_computes_inside_is_learned(
     kind: str, make_model: Any, tmp_path: Path
@@ -271,6 +289,7 @@ def test_the_command(
         ),
         ({"distill": "hidden"}, ("`distill` needs `teacher`", "hidden")),
         ({"teacher": "t", "distill_weight": 0.0}, ("`distill_weight` must be",)),
+        ({"augment": 1}, ("`augment` needs `teacher`; received 1",)),
         ({"teacher": "t", "restarts": 1}, ("`restarts` must be 0",)),
         (
             {"teacher": "t", "student": "1/8/2", "keep_layers": "0"},
@@ -341,6 +360,14 @@ def test_teachers_that_cannot_teach(
         lambda: Distillation.of(tags, config, words, FEW, tell=print),
         "`unlabeled` needs a teacher's answers to whole texts",
     )
+    part = "`augment` needs a teacher's answers to whole texts, one by one"
+    refuse(tags, words, folder, part, "token-classification", augment=1)
+    choosing, choices = TASKS["multiple-choice"]
+    folder = save_model(make_model(choosing), tmp_path / "choices")
+    part = "`augment` needs a task of one text or a pair of texts"
+    refuse(choosing, choices, folder, part, "multiple-choice", augment=1)
+    part = "`augment` needs a teacher that is a model folder"
+    refuse(task, FEW, spam_export, part, "an export", augment=1)
     longer = dataclasses.replace(found)
     teacher.preprocessor = teacher.preprocessor.replace(max_length=30)
     longer.check_student(teacher)

@@ -1,0 +1,124 @@
+"""Variants of the training rows for a teacher to answer: `word_variants`.
+
+Source: Jiao et al. 2020 (arXiv:1909.10351), section 3.3: words are replaced by similar
+ones, there those of a language model or of GloVe. Here they are near each other in the
+table of the teacher's token embeddings, or are words of another text; some are left
+out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_keras.data.columns import Columns
+
+_SHARES = (0.1, 0.2, 0.4)  # of the words, of which each variant changes one
+_SAME_TEXT = 0.15  # of the variants of pairs, made of one of their texts alone
+_NEAREST = 10
+_AT_ONCE = 256  # words
+
+
+def word_variants(
+    columns: Columns,
+    roles: Sequence[str],
+    count: int,
+    *,
+    similar: SimilarWords,
+    seed: int,
+) -> Columns:
+    """Return variants of rows, without labels: `count` of each row, round by round.
+
+    A tenth, a fifth or two fifths of the words are left out, replaced by a similar
+    word, or by a word of the pair's other text, or of another row if there are no
+    pairs. In a pair, one text or both change, the order is random, and some variants
+    are made of one text alone, beside a changed copy.
+
+    Args:
+        columns: the rows; their cells of these roles are strings. Words are found at
+            white space, and a text of one word stays as it is.
+        roles: one role, or the two of a pair.
+        similar: similar words by word.
+        seed: equal seeds give equal variants.
+    """
+    rng = np.random.default_rng(seed)
+    words = [[text.split() for text in columns[role]] for role in roles]
+    near = similar.of(
+        {word.lower() for each in words for text in each for word in text}
+    )
+
+    def changed(text: list[str], other: list[str]) -> str:
+        if len(text) < 2:
+            return " ".join(text)
+        is_changed = rng.random(len(text)) < rng.choice(_SHARES)
+        kinds = np.where(is_changed, rng.integers(3, size=len(text)), -1).tolist()
+        places = rng.integers(1 << 32, size=len(text)).tolist()
+        found = []
+        for word, kind, place in zip(text, kinds, places, strict=True):
+            if kind == 0:
+                continue
+            choices = other if kind == 1 else near.get(word.lower(), ())
+            is_kept = kind < 0 or not choices
+            found.append(word if is_kept else choices[place % len(choices)])
+        return " ".join(found or text)
+
+    made: list[list[str]] = [[] for _ in roles]
+    for _ in range(count):
+        others = rng.permutation(len(columns)).tolist()
+        for row, other in enumerate(others):
+            if len(roles) == 1:
+                made[0].append(changed(words[0][row], words[0][other]))
+                continue
+            first, second = (texts[row] for texts in words)
+            if rng.random() < _SAME_TEXT:
+                second = first
+            which = rng.integers(3)  # the first, the second, both
+            pair = [
+                " ".join(first) if which == 1 else changed(first, second),
+                " ".join(second) if which == 0 else changed(second, first),
+            ]
+            for texts, text in zip(made, rng.permutation(pair).tolist(), strict=True):
+                texts.append(text)
+    lines = np.tile(np.asarray(columns.lines), count)
+    cells = dict(zip(roles, made, strict=True))
+    return Columns(columns.path, cells, lines.tolist())
+
+
+@dataclasses.dataclass(frozen=True)
+class SimilarWords:
+    """The words of a vocabulary that are nearest by the cosines of their embeddings.
+
+    Args:
+        tokens: the vocabulary.
+        embeddings: of the tokens, float [V, H].
+    """
+
+    tokens: Sequence[str]
+    embeddings: Any
+
+    def of(self, words: set[str]) -> Mapping[str, list[str]]:
+        """Return the ten nearest whole words of each of these that is a token."""
+        whole = [
+            number
+            for number, token in enumerate(self.tokens)
+            if token.isalpha() and len(token) > 1
+        ]
+        numbers = {self.tokens[number]: place for place, number in enumerate(whole)}
+        asked = sorted(words & numbers.keys())
+        if len(whole) <= _NEAREST:
+            return {}
+        table = np.asarray(self.embeddings, "float32")[whole]
+        table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+        found = {}
+        for start in range(0, len(asked), _AT_ONCE):
+            some = asked[start : start + _AT_ONCE]
+            places = [numbers[word] for word in some]
+            cosines = table[places] @ table.T
+            cosines[np.arange(len(some)), places] = -1  # the word itself
+            nearest = np.argpartition(-cosines, _NEAREST, axis=1)[:, :_NEAREST]
+            for word, those in zip(some, np.sort(nearest).tolist(), strict=True):
+                found[word] = [self.tokens[whole[place]] for place in those]
+        return found

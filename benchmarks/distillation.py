@@ -2,20 +2,21 @@
 
     python benchmarks/distillation.py [--sets sms news mrpc] [--rows 1500] \
 [--test-rows 1000] [--keep-layers 0,2,4] [--epochs 3] [--student-epochs 6] \
-[--max-length 64] [--distill soft] [--seed 42] [--alone] [--unlabeled 0] [--int8] \
-[--precision float32] \
+[--max-length 64] [--distill soft] [--distill-weight 0.5] [--temperature 2] \
+[--seed 42] [--alone] [--unlabeled 0] [--augment 0] [--int8] [--precision float32] \
 [--passes 5] [--folder DIR]
 
 Fine-tunes all-MiniLM-L6-v2 (6 layers) as the teacher, and then, on the same rows, some
 layers of the teacher with its answers. Prints a line of JSON for each set:
 accuracy on the test rows, seconds for 1,000 of them, the median of alternate passes,
-and the ratios to the teacher. `--unlabeled` gives the student up to so many further
-rows without their labels: of the set, but neither of training nor of the test, or for
-MRPC pairs of STS-B with other sentences, of SICK, the training pairs the other way
-round, and sentences of different training pairs. `--alone` adds a
-student without a teacher, `--int8` the student in int8 for OpenVINO (needs `openvino`
-and `nncf`); `--passes 0` leaves out the times; `--folder` keeps the models, and a
-model that is there is not trained again. Needs scikit-learn.
+the ratios to the teacher, and the mean Kullback-Leibler divergence from its
+probabilities, which depends less on chance than the ratio. `--unlabeled` gives the
+student up to so many further rows without their labels: of the set, but neither of
+training nor of the test, or for MRPC pairs of STS-B with other sentences, and then of
+SICK; `--augment` so many variants of each training row. `--alone` adds a student
+without a teacher, `--int8` the student in int8 for OpenVINO (needs `openvino` and
+`nncf`); `--passes 0` leaves out the times; `--folder` keeps the models, and a model
+that is there is not trained again. Needs scikit-learn.
 """
 
 from __future__ import annotations
@@ -57,26 +58,15 @@ def data_of(name: str, options: argparse.Namespace) -> tuple[Any, Any, Any]:
     tested, unlabelled = test.take(np.sort(chosen)), None
     if options.unlabeled and name == "mrpc":
         seen = {text for each in both.cells.values() for text in each}
-        pairs = unlabelled_pairs(train, seen, rng)
-        order = rng.permutation(len(pairs))[: options.unlabeled]
-        first, second = zip(*(pairs[n] for n in order), strict=True)
+        pairs = [*zip(*other_pairs(seen), strict=True)]
+        for part in ("train", "dev"):
+            pairs += [(row[0], row[1]) for row in table(f"sick/{part}.tsv")[1:]]
+        first, second = zip(*pairs[: options.unlabeled], strict=True)
         unlabelled = as_columns(text=first, text_pair=second)
     elif options.unlabeled:
         rest = test.take(np.sort(others[: options.unlabeled]))
         unlabelled = as_columns(text=list(rest["text"]))
     return train, tested, unlabelled
-
-
-def unlabelled_pairs(
-    train: Any, seen: set[str], rng: np.random.Generator
-) -> list[tuple[str, str]]:
-    """Return pairs of STS-B that are not seen, of SICK, and made of training pairs."""
-    pairs = [*zip(*other_pairs(seen), strict=True)]
-    for part in ("train", "dev"):
-        pairs += [(row[0], row[1]) for row in table(f"sick/{part}.tsv")[1:]]
-    own = [list(train[name]) for name in ("text", "text_pair")]
-    mixed = [[texts[n] for n in rng.permutation(len(texts))] for texts in own]
-    return [*pairs, *zip(*own[::-1], strict=True), *zip(*mixed, strict=True)]
 
 
 def trained(train: Any, output: Path, **given: Any) -> Any:
@@ -115,10 +105,14 @@ def measured(
     """Return accuracy and seconds for 1,000 rows of each model, and its ratios."""
     some = test.take(range(min(len(test), TIMED)))
     scores: dict[str, float] = {}
+    logs: dict[str, np.ndarray] = {}  # of the probabilities
     seconds: dict[str, list[float]] = {name: [] for name in predictors}
     for name, each in predictors.items():
         answers = each.answers(test)  # the graphs are traced here
-        scores[name] = each.model.task.score(test, answers)["accuracy"]
+        task = each.model.task
+        scores[name] = task.score(test, answers)["accuracy"]
+        logits = np.asarray(task.soft_targets(answers, task), np.float64)
+        logs[name] = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
     for _ in range(passes):
         for name, each in predictors.items():
             start = time.perf_counter()
@@ -130,6 +124,10 @@ def measured(
             "accuracy": round(score, 4),
             "share_of_teacher": round(score / scores["teacher"], 4),
         }
+        if name != "teacher":
+            of = logs["teacher"]
+            divergence = (np.exp(of) * (of - logs[name])).sum(axis=1).mean()
+            found[name]["divergence"] = round(float(divergence), 4)
         if passes:
             middle = statistics.median(seconds[name])
             whole = statistics.median(seconds["teacher"])
@@ -151,7 +149,7 @@ def models(
     }
     given |= {"keep_layers": options.keep_layers, "epochs": options.student_epochs}
     given["precision"] = options.precision
-    names = ("distill", "temperature", "distill_weight")
+    names = ("distill", "temperature", "distill_weight", "augment")
     soft = {name: getattr(options, name) for name in names}
     student = place / "student"
     soft |= {"unlabelled": unlabelled, "teacher": str(teacher)}
@@ -183,6 +181,7 @@ def main() -> None:
     parser.add_argument("--precision", default="float32", help="of the students")
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--unlabeled", type=int, default=0)
+    parser.add_argument("--augment", type=int, default=0)
     parser.add_argument("--int8", action="store_true")
     parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="keeps the models of each set")

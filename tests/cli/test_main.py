@@ -174,6 +174,7 @@ def test_every_setting_of_training_has_an_option() -> None:
         "distill": "hidden",
         "temperature": 4,
         "distill_weight": 0.25,
+        "augment": 5,
     }
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", str(value)]

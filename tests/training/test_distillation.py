@@ -29,7 +29,7 @@ from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.tasks.tagging.task import TokenClassification
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.distillation import Distillation
+from bert_keras.training.distillation import Distillation, soft_target_loss
 from bert_keras.training.finetune import train
 from bert_keras.training.rows import TrainingRows
 
@@ -145,6 +145,13 @@ def test_of_rows_without_labels_only_the_teachers_answers_are_learned(
     assert float(metric.result()) == pytest.approx(hits.mean())
     assert len(batches.place(1).rows()["unlabelled lines"]) == 3
     assert str(batches.place(1)).count("lines") == 2
+
+
+def test_a_student_learns_similarities_at_each_of_its_widths() -> None:
+    config = TrainConfig(teacher="t")
+    for task in (Embedding(dimensions=(4, 2)), Embedding(objective="similarity")):
+        loss = soft_target_loss(task, config)
+        assert loss.dimensions == task.loss().dimensions == task.dimensions
 
 
 def test_variants_of_the_training_rows_are_rows_without_labels(
@@ -268,9 +275,11 @@ def test_the_command(
 ) -> None:
     command = ["train", "classification", "--train", str(spam_file), "--dev"]
     command += [str(spam_file), "--output", str(tmp_path / "small"), "--epochs", "1"]
-    student = ["--teacher", str(spam_folder), "--student", "1/8/2"]
+    student = ["--teacher", str(spam_folder), "--student", "1/8/2", "--augment", "2"]
     assert main([*command, *student]) == 0
     told = capsys.readouterr().err
+    assert "the teacher answers 24 unlabelled rows" in told
+    assert "| augment | 2 |" in (tmp_path / "small" / "README.md").read_text()
     assert "the student 1/8/2 has random weights" in told
     assert "the teacher answers 12 training rows" in told
     assert "student on dev: accuracy" in told

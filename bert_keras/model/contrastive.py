@@ -12,7 +12,7 @@ widths; Tunstall et al. 2022 (arXiv:2209.11055), section 3.1, for pairs by class
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -48,16 +48,25 @@ class _PairLoss(Configured, keras.losses.Loss):
         self.dimensions = tuple(dimensions)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        vectors = ops.cast(y_pred, "float32")
-        losses = [
-            self.compare(y_true, unit_vectors(vectors[:, :width]))
-            for width in sorted({*self.dimensions, vectors.shape[-1]})
-        ]
-        return sum(losses[1:], losses[0])
+        return _over_widths(
+            ops.cast(y_pred, "float32"),
+            self.dimensions,
+            lambda vectors: self.compare(y_true, unit_vectors(vectors)),
+        )
 
     def compare(self, y_true: Any, vectors: Any) -> Any:
         """Return the loss of unit vectors, float32 [2B, D] or more rows."""
         raise NotImplementedError
+
+
+def _over_widths(
+    vectors: Any, dimensions: Sequence[int], loss: Callable[[Any], Any]
+) -> Any:
+    """Return the sum of a loss of whole vectors [N, D] and of each shorter width."""
+    losses = [
+        loss(vectors[:, :width]) for width in sorted({*dimensions, vectors.shape[-1]})
+    ]
+    return sum(losses[1:], losses[0])
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -238,11 +247,11 @@ class SoftSimilarityLoss(Configured, keras.losses.Loss):
         texts, rows = ops.shape(y_pred)[0], ops.shape(y_true)[0]
         loss = SoftTargetLoss(temperature=self.temperature, reduction=None)
         wanted = self._others(ops.reshape(y_true, (texts, -1)))
-        losses = [
-            loss(wanted, self._others(y_pred[:, :width]))
-            for width in sorted({*self.dimensions, y_pred.shape[-1]})
-        ]
-        each = sum(losses[1:], losses[0])
+        each = _over_widths(
+            y_pred,
+            self.dimensions,
+            lambda vectors: loss(wanted, self._others(vectors)),
+        )
         return ops.mean(ops.reshape(each, (rows, -1)), axis=1)
 
     def _others(self, vectors: Any) -> Any:

@@ -217,11 +217,8 @@ class Distillation:
         found = word_variants(
             train, task.roles, config.augment, similar=similar, seed=config.seed
         )
-        rows = {*zip(*(train[role] for role in task.roles), strict=True)}
-        equal = sum(
-            each in rows
-            for each in zip(*(found[role] for role in task.roles), strict=True)
-        )
+        rows = {*zip(*texts, strict=True)}
+        equal = sum(each in rows for each in zip(*texts_of(task, found), strict=True))
         line = f"{counted(len(found), 'variants')} of the training rows"
         tell(f"{line}, {equal:,} of them equal to a row" if equal else line)
         return found

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from bert_keras.data.columns import Columns
+from bert_keras.inference.packed_vectors import PackedVectors
+from bert_keras.scoring.embeddings import unit_rows
 
 _SHARES = (0.1, 0.2, 0.4)  # of the words, of which each variant changes one
 _SAME_TEXT = 0.15  # of the variants of pairs, made of one of their texts alone
@@ -110,15 +112,14 @@ class SimilarWords:
         asked = sorted(words & numbers.keys())
         if len(whole) <= _NEAREST:
             return {}
-        table = np.asarray(self.embeddings, "float32")[whole]
-        table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
-        found = {}
+        table = unit_rows(np.asarray(self.embeddings, "float32")[whole])
+        packed, found = PackedVectors.of(table), {}
         for start in range(0, len(asked), _AT_ONCE):
-            some = asked[start : start + _AT_ONCE]
-            places = [numbers[word] for word in some]
-            cosines = table[places] @ table.T
-            cosines[np.arange(len(some)), places] = -1  # the word itself
-            nearest = np.argpartition(-cosines, _NEAREST, axis=1)[:, :_NEAREST]
-            for word, those in zip(some, np.sort(nearest).tolist(), strict=True):
-                found[word] = [self.tokens[whole[place]] for place in those]
+            places = [numbers[word] for word in asked[start : start + _AT_ONCE]]
+            near, _ = packed.nearest(table[places], _NEAREST + 1)  # the word, too
+            for place, those in zip(places, near.tolist(), strict=True):
+                others = sorted([each for each in those if each != place][:_NEAREST])
+                found[self.tokens[whole[place]]] = [
+                    self.tokens[whole[n]] for n in others
+                ]
         return found

@@ -58,10 +58,12 @@ def data_of(name: str, options: argparse.Namespace) -> tuple[Any, Any, Any]:
     tested, unlabelled = test.take(np.sort(chosen)), None
     if options.unlabeled and name == "mrpc":
         seen = {text for each in both.cells.values() for text in each}
-        pairs = [*zip(*other_pairs(seen), strict=True)]
-        for part in ("train", "dev"):
-            pairs += [(row[0], row[1]) for row in table(f"sick/{part}.tsv")[1:]]
-        first, second = zip(*pairs[: options.unlabeled], strict=True)
+        pairs = [*zip(*other_pairs(seen), strict=True)][: options.unlabeled]
+        if options.mrpc_test:
+            own = [(row[3], row[4]) for row in table(options.mrpc_test)[1:]]
+            tested_texts = {*tested["text"], *tested["text_pair"]}
+            pairs += [pair for pair in own if tested_texts.isdisjoint(pair)]
+        first, second = zip(*pairs, strict=True)
         unlabelled = as_columns(text=first, text_pair=second)
     elif options.unlabeled:
         rest = test.take(np.sort(others[: options.unlabeled]))
@@ -181,6 +183,7 @@ def main() -> None:
     parser.add_argument("--precision", default="float32", help="of the students")
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--unlabeled", type=int, default=0)
+    parser.add_argument("--mrpc-test", type=Path, help="GLUE's MRPC/test.tsv")
     parser.add_argument("--augment", type=int, default=0)
     parser.add_argument("--int8", action="store_true")
     parser.add_argument("--passes", type=int, default=5)

@@ -1,9 +1,9 @@
 """The words of a corpus and how often each occurs: `count_words`, in bounded memory.
 
 Words are found as in `WordPieceTokenizer`, by `PlainSplitter`, which needs no
-TensorFlow. White space always separates words, so texts are split there first and the
-strings are counted: in most languages a few distinct strings make up most of a text.
-Only strings that are not plain ASCII go through the splitter.
+TensorFlow. White space and ASCII punctuation always separate words, so Arrow splits
+texts there first and counts the strings: in most languages a few distinct strings make
+up most of a text. Only strings that are not plain ASCII go through the splitter.
 
 When there are too many words, the rarest are dropped, as in lossy counting (Manku &
 Motwani 2002, "Approximate frequency counts over data streams", section 4.2): a count is
@@ -24,8 +24,7 @@ import itertools
 import json
 import operator
 import os
-import re
-from collections import Counter
+import string
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,11 +41,10 @@ from bert_keras.version import __version__
 
 _STAGE = 1 << 28  # characters after which the counts are saved
 _BLOCK = 1 << 25  # characters of a block
-_TEXT_BYTES = 1 << 16  # split at once, within the processor's cache
-_STRINGS = 1 << 19  # most distinct strings waiting for the splitter, and ...
-_STRING_BYTES = 32 << 20  # ... their bytes
-_PLAIN = re.compile(rb"[!-~]+")
-_PLAIN_WORD = re.compile(rb"[0-9A-Za-z]+|[!-~]")
+_TEXT_BYTES = 1 << 18  # split at once, within the processor's cache
+_STRING_BYTES = 8 << 20  # of texts that wait for the splitter
+_PUNCTUATION = frozenset(each.encode() for each in string.punctuation)
+_IS_PUNCTUATION = bytes(chr(code) in string.punctuation for code in range(256))
 MOST_CHARACTERS = 100  # of a word, as by default in the tokenizer
 _FORMAT = "bert_keras word counts 1"
 
@@ -246,7 +244,7 @@ _Counted = tuple[_Block, Counts]  # the block without its documents
 
 
 class WordCounter:
-    """Strings waiting for the splitter, and the counts of the others."""
+    """Texts that wait for the splitter, and the word counts of the others."""
 
     def __init__(
         self, splitter: PlainSplitter, lowercase: bool, max_words: int
@@ -255,9 +253,8 @@ class WordCounter:
         self._lowercase = lowercase
         self._max_words = max_words
         self._texts: list[bytes] = []
-        self._bytes = 0
-        self._strings: Counter[bytes] = Counter()
-        self._room = _STRING_BYTES  # more bytes of text fit without a look
+        self._bytes = self._waiting = 0
+        self._strings: list[Any] = []  # Arrow arrays
         self.counts = Counts()
 
     def add(self, text: str) -> None:
@@ -273,41 +270,59 @@ class WordCounter:
             self._cut()
 
     def _cut(self) -> None:
-        # `bytes.split` takes these two for space, but the tokenizer drops them.
+        # Arrow takes these two for space, but the tokenizer drops them.
         data = b" ".join(self._texts).translate(None, b"\x0b\x0c")
         # Lower-cases only ASCII; the splitter does the rest.
-        self._strings.update((data.lower() if self._lowercase else data).split())
+        self._strings.append(_strings(data.lower() if self._lowercase else data))
+        self._waiting += self._bytes
         self._texts, self._bytes = [], 0
-        self._room -= len(data)
-        if self._room <= 0:
-            self._room = _STRING_BYTES - sum(map(len, self._strings))
-        if len(self._strings) >= _STRINGS or self._room <= 0:
+        if self._waiting >= _STRING_BYTES:
             self._count_words()
 
     def count(self) -> None:
-        """Count all waiting strings."""
+        """Count the words of all waiting texts."""
         self._cut()
         self._count_words()
 
     def _count_words(self) -> None:
-        """Add the words of the waiting strings."""
+        import pyarrow
+        import pyarrow.compute
+
         words, split = self.counts.words, self._splitter
-        known, is_plain, plain_words = words.get, _PLAIN.fullmatch, _PLAIN_WORD.findall
-        for string, count in self._strings.items():
-            found: Iterable[bytes]
-            if string.isalnum():  # for bytes: ASCII only
-                found = (string,)
-            elif is_plain(string):
-                found = plain_words(string)
+        known = words.get
+        waiting = pyarrow.chunked_array(self._strings, pyarrow.large_string())
+        # Arrow's default allocator keeps 70 MB that are no longer used.
+        pool = pyarrow.system_memory_pool()
+        found = pyarrow.compute.value_counts(waiting, memory_pool=pool)
+        self._strings, self._waiting = [], 0
+        strings = found.field(0).cast(pyarrow.large_binary()).to_pylist()
+        for data, count in zip(strings, found.field(1).to_pylist(), strict=True):
+            parts: Iterable[bytes]
+            if data.isalnum() or data in _PUNCTUATION:  # for bytes: ASCII only
+                parts = (data,)
             else:
-                found = map(str.encode, split(string.decode()))
-            for word in found:
+                parts = map(str.encode, split(data.decode()))
+            for word in parts:
                 if len(word) > MOST_CHARACTERS and len(word.decode()) > MOST_CHARACTERS:
                     self.counts.too_long += count
                 else:
                     words[word] = known(word, 0) + count
-        self._strings, self._room = Counter(), _STRING_BYTES
         self.counts.forget(self._max_words, most=2 * self._max_words)
+
+
+def _strings(text: bytes) -> Any:
+    """Return what stands between white space and ASCII punctuation, and the latter."""
+    import pyarrow
+    import pyarrow.compute
+
+    alone = np.flatnonzero(np.frombuffer(text.translate(_IS_PUNCTUATION), bool))
+    codes = np.frombuffer(text, np.uint8)
+    codes = np.insert(codes, np.concatenate([alone, alone + 1]), ord(" "))
+    ends = np.array([0, len(codes)], np.int64)
+    buffers = [None, pyarrow.py_buffer(ends), pyarrow.py_buffer(codes)]
+    one = pyarrow.Array.from_buffers(pyarrow.large_string(), 1, buffers)
+    split = pyarrow.compute.ascii_split_whitespace
+    return split(one, memory_pool=pyarrow.system_memory_pool()).flatten()
 
 
 def _most_frequent_first(

@@ -159,13 +159,13 @@ def test_how_texts_are_joined_does_not_matter(monkeypatch: Any) -> None:
     texts = ODD_TEXTS * 5
     whole = count_words(texts)
     monkeypatch.setattr(word_counts, "_TEXT_BYTES", 50)
-    monkeypatch.setattr(word_counts, "_STRINGS", 7)
+    monkeypatch.setattr(word_counts, "_STRING_BYTES", 120)
     assert count_words(reversed(texts)) == whole
 
 
 def test_rare_words_are_dropped_if_there_are_too_many(monkeypatch: Any) -> None:
     monkeypatch.setattr(word_counts, "_TEXT_BYTES", 500)
-    monkeypatch.setattr(word_counts, "_STRINGS", 500)
+    monkeypatch.setattr(word_counts, "_STRING_BYTES", 1000)
     frequent = {f"f{n}": 40 + n for n in range(200)}
     rare = [f"r{n}" for n in range(20_000)]
     tokens = [word for word, count in frequent.items() for _ in range(count)] + rare
@@ -342,7 +342,7 @@ def short_stages(monkeypatch: Any) -> None:
     """Let counts be kept every few documents, and words be forgotten on the way."""
     monkeypatch.setattr(word_counts, "_STAGE", 2000)
     monkeypatch.setattr(word_counts, "_BLOCK", 1000)
-    monkeypatch.setattr(word_counts, "_STRINGS", 100)
+    monkeypatch.setattr(word_counts, "_STRING_BYTES", 300)
 
 
 @pytest.mark.usefixtures("short_stages")

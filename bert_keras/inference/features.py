@@ -315,8 +315,9 @@ def write_features(
 
     Args:
         source: as in `load_embedder`.
-        file: TSV, CSV or JSONL with the texts.
-        output: the file to write, `.npz` or `.parquet`; it appears when complete.
+        file: TSV, CSV or JSONL with the texts, and with their `id` if there is one.
+        output: the file to write, `.npz` or `.parquet`; it appears when complete. Only
+            Parquet holds the ids.
         level: `text`, one vector per text, or `token`, one per token.
         column: the column of the texts, by name or by number from 0.
         header: as in `read_columns`.
@@ -345,7 +346,6 @@ def write_features(
                 f"`{name}` is of a text's vector: leave it out for tokens"
             )
     rules = document_rules(os.fspath(file), text=column)
-    rules["columns"].pop("id")
     given = stream_columns(
         file, header=header, rows_at_once=_BATCHES[level] * batch_size, **rules
     )
@@ -362,6 +362,8 @@ def write_features(
     if level == "token" and task.default_prompt:
         say(f"the prompt {task.default_prompt} is left out: it is of a text's vector")
     model = "" if level == "token" else model_hash(predictor)
+    if "id" in first and not is_parquet(os.fspath(output)):
+        say("ids are left out: a file that ends with .parquet holds them")
     with (
         feature_writer(output, dtype, model=model) as writer,
         Progress("vectors", unit="texts") as shown,
@@ -413,5 +415,6 @@ def _write_part(
             vectors, tokens = answers["embedding"], None
             count = len(vectors)
         rows = slice(done, done + count)
-        writer.add(Part(part.lines[rows], part["text"][rows], vectors, tokens))
+        ids = part["id"][rows] if "id" in part else None
+        writer.add(Part(part.lines[rows], part["text"][rows], vectors, tokens, ids))
         done = rows.stop

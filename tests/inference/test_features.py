@@ -41,9 +41,12 @@ def tokens(encoder_folder: Path) -> tuple[list[np.ndarray], list[list[str]]]:
     return vectors, [[tokenizer.vocabulary[i] for i in row] for row in ids]
 
 
-def test_vectors_of_texts(encoder_folder: Path, file: Path, tmp_path: Path) -> None:
+def test_vectors_of_texts(
+    encoder_folder: Path, file: Path, tmp_path: Path, capsys: Any
+) -> None:
     output = tmp_path / "texts.npz"
     assert write_features(encoder_folder, file, output, **SETTINGS) == len(TEXTS)
+    assert "ids are left out: a file that ends with .parquet" in capsys.readouterr().err
     assert list(files_of(tmp_path)) == ["texts.npz"]  # nothing is left next to it
     with np.load(output, allow_pickle=False) as found:
         assert sorted(found) == ["embeddings", "format", "lines", "model", "texts"]
@@ -110,6 +113,7 @@ def test_parquet(encoder_folder: Path, file: Path, tmp_path: Path, tokens: Any) 
     table = parquet.read_table(output).to_pydict()
     assert table["text"] == TEXTS
     assert table["line"] == list(range(2, len(TEXTS) + 2))
+    assert table["id"] == [str(i) for i in range(len(TEXTS))]
     wanted = embed(encoder_folder, TEXTS, max_length=9)
     np.testing.assert_allclose(table["embedding"], wanted, atol=1e-5)
     write_features(encoder_folder, file, output, level="token", **SETTINGS)

@@ -3,8 +3,8 @@
     python benchmarks/distillation.py [--sets sms news mrpc] [--rows 1500] \
 [--test-rows 1000] [--keep-layers 0,2,4] [--epochs 3] [--student-epochs 6] \
 [--max-length 64] [--distill soft] [--distill-weight 0.5] [--temperature 2] \
-[--seed 42] [--alone] [--unlabeled 0] [--augment 0] [--int8] [--precision float32] \
-[--passes 5] [--folder DIR]
+[--seed 42] [--alone] [--unlabeled 0] [--augment 0] [--student-encoder DIR] \
+[--int8] [--precision float32] [--passes 5] [--folder DIR]
 
 Fine-tunes all-MiniLM-L6-v2 (6 layers) as the teacher, and then, on the same rows, some
 layers of the teacher with its answers. Prints a line of JSON for each set:
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from inputs import encoder_path, news, other_pairs, sms, table
+from inputs import encoder_path, news, other_pairs, sms
 from precision_quality import mrpc
 
 TIMED = 1000  # rows
@@ -58,12 +58,7 @@ def data_of(name: str, options: argparse.Namespace) -> tuple[Any, Any, Any]:
     tested, unlabelled = test.take(np.sort(chosen)), None
     if options.unlabeled and name == "mrpc":
         seen = {text for each in both.cells.values() for text in each}
-        pairs = [*zip(*other_pairs(seen), strict=True)][: options.unlabeled]
-        if options.mrpc_test:
-            own = [(row[3], row[4]) for row in table(options.mrpc_test)[1:]]
-            tested_texts = {*tested["text"], *tested["text_pair"]}
-            pairs += [pair for pair in own if tested_texts.isdisjoint(pair)]
-        first, second = zip(*pairs, strict=True)
+        first, second = other_pairs(seen, options.unlabeled)
         unlabelled = as_columns(text=first, text_pair=second)
     elif options.unlabeled:
         rest = test.take(np.sort(others[: options.unlabeled]))
@@ -149,16 +144,18 @@ def models(
             train, teacher, encoder=encoder_path(), epochs=options.epochs, **given
         )
     }
-    given |= {"keep_layers": options.keep_layers, "epochs": options.student_epochs}
-    given["precision"] = options.precision
+    given |= {"epochs": options.student_epochs, "precision": options.precision}
+    start = {"encoder": options.student_encoder}
+    if options.student_encoder is None:
+        start = {"keep_layers": options.keep_layers}
     names = ("distill", "temperature", "distill_weight", "augment")
     soft = {name: getattr(options, name) for name in names}
     student = place / "student"
     soft |= {"unlabelled": unlabelled, "teacher": str(teacher)}
-    found["student"] = trained(train, student, **soft, **given)
+    found["student"] = trained(train, student, **soft, **start, **given)
     if options.alone:
-        alone = trained(train, place / "alone", encoder=encoder_path(), **given)
-        found["without teacher"] = alone
+        start.setdefault("encoder", encoder_path())
+        found["without teacher"] = trained(train, place / "alone", **start, **given)
     if options.int8:
         model = found["student"].model
         found["student in int8"] = int8(model, place / "int8", train)
@@ -182,8 +179,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--precision", default="float32", help="of the students")
     parser.add_argument("--alone", action="store_true")
+    parser.add_argument("--student-encoder", type=Path)
     parser.add_argument("--unlabeled", type=int, default=0)
-    parser.add_argument("--mrpc-test", type=Path, help="GLUE's MRPC/test.tsv")
     parser.add_argument("--augment", type=int, default=0)
     parser.add_argument("--int8", action="store_true")
     parser.add_argument("--passes", type=int, default=5)

@@ -25,6 +25,7 @@ import tensorflow as tf
 
 from bert_keras.data.class_names import comparable, listed
 from bert_keras.data.columns import Columns
+from bert_keras.data.holdout import stratified_holdout
 from bert_keras.errors import ConfigError, DataError, counted, received
 from bert_keras.inference.predictor import Predictor, joined, load_predictor
 from bert_keras.model.contrastive import (
@@ -47,6 +48,9 @@ from bert_keras.tasks.protocols import (
     TextTargets,
     compares_rows,
     gathered,
+    groups_of,
+    scores_groups,
+    strata_of,
     texts_of,
     weights_of,
 )
@@ -63,6 +67,7 @@ _SOFTMAX = (
 )
 _SIMILARITIES = (RankingLoss, SimilarityOrderLoss)
 _MOST_TIMED = 1000  # rows
+_MOST_TRAINING_ROWS = 1000  # that teacher and student answer after training
 _LINEAR = (ScaledSquaredError, keras.losses.MeanSquaredError)
 
 
@@ -438,6 +443,20 @@ class Distillation:
         if ignored is None:
             return labels.get(SOFT_WEIGHTS, labels.get("weights"))
         return tf.cast(labels["targets"] != ignored, tf.float32)
+
+
+def some_training_rows(task: Task, rows: Columns) -> Columns:
+    """Return up to 1,000 training rows, with each class in proportion."""
+    if len(rows) <= _MOST_TRAINING_ROWS:
+        return rows
+    chosen = stratified_holdout(
+        strata_of(task, rows, **task.get_config()),
+        _MOST_TRAINING_ROWS,
+        seed=0,
+        groups=groups_of(task, rows),
+        whole=scores_groups(task),
+    )
+    return rows.take(chosen or range(_MOST_TRAINING_ROWS))
 
 
 def measured(

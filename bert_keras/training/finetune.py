@@ -23,7 +23,7 @@ from bert_keras.data.collection import JudgedCollection
 from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames
 from bert_keras.distribution.strategy import Devices, find_strategy
-from bert_keras.errors import ConfigError
+from bert_keras.errors import ConfigError, counted
 from bert_keras.files.atomic import (
     check_output_place,
     check_path,
@@ -77,7 +77,11 @@ from bert_keras.training.data import (
     too_few_to_hold_out,
     without_dev,
 )
-from bert_keras.training.distillation import Distillation, student_encoder
+from bert_keras.training.distillation import (
+    Distillation,
+    some_training_rows,
+    student_encoder,
+)
 from bert_keras.training.divergence import Divergence, divergence
 from bert_keras.training.findings import (
     ExplanationCosts,
@@ -692,7 +696,14 @@ def finish_run(
         "usage": usage(task, output),
     }
     if distillation is not None and last in data:
-        report["students"] = distillation.beside(predictor, data[last])
+        compared = data[last]
+        if last == "train":
+            compared = some_training_rows(task, compared)
+        loop.devices.say(
+            f"teacher and student answer {len(compared):,} of "
+            f"{counted(len(data[last]), 'rows')} of {last}"
+        )
+        report["students"] = distillation.beside(predictor, compared)
         for line in shown_students(report["students"], last):
             loop.devices.say(line)
     if loop.devices.is_chief:

@@ -29,7 +29,11 @@ from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.tasks.tagging.task import TokenClassification
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.distillation import Distillation, soft_target_loss
+from bert_keras.training.distillation import (
+    Distillation,
+    soft_target_loss,
+    some_training_rows,
+)
 from bert_keras.training.finetune import train
 from bert_keras.training.rows import TrainingRows
 
@@ -202,6 +206,20 @@ def test_what_the_teacher_computes_inside_is_learned(
     assert float(value) > 1e-4
     assert np.abs(tape.gradient(value, block.value.kernel.value)).max() > 0
     assert block.watch is None
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_few_training_rows_are_compared(name: str, monkeypatch: Any) -> None:
+    """Without dev and test rows, and queries of a reranker stay whole."""
+    task, rows = TASKS[name]
+    assert some_training_rows(task, rows) is rows
+    monkeypatch.setattr("bert_keras.training.distillation._MOST_TRAINING_ROWS", 8)
+    some = some_training_rows(task, rows)
+    assert len(some) == 8
+    if name == "classification":
+        assert set(some["label"]) == set(LABELS)
+    if name == "reranking":
+        assert len(set(some["text"])) == 2
 
 
 def test_a_student_of_kept_layers(

@@ -40,6 +40,7 @@ from bert_keras.model.ranking import ListwiseLoss, MarginLoss
 from bert_keras.models.objective import SOFT, SOFT_WEIGHTS, STATES, LossSum
 from bert_keras.models.saved_model_folder import find_saved_model
 from bert_keras.models.task_model import TaskModel
+from bert_keras.runs.progress import Progress
 from bert_keras.runs.run_folder import digest_of
 from bert_keras.tasks import TASKS, name_of
 from bert_keras.tasks.base import Task
@@ -245,7 +246,10 @@ class Distillation:
                     f"`teacher` cannot read the {name} rows: {error}"
                 ) from None
             tell(f"the teacher answers {counted(len(columns), f'{name} rows')}")
-            parts += list(self.predictor.stream(texts, truncation=counts))
+            with Progress("teacher", unit="rows", total=len(columns)) as bar:
+                for part in self.predictor.stream(texts, truncation=counts):
+                    parts.append(part)
+                    bar.add(len(next(iter(part.values()))))
         answers = joined(parts)
         for line in self.predictor.truncated(counts):
             tell(f"teacher: {line}")

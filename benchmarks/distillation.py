@@ -7,18 +7,19 @@
 [--precision float32] [--passes 5] [--folder DIR]
 
 Fine-tunes all-MiniLM-L6-v2 (6 layers) as the teacher, and then, on the same rows, some
-layers of the teacher with its answers. Prints a line of JSON for each set:
-accuracy on the test rows, seconds for 1,000 of them, the median of alternate passes,
-the ratios to the teacher, and the mean Kullback-Leibler divergence from its
-probabilities, which depends less on chance than the ratio. `--unlabeled` gives the
-student up to so many further rows without their labels: of the set, but neither of
-training nor of the test, or for MRPC pairs of STS-B with other sentences; `--augment`
-so many variants of each training row. With `--general` the student starts from such
-layers of all-MiniLM-L6-v2 that have learned the vectors and hidden states of all six on
-44,481 pairs of sentences, in half an hour of one core. `--alone` adds a student without
-a teacher, `--int8` the student in int8 for OpenVINO (needs `openvino` and
-`nncf`); `--passes 0` leaves out the times; `--folder` keeps the models, and a model
-that is there is not trained again. Needs scikit-learn.
+layers of the teacher with its answers. Prints a line of JSON for each set: accuracy on
+the test rows, of two classes also F1 and the mean of both, which is GLUE's score of
+MRPC; seconds for 1,000 rows, the median of alternate passes; the ratios to the teacher;
+and the mean Kullback-Leibler divergence from its probabilities, which depends less on
+chance than the ratios. `--unlabeled` gives the student up to so many further rows
+without their labels: of the set, but neither of training nor of the test, or for MRPC
+pairs of STS-B with other sentences; `--augment` so many variants of each training row.
+With `--general` the student starts from such layers of all-MiniLM-L6-v2 that have
+learned the vectors and hidden states of all six on 44,481 pairs of sentences, in half
+an hour of one core. `--alone` adds a student without a teacher, `--int8` the student in
+int8 for OpenVINO (needs `openvino` and `nncf`); `--passes 0` leaves out the times;
+`--folder` keeps the models, and a model that is there is not trained again. Needs
+scikit-learn.
 """
 
 from __future__ import annotations
@@ -140,13 +141,16 @@ def measured(
 ) -> dict[str, dict[str, float]]:
     """Return accuracy and seconds for 1,000 rows of each model, and its ratios."""
     some = test.take(range(min(len(test), TIMED)))
-    scores: dict[str, float] = {}
+    scores: dict[str, dict[str, float]] = {}
     logs: dict[str, np.ndarray] = {}  # of the probabilities
     seconds: dict[str, list[float]] = {name: [] for name in predictors}
     for name, each in predictors.items():
         answers = each.answers(test)  # the graphs are traced here
         task = each.model.task
-        scores[name] = task.score(test, answers)["accuracy"]
+        score = task.score(test, answers)
+        scores[name] = {key: score[key] for key in ("accuracy", "f1") if key in score}
+        if "f1" in score:
+            scores[name]["glue"] = statistics.fmean(scores[name].values())
         logits = np.asarray(task.soft_targets(answers, task), np.float64)
         logs[name] = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
     for _ in range(passes):
@@ -156,10 +160,10 @@ def measured(
             seconds[name].append((time.perf_counter() - start) * 1000 / len(some))
     found: dict[str, dict[str, float]] = {}
     for name, score in scores.items():
-        found[name] = {
-            "accuracy": round(score, 4),
-            "share_of_teacher": round(score / scores["teacher"], 4),
-        }
+        found[name] = {}
+        for key, value in score.items():
+            found[name][key] = round(value, 4)
+            found[name][f"{key}_of_teacher"] = round(value / scores["teacher"][key], 4)
         if name != "teacher":
             of = logs["teacher"]
             divergence = (np.exp(of) * (of - logs[name])).sum(axis=1).mean()

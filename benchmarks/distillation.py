@@ -2,9 +2,9 @@
 
     python benchmarks/distillation.py [--sets sms news mrpc] [--rows 1500] \
 [--test-rows 1000] [--keep-layers 0,2,4] [--epochs 3] [--student-epochs 6] \
-[--max-length 64] [--distill soft] [--distill-weight 0.5] [--temperature 2] \
-[--seed 42] [--alone] [--unlabeled 0] [--augment 0] [--general] [--int8] \
-[--precision float32] [--passes 5] [--folder DIR]
+[--max-length 64] [--pooling pooler] [--distill soft] [--distill-weight 0.5] \
+[--temperature 2] [--seed 42] [--alone] [--unlabeled 0] [--augment 0] [--general] \
+[--int8] [--precision float32] [--passes 5] [--folder DIR]
 
 Fine-tunes all-MiniLM-L6-v2 (6 layers) as the teacher, and then, on the same rows, some
 layers of the teacher with its answers. Prints a line of JSON for each set: accuracy on
@@ -113,6 +113,7 @@ def trained(
     from bert_keras.training.finetune import train as train_model
 
     encoder, unlabelled = given.pop("encoder", None), given.pop("unlabelled", None)
+    settings = given.pop("settings", None)
     if not output.exists():
         train_model(
             task,
@@ -120,6 +121,7 @@ def trained(
             train=train,
             unlabeled=unlabelled,
             output=output,
+            task_settings=settings,
             config=TrainConfig(validation_split=0.0, **given),
         )
     return load_predictor(output)
@@ -163,7 +165,7 @@ def measured(
         found[name] = {}
         for key, value in score.items():
             found[name][key] = round(value, 4)
-            found[name][f"{key}_of_teacher"] = round(value / scores["teacher"][key], 4)
+            found[name][f"{key}_share"] = round(value / scores["teacher"][key], 4)
         if name != "teacher":
             of = logs["teacher"]
             divergence = (np.exp(of) * (of - logs[name])).sum(axis=1).mean()
@@ -181,6 +183,7 @@ def models(
 ) -> dict[str, Any]:
     """Return the predictors of the teacher and its students, by name."""
     given = {"max_length": options.max_length, "seed": options.seed}
+    given["settings"] = {"pooling": options.pooling}
     teacher = place / "teacher"
     found = {
         "teacher": trained(
@@ -225,6 +228,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--student-epochs", type=int, default=6)
     parser.add_argument("--max-length", type=int, default=64)
+    parser.add_argument("--pooling", default="pooler", help="what the heads read")
     parser.add_argument("--distill", default="soft")
     parser.add_argument("--temperature", type=float, default=2.0)
     parser.add_argument("--distill-weight", type=float, default=0.5)

@@ -696,13 +696,13 @@ def finish_run(
         "usage": usage(task, output),
     }
     if distillation is not None and last in data:
-        compared = data[last]
+        compared, share = data[last], ""
         if last == "train":
             compared = some_training_rows(task, compared)
-        loop.devices.say(
-            f"teacher and student answer {len(compared):,} of "
-            f"{counted(len(data[last]), 'rows')} of {last}"
-        )
+        if len(compared) < len(data[last]):
+            share = f"{len(compared):,} of "
+        rows = f"{share}{counted(len(data[last]), 'rows')} of {last}"
+        loop.devices.say(f"teacher and student answer {rows}")
         report["students"] = distillation.beside(predictor, compared)
         for line in shown_students(report["students"], last):
             loop.devices.say(line)

@@ -599,9 +599,12 @@ def parts_of(task: Task, texts: Any) -> tuple[list[Any], ...]:
     Raises:
         DataError: a text is missing or not a string.
     """
-    signatures = input_specs(task).values()
-    forms = [*forms_of(task), *([spec.name for spec in each] for each in signatures)]
-    return item_parts(task, as_items(texts, forms))
+    # For one text in an engine, the names of a table's columns would take a while.
+    if not (isinstance(texts, list) and all(isinstance(each, str) for each in texts)):
+        specs = input_specs(task).values()
+        forms = [*forms_of(task), *([spec.name for spec in each] for each in specs)]
+        texts = as_items(texts, forms)
+    return item_parts(task, texts)
 
 
 def _cuts(

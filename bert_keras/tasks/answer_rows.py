@@ -7,11 +7,12 @@ the same rows. Imports nothing heavy.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 from bert_keras.tasks.catalog import TASKS
-from bert_keras.tasks.declaration import Row
+from bert_keras.tasks.declaration import Row, RowForm
 
 
 def rows_of(outputs: Mapping[str, Any]) -> list[Row]:
@@ -21,11 +22,15 @@ def rows_of(outputs: Mapping[str, Any]) -> list[Row]:
         outputs: arrays [N, …], or lists of N plain values, by name. Names that no task
             of the package declares, such as a custom task's, are unchanged.
     """
-    forms = [form for task in TASKS.values() for form in task.row_forms]
-    form = next((form for form in forms if form.outputs <= outputs.keys()), None)
+    form = next((form for form in _forms() if form.outputs <= outputs.keys()), None)
     plain = [plain_values(values) for values in outputs.values()]
     rows = [dict(zip(outputs, row, strict=True)) for row in zip(*plain, strict=True)]
     return rows if form is None else [form.row(row) for row in rows]
+
+
+@functools.cache  # reading the tasks takes longer than the row of one text
+def _forms() -> list[RowForm]:
+    return [form for task in TASKS.values() for form in task.row_forms]
 
 
 def plain_values(values: Any) -> list[Any]:

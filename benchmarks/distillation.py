@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from inputs import DATA, encoder_path, news, other_pairs, sms, table
+from inputs import encoder_path, news, other_pairs, sms, table, write_wikipedia
 from precision_quality import mrpc
 
 TIMED = 1000  # rows
@@ -86,8 +86,7 @@ def sentence_pairs() -> Any:
     draws, pairs = random.Random(0), []  # noqa: S311
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder, "corpus.txt")
-        texts = [each.text for each in raw_documents(f"{DATA}/wiki_en/wiki_*")]
-        corpus.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+        write_wikipedia(corpus)
         for document in raw_documents(str(corpus)):
             of_text = sentences_of(document)
             some = [each for each in of_text if 6 <= len(each.split()) <= 45]
@@ -242,9 +241,9 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="keeps the models of each set")
     options = parser.parse_args()
-    for name in options.sets:
-        train, test, unlabelled = data_of(name, options)
-        with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.sets:
+            train, test, unlabelled = data_of(name, options)
             place = (options.folder or Path(folder)) / name
             found = measured(
                 models(place, train, unlabelled, options), test, options.passes

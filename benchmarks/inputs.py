@@ -64,6 +64,14 @@ def table(name: str) -> list[list[str]]:
     return [line.split("\t") for line in lines]
 
 
+def write_wikipedia(path: Path) -> None:
+    """Write 15 MB of Wikipedia as plain text, an empty line between articles."""
+    from bert_keras.corpus.documents import raw_documents
+
+    texts = [document.text for document in raw_documents(f"{DATA}/wiki_en/wiki_*")]
+    path.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+
+
 def other_pairs(seen: set[str], count: int | None = None) -> list[list[str]]:
     """Return first and second texts of random pairs of STS-B, none of them seen."""
     pairs = []

@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from inputs import DATA
+from inputs import write_wikipedia
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TRAINER = f"""
@@ -73,15 +73,12 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=30_522)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    from bert_keras.corpus.documents import raw_documents
-
     os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1])
-    texts = [document.text for document in raw_documents(f"{DATA}/wiki_en/wiki_*")]
     sides = ("bert_keras", "tokenizers")
     found: dict[str, list[tuple[float, float, str]]] = {side: [] for side in sides}
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder, "corpus.txt")
-        corpus.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+        write_wikipedia(corpus)
         for _ in range(options.rounds):
             for side in sides:
                 found[side].append(run(side, corpus, options.size))

@@ -3,7 +3,8 @@
 Words are found as in `WordPieceTokenizer`, by `PlainSplitter`, which needs no
 TensorFlow. White space and ASCII punctuation always separate words, so Arrow splits
 texts there first and counts the strings: in most languages a few distinct strings make
-up most of a text. Only strings that are not plain ASCII go through the splitter.
+up most of a text. Only strings of other than ASCII letters and digits go through the
+splitter.
 
 When there are too many words, the rarest are dropped, as in lossy counting (Manku &
 Motwani 2002, "Approximate frequency counts over data streams", section 4.2): a count is
@@ -43,7 +44,6 @@ _STAGE = 1 << 28  # characters after which the counts are saved
 _BLOCK = 1 << 25  # characters of a block
 _TEXT_BYTES = 1 << 18  # split at once, within the processor's cache
 _STRING_BYTES = 8 << 20  # of texts that wait for the splitter
-_PUNCTUATION = frozenset(each.encode() for each in string.punctuation)
 _IS_PUNCTUATION = bytes(chr(code) in string.punctuation for code in range(256))
 MOST_CHARACTERS = 100  # of a word, as by default in the tokenizer
 _FORMAT = "bert_keras word counts 1"
@@ -298,7 +298,7 @@ class WordCounter:
         strings = found.field(0).cast(pyarrow.large_binary()).to_pylist()
         for data, count in zip(strings, found.field(1).to_pylist(), strict=True):
             parts: Iterable[bytes]
-            if data.isalnum() or data in _PUNCTUATION:  # for bytes: ASCII only
+            if data.isalnum():  # for bytes: ASCII only
                 parts = (data,)
             else:
                 parts = map(str.encode, split(data.decode()))

@@ -617,7 +617,7 @@ def _plain_copy(model: TaskModel) -> TaskModel:
 
     It is without LoRA, and none of its layers are frozen.
     """
-    config = {**model.backbone.get_config(), "frozen": ()}
+    config = {**model.backbone.get_config(), "frozen": (), "lora": {}}
     with undrawn():
         encoder = BertEncoder.from_config(config)
     return TaskModel(encoder, model.task, model.preprocessor, seed=model.seed)

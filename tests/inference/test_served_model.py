@@ -234,7 +234,7 @@ def test_an_export_has_a_signature_for_each_prompt(
         rows = signatures[name].rows_of([[text.encode() for text in texts]])
         close(signatures[name].compute(rows)[0]["embedding"], atol=1e-5)
     assert np.abs(prompted[0] - prompted[1]).max() > 0.01
-    assert "text string" in describe(folder)["query"]
+    assert "text string" in describe(folder)["signature query"]
 
 
 @pytest.mark.slow

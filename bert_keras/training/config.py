@@ -32,6 +32,7 @@ DISTILLATION = (
 FEW_ROWS = 1000
 _SMALL_BATCH, _BATCH = 16, 32
 _VALIDATION_SPLIT = 0.1
+_TIMES_FOR_LORA = 20
 _LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _LEAST_PATIENCE = 500, 4, 20, 3
 
 
@@ -94,7 +95,8 @@ class TrainConfig:
         "peak learning rate",
         unit="rate",
         above=0,
-        unset="5e-05 * 768 / hidden size, at most 3e-04; for feature-tagging 1e-03",
+        unset="5e-05 * 768 / hidden size, at most 3e-04; for feature-tagging 1e-03; 20 "
+        "times as high for the matrices of `lora_rank`",
     )
     new_learning_rate: float | None = option(
         None,
@@ -258,27 +260,47 @@ class TrainConfig:
 
         Without the encoder's `hidden_size` the learning rate may stay `None`.
         """
-        from bert_keras.tasks.base import default_learning_rate
         from bert_keras.tasks.protocols import compares_rows
 
-        batch_size, epochs = self.batch_size, self.epochs
-        learning_rate, patience = self.learning_rate, self.patience
+        batch_size, epochs, patience = self.batch_size, self.epochs, self.patience
         if batch_size is None:
             is_small = rows < FEW_ROWS and not compares_rows(task)
             batch_size = _SMALL_BATCH if is_small else _BATCH
         if epochs is None:
             epochs = chosen_epochs(rows, batch_size)
-        if learning_rate is None and hidden_size is not None:
-            learning_rate = default_learning_rate(task, hidden_size)
         if patience is None:
             half = max(math.ceil(epochs / 2), _LEAST_PATIENCE)
             patience = half if self.epochs is None else 0
+        config = dataclasses.replace(
+            self, batch_size=batch_size, epochs=epochs, patience=patience
+        )
+        return config if hidden_size is None else config.with_rate(task, hidden_size)
+
+    def with_rate(
+        self, task: Task, hidden_size: int, *, share: float = 1.0
+    ) -> TrainConfig:
+        """Return the config with a learning rate, if it has none.
+
+        The matrices of LoRA get a higher rate than the other weights that are trained,
+        which are new: at the rate of the encoder they learn little (docs/training.md).
+        A task with a pretrained decoder has other weights as well, and one rate.
+
+        Args:
+            task, hidden_size: as in `default_learning_rate`.
+            share: of the rate by default.
+        """
+        from bert_keras.tasks.base import default_learning_rate
+        from bert_keras.tasks.protocols import PartlyNew
+
+        if self.learning_rate is not None:
+            return self
+        rate = share * default_learning_rate(task, hidden_size)
+        if not self.lora_rank or isinstance(task, PartlyNew):
+            return dataclasses.replace(self, learning_rate=rate)
         return dataclasses.replace(
             self,
-            batch_size=batch_size,
-            epochs=epochs,
-            learning_rate=learning_rate,
-            patience=patience,
+            learning_rate=_TIMES_FOR_LORA * rate,
+            new_learning_rate=self.new_learning_rate or rate,
         )
 
 

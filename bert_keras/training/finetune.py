@@ -461,9 +461,14 @@ class _Training:
         config = config.finalized(self.task, examples, width)
         is_told = "learning_rate" not in UNUSED[config.method]
         if attempt == 0 and self.config.learning_rate is None and is_told:
+            new, options = config.new_learning_rate, "--learning-rate sets another"
+            is_lower = new is not None and self.config.new_learning_rate is None
+            if is_lower:
+                options = "--learning-rate and --new-learning-rate set others"
             devices.say(
-                f"learning rate: {config.learning_rate:.2g}, for a hidden size of "
-                f"{width} (--learning-rate sets another)"
+                f"learning rate: {config.learning_rate:.2g}"
+                f"{f' for LoRA, {new:.2g} for new weights' if is_lower else ''}, for a "
+                f"hidden size of {width} ({options})"
             )
         opened: contextlib.AbstractContextManager[RunFolder | None]
         opened = contextlib.nullcontext()

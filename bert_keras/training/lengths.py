@@ -18,7 +18,7 @@ from bert_keras.models.folder import Folder
 from bert_keras.models.pretrained_model import max_length_of
 from bert_keras.models.task_model import TaskModel
 from bert_keras.settings import options_of
-from bert_keras.tasks.base import Task, default_learning_rate, replaced
+from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.protocols import (
     Linear,
     TextTargets,
@@ -268,13 +268,11 @@ def probed(config: TrainConfig, task: Task, hidden_size: int) -> TrainConfig:
     """Return the config of a run that fits the head first, where nothing is given."""
     batch_size, epochs, share = _PROBED
     batch_size = math.lcm(batch_size, config.accumulation)  # which must divide it
-    rate = share * default_learning_rate(task, hidden_size)
     return dataclasses.replace(
-        config,
+        config.with_rate(task, hidden_size, share=share),
         linear_probe=True,
         batch_size=config.batch_size or batch_size,
         epochs=config.epochs or epochs,
-        learning_rate=config.learning_rate or rate,
     )
 
 

@@ -29,6 +29,7 @@ from bert_keras.models.model_folder import save_model
 from bert_keras.tasks import find_task
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.generation import Translation
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.tasks.tagging.task import FeatureTagging
@@ -364,6 +365,18 @@ def test_narrow_encoders_learn_at_a_higher_rate(
     assert found == pytest.approx(rate)
     given = TrainConfig(learning_rate=2e-5).finalized(task, 100, hidden_size)
     assert given.learning_rate == 2e-5
+
+
+def test_lora_learns_at_a_higher_rate_than_new_weights() -> None:
+    def rates(task: Any, **given: Any) -> Any:
+        config = TrainConfig(lora_rank=8, **given).finalized(task, 100, 384)
+        return pytest.approx((config.learning_rate, config.new_learning_rate))
+
+    task = Classification(("a", "b"))
+    assert rates(task) == (2e-3, 1e-4)
+    assert rates(task, new_learning_rate=3e-4) == (2e-3, 3e-4)
+    assert rates(task, learning_rate=5e-4) == (5e-4, None)
+    assert rates(Translation()) == (1e-4, None)
 
 
 @pytest.mark.parametrize(

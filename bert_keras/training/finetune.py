@@ -459,10 +459,12 @@ class _Training:
         width = model.backbone.config.hidden_size
         examples = training_examples(self.task, data["train"])
         config = config.finalized(self.task, examples, width)
-        is_told = "learning_rate" not in UNUSED[config.method]
+        unused = UNUSED[config.method]
+        is_told = "learning_rate" not in unused
         if attempt == 0 and self.config.learning_rate is None and is_told:
             new, options = config.new_learning_rate, "--learning-rate sets another"
             is_lower = new is not None and self.config.new_learning_rate is None
+            is_lower = is_lower and "new_learning_rate" not in unused
             if is_lower:
                 options = "--learning-rate and --new-learning-rate set others"
             devices.say(

@@ -96,7 +96,7 @@ class TrainConfig:
         unit="rate",
         above=0,
         unset="5e-05 * 768 / hidden size, at most 3e-04; for feature-tagging 1e-03; 20 "
-        "times as high for the matrices of `lora_rank`",
+        "times as high in the encoder with `lora_rank`",
     )
     new_learning_rate: float | None = option(
         None,
@@ -281,9 +281,9 @@ class TrainConfig:
     ) -> TrainConfig:
         """Return the config with a learning rate, if it has none.
 
-        The matrices of LoRA get a higher rate than the other weights that are trained,
-        which are new: at the rate of the encoder they learn little (docs/training.md).
-        A task with a pretrained decoder has other weights as well, and one rate.
+        With LoRA, the encoder's weights that are trained, the matrices and the pooler,
+        get a higher rate than new weights: at the rate of a whole encoder the matrices
+        learn little (docs/training.md). A task with a pretrained decoder has one rate.
 
         Args:
             task, hidden_size: as in `default_learning_rate`.

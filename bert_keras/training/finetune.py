@@ -469,8 +469,8 @@ class _Training:
                 options = "--learning-rate and --new-learning-rate set others"
             devices.say(
                 f"learning rate: {config.learning_rate:.2g}"
-                f"{f' for LoRA, {new:.2g} for new weights' if is_lower else ''}, for a "
-                f"hidden size of {width} ({options})"
+                f"{f' in the encoder (LoRA), {new:.2g} elsewhere' if is_lower else ''}"
+                f", for a hidden size of {width} ({options})"
             )
         opened: contextlib.AbstractContextManager[RunFolder | None]
         opened = contextlib.nullcontext()

@@ -95,8 +95,7 @@ class TrainConfig:
         "peak learning rate",
         unit="rate",
         above=0,
-        unset="5e-05 * 768 / hidden size, at most 3e-04; for feature-tagging 1e-03; 20 "
-        "times as high in the encoder with `lora_rank`",
+        unset="5e-05 * 768 / hidden size, at most 3e-04; for feature-tagging 1e-03",
     )
     new_learning_rate: float | None = option(
         None,
@@ -157,7 +156,8 @@ class TrainConfig:
     lora_rank: int = option(
         0,
         "above 0: train low-rank matrices of this rank instead of the encoder's "
-        "weights (LoRA); the model folder holds merged weights",
+        "weights (LoRA), by default at 20 times the learning rate; the model folder "
+        "holds merged weights",
         unit="rank",
         least=0,
     )

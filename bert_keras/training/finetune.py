@@ -462,15 +462,15 @@ class _Training:
         unused = UNUSED[config.method]
         is_told = "learning_rate" not in unused
         if attempt == 0 and self.config.learning_rate is None and is_told:
-            new, options = config.new_learning_rate, "--learning-rate sets another"
-            is_lower = new is not None and self.config.new_learning_rate is None
-            is_lower = is_lower and "new_learning_rate" not in unused
-            if is_lower:
+            new = config.new_learning_rate
+            is_chosen = new != self.config.new_learning_rate
+            rates = f"{config.learning_rate:.2g}"
+            options = "--learning-rate sets another"
+            if is_chosen and "new_learning_rate" not in unused:
+                rates += f" in the encoder (LoRA), {new:.2g} elsewhere"
                 options = "--learning-rate and --new-learning-rate set others"
             devices.say(
-                f"learning rate: {config.learning_rate:.2g}"
-                f"{f' in the encoder (LoRA), {new:.2g} elsewhere' if is_lower else ''}"
-                f", for a hidden size of {width} ({options})"
+                f"learning rate: {rates}, for a hidden size of {width} ({options})"
             )
         opened: contextlib.AbstractContextManager[RunFolder | None]
         opened = contextlib.nullcontext()

@@ -81,6 +81,10 @@ class EngineModel(Backend):
         self.session = session
         self.platform = session.platform
         self._inputs, self._outputs = session.specs()
+        self._given = [  # of a batch, by our names
+            (OUR_NAMES.get(spec.name, spec.name), spec.dtype.as_numpy_dtype)
+            for spec in self._inputs
+        ]
         # For few texts: task and preprocessor, which may be replaced, and their way.
         self._few: tuple[Task, Preprocessor, _Way] | None = None
 
@@ -91,10 +95,7 @@ class EngineModel(Backend):
         batch = way and way[0](texts)
         if way is None or batch is None:
             return None
-        given = [
-            batch[OUR_NAMES.get(spec.name, spec.name)].astype(spec.dtype.as_numpy_dtype)
-            for spec in self._inputs
-        ]
+        given = [batch[name].astype(dtype) for name, dtype in self._given]
         return way[1](*self._run(*given))
 
     def _way(self) -> _Way:

@@ -63,16 +63,21 @@ class _NumpyGraph:
         self._outputs = {k: v.name for k, v in function.structured_outputs.items()}
         self._constants: dict[str, Any] = {}
         self._steps: list[tuple[Callable[..., Any], list[str], str]] = []
+        same: dict[str, str] = {}  # names of one tensor
         for each in function.graph.get_operations():
             if each.type == "Const":
                 value = tf.make_ndarray(each.get_attr("value"))
                 self._constants[each.outputs[0].name] = value
+            elif each.type == "Identity":
+                name = each.inputs[0].name
+                same[each.outputs[0].name] = same.get(name, name)
             elif each.type != "Placeholder":
                 if each.type not in _OPERATIONS:
                     raise NotImplementedError(f"the operation {each.type}")
-                names = [tensor.name for tensor in each.inputs]
+                names = [same.get(tensor.name, tensor.name) for tensor in each.inputs]
                 made = _OPERATIONS[each.type](each)
                 self._steps.append((made, names, each.outputs[0].name))
+        self._outputs = {k: same.get(v, v) for k, v in self._outputs.items()}
 
     def __call__(self, *arrays: np.ndarray) -> dict[str, np.ndarray]:
         values = {**self._constants, **dict(zip(self._inputs, arrays, strict=True))}
@@ -107,7 +112,7 @@ def _gather(operation: Any) -> Callable[..., Any]:
 
 def _pack(operation: Any) -> Callable[..., Any]:
     axis = operation.get_attr("axis")
-    return lambda *parts: np.stack(parts, axis)
+    return lambda *parts: np.array(parts) if axis == 0 else np.stack(parts, axis)
 
 
 def _sliced(operation: Any) -> Callable[..., Any]:
@@ -132,9 +137,9 @@ def _sliced(operation: Any) -> Callable[..., Any]:
 
 
 def _softmax(x: np.ndarray) -> np.ndarray:
-    powers = np.exp(x - x.max(-1, keepdims=True))
-    found: np.ndarray = powers / powers.sum(-1, keepdims=True)
-    return found
+    powers: np.ndarray = np.exp(x - x.max(-1, keepdims=True))
+    powers /= powers.sum(-1, keepdims=True)
+    return powers
 
 
 # The operations of answers, by the names of TensorFlow.
@@ -143,7 +148,6 @@ _OPERATIONS: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "ArgMax": _argmax,
     "GatherV2": _gather,
     "GreaterEqual": _plain(np.greater_equal),
-    "Identity": _plain(lambda x: x),
     "Less": _plain(np.less),
     "Max": _reduced(np.max),
     "Maximum": _plain(np.maximum),

@@ -423,6 +423,8 @@ class Predictor:
         """Return lines about texts, see `of`, that are longer than a row, if any are:
         how many are truncated, or read in windows.
         """
+        if not (counts.cut or counts.longer):
+            return []
         task = self.model.task
         how = "`long` windows"  # of an embedding model also after training
         if not isinstance(task, Embedding):

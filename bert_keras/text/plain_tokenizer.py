@@ -7,6 +7,8 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), figure 2; Wu et al. 2016
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +19,7 @@ from bert_keras.text.plain_splitter import PlainSplitter
 from bert_keras.text.preprocessor import Preprocessor
 
 _SURROGATE = re.compile("[\ud800-\udfff]")  # which no UTF-8 holds
+_KNOWN_WORDS = 20_000  # whose ids are kept
 
 
 class PlainTokenizer:
@@ -44,7 +47,8 @@ class PlainTokenizer:
         self._longest_word = tokenizer.max_word_characters
         self._max_length = preprocessor.max_length
         self._special = tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id
-        self._unknown = [tokenizer.unk_id]
+        self._unknown = (tokenizer.unk_id,)
+        self._ids_of_word = functools.lru_cache(_KNOWN_WORDS)(self._pieces)
 
     @staticmethod
     def covers(preprocessor: Preprocessor) -> bool:
@@ -65,28 +69,30 @@ class PlainTokenizer:
             `None` if one would be truncated.
         """
         cls, sep, pad = self._special
-        rows = [
-            [cls, *(i for text in row for i in (*self.ids(text), sep))]
-            for row in zip(*texts, strict=True)
-        ]
-        most = max(map(len, rows))
+        rows = []
+        for row in zip(*texts, strict=True):
+            parts = [[*self.ids(text), sep] for text in row]
+            parts[0].insert(0, cls)
+            rows.append(parts)
+        sizes = [sum(map(len, parts)) for parts in rows]
+        most = max(sizes)
         if most > self._max_length:
             return None
-        token_ids = np.array(
-            [row + [pad] * (most - len(row)) for row in rows], np.int32
-        )
-        mask = np.arange(most) < np.array([[len(row)] for row in rows])
-        # The second text begins after the first [SEP], which no text holds.
-        is_second = np.cumsum(token_ids == sep, axis=1) - (token_ids == sep) > 0
-        segments = (is_second & mask) if len(texts) > 1 else np.zeros_like(mask)
+        token_ids, segments, mask = [], [], []
+        for parts, size in zip(rows, sizes, strict=True):
+            rest = most - size
+            token_ids.append([*itertools.chain(*parts), *[pad] * rest])
+            first = len(parts[0])
+            segments.append([0] * first + [1] * (size - first) + [0] * rest)
+            mask.append([1] * size + [0] * rest)
         found = {"token_ids": token_ids, "segment_ids": segments, "padding_mask": mask}
-        return {name: array.astype(np.int32) for name, array in found.items()}
+        return {name: np.array(lists, np.int32) for name, lists in found.items()}
 
     def ids(self, text: str) -> list[int]:
         """Return the ids of a text, without special tokens."""
-        return [i for word in self._split(text) for i in self._pieces(word)]
+        return [i for word in self._split(text) for i in self._ids_of_word(word)]
 
-    def _pieces(self, word: str) -> list[int]:
+    def _pieces(self, word: str) -> tuple[int, ...]:
         """Return the longest pieces from left to right; `[UNK]` if one is unknown."""
         if len(word) > self._longest_word:
             return self._unknown
@@ -100,7 +106,7 @@ class PlainTokenizer:
                     return self._unknown
             found.append(number)
             start = end
-        return found
+        return tuple(found)
 
 
 def are_few(texts: Sequence[Sequence[Any]], most: int) -> bool:

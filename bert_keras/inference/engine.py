@@ -199,6 +199,7 @@ class _OpenVino(Session):
         if threads := _threads():
             settings["INFERENCE_NUM_THREADS"] = threads
         self._compiled = openvino.Core().compile_model(os.fspath(path), "CPU", settings)
+        self._names = [each.any_name for each in self._compiled.inputs]
         self._idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -206,9 +207,11 @@ class _OpenVino(Session):
             request = self._idle.get_nowait()
         except queue.Empty:
             request = self._compiled.create_infer_request()
-        request.infer(inputs, share_inputs=True)
+        # In order: finding inputs by name takes 5% of the time of a short text.
+        given = [inputs[name] for name in self._names]
+        outputs = request.infer(given, share_inputs=True, share_outputs=True)
         # A copy: the next batch of the request overwrites its outputs.
-        found = [np.array(tensor.data) for tensor in request.output_tensors]
+        found = [np.array(values) for values in outputs.values()]
         self._idle.put(request)
         return found
 

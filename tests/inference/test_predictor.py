@@ -82,12 +82,15 @@ def test_a_batch_has_few_tokens(predictor: Predictor) -> None:
 
 
 def test_batches_are_limited_by_texts_and_tokens() -> None:
-    lengths = np.array([2, 2, 3, 5, 6, 30])
-    assert list(_cuts(lengths, 4, None)) == [(0, 4), (4, 6)]
-    # 3 x 3 tokens fit into 10, 4 x 5 do not; 30 alone do not either.
-    assert list(_cuts(lengths, 9, 10)) == [(0, 3), (3, 4), (4, 5), (5, 6)]
-    assert list(_cuts(lengths, 2, 12)) == [(0, 2), (2, 4), (4, 5), (5, 6)]
-    assert list(_cuts(lengths[:0], 2, 12)) == []
+    lengths = np.array([30, 6, 5, 3, 2, 2])  # the longest first
+    assert _cuts(lengths, 4, None) == [(0, 4), (4, 6)]
+    # 3 x 3 tokens fit into 10, 2 x 6 do not; 30 alone do not either.
+    assert _cuts(lengths, 9, 10) == [(0, 1), (1, 2), (2, 4), (4, 6)]
+    assert _cuts(lengths, 2, 12) == [(0, 1), (1, 3), (3, 5), (5, 6)]
+    # Two batches at a time, so that none is computed alone at the end.
+    assert _cuts(lengths, 9, None) == [(0, 3), (3, 6)]
+    assert _cuts(lengths[:5], 2, None) == [(0, 2), (2, 4), (4, 5)]
+    assert _cuts(lengths[:0], 2, 12) == []
 
 
 def test_short_texts_need_no_lengths(predictor: Predictor) -> None:

@@ -247,14 +247,25 @@ def test_a_row_of_padding_is_finite(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
-def test_softmax_is_float32(dtype, monkeypatch):
+def test_softmax_is_float32_in_training(dtype, monkeypatch):
     seen, softmax = [], keras.ops.softmax
     monkeypatch.setattr(
         "bert_keras.model.block.ops.softmax",
         lambda x, axis: seen.append(x.dtype) or softmax(x, axis=axis),
     )
-    built(dtype=dtype)(*inputs())
+    built(dtype=dtype)(*inputs(), training=True)
     assert seen == [tf.float32]
+
+
+def test_scores_in_bfloat16_change_little_without_training():
+    block = built(dtype="mixed_bfloat16", dropout_rate=0, attention_dropout_rate=0)
+    x, bias = inputs(rows=2, length=300)
+    bias[1, :, :, 200:] = MASKED
+    (y, some), (wanted, exact) = (block(x, bias, training=t) for t in (False, True))
+    np.testing.assert_allclose(floats(y), floats(wanted), atol=0.04)
+    np.testing.assert_allclose(floats(some), floats(exact), atol=2e-4)
+    assert not floats(some)[1, ..., 200:].any()
+    np.testing.assert_allclose(floats(some).sum(-1), 1, atol=5e-3)
 
 
 def test_layer_norm_is_float32_under_float16():

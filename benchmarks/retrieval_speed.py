@@ -13,7 +13,8 @@ as `encode` does, batches of 32 and, for bfloat16, a model loaded in it. Parts:
     search                     nearest 10 of 100,000 vectors to one, beside faiss
     query                      the same with the vector of a text, sentence-transformers
                                and faiss
-    http-embeddings            /v1/embeddings, one text a request, from 64 clients
+    http-embeddings            /v1/embeddings, one text a request, from 64 clients,
+                               in base64, as the client `openai` asks for vectors
     http-rerank                /v1/rerank, a query with ten texts
 
 The peer of the last two is infinity-emb, whose program `--infinity` names; without it,
@@ -31,6 +32,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import contextlib
 import os
 import statistics
@@ -172,14 +174,18 @@ def load_of(part: str, port: int, ranker: str) -> Load:
         vectors = bert_keras.embed(encoder_path(), queries)
 
         def is_right(place: int, answer: Any) -> bool:
-            found = np.array(answer["data"][0]["embedding"])
+            given = base64.b64decode(answer["data"][0]["embedding"])
+            found = np.frombuffer(given, "<f4")
             return bool(np.allclose(found, vectors[place], atol=2e-3))
 
         return Load(
             port,
             "/v1/embeddings",
             queries,
-            to_body=lambda text: {"model": "served", "input": text},
+            to_body=lambda text: {
+                **{"model": "served", "input": text},
+                "encoding_format": "base64",
+            },
             is_right=is_right,
         )
     documents = [text[:200] for text in contexts()[:10]]

@@ -27,6 +27,7 @@ from bert_keras.serving.batch_choice import (
     group_by_length,
     of_one_shape,
     pack_first_fit,
+    pack_or_group,
     rows_of,
 )
 from bert_keras.serving.errors import RequestError
@@ -289,7 +290,7 @@ class TokenSignature(Signature):
         ]
 
     def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
-        return pack_first_fit(lengths, max_tokens)
+        return pack_or_group(lengths, max_tokens)
 
     def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
         lines, columns, longest = rows_of([row.length for row in rows])

@@ -9,6 +9,7 @@ from bert_keras.serving.batch_choice import (
     group_by_length,
     of_one_shape,
     pack_first_fit,
+    pack_or_group,
     rows_of,
 )
 
@@ -47,6 +48,15 @@ def test_long_texts_do_not_widen_the_rows_of_short_ones() -> None:
     assert pack_first_fit([200, 20, 257, 30], 1000) == [0, 1, 3]
     assert pack_first_fit([20, 30, 40], 60) == [0, 1]
     assert pack_first_fit([500], 60) == [0]
+
+
+def test_texts_that_cannot_share_a_row_are_grouped() -> None:
+    lengths = [70, 50, 72, 51, 71, 49, 90, 69]  # none shares a row of 96
+    assert pack_first_fit(lengths, 400) == [0, 1, 2, 3]
+    assert pack_or_group(lengths, 400) == group_by_length(lengths, 400)
+    lengths = [10, 30, 20, 45, 12, 50, 9, 14]  # two full rows
+    assert pack_or_group(lengths, 400) == pack_first_fit(lengths, 400) == [*range(8)]
+    assert pack_or_group([500], 60) == [0]
 
 
 def test_full_batches_have_few_shapes_and_little_padding() -> None:

@@ -109,7 +109,7 @@ def add_inference(parser: argparse.ArgumentParser) -> None:
         None,
         "maximum tokens computed at once, padding included",
         unit="tokens",
-        unset="no limit other than --batch-size",
+        unset="2,048 on a processor, no limit on a GPU",
     )
     add_word(
         parser,

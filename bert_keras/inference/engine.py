@@ -121,10 +121,7 @@ class EngineModel(Backend):
         return PlainTokenizer(preprocessor), in_numpy(found)
 
     def infer(self, batch: Batch) -> Any:
-        given = [
-            tf.cast(batch[OUR_NAMES.get(spec.name, spec.name)], spec.dtype)
-            for spec in self._inputs
-        ]
+        given = [tf.cast(batch[name], dtype) for name, dtype in self._given]
         dtypes = [spec.dtype for spec in self._outputs]
         # Outside of a graph, a single output is not in a list.
         values = tf.nest.flatten(

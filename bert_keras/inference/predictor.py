@@ -164,7 +164,8 @@ class Predictor:
         accelerators = [tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU")]
         self._freezes = freeze and gains_by_freezing(model) and not any(accelerators)
         # A model that writes computes its steps once for each batch.
-        self._cuts = not any(accelerators) and not isinstance(model.task, Writing)
+        is_writing = isinstance(model.task, Writing)
+        self._in_small_batches = not any(accelerators) and not is_writing
         # Texts of similar length are computed together: there is little padding, and
         # attention costs least with one text per row.
         self._padded = padded = model.preprocessor.replace(layout="padded")
@@ -347,7 +348,8 @@ class Predictor:
                 `data.items.as_items`.
             batch_size: maximum texts computed at once.
             max_batch_tokens: maximum tokens computed at once, padding included; a
-                longer text is computed alone. `None`: no such limit.
+                longer text is computed alone. On a processor no more than 2,048 are, in
+                any case, unless the model writes texts. `None`: no other limit.
             truncation: counts all texts and the truncated ones; `None`: the
                 first call that truncates a text prints the counts to stderr.
 
@@ -526,14 +528,17 @@ class Predictor:
         count = len(texts[0]) if texts else 0
         window = _WINDOW_BATCHES * batch_size
         graphs = {"_lengths": self._lengths, kind: self._current(kind)}
-        is_answer, fits = kind == "_answer", 0 < count <= batch_size
-        fits = fits and max_tokens is None
+        is_answer = kind == "_answer"
+        fits = 0 < count <= batch_size and max_tokens is None
         is_untraced = is_answer and fits and self._is_untraced()
         few = self.model.answer_few(texts) if is_answer and fits else None
         is_one_batch = fits and (
-            is_untraced or few is not None or not self._cuts or _are_few(texts)
+            is_untraced
+            or few is not None
+            or not self._in_small_batches
+            or _are_few(texts)
         )
-        if self._cuts:
+        if self._in_small_batches:
             cached = max(_CACHED_TOKENS // self.model.task.needs.readings, 1)
             max_tokens = min(max_tokens or cached, cached)
 
@@ -633,7 +638,7 @@ def _cuts(
 ) -> list[tuple[int, int]]:
     """Return start and end of each batch of texts, the longest first.
 
-    The last batch is halved if the number of batches in flight would be odd at the end.
+    The last one is halved if their number is odd, since two are in flight.
     """
     cuts, first = [], 0
     while first < len(lengths):

@@ -90,12 +90,14 @@ class PlainTokenizer:
 
     def ids(self, text: str) -> list[int]:
         """Return the ids of a text, without special tokens."""
-        return [i for word in self._split(text) for i in self._ids_of_word(word)]
+        found: list[int] = []
+        for word in self._split(text):
+            fits = len(word) <= self._longest_word
+            found += self._ids_of_word(word) if fits else self._unknown
+        return found
 
     def _pieces(self, word: str) -> tuple[int, ...]:
         """Return the longest pieces from left to right; `[UNK]` if one is unknown."""
-        if len(word) > self._longest_word:
-            return self._unknown
         found: list[int] = []
         start, size = 0, len(word)
         while start < size:

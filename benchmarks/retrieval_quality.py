@@ -1,7 +1,7 @@
 """Quality of search on Cranfield: whole vectors, narrow ones, int8 and bits.
 
     python benchmarks/retrieval_quality.py [--train] [--epochs 1] [--rows 1400]
-    python benchmarks/retrieval_quality.py --stsb [--epochs 1]
+    python benchmarks/retrieval_quality.py --stsb [--epochs 1] [--teacher [--more]]
     python benchmarks/retrieval_quality.py --sparse [--rows 0] [--documents 350]
     .venv-peers/bin/python benchmarks/retrieval_quality.py --trecqa [--seeds 3]
         [--first 0]
@@ -16,7 +16,10 @@ Without `--train` it takes about two minutes on two cores, with it about ten.
 
 `--stsb` trains on the labelled pairs of STS-B with the same widths, and prints the
 Spearman of dev at each of them, and with int8 and bits, before and after; an epoch
-takes two minutes of one core. `--sparse` trains sparse vectors on the pairs of title
+takes two minutes of one core. With `--teacher`, an encoder learns at its whole width
+first, and then teaches one of its size its similarities at each width. With `--more`,
+this one also learns from 12,147 pairs of SICK, MRPC and Multi30k, whose label is the
+teacher's cosine. `--sparse` trains sparse vectors on the pairs of title
 and abstract, and prints nDCG@10 on Cranfield of dense vectors, sparse ones, BM25, and
 each fused with BM25, before and after; `--rows 0` does not train, and `--documents`
 searches the first ones alone. The encoder lacks a
@@ -45,7 +48,9 @@ from __future__ import annotations
 import argparse
 import bisect
 import csv
+import dataclasses
 import functools
+import gzip
 import importlib.util
 import itertools
 import json
@@ -76,6 +81,7 @@ TOP, FUSED = 10, 100  # documents that are scored, and that are fused
 BATCH, LENGTH, RATE = 16, 96, 2e-4  # of the cross-encoders
 WRONG = 3  # sentences of a paragraph of SQuAD, beside the right one
 FIRST_BATCH, FIRST_RATE, SECOND_RATE = 32, 1e-4, 3e-5  # with --first
+CAPTIONS = 8000  # of Multi30k, with --more
 PARAGRAPH, PAIR_RATE = 128, 2e-5  # of the encoders trained on SQuAD
 
 
@@ -193,7 +199,36 @@ def show_widths(data: Cranfield, encoder: str, epochs: int, rows: int) -> None:
                 show(f"{name}, width {width}", score, whole)
 
 
-def show_similarity(encoder: str, epochs: int) -> None:
+def other_pairs(known: set[str]) -> Columns:
+    """Return pairs of SICK and MRPC and of captions, without labels or known texts."""
+    sick = bert_keras.Embedding.read(DATA / "sick/train.tsv")
+    names = {"text": "#1 String", "text_pair": "#2 String"}
+    news = bert_keras.Embedding.read(DATA / "glue_mrpc/train.tsv", columns=names)
+    with gzip.open(DATA / "multi30k/train.en.gz", "rt", encoding="utf-8") as file:
+        captions = [line.strip() for line in itertools.islice(file, CAPTIONS)]
+    found = [
+        *zip(sick["text"], sick["text_pair"], strict=True),
+        *zip(news["text"], news["text_pair"], strict=True),
+        *zip(captions[::2], captions[1::2], strict=True),
+    ]
+    found = [pair for pair in found if known.isdisjoint(pair)]
+    first, second = (list(part) for part in zip(*found, strict=True))
+    return as_columns(text=first, text_pair=second)
+
+
+def with_labels_of(teacher: Path, train: Columns, dev: Columns) -> Columns:
+    """Return the labelled pairs, and others whose label is five times the cosine."""
+    added = other_pairs({*dev["text"], *dev["text_pair"]})
+    first, second = (embed(teacher, added[part]) for part in ("text", "text_pair"))
+    labels = 5 * np.maximum(cosines(first, second), 0)
+    return as_columns(
+        text=[*train["text"], *added["text"]],
+        text_pair=[*train["text_pair"], *added["text_pair"]],
+        label=[*map(float, train["label"]), *labels.tolist()],
+    )
+
+
+def show_similarity(encoder: str, epochs: int, is_taught: bool, has_more: bool) -> None:
     """Train on STS-B at several widths, and print the Spearman of dev at each."""
     names = {"text": "sentence1", "text_pair": "sentence2", "label": "score"}
     train, dev = (
@@ -201,18 +236,35 @@ def show_similarity(encoder: str, epochs: int) -> None:
         for part in ("train", "dev")
     )
     labels = np.array(dev["label"], float)
+    config = bert_keras.TrainConfig(epochs=epochs, validation_split=0, max_length=64)
     with tempfile.TemporaryDirectory() as folder:
-        result = bert_keras.train(
-            "embedding",
-            encoder=encoder,
-            train=train,
-            output=Path(folder) / "model",
-            config=bert_keras.TrainConfig(
-                epochs=epochs, validation_split=0, max_length=64
-            ),
-            task_settings={"objective": "similarity", "dimensions": WIDTHS},
-        )
-        for name, source in (("untrained", encoder), ("trained", result.folder)):
+
+        def trained(name: str, rows: Columns, **given: Any) -> Path:
+            settings = {"objective": "similarity", **given.pop("settings", {})}
+            result = bert_keras.train(
+                "embedding",
+                train=rows,
+                output=Path(folder) / name,
+                task_settings=settings,
+                **{"encoder": encoder, "config": config, **given},
+            )
+            return Path(result.folder)
+
+        given: dict[str, Any] = {"settings": {"dimensions": WIDTHS}}
+        if is_taught:
+            teacher = trained("teacher", train)
+            layers = range(load_embedder(teacher).model.backbone.config.num_layers)
+            given["encoder"] = None
+            given["config"] = dataclasses.replace(
+                config,
+                teacher=str(teacher),
+                keep_layers=",".join(map(str, layers)),
+                distill_weight=0.9,
+            )
+            if has_more:
+                train = with_labels_of(teacher, train, dev)
+        result = trained("model", train, **given)
+        for name, source in (("untrained", encoder), ("trained", result)):
             first, second = (embed(source, dev[part]) for part in ("text", "text_pair"))
             found = {
                 f"width {width}": cosines(first[:, :width], second[:, :width])
@@ -650,6 +702,8 @@ def main() -> None:
     add("--epochs", type=int, default=1, help="passes over the pairs; default: 1")
     add("--rows", type=int, default=1400, help="pairs to train on; default: 1400")
     add("--stsb", action="store_true", help="train on STS-B at several widths instead")
+    add("--teacher", action="store_true", help="for --stsb: with whole vectors first")
+    add("--more", action="store_true", help="for --teacher: pairs that it labels, too")
     add("--sparse", action="store_true", help="train sparse vectors instead")
     add("--max-length", type=int, default=256, help="tokens of a text; for --sparse")
     add("--documents", type=int, default=1400, help="of Cranfield; for --sparse")
@@ -677,7 +731,7 @@ def main() -> None:
         show_squad(options.encoder, options.rows, options.epochs, options.seeds)
         return
     if options.stsb:
-        show_similarity(options.encoder, options.epochs)
+        show_similarity(options.encoder, options.epochs, options.teacher, options.more)
         return
     if options.sparse:
         show_sparse(

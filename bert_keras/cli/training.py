@@ -187,7 +187,8 @@ def run_train(options: argparse.Namespace) -> None:
             print(interval_line(result.report["slices"].get(name, {})))
     print(f"model folder: {result.folder}")
     print(f"report:       {result.folder / 'report.html'}")
-    suggest_bfloat16(options, "trains 1.4 times as many examples per second")
+    if result.report["settings"].get("method") != "linear":  # which makes no updates
+        suggest_bfloat16(options, "trains 1.4 times as many examples per second")
 
 
 def _check_columns(

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,26 @@ def test_train(run: Run, spam_file: Path, encoder_folder: Path, tmp_path: Path) 
     page = (tmp_path / "model" / "report.html").read_text()
     assert "bert-keras train classification --encoder" in page
     assert "Accuracy by label" in page and "Accuracy by length in tokens" in page
+
+
+@pytest.mark.parametrize(("method", "is_told"), [("finetune", True), ("linear", False)])
+def test_bfloat16_is_suggested_where_weights_are_updated(
+    spam_file: Path,
+    encoder_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    method: str,
+    is_told: bool,
+) -> None:
+    report = {"settings": {"method": method}}
+    found = types.SimpleNamespace(scores={}, folder=tmp_path, report=report)
+    monkeypatch.setattr(training, "train", lambda *_, **__: found)
+    monkeypatch.setattr("bert_keras.runs.environment.computes_bfloat16", lambda: True)
+    command = ["train", "classification", "--train", str(spam_file)]
+    command += ["--encoder", str(encoder_folder), "--output", str(tmp_path / "new")]
+    main(command)
+    assert ("computes in bfloat16" in capfd.readouterr().err) == is_told
 
 
 def test_train_by_column_numbers_without_header(

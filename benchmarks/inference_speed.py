@@ -97,6 +97,7 @@ GOALS = (
     ("one-short", "saved_model bfloat16", "transformers bfloat16", 1.0),
     ("one-short", "saved_model bfloat16", "transformers float32", 1.0),
     ("one-short", "bert_keras-openvino bfloat16", "openvino bfloat16", 1.0),
+    ("one-short", "bert_keras-openvino int8", "openvino int8", 1.0),
     ("one-short", "bert_keras-openvino int8", "onnxruntime int8", 1.0),
     ("one-short", "bert_keras-onnx int8", "onnxruntime int8", 1.0),
     ("one-long", "saved_model bfloat16", "transformers bfloat16", 1.0),

@@ -228,7 +228,7 @@ def with_labels_of(teacher: Path, train: Columns, dev: Columns) -> Columns:
     )
 
 
-def show_similarity(encoder: str, epochs: int, is_taught: bool, has_more: bool) -> None:
+def show_similarity(options: argparse.Namespace) -> None:
     """Train on STS-B at several widths, and print the Spearman of dev at each."""
     names = {"text": "sentence1", "text_pair": "sentence2", "label": "score"}
     train, dev = (
@@ -236,7 +236,12 @@ def show_similarity(encoder: str, epochs: int, is_taught: bool, has_more: bool) 
         for part in ("train", "dev")
     )
     labels = np.array(dev["label"], float)
-    config = bert_keras.TrainConfig(epochs=epochs, validation_split=0, max_length=64)
+    config = bert_keras.TrainConfig(
+        epochs=options.epochs,
+        validation_split=0,
+        max_length=64,
+        precision=options.precision,
+    )
     with tempfile.TemporaryDirectory() as folder:
 
         def trained(name: str, rows: Columns, **given: Any) -> Path:
@@ -246,25 +251,26 @@ def show_similarity(encoder: str, epochs: int, is_taught: bool, has_more: bool) 
                 train=rows,
                 output=Path(folder) / name,
                 task_settings=settings,
-                **{"encoder": encoder, "config": config, **given},
+                **{"encoder": options.encoder, "config": config, **given},
             )
             return Path(result.folder)
 
         given: dict[str, Any] = {"settings": {"dimensions": WIDTHS}}
-        if is_taught:
+        if options.teacher:
             teacher = trained("teacher", train)
             layers = range(load_embedder(teacher).model.backbone.config.num_layers)
             given["encoder"] = None
             given["config"] = dataclasses.replace(
                 config,
+                epochs=options.student_epochs or options.epochs,
                 teacher=str(teacher),
                 keep_layers=",".join(map(str, layers)),
                 distill_weight=0.9,
             )
-            if has_more:
+            if options.more:
                 train = with_labels_of(teacher, train, dev)
         result = trained("model", train, **given)
-        for name, source in (("untrained", encoder), ("trained", result)):
+        for name, source in (("untrained", options.encoder), ("trained", result)):
             first, second = (embed(source, dev[part]) for part in ("text", "text_pair"))
             found = {
                 f"width {width}": cosines(first[:, :width], second[:, :width])
@@ -704,6 +710,8 @@ def main() -> None:
     add("--stsb", action="store_true", help="train on STS-B at several widths instead")
     add("--teacher", action="store_true", help="for --stsb: with whole vectors first")
     add("--more", action="store_true", help="for --teacher: pairs that it labels, too")
+    add("--student-epochs", type=int, help="for --teacher; default: --epochs")
+    add("--precision", default="float32", help="for --stsb; default: float32")
     add("--sparse", action="store_true", help="train sparse vectors instead")
     add("--max-length", type=int, default=256, help="tokens of a text; for --sparse")
     add("--documents", type=int, default=1400, help="of Cranfield; for --sparse")
@@ -731,7 +739,7 @@ def main() -> None:
         show_squad(options.encoder, options.rows, options.epochs, options.seeds)
         return
     if options.stsb:
-        show_similarity(options.encoder, options.epochs, options.teacher, options.more)
+        show_similarity(options)
         return
     if options.sparse:
         show_sparse(

@@ -258,7 +258,9 @@ def show_similarity(options: argparse.Namespace) -> None:
         given: dict[str, Any] = {"settings": {"dimensions": WIDTHS}}
         if options.teacher:
             teacher = trained("teacher", train)
-            layers = range(load_embedder(teacher).model.backbone.config.num_layers)
+            layers = range(
+                load_embedder(teacher).model.backbone.config.num_hidden_layers
+            )
             given["encoder"] = None
             given["config"] = dataclasses.replace(
                 config,

@@ -183,7 +183,8 @@ def load_of(part: str, port: int, ranker: str) -> Load:
             "/v1/embeddings",
             queries,
             to_body=lambda text: {
-                **{"model": "served", "input": text},
+                "model": "served",
+                "input": text,
                 "encoding_format": "base64",
             },
             is_right=is_right,

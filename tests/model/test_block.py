@@ -246,14 +246,17 @@ def test_a_row_of_padding_is_finite(dtype):
     np.testing.assert_allclose(floats(probabilities), 1 / 5, atol=1e-3)
 
 
-@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
-def test_softmax_is_float32_in_training(dtype, monkeypatch):
+@pytest.mark.parametrize(
+    ("dtype", "training"),
+    [("mixed_float16", True), ("mixed_float16", False), ("mixed_bfloat16", True)],
+)
+def test_softmax_is_float32(dtype, training, monkeypatch):
     seen, softmax = [], keras.ops.softmax
     monkeypatch.setattr(
         "bert_keras.model.block.ops.softmax",
         lambda x, axis: seen.append(x.dtype) or softmax(x, axis=axis),
     )
-    built(dtype=dtype)(*inputs(), training=True)
+    built(dtype=dtype)(*inputs(), training=training)
     assert seen == [tf.float32]
 
 

@@ -91,9 +91,6 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
         "epochs": (2, 3, 4),
     }
 }
-# For `deploy`. The newest TF Serving, which reads graphs of TensorFlow 2.20 and 2.21.
-SERVER_IMAGE = "tensorflow/serving:2.20.0"
-SERVER_STORAGE = "pvc://models"
 
 REQUIRED = dataclasses.MISSING  # as a default: there is none
 INT32 = 2**31 - 1  # the largest; steps and lengths are counted in int32

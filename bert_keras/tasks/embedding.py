@@ -86,8 +86,8 @@ from bert_keras.tasks.protocols import Reading, role_signatures, role_texts
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Target
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Target
 
 _LEARNED = (DENSE_SCOPE, "layer_mix", "windows")  # layers above the encoder
 _FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a mistake

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
+from bert_keras.explained.words import Word, WordList, whole_words, words_in_row
 from bert_keras.explanations.explanation import Explanation, page_values
-from bert_keras.explanations.words import Word, WordList, whole_words, words_in_row
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 

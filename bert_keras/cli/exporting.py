@@ -270,8 +270,7 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
         "--to",
         metavar="FORMAT",
         default="huggingface",
-        help="google, huggingface, keras-hub, model-garden or tf-hub; default: "
-        "huggingface",
+        help="google, huggingface, keras-hub or model-garden; default: huggingface",
     )
     add_option(parser, KEEP_LAYERS)
     add_option(parser, CARD, help=f"{CARD.help}; only --to huggingface has one")

@@ -126,7 +126,7 @@ def mismatch(
     if not has_hashes:
         reason = "the weights of the model cannot be read"
         if not stored.model:
-            reason = "an earlier version wrote it without a hash of its model"
+            reason = "it has no hash of its model"
         say(f"{path}: {reason}: it is recognized by the vectors of three texts")
     if packed.dtype == "binary":
         differ = np.unpackbits(as_bits(probe) ^ packed.values[rows])

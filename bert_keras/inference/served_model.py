@@ -180,13 +180,9 @@ class ServedModel(Backend):
 
     def check(self) -> None:
         """Raise a CheckpointError unless signatures and answers match the task."""
-        seen: list[Any] = []
         for name, specs in {**input_specs(self._task), "ids": None}.items():
             if name not in self._served.signatures:
-                if specs in seen:  # exports of earlier versions lack `query`
-                    continue
                 raise CheckpointError(f"{self._folder}: has no signature `{name}`")
-            seen.append(specs)
             inputs = self._signature(name).structured_input_signature[1]
             wanted = None if specs is None else {spec.name: spec for spec in specs}
             if wanted is not None and (

@@ -50,7 +50,6 @@ from bert_keras.files.atomic import (
 )
 from bert_keras.files.json_file import read_json
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.models import tf_hub
 from bert_keras.models.folder import Folder
 from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.loading import load_model
@@ -102,9 +101,6 @@ FORMATS = {
         has_own_vocabulary=True,
     ),
     "model-garden": Format(write_model_garden, model_garden.FILES, model_garden.PARAMS),
-    "tf-hub": Format(
-        tf_hub.write_tf_hub, tf_hub.FILES, tf_hub.NEEDED, has_own_vocabulary=True
-    ),
 }
 
 
@@ -126,7 +122,7 @@ def convert(
         source: what `read_checkpoint` reads: a folder, a checkpoint, `hf://owner/name`.
         target: the folder to write; an existing one of the same format is replaced
             once everything is written.
-        to: `huggingface`, `google`, `keras-hub`, `model-garden` or `tf-hub`.
+        to: `huggingface`, `google`, `keras-hub` or `model-garden`.
         keep_layers: the layers of the encoder to keep, by number from 0, such as
             `(0, 2, 4)` or `"0,2,4"`; `None`: all. The head stays as it is.
         card: whether to write a model card, README.md, into a folder of the format
@@ -246,7 +242,7 @@ def _write_opened(
     if prompts:
         notes.append(f"left out: the prompts of the cross-encoder: {listed(prompts)}")
     pooling = checkpoint.own_entry.get("settings", {}).get("pooling")
-    if pooling and to not in ("huggingface", "tf-hub") and not is_encoder:
+    if pooling and to != "huggingface" and not is_encoder:
         raise CheckpointError(
             f"{checkpoint.path}: the head reads the tokens' vectors (pooling "
             f"{pooling}), which only the format huggingface can say; received `to` {to}"

@@ -10,7 +10,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
@@ -41,9 +41,6 @@ from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import Inheriting, TextTargets, Unfolding, start
 from bert_keras.text.preprocessor import Preprocessor
-
-if TYPE_CHECKING:
-    from bert_keras.training.config import TrainConfig
 
 _OF_CLASSES = re.compile("classifier/(output/)?(kernel|bias)")
 _SIZES = (
@@ -143,17 +140,17 @@ def _check_widths(task: Task, checkpoint: Checkpoint) -> None:
 def new_model(
     task: Task,
     encoder: str | os.PathLike[str],
-    config: TrainConfig,
+    config: Any,
     *,
     devices: Devices | None = None,
     tell: Callable[[str], object] = say,
 ) -> TaskModel:
     """Return a task's model on a pretrained encoder.
 
-    Heads in `task.needs.scopes` are loaded from the checkpoint. To be fine-tuned, the
-    model takes the head of the encoder's folder if it is of the same task and fits;
-    otherwise the head is initialized randomly. Only the weights are created in the
-    scope of the devices' strategy.
+    `config` is a `TrainConfig`. Heads in `task.needs.scopes` are loaded from the
+    checkpoint. To be fine-tuned, the model takes the head of the encoder's folder if it
+    is of the same task and fits; otherwise the head is initialized randomly. Only the
+    weights are created in the scope of the devices' strategy.
 
     Raises:
         CheckpointError: the encoder is missing, broken or does not fit.
@@ -206,7 +203,7 @@ def new_model(
     return model
 
 
-def _is_kept(config: TrainConfig, encoder: str | os.PathLike[str]) -> bool:
+def _is_kept(config: Any, encoder: str | os.PathLike[str]) -> bool:
     """Return whether training starts from a head that the encoder's folder may have.
 
     Fewer layers give other vectors, so that only a student keeps the head above them.
@@ -279,7 +276,7 @@ def _lost_settings(task: Task, held: Any) -> str:
     return ", ".join(lost)
 
 
-def check_student(encoder: str | os.PathLike[str], config: TrainConfig) -> None:
+def check_student(encoder: str | os.PathLike[str], config: Any) -> None:
     """Raise ConfigError if an encoder cannot have the layers or sizes of a student."""
     folder = with_layers(Folder.open(encoder), config.keep_layers)
     if config.student is not None:

@@ -15,11 +15,11 @@ import tensorflow as tf
 
 from bert_keras.data.class_names import (
     check_names,
-    check_new_names,
     label_names,
     listed,
     numbers_of,
     sorted_names,
+    unfit_names,
     with_clean_names,
 )
 from bert_keras.data.columns import Columns
@@ -63,7 +63,7 @@ class Classification(ClassificationSettings, EntailedClasses, SingleLabel):
     def from_columns(cls, columns: Columns, **settings: Any) -> Classification:
         """Return the task with the classes of the data, sorted; numbers by value."""
         labels = label_names(columns["label"])
-        check_new_names(columns, ([label] for label in labels))
+        columns.refuse(unfit_names([label] for label in labels))
         found = set(labels)
         if len(found) < 2:
             message = (

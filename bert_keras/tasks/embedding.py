@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 import tensorflow as tf
-from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.checkpoints import Checkpoint
 from bert_keras.checkpoints.sentence_files import (
@@ -63,7 +62,6 @@ from bert_keras.settings import (
     check_boolean,
     check_choice,
     check_whole_number,
-    current_names,
     with_options_documented,
 )
 from bert_keras.tasks.base import Answers, Batch, Column, Run, Task
@@ -88,8 +86,8 @@ from bert_keras.tasks.protocols import Reading, role_signatures, role_texts
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Target
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Target
 
 _LEARNED = (DENSE_SCOPE, "layer_mix", "windows")  # layers above the encoder
 _FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a mistake
@@ -213,11 +211,6 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
                 "`query_flops` and `document_flops` have an effect only with `kind` "
                 f"sparse; received {found[0]} and {found[1]}"
             )
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the task of stored settings, by this or an earlier version."""
-        return cls(**current_names(config))
 
     def _set_sparse(self) -> None:
         """Set what is fixed for sparse vectors; raise if a setting differs."""

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import keras
 
     from bert_keras.checkpoints import Checkpoint
-    from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Target
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Target
     from bert_keras.model.encoder import BertEncoder
     from bert_keras.tasks.base import Task
 

@@ -34,8 +34,8 @@ from bert_keras.tasks.hugging_face import REGRESSION, PooledCodec, reads_pairs
 from bert_keras.tasks.regression_settings import RegressionSettings
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Target
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Target
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

@@ -20,7 +20,6 @@ from bert_keras.data.collection import (
 from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import new_rows, shared_rows
 from bert_keras.data.holdout import (
-    random_holdout,
     stratified_holdout,
     uncovered_classes,
 )
@@ -72,14 +71,12 @@ def task_and_data(
     task_settings: Mapping[str, Any] | None = None,
     encoder: str | os.PathLike[str] | None = None,
     slices: Sequence[str] = (),
-    is_earlier: bool = False,
     tell: Callable[[str], object] = say,
 ) -> tuple[Task, dict[str, Columns]]:
     """Return the task and the rows of a run by name: `train`, `dev` and the tests.
 
-    The arguments are as in `train`; `is_earlier` is whether the run was begun by an
-    earlier version, and `tell` reports the validation split. Without dev rows there is
-    no entry for `dev`, without unlabelled rows none for `unlabeled`.
+    The arguments are as in `train`; `tell` reports the validation split. Without dev
+    rows there is no entry for `dev`, without unlabelled rows none for `unlabeled`.
 
     Raises:
         ConfigError: the task does not exist, or an argument is not data.
@@ -123,13 +120,13 @@ def task_and_data(
     held_out = 0
     own = settings if isinstance(task, type) else task.get_config()
     few = ""
-    if dev is None and not is_earlier:
+    if dev is None:
         few = too_few_to_hold_out(task, given, config, own)
     config = config.with_split()
     if few:
         tell(f"{few} (--validation-split holds some out, --dev gives others)")
     elif dev is None and config.validation_split:
-        rows, dev = with_dev(task, given, config, own, is_earlier=is_earlier, tell=tell)
+        rows, dev = with_dev(task, given, config, own, tell=tell)
         held_out = len(dev)
     elif dev is None and config.method != "finetune":
         tell(
@@ -313,7 +310,6 @@ def with_dev(
     config: TrainConfig,
     settings: Mapping[str, Any],
     *,
-    is_earlier: bool = False,
     tell: Callable[[str], object] = say,
 ) -> tuple[Columns, Columns]:
     """Return training rows and dev rows, which are held out from the given rows.
@@ -324,9 +320,7 @@ def with_dev(
     count = max(1, round(len(rows) * (config.with_split().validation_split or 0)))
     held_out: list[int] = []
     whole = scores_groups(task)
-    if count < len(rows) and is_earlier:
-        held_out = random_holdout(strata, count, seed=config.seed)
-    elif count < len(rows):
+    if count < len(rows):
         groups = groups_of(task, rows)
         held_out = stratified_holdout(
             strata, count, seed=config.seed, groups=groups, whole=whole

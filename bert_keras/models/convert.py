@@ -31,6 +31,7 @@ from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.checkpoints.keras_hub import FILES as KERAS_HUB_FILES
 from bert_keras.checkpoints.keras_hub import TASK, write_keras_hub
 from bert_keras.checkpoints.sentence_files import (
+    OWN_LENGTHS,
     dense_tensors,
     pair_entry,
     pair_scores,
@@ -309,12 +310,13 @@ def _convert_pooling(opened: Folder, folder: Path | None) -> list[str]:
         ]
     sizes = opened.checkpoint.config
     settings = {"max_length": sizes.max_position_embeddings, **settings}
+    unused = settings.pop("unused", ())
     measure = similarity(opened.home)
     settings |= {"measure": measure} if isinstance(measure, str) else {}
     write_sentence_files(folder, hidden_size=sizes.hidden_size, **settings)
     tensors = dense_tensors(opened.home)
     write_dense(folder, LazyArrays.of(tensors, place=str(opened.home)))
-    return []
+    return [f"left out: {line}" for line in unused]
 
 
 def _further_steps(settings: Mapping[str, Any]) -> list[str]:
@@ -329,7 +331,7 @@ def _further_steps(settings: Mapping[str, Any]) -> list[str]:
         found.append(f"the prompts {listed(list(prompts))}")
     found += [
         f"{key} {shown(settings[key])}"
-        for key in ("default_prompt", "include_prompt", "truncate_dim")
+        for key in ("default_prompt", "include_prompt", "truncate_dim", *OWN_LENGTHS)
         if key in settings
     ]
     return [f"left out with the pooling: {'; '.join(found)}"] if found else []

@@ -107,7 +107,7 @@ class Folder:
         raw, entry = checkpoint.raw_config, dict(checkpoint.own_entry)
         home = checkpoint.home or checkpoint.path
         try:
-            sentence = read_sentence_files(home)
+            sentence = read_sentence_files(home) or entry.get("sentence") or {}
         except CheckpointError as error:  # only its vectors cannot be computed
             sentence = {"error": str(error)}
         contradiction = _contradiction(entry, raw, sentence)

@@ -54,7 +54,8 @@ def _reading(model: Any) -> str:
     """Return how a model reads long texts, such as `max_length=256 long=truncate`."""
     task = model.task
     names = _OF_WINDOWS if task.long == "windows" else ()
-    facts = {"max_length": model.preprocessor.max_length, "long": task.long}
+    length = task.default_length or model.preprocessor.max_length
+    facts = {"max_length": length, "long": task.long}
     facts |= {name: getattr(task, name) for name in names}
     return " ".join(f"{name}={value}" for name, value in facts.items())
 

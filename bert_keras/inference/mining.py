@@ -170,7 +170,7 @@ def _by_other(
     pairs = [*zip(first, second, strict=True)]
     for text, near in zip(first, found, strict=True):
         pairs += [(text, each) for each, _ in near]
-    rows = rerank.predict(pairs, batch_size=batch_size)
+    rows = rerank.score_pairs(pairs, batch_size=batch_size)
     scores = [float(row["score"]) for row in rows]
     rest = iter(scores[len(first) :])
     scored = [[(each, next(rest)) for each, _ in near] for near in found]

@@ -257,7 +257,7 @@ def reranked_runs(
     ]
     if not pairs:
         raise ConfigError(f"`run` must have documents of the judged queries; {name}")
-    scores = iter(predictor.predict(pairs, **limits))
+    scores = iter(predictor.score_pairs(pairs, **limits))
     run = {
         query: {each: float(next(scores)["score"]) for each in found}
         for query, found in chosen.items()

@@ -22,6 +22,7 @@ from starlette.routing import BaseRoute, Route
 
 from bert_keras.data.items import query_and_documents
 from bert_keras.errors import DataError, counted, shown
+from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.rest import check_fields, json_response, read_body
 from bert_keras.serving.service import Answered, Service
@@ -405,7 +406,8 @@ class EmbeddingApis:
             return [queries, documents]
 
         answered = await self._answer(request, name, decode, width=2)
-        scores = answered.answers["score"]
+        equal = EqualTexts(texts)  # their scores differ by rounding
+        scores = answered.answers["score"][equal.first[equal.places]]
         order = np.argsort(-scores, kind="stable").tolist()
         return order, scores.tolist(), answered
 

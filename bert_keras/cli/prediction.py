@@ -371,12 +371,19 @@ def run_search(options: argparse.Namespace) -> None:
     blanks = BlankTexts(search.predictor.model.task, options.on_empty, "stdin")
     named = () if search.ids is None else ("id",)
     no_answer = dict.fromkeys(("rank", "score", "line", *named))
-    with answers_to(options.output) as write:
+    # A bar would be drawn between the answers of a terminal.
+    is_shown = bool(options.output) or not sys.stdout.isatty()
+    total = len(given) or None
+    with (
+        answers_to(options.output) as write,
+        Progress("answers", unit="queries", total=total, is_shown=is_shown) as shown,
+    ):
         for batch in batches(given or piped, 32, bool if given else piped.wait):
             rows = blanks.rows((None, query) for query in batch)
             texts = [row.item for row in rows if not row.reason]
             answers = iter(search(texts, top=candidates))
             for row in rows:
+                shown.add(int(number > 0))  # the one before
                 number += 1
                 start: dict[str, Any] = {"query": number}
                 start |= {"query_text": row.item} if options.with_text else {}
@@ -396,6 +403,7 @@ def run_search(options: argparse.Namespace) -> None:
                 for each in found:
                     text = {"text": each.pop("text")}
                     write({**start, **each, **(text if options.with_text else {})})
+        shown.add(int(number > 0))
     blanks.report()
 
 

@@ -24,6 +24,7 @@ from starlette.routing import BaseRoute, Route
 
 from bert_keras.data.items import query_and_documents
 from bert_keras.errors import DataError, counted, shown
+from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.rest import check_fields, json_response, read_body
 from bert_keras.serving.service import Answered, Service
@@ -465,9 +466,11 @@ class EmbeddingApis:
             return [queries, documents]
 
         answered = await self._answer(request, name, decode, width=2)
+        equal = EqualTexts(texts)  # their scores differ by rounding
         with self._service.models.lease(name) as leased:
             scores = leased.pair_scores(answered.answers).astype(np.float64)
             is_linear = leased.is_linear
+        scores = scores[equal.first[equal.places]]
         order = np.argsort(-scores, kind="stable").tolist()
         if is_linear and not given.get("raw_scores"):
             scores = np.exp(-np.logaddexp(0, -scores))

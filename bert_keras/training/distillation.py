@@ -28,7 +28,8 @@ from bert_keras.data.class_names import comparable, listed
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import stratified_holdout
 from bert_keras.errors import ConfigError, DataError, counted, received
-from bert_keras.inference.predictor import Predictor, joined, load_predictor
+from bert_keras.inference.equal_texts import joined
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.contrastive import (
     RankingLoss,
     SimilarityOrderLoss,

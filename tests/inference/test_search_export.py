@@ -20,6 +20,7 @@ from bert_keras.inference.search import SearchIndex, reranked
 from bert_keras.inference.search_export import export_search
 from bert_keras.serving.signatures import signatures_of
 from bert_keras.tasks import searching
+from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.text.truncation import Truncation
@@ -96,6 +97,14 @@ def test_a_reranker_in_the_graph(
         for key, name in (("scores", "score"), ("search_scores", "search_score")):
             scores = [each[name] for each in wanted]
             np.testing.assert_allclose(row[key], scores, atol=1e-5)
+    pairs = Classification(classes=("no", "yes"), pairs=True, positive_class="yes")
+    given["rerank"] = make_model(pairs)
+    rows = load_predictor(
+        export_search(model, tmp_path / "classes", candidates=6, **given)
+    ).predict(QUERIES[:1])
+    near = search(QUERIES[:1], top=6)[0]
+    wanted = reranked(Predictor(given["rerank"]), QUERIES[0], near, top=3)
+    assert rows[0]["texts"] == [each["text"] for each in wanted]
     refused(lambda: export_search(model, output, candidates=2, **given), "candidates")
     refused(
         lambda: export_search(model, output, **given | {"rerank": model}),

@@ -500,12 +500,12 @@ def test_errors_have_the_form_of_each_api(ask: Any) -> None:
         (
             "/rerank",
             {"texts": ["a"], "query": "b", "truncation_direction": "Left"},
-            "`truncation_direction` must be "Right"; received 'Left'",
+            '`truncation_direction` must be "Right"; received',
         ),
         (
             "/v1/rerank",
             {"documents": ["a"], "query": "b", "rank_fields": ["title"]},
-            "`rank_fields` must be ["text"]; received ['title']",
+            '`rank_fields` must be ["text"]; received',
         ),
         (
             "/v1/rerank",

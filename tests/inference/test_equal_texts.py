@@ -47,7 +47,7 @@ def test_answers_to_different_texts_in_parts() -> None:
 
 def test_rankings_by_hand() -> None:
     equal = EqualTexts(["a", "b", "a", "c", "b"])
-    rows, scores = np.array([[1, 2, -1], [3, 4, 0]]), np.float32([[2, 1, 0], [3, 3, 1]])
+    rows, scores = np.array([[1, 2, -1], [3, 4, 0]]), np.array([[2.0, 1, 0], [3, 3, 1]])
     found, values = equal.ranked(rows, scores, 4)
     assert found.tolist() == [[1, 4, 0, 2], [1, 3, 4, 0]]
     assert values.tolist() == [[2, 2, 1, 1], [3, 3, 3, 1]]
@@ -66,7 +66,8 @@ def test_vectors_do_not_depend_on_the_row(
     for size in (1, 2, 5):
         found = vectors_of(predictor, COPIES, size)
         assert all((found[row] == found[0]).all() for row in SAME)
-    counts, seen = Truncation(), []
+    counts = Truncation()
+    seen: list[int] = []
     for _ in predictor.stream(
         (COPIES,), batch_size=2, seen=seen.append, truncation=counts
     ):

@@ -331,8 +331,9 @@ def test_vectors_of_an_index_are_not_computed_again(
     refused(lambda: action(index=tmp_path / "other.npz"), reason)
     ranker = Predictor(make_model(Reranking()))
     for name, value in (("index", index), ("tune", True), ("hybrid_weight", 2.0)):
+        given: dict[str, Any] = {name: value}
         refused(
-            lambda: evaluate_collection(ranker, folder, **{name: value}),  # noqa: B023
+            lambda given=given: evaluate_collection(ranker, folder, **given),
             f"`{name}` is for models of embedding",
         )
     rows = str(folder / "corpus.jsonl")

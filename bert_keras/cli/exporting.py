@@ -21,6 +21,7 @@ from bert_keras.cli.arguments import (
     with_settings,
 )
 from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
+from bert_keras.cli.prediction import add_positive_class, set_positive_class
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
@@ -98,6 +99,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         "with --rerank: texts of a query that it sorts",
         unset="100",
     )
+    add_positive_class(parser)
     add_own_task(parser)
 
 
@@ -145,6 +147,7 @@ def _export_search(model: TaskModel, options: argparse.Namespace) -> None:
     ranker = None
     if options.rerank is not None:
         ranker = load_model(options.rerank, dtype=options.precision)
+        set_positive_class(ranker, options.positive_class)
     folder = export_search(
         model,
         options.output,
@@ -164,10 +167,12 @@ def _check_export(options: argparse.Namespace) -> None:
         ("top", "index"),
         ("rerank", "index"),
         ("candidates", "rerank"),
+        ("positive_class", "rerank"),
     ):
         given = getattr(options, name)
         if given is not None and getattr(options, needed) is None:
-            raise ConfigError(f"`--{name}` needs `--{needed}`; received {given}")
+            option = name.replace("_", "-")
+            raise ConfigError(f"`--{option}` needs `--{needed}`; received {given}")
     if options.format != "saved_model" and options.precision != "float32":
         raise ConfigError(
             f"`--precision` must be float32 for --format {options.format}: an engine "
@@ -270,8 +275,7 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
         "--to",
         metavar="FORMAT",
         default="huggingface",
-        help="google, huggingface, keras-hub, model-garden or tf-hub; default: "
-        "huggingface",
+        help="google, huggingface, keras-hub or model-garden; default: huggingface",
     )
     add_option(parser, KEEP_LAYERS)
     add_option(parser, CARD, help=f"{CARD.help}; only --to huggingface has one")

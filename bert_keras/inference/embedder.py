@@ -58,7 +58,8 @@ def load_embedder(
     Args:
         source: a model folder of any task, an encoder (Hugging Face folder, Google
             checkpoint, `hf://owner/name`), or a loaded predictor.
-        max_length: in tokens; longer texts are truncated.
+        max_length: in tokens; longer texts are truncated, queries and documents, too,
+            whatever the folder says of them.
         precision: as in `load`.
         kind: the class of the task, `Embedding` or a subclass with other answers.
         prompt: the name of the folder's prompt that is put before each text, such as
@@ -93,6 +94,8 @@ def load_embedder(
         if name not in _OF_LONG_TEXTS:
             check_dense(held, f"`{name}`")
     task = kind(**{**held.get_config(), **given})
+    if max_length is not None:
+        task = dataclasses.replace(task, query_length=0, document_length=0)
     check_effects(task, given)
     if prompt is not None:
         task = _prompted(task, prompt, tell=True)

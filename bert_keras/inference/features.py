@@ -264,7 +264,8 @@ class TokenVectors(Embedding):
         """
         tokenizer = preprocessor.tokenizer
         pieces = tokenizer.tokenize_with_offsets(texts, unit="characters")
-        ids, starts, ends = (part[:, : preprocessor.max_length - 2] for part in pieces)
+        most = (self.default_length or preprocessor.max_length) - 2
+        ids, starts, ends = (part[:, :most] for part in pieces)
         ids, segments = join(
             ids, None, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id
         )

@@ -55,7 +55,8 @@ def _reading(model: Any) -> str:
     """Return how a model reads long texts, such as `max_length=256 long=truncate`."""
     task = model.task
     names = _OF_WINDOWS if task.long == "windows" else ()
-    facts = {"max_length": model.preprocessor.max_length, "long": task.long}
+    length = task.default_length or model.preprocessor.max_length
+    facts = {"max_length": length, "long": task.long}
     facts |= {name: getattr(task, name) for name in names}
     return " ".join(f"{name}={value}" for name, value in facts.items())
 
@@ -167,7 +168,7 @@ def mismatch(
     if not has_hashes:
         reason = "the weights of the model cannot be read"
         if not stored.model:
-            reason = "an earlier version wrote it without a hash of its model"
+            reason = "it has no hash of its model"
         say(f"{path}: {reason}: it is recognized by the vectors of three texts")
     if packed.dtype == "binary":
         differ = np.unpackbits(as_bits(probe) ^ packed.values[rows])

@@ -173,7 +173,7 @@ def _by_other(
     for text, near in zip(first, found, strict=True):
         pairs += [(text, each) for each, _ in near]
     with Progress("scores of pairs", unit="pairs", total=len(pairs)) as shown:
-        rows = rerank.predict(pairs, batch_size=batch_size, seen=shown.add)
+        rows = rerank.score_pairs(pairs, batch_size=batch_size, seen=shown.add)
     scores = [float(row["score"]) for row in rows]
     rest = iter(scores[len(first) :])
     scored = [[(each, next(rest)) for each, _ in near] for near in found]

@@ -50,7 +50,7 @@ from bert_keras.models.zero_shot import zero_shot_model
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.answer_rows import rows_of
-from bert_keras.tasks.base import Task, replaced
+from bert_keras.tasks.base import Task, changed, replaced
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.protocols import (
     Writing,
@@ -59,6 +59,7 @@ from bert_keras.tasks.protocols import (
     input_specs,
     item_parts,
     lengths_of,
+    pair_answers,
     reads_windows,
     strata_of,
     texts_of,
@@ -361,16 +362,28 @@ class Predictor:
         Raises:
             DataError: a text is missing or not a string.
         """
-        task = self.model.task
-        counts = Truncation() if truncation is None else truncation
-        found = self.stream(
-            parts_of(task, texts),
+        return self._rows(
+            texts,
+            dict,
             batch_size=batch_size,
             max_batch_tokens=max_batch_tokens,
             seen=seen,
-            truncation=counts,
+            truncation=truncation,
         )
-        rows = [row for answers in found for row in rows_of(answers)]
+
+    def _rows(
+        self,
+        texts: Any,
+        chosen: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+        *,
+        truncation: Truncation | None,
+        **limits: Any,
+    ) -> list[dict[str, Any]]:
+        """Return the answers that are chosen for each text, see `predict`."""
+        counts = Truncation() if truncation is None else truncation
+        parts = parts_of(self.model.task, texts)
+        found = self.stream(parts, truncation=counts, **limits)
+        rows = [row for answers in found for row in rows_of(chosen(answers))]
         if truncation is None:
             self.tell_truncated(counts)
         return rows
@@ -381,6 +394,7 @@ class Predictor:
         documents: Any,
         *,
         top: int | None = None,
+        positive_class: str | None = None,
         batch_size: int = 32,
         max_batch_tokens: int | None = None,
         truncation: Truncation | None = None,
@@ -391,6 +405,8 @@ class Predictor:
             query: the query.
             documents: strings, see `data.items.as_strings`.
             top: maximum documents to return; `None`: all.
+            positive_class: of a classifier of pairs, the class that says relevant: its
+                probability is the score; `None`: the model's own `positive_class`.
             batch_size, max_batch_tokens, truncation: as in `predict`.
 
         Returns:
@@ -407,12 +423,12 @@ class Predictor:
             >>> ranker.rank("reset password", ["We ship daily.", "Reset it here."])[0]
             {'rank': 1, 'score': 0.93, 'index': 1, 'text': 'Reset it here.'}
         """
-        check_scores_pairs(self.model.task)
         if top is not None:
             check_whole_number("top", top, least=1)
         query, texts = query_and_documents(query, documents)
-        answers = self.predict(
+        answers = self.score_pairs(
             [(query, text) for text in texts],
+            positive_class=positive_class,
             batch_size=batch_size,
             max_batch_tokens=max_batch_tokens,
             truncation=truncation,
@@ -423,6 +439,35 @@ class Predictor:
             {"rank": rank, **answers[at], "index": at, "text": texts[at]}
             for rank, at in enumerate(order[:top], 1)
         ]
+
+    def score_pairs(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        positive_class: str | None = None,
+        batch_size: int = 32,
+        max_batch_tokens: int | None = None,
+        seen: Callable[[int], object] | None = None,
+        truncation: Truncation | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return `score` of each pair, by which `rank` sorts; see there and `predict`.
+
+        Raises:
+            ConfigError: the model does not score pairs of texts.
+            DataError: a text is missing or not a string.
+        """
+        task = self.model.task
+        if positive_class is not None:
+            task = changed(task, positive_class=positive_class)
+        check_scores_pairs(task)
+        return self._rows(
+            pairs,
+            functools.partial(pair_answers, task),
+            batch_size=batch_size,
+            max_batch_tokens=max_batch_tokens,
+            seen=seen,
+            truncation=truncation,
+        )
 
     def tell_truncated(self, counts: Truncation) -> None:
         """Print the counts of a call to stderr, if no earlier one was printed."""

@@ -427,7 +427,7 @@ def reranked_runs(
     if not pairs:
         raise ConfigError(f"`run` must have documents of the judged queries; {name}")
     with Progress("scores of pairs", unit="pairs", total=len(pairs)) as shown:
-        scores = iter(predictor.predict(pairs, seen=shown.add, **limits))
+        scores = iter(predictor.score_pairs(pairs, seen=shown.add, **limits))
     run = {
         query: {each: float(next(scores)["score"]) for each in found}
         for query, found in chosen.items()

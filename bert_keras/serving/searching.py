@@ -11,7 +11,6 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.search import SearchIndex
 from bert_keras.models.backend import Backend
 from bert_keras.runs.progress import say
-from bert_keras.serving.errors import RequestError
 from bert_keras.serving.signatures import Answers, Parts, Row, Signature, TensorInfo
 
 SEARCH = "search"  # the signature
@@ -40,9 +39,6 @@ class SearchSignature(Signature):
         self._texts = np.array([*texts, b""], object)
 
     def rows_of(self, parts: Parts) -> list[Row]:
-        for query in parts[0]:
-            if not query.strip():
-                raise RequestError("a query must not be empty; received ''")
         return self._vectors.rows_of(parts)
 
     def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
@@ -98,22 +94,3 @@ def search_signature(
             "all returned"
         )
     return SearchSignature(vectors, held, min(top, len(held.texts)))
-
-
-def index_for(index: str | None, names: Sequence[str]) -> tuple[str, str] | None:
-    """Return the name of a model and its index, from FILE or NAME=FILE.
-
-    Raises:
-        ConfigError: there is no such model, or several and none is named.
-    """
-    if index is None:
-        return None
-    name, equals, path = index.partition("=")
-    if equals and name in names:
-        return name, path
-    if len(names) == 1:
-        return names[0], index
-    raise ConfigError(
-        f"`index` must be NAME=FILE, with a NAME of {', '.join(names)}; received "
-        f"{index}"
-    )

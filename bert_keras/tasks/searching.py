@@ -14,7 +14,7 @@ from bert_keras.errors import ConfigError
 from bert_keras.model.pooling import unit_vectors
 from bert_keras.tasks.base import Batch
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.tasks.protocols import role_signatures, string_parts
+from bert_keras.tasks.protocols import pair_answers, role_signatures, string_parts
 from bert_keras.tasks.reranking import non_empty_queries, refuse_empty_queries
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -114,8 +114,8 @@ class RerankedSearch(SearchingEmbedding):
         different, places = tf.unique(keys)
         first = tf.math.unsorted_segment_min(rows, places, tf.size(different))
         pairs = (tf.gather(queries, first), tf.gather(texts, first))
-        scores = tf.gather(ranker.answer(pairs)["score"], places)
-        scores = tf.reshape(scores, [-1, count])
+        answers = pair_answers(ranker.task, ranker.answer(pairs))
+        scores = tf.reshape(tf.gather(answers["score"], places), [-1, count])
         best, places = tf.math.top_k(scores, min(vars(self)["top"], count))
         found = {k: tf.gather(v, places, batch_dims=1) for k, v in near.items()}
         return {**found, "scores": best, "search_scores": found["scores"]}

@@ -23,6 +23,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.checkpoints.sentence_files import OWN_LENGTHS
 from bert_keras.data.class_names import comparable, listed
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import stratified_holdout
@@ -317,7 +318,7 @@ class Distillation:
         compared: tuple[str, ...] = ()
         if isinstance(self.loss, SoftSimilarityLoss) or isinstance(task, TextTargets):
             # What the batches hold, and what a vector means.
-            compared = ("long", "prompts", "default_prompt", "kind")
+            compared = ("long", "prompts", "default_prompt", *OWN_LENGTHS, "kind")
         for name in compared:
             theirs, ours = (
                 getattr(each.task, name, None) for each in (teacher, student)

@@ -554,33 +554,6 @@ def test_without_dev_rows_the_last_epoch_is_kept(
         refused(action, f"`{name}` needs dev rows")
 
 
-@pytest.mark.thorough
-def test_a_run_of_an_earlier_version_resumes_with_its_dev_rows(
-    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    seen: list[list[str]] = []
-    loop = training.FineTuningLoop
-
-    def watched(model: Any, data: Any, context: Any) -> Any:
-        seen.append(data["dev"]["text"])
-        return loop(model, data, context)
-
-    monkeypatch.setattr(training, "FineTuningLoop", watched)
-    go = functools.partial(run, train=FEW, dev=None, validation_split=0.25)
-    with monkeypatch.context() as earlier:
-        earlier.setattr(training, "has_earlier_run", lambda path: True)
-        earlier.setattr(training, "finish_run", lambda *args, **given: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            go()
-    assert "an earlier version" not in capsys.readouterr().err
-    go()
-    err = capsys.readouterr().err
-    assert "an earlier version began this run: its choices are kept" in err
-    assert "resuming after step 4 of 4" in err
-    go()
-    assert seen[0] == seen[1] != seen[2]  # a new run has a stratified split
-
-
 def test_held_out_rows_are_mentioned_if_relevant() -> None:
     config = TrainConfig(validation_split=0.1)
     action = functools.partial(task_and_data, config=config, tell=str)

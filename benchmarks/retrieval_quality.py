@@ -10,9 +10,9 @@
 nDCG@10 (graded, log2 discount) of all-MiniLM-L6-v2 over the 112 queries, untrained, as
 `bert-keras evaluate` gives it: of vectors as float32, int8 and bits, of BM25, and of
 both fused; of bits without rescoring; and beside sentence-transformers on torch, where
-it is installed (`.venv-peers`). With `--train`, the model is also trained on pairs of title and
-abstract with the widths 192, 96 and 48 (Matryoshka), and scored at each of them.
-Without `--train` it takes about two minutes on two cores, with it about ten.
+it is installed (`.venv-peers`). With `--train`, the model is also trained on pairs of
+title and abstract with the widths 192, 96 and 48 (Matryoshka), and scored at each of
+them. Without `--train` it takes about two minutes on two cores, with it about ten.
 
 `--stsb` trains on the labelled pairs of STS-B with the same widths, and prints the
 Spearman of dev at each of them, and with int8 and bits, before and after; an epoch

@@ -329,10 +329,7 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
     add_option(
         parser,
         HYBRID_WEIGHT,
-        default=None,
         help="of a folder: weight of BM25 in the ranking hybrid; vectors have 1",
-        may_be_none=True,
-        unset="1",
     )
     parser.add_argument(
         "--tune",
@@ -362,7 +359,7 @@ def _evaluate_folder(options: argparse.Namespace) -> dict[str, Any]:
         max_batch_tokens=options.max_batch_tokens,
         save_run=options.save_run,
         index=options.index,
-        hybrid_weight=1.0 if options.hybrid_weight is None else options.hybrid_weight,
+        hybrid_weight=options.hybrid_weight,
         tune=options.tune,
     )
 
@@ -371,9 +368,12 @@ def _evaluate_rows(options: argparse.Namespace) -> dict[str, Any]:
     """Return the scores of a model on labelled rows."""
     from bert_keras.training.evaluation import evaluate
 
-    of_folder = ("qrels", "run", "save_run", "top", "index", "hybrid_weight", "tune")
-    for name in of_folder:
-        if (given := getattr(options, name)) not in (None, False):
+    of_folder: dict[str, Any] = dict.fromkeys(
+        ("qrels", "run", "save_run", "top", "index")
+    )
+    of_folder |= {"hybrid_weight": HYBRID_WEIGHT.default, "tune": False}
+    for name, default in of_folder.items():
+        if (given := getattr(options, name)) != default:
             raise ConfigError(
                 f"`--{name.replace('_', '-')}` is for a folder with corpus.jsonl; "
                 f"received {given} and {options.file}"

@@ -18,6 +18,7 @@ from bert_keras.inference.info import describe
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.search import SearchIndex, reranked
 from bert_keras.inference.search_export import export_search
+from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.serving.signatures import signatures_of
 from bert_keras.tasks import searching
 from bert_keras.tasks.classification import Classification
@@ -77,6 +78,20 @@ def test_the_nearest_texts(
     given = served.rows_of([[query.encode() for query in QUERIES]])
     ids = served.compute(given)[0]["ids"]  # as `serve` does
     assert [[name.decode() for name in row] for row in ids] == [r["ids"] for r in rows]
+
+
+def test_equal_texts_have_equal_scores(rng: np.random.Generator) -> None:
+    vectors = unit_rows(rng.standard_normal((17, 16)))
+    same = [*range(0, 17, 2)]
+    vectors[same] = vectors[0]
+    texts = [f"text {0 if row in same else row}" for row in range(17)]
+    settings: dict[str, Any] = dict.fromkeys(("offset", "step", "rescoring"))
+    documents = searching.Documents(texts, texts, vectors, **settings, width=16, top=17)
+    queries = unit_rows(rng.standard_normal((9, 16)))
+    rows, scores = (each.numpy() for each in documents.nearest(queries))
+    assert all(row[np.isin(row, same)].tolist() == same for row in rows)
+    found = zip(rows, scores, strict=True)
+    assert all(len({*score[np.isin(row, same)]}) == 1 for row, score in found)
 
 
 @pytest.mark.slow

@@ -21,12 +21,14 @@ from bert_keras.cli.arguments import (
     with_settings,
 )
 from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
 from bert_keras.settings import (
     CARD,
     EXPORT_FORMATS,
+    HYBRID,
+    HYBRID_WEIGHT,
     KEEP_LAYERS,
     MAX_DROP,
     PRECISION,
@@ -98,6 +100,8 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         "with --rerank: texts of a query that it sorts",
         unset="100",
     )
+    add_option(parser, HYBRID, help=f"with --index: {HYBRID.help}")
+    add_option(parser, HYBRID_WEIGHT)
     add_own_task(parser)
 
 
@@ -152,6 +156,8 @@ def _export_search(model: TaskModel, options: argparse.Namespace) -> None:
         top=options.top or 5,
         rerank=ranker,
         candidates=options.candidates or max(CANDIDATES, options.top or 5),
+        hybrid=options.hybrid,
+        hybrid_weight=options.hybrid_weight,
     )
     print(folder)
 
@@ -164,10 +170,15 @@ def _check_export(options: argparse.Namespace) -> None:
         ("top", "index"),
         ("rerank", "index"),
         ("candidates", "rerank"),
+        ("hybrid", "index"),
     ):
         given = getattr(options, name)
-        if given is not None and getattr(options, needed) is None:
-            raise ConfigError(f"`--{name}` needs `--{needed}`; received {given}")
+        if given and getattr(options, needed) is None:
+            raise ConfigError(f"`--{name}` needs `--{needed}`; {received(given)}")
+    if options.hybrid_weight != HYBRID_WEIGHT.default and not options.hybrid:
+        raise ConfigError(
+            f"`--hybrid-weight` needs `--hybrid`; received {options.hybrid_weight:g}"
+        )
     if options.format != "saved_model" and options.precision != "float32":
         raise ConfigError(
             f"`--precision` must be float32 for --format {options.format}: an engine "

@@ -317,11 +317,8 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         unset="4",
         least=0,
     )
-    parser.add_argument(
-        "--hybrid",
-        action="store_true",
-        help="fuse the ranking by vectors with one by words (BM25)",
-    )
+    add_option(parser, HYBRID)
+    add_option(parser, HYBRID_WEIGHT)
     add_path(
         parser,
         "fuse",
@@ -363,6 +360,7 @@ def run_search(options: argparse.Namespace) -> None:
         dtype=options.dtype,
         rescore=options.rescore,
         hybrid=options.hybrid,
+        hybrid_weight=options.hybrid_weight,
         fuse=options.fuse,
         **_embedder_settings(options),
     )

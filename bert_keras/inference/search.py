@@ -44,9 +44,9 @@ from bert_keras.inference.vector_file import (
     read_vectors,
 )
 from bert_keras.runs.progress import say
-from bert_keras.scoring.bm25 import BM25, fused
+from bert_keras.scoring.bm25 import BM25, FUSED, fused
 from bert_keras.scoring.embeddings import unit_rows
-from bert_keras.settings import check_choice, check_whole_number
+from bert_keras.settings import HYBRID_WEIGHT, check_choice, check_whole_number
 
 ENGINES = ("exact", "faiss")
 AUTO = "auto"
@@ -56,7 +56,6 @@ _LINKS = 32  # per text in faiss's graph
 # Candidates that faiss keeps: of 100,000 short texts it found 98.8% of the nearest ten
 # to each of 200 queries with 256, 97.3% with 128, in half the time.
 _KEPT = 256
-_FUSED = 100  # texts of each ranking that a hybrid search fuses, at least
 RESCORE = 4  # times as many candidates as answers are compared again
 
 
@@ -79,6 +78,7 @@ class SearchIndex:
             again, with the int8 vectors of the index if it holds them; 0: none.
         hybrid: whether the ranking by vectors is fused with a ranking by words (BM25);
             `score` is then a sum of reciprocal ranks.
+        hybrid_weight: of the ranking by words in this sum; other rankings have 1.
         other: a search over the same texts by another model, whose ranking is fused,
             too.
 
@@ -105,6 +105,7 @@ class SearchIndex:
         prompt: str | None = None,
         rescore: int = RESCORE,
         hybrid: bool = False,
+        hybrid_weight: float = 1.0,
         other: SearchIndex | None = None,
     ) -> None:
         _check_engine(engine)
@@ -129,7 +130,9 @@ class SearchIndex:
                     f"`{name}` must be one for each text; received {len(each)} {name} "
                     f"and {count} texts"
                 )
+        check_hybrid(hybrid, hybrid_weight)
         self._words = BM25(self.texts) if hybrid else None
+        self._words_weight = hybrid_weight
         self._other = other
         if other is not None and other.texts != self.texts:
             raise DataError("`other` must be a search over the same texts")
@@ -162,6 +165,7 @@ class SearchIndex:
         dtype: str | None = None,
         rescore: int | None = None,
         hybrid: bool = False,
+        hybrid_weight: float = 1.0,
         fuse: Source | None = None,
         **settings: Any,
     ) -> SearchIndex:
@@ -169,7 +173,7 @@ class SearchIndex:
 
         Args:
             source: a model, as in `load_embedder`.
-            texts, lines, ids, engine, prompt, hybrid: as above.
+            texts, lines, ids, engine, prompt, hybrid, hybrid_weight: as above.
             index: a file for the vectors, and for faiss's graph, or one that `features`
                 wrote. It is reused if it matches these texts and this model; otherwise
                 it is written. If it matches but for the `lines` or `ids` that are
@@ -192,6 +196,7 @@ class SearchIndex:
                 or another model.
         """
         _check_engine(engine)
+        check_hybrid(hybrid, hybrid_weight)
         if index is not None:
             check_output_place("index", index, {"source": source})
         check_dtype(dtype or "float32", index)
@@ -245,6 +250,7 @@ class SearchIndex:
             prompt=prompt,
             rescore=RESCORE if rescore is None else rescore,
             hybrid=hybrid,
+            hybrid_weight=hybrid_weight,
             other=other,
         )
         if index is None:
@@ -277,6 +283,8 @@ class SearchIndex:
         engine: str = "auto",
         large: int = LARGE,
         prompt: str | None = None,
+        hybrid: bool = False,
+        hybrid_weight: float = 1.0,
         **settings: Any,
     ) -> SearchIndex:
         """Return a search over the texts that an index holds.
@@ -287,7 +295,7 @@ class SearchIndex:
             engine: `exact` or `faiss`; `auto` is faiss for float32 vectors of `large`
                 texts or more if it is installed, with a message.
             large: see `engine`.
-            prompt: as above.
+            prompt, hybrid, hybrid_weight: as above.
             **settings: arguments of `load_embedder`.
 
         Raises:
@@ -321,6 +329,8 @@ class SearchIndex:
             engine=engine,
             graph=graph,
             prompt=prompt,
+            hybrid=hybrid,
+            hybrid_weight=hybrid_weight,
         )
 
     def nearest(self, vectors: np.ndarray, top: int) -> tuple[Any, Any]:
@@ -360,12 +370,7 @@ class SearchIndex:
         if blank:
             raise DataError(f"`queries` must not be empty; received '' at {blank[0]}")
         vectors = vectors_of(self.predictor, queries, 32)
-        top = min(top, len(self.texts))
-        found = (
-            self.nearest(vectors, top)
-            if self._words is None and self._other is None
-            else self._fused(queries, vectors, top)
-        )
+        found = self.best(queries, vectors, min(top, len(self.texts)))
         return [
             [
                 {
@@ -381,20 +386,37 @@ class SearchIndex:
             for rows, scores in zip(*found, strict=True)
         ]
 
-    def _fused(
+    def best(
         self, queries: Sequence[str], vectors: np.ndarray, top: int
-    ) -> tuple[list[list[int]], list[list[float]]]:
-        """Return rows and fused scores of each query, by its vectors and its words."""
-        count = min(max(_FUSED, top), len(self.texts))
-        rankings = [self._ranked(vectors, count)]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows of texts and their scores, [Q, top] each, best first.
+
+        Args:
+            queries: Q strings, which a hybrid search ranks by their words.
+            vectors: theirs, float [Q, D].
+            top: at most the number of texts.
+
+        Returns:
+            Rows are -1 where there are no more texts, see `nearest`.
+        """
+        if self._words is None and self._other is None:
+            return self.nearest(vectors, top)
+        count = min(max(FUSED, top), len(self.texts))
+        rankings, weights = [self._ranked(vectors, count)], [1.0]
         if self._other is not None:
             given = vectors_of(self._other.predictor, queries, 32)
             rankings.append(self._other._ranked(given, count))
+            weights.append(1.0)
         if self._words is not None:
             rankings.append([self._words.ranked(query, count) for query in queries])
-        fusions = [fused(each, top) for each in zip(*rankings, strict=True)]
-        rows = [[row for row, _ in each] for each in fusions]
-        return rows, [[score for _, score in each] for each in fusions]
+            weights.append(self._words_weight)
+        shape = (len(queries), top)
+        rows, scores = np.full(shape, -1), np.zeros(shape)
+        for place, each in enumerate(zip(*rankings, strict=True)):
+            found = fused(each, top, weights=weights)
+            rows[place, : len(found)] = [row for row, _ in found]
+            scores[place, : len(found)] = [score for _, score in found]
+        return rows, scores
 
     def _ranked(self, vectors: np.ndarray, count: int) -> list[list[int]]:
         """Return the rows nearest to each vector, as far as they are found."""
@@ -471,6 +493,13 @@ def search(
     """
     (query,) = as_strings([query], name="query")
     return SearchIndex.of(source, texts, **settings)([query], top=top)[0]
+
+
+def check_hybrid(hybrid: bool, hybrid_weight: float) -> None:
+    """Raise ConfigError unless the weight is in its limits, and is of a hybrid search."""
+    HYBRID_WEIGHT.check(hybrid_weight)
+    if not hybrid and hybrid_weight != HYBRID_WEIGHT.default:
+        raise ConfigError(f"`hybrid_weight` needs `hybrid`; received {hybrid_weight}")
 
 
 def _check_engine(engine: str) -> None:

@@ -38,9 +38,10 @@ def model(make_model: Callable[..., Any]) -> Any:
     "dtype",
     [
         "float32",
+        "hybrid",
         *(
             pytest.param(each, marks=pytest.mark.slow)
-            for each in ("int8", "binary", "bits alone")
+            for each in ("int8", "binary", "bits alone", "hybrid binary")
         ),
     ],
 )
@@ -49,6 +50,10 @@ def test_the_nearest_texts(
 ) -> None:
     monkeypatch.setattr(searching, "_AT_ONCE", 5)
     index, names = tmp_path / "index.npz", [f"é{row}" for row in range(12)]
+    ranking: dict[str, Any] = {}
+    if "hybrid" in dtype:
+        ranking = {"hybrid": True, "hybrid_weight": 0.7}
+        dtype = dtype.removeprefix("hybrid").strip() or "float32"
     found = SearchIndex.of(
         Predictor(model),
         TEXTS,
@@ -56,10 +61,13 @@ def test_the_nearest_texts(
         index=index,
         dtype="binary" if dtype == "bits alone" else dtype,
         rescore=0 if dtype == "bits alone" else None,
+        **ranking,
     )
-    folder = export_search(model, tmp_path / "out", index=index, top=3)
+    folder = export_search(model, tmp_path / "out", index=index, top=3, **ranking)
     assert model.task.name == "embedding"
-    assert describe(folder)["task"] == "search"
+    facts = describe(folder)
+    assert facts["task"] == "search"
+    assert facts["ranking"] == ("hybrid, weight 0.7" if ranking else "dense")
     loaded = load_predictor(folder)
     rows = loaded.predict(QUERIES)
     for row, wanted in zip(rows, found(QUERIES, top=3), strict=True):

@@ -21,7 +21,7 @@ from bert_keras.cli.arguments import (
     with_settings,
 )
 from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
-from bert_keras.errors import ConfigError, DataError, received
+from bert_keras.errors import ConfigError, DataError
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
 from bert_keras.settings import (
@@ -174,7 +174,7 @@ def _check_export(options: argparse.Namespace) -> None:
     ):
         given = getattr(options, name)
         if given and getattr(options, needed) is None:
-            raise ConfigError(f"`--{name}` needs `--{needed}`; {received(given)}")
+            raise ConfigError(f"`--{name}` needs `--{needed}`; received {given}")
     if options.hybrid_weight != HYBRID_WEIGHT.default and not options.hybrid:
         raise ConfigError(
             f"`--hybrid-weight` needs `--hybrid`; received {options.hybrid_weight:g}"

@@ -28,13 +28,15 @@ from bert_keras.cli.arguments import (
     suggest_bfloat16,
 )
 from bert_keras.cli.given_texts import batches, given_texts, piped_lines, words
-from bert_keras.cli.options import add_count, add_path, add_word, path
+from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
 from bert_keras.errors import ConfigError, DataError, counted, received
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import Progress, say
 from bert_keras.settings import (
     COMBINATIONS,
     DTYPES,
+    HYBRID,
+    HYBRID_WEIGHT,
     LONG,
     NAMED_LAYERS,
     POOLINGS,

@@ -496,7 +496,7 @@ def search(
 
 
 def check_hybrid(hybrid: bool, hybrid_weight: float) -> None:
-    """Raise ConfigError unless the weight is in its limits, and is of a hybrid search."""
+    """Raise ConfigError unless the weight is allowed, and of a hybrid search."""
     HYBRID_WEIGHT.check(hybrid_weight)
     if not hybrid and hybrid_weight != HYBRID_WEIGHT.default:
         raise ConfigError(f"`hybrid_weight` needs `hybrid`; received {hybrid_weight}")

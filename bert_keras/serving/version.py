@@ -13,7 +13,12 @@ from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.example import card_example
 from bert_keras.serving.logs import log_error
-from bert_keras.serving.searching import DEFAULT, SEARCH, search_signature
+from bert_keras.serving.searching import (
+    DEFAULT,
+    SEARCH,
+    describe_search,
+    search_signature,
+)
 from bert_keras.serving.signatures import (
     Parts,
     Signature,
@@ -64,13 +69,10 @@ class Version:
         self.classes: tuple[str, ...] = tuple(getattr(model.task, "classes", ()))
         self._path = path
         self.signatures: dict[str, Signature] = signatures_of(model)
+        describe_search(model.task, self.signatures)
         if index is not None:
             self.signatures[SEARCH] = search_signature(
-                model,
-                self.signatures,
-                index,
-                top=config.index_top,
-                engine=config.index_engine,
+                model, self.signatures, index, config
             )
         self._in_use = 0
         self._changed = threading.Condition()

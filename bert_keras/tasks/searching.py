@@ -122,7 +122,7 @@ class RerankedSearch(SearchingEmbedding):
         return False
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return `ids`, `texts`, `scores` and `search_scores`, of the search, [B, K]."""
+        """Return `ids`, `texts`, `scores`, and the search's `search_scores`, [B, K]."""
         near = super().answer(outputs, batch)
         ranker: Any = vars(self)["ranker"]
         count = near["texts"].shape[1]

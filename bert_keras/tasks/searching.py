@@ -171,7 +171,13 @@ class Documents(tf.Module):
             if rescoring is not None:
                 self.rescoring = tf.Variable(rescoring, trainable=False)
         self.offset, self.step = offset, step
-        self.words = None if words is None else _Words(words, self.count)
+        self.words = None
+        if words is not None:
+            self.words = _Words(words, self.count)
+            number: dict[str, int] = {}
+            equal = [number.setdefault(text, len(number)) for text in texts]
+            with tf.device("CPU"):
+                self.equal = tf.Variable(equal, trainable=False)
 
     def answers(self, rows: Any, scores: Any) -> dict[str, tf.Tensor]:
         """Return `ids`, `texts` and `scores` of rows, int32 [B, K]."""
@@ -184,6 +190,8 @@ class Documents(tf.Module):
     def fused(self, vectors: Any, queries: Any, weight: float) -> dict[str, tf.Tensor]:
         """Return the answers of the rankings by vectors and by words, see `bm25.fused`.
 
+        Equal texts count as one in each ranking, so that all have the same score.
+
         Args:
             vectors: of the queries, of length 1, float32 [B, D].
             queries: string [B].
@@ -192,12 +200,11 @@ class Documents(tf.Module):
         count = min(max(FUSED, self.top), self.count)
         near, _ = self.nearest(vectors, count)
         found, named = tf.math.top_k(self.words.scores(queries), count)
-        # As exact as in Python, so that the same scores are equal.
-        terms = 1 / (FUSION + tf.range(1, count + 1, dtype=tf.float64))
-        by_words = tf.where(found > 0, weight * terms, 0)
-        rows = tf.concat([near, named], 1)
-        given = tf.concat([tf.broadcast_to(terms, tf.shape(near)), by_words], 1)
-        scores, rows = tf.math.top_k(_sums(rows, given, self.count), self.top)
+        texts = [tf.gather(self.equal, rows) for rows in (near, named)]
+        added = [_reciprocal_ranks(texts[0], 1.0), _reciprocal_ranks(texts[1], weight)]
+        added[1] = tf.where(found > 0, added[1], 0)
+        sums = _sums(tf.concat(texts, 1), tf.concat(added, 1), self.count)
+        scores, rows = tf.math.top_k(tf.gather(sums, self.equal, axis=1), self.top)
         return self.answers(rows, tf.cast(scores, tf.float32))
 
     def nearest(self, queries: Any, top: int) -> tuple[Any, Any]:
@@ -269,7 +276,10 @@ class _Words(tf.Module):
 
     def scores(self, queries: Any) -> Any:
         """Return the score of each text for queries, string [B]: float32 [B, N]."""
-        lower = tf.strings.lower(queries, encoding="utf-8")
+        plain = tf.strings.regex_replace(
+            queries, r"\x00", " "
+        )  # ends a text in `lower`
+        lower = tf.strings.lower(plain, encoding="utf-8")
         words = tf.strings.split(tf.strings.regex_replace(lower, _OTHERS, " "))
         numbers = self.numbers.lookup(words.values)
         places = tf.boolean_mask(words.value_rowids(), numbers >= 0)
@@ -285,11 +295,23 @@ class _Words(tf.Module):
         return tf.reshape(found, shape)
 
 
-def _sums(rows: Any, values: Any, count: int) -> Any:
-    """Return the sum of the values of each row from 0 to `count`, [B, count]."""
-    starts = tf.range(tf.shape(rows, tf.int64)[0])[:, None] * count
-    places = tf.cast(rows, tf.int64) + starts
-    size = tf.shape(rows, tf.int64)[0] * count
+def _reciprocal_ranks(texts: Any, weight: float) -> Any:
+    """Return what a ranking, int32 [B, K], adds to its texts, 0 where one recurs.
+
+    It is float64 as in Python, so that the same scores are equal.
+    """
+    places = tf.range(texts.shape[1])
+    recurs = tf.equal(texts[:, :, None], texts[:, None]) & (places[:, None] > places)
+    is_first = ~tf.reduce_any(recurs, axis=2)
+    ranks = tf.cumsum(tf.cast(is_first, tf.float64), axis=1)
+    return tf.where(is_first, weight / (FUSION + ranks), 0)
+
+
+def _sums(texts: Any, values: Any, count: int) -> Any:
+    """Return the sum of the values of each text from 0 to `count`, [B, count]."""
+    starts = tf.range(tf.shape(texts, tf.int64)[0])[:, None] * count
+    places = tf.cast(texts, tf.int64) + starts
+    size = tf.shape(texts, tf.int64)[0] * count
     sums = tf.math.unsorted_segment_sum(values, places, size)
     return tf.reshape(sums, [-1, count])
 

@@ -102,11 +102,15 @@ def _predict(model: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
     if len(outputs) == 1:
         answer = _values(outputs[0], drop_batch=True)
     names = {"type": "string", "enum": sorted(model["signatures"])}
+    found = [
+        each["search"] for each in model["signatures"].values() if "search" in each
+    ]
+    top = {"top": _top(found[0])} if found else {}
     body = {
         "oneOf": [
             {
                 "type": "object",
-                "properties": {"signature_name": names, form: schema},
+                "properties": {"signature_name": names, form: schema, **top},
                 "required": [form],
                 "additionalProperties": False,
             }
@@ -122,6 +126,17 @@ def _predict(model: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
         },
     }
     return _post(model, body, answers)
+
+
+def _top(search: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of the number of texts that a search answers with."""
+    how = f"{search['ranking']}{', reranked' if search['rerank'] else ''}"
+    return {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": search["top"],
+        "description": f"texts that a search answers with ({how})",
+    }
 
 
 def _infer(model: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:

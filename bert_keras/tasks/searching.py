@@ -55,9 +55,15 @@ class SearchingEmbedding(Embedding):
         return (queries,)
 
     def _batch(
-        self, preprocessor: Preprocessor, prompts: Any, texts: Any, draws: Any = None
+        self,
+        preprocessor: Preprocessor,
+        prompts: Any,
+        lengths: Any,
+        texts: Any,
+        draws: Any = None,
     ) -> Batch:
-        return super()._batch(preprocessor, prompts, non_empty_queries(texts), draws)
+        queries = non_empty_queries(texts)
+        return super()._batch(preprocessor, prompts, lengths, queries, draws)
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         return {**super().features(preprocessor, texts), "queries": texts}

@@ -333,8 +333,15 @@ class EmbeddingApis:
         self, request: Request, body: Mapping[str, Any], *, in_objects: bool
     ) -> Response:
         """Answer `query` and `documents`; the texts are objects, or strings."""
-        may = ("model", "query", "top_n", "return_documents", "raw_scores")
-        may += ("max_tokens_per_doc", "max_chunks_per_doc")
+        may = (
+            "model",
+            "query",
+            "top_n",
+            "return_documents",
+            "raw_scores",
+            "max_tokens_per_doc",
+            "max_chunks_per_doc",
+        )
         given = _needed(body, "documents", may, _OF_DOCUMENTS)
         documents = given["documents"]
         if isinstance(documents, list):

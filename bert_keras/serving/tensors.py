@@ -116,7 +116,7 @@ class Decoder:
         of_one = self._text if is_text else _integer
         rank = len(info.shape) - 1
         if not rank:
-            row_values = [of_one(info.name, value) for value in values]
+            row_values: list[Any] = [of_one(info.name, value) for value in values]
             if is_text and info.name not in signature.may_be_empty:
                 return _none_empty(info.name, row_values)
             return row_values

@@ -28,6 +28,8 @@ from bert_keras.runs.progress import say
 from bert_keras.settings import (
     CARD,
     EXPORT_FORMATS,
+    HYBRID,
+    HYBRID_WEIGHT,
     KEEP_LAYERS,
     MAX_DROP,
     PRECISION,
@@ -100,6 +102,8 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         unset="100",
     )
     add_positive_class(parser)
+    add_option(parser, HYBRID, help=f"with --index: {HYBRID.help}")
+    add_option(parser, HYBRID_WEIGHT)
     add_own_task(parser)
 
 
@@ -155,6 +159,8 @@ def _export_search(model: TaskModel, options: argparse.Namespace) -> None:
         top=options.top or 5,
         rerank=ranker,
         candidates=options.candidates or max(CANDIDATES, options.top or 5),
+        hybrid=options.hybrid,
+        hybrid_weight=options.hybrid_weight,
     )
     print(folder)
 
@@ -168,11 +174,16 @@ def _check_export(options: argparse.Namespace) -> None:
         ("rerank", "index"),
         ("candidates", "rerank"),
         ("positive_class", "rerank"),
+        ("hybrid", "index"),
     ):
         given = getattr(options, name)
-        if given is not None and getattr(options, needed) is None:
+        if given and getattr(options, needed) is None:
             option = name.replace("_", "-")
             raise ConfigError(f"`--{option}` needs `--{needed}`; received {given}")
+    if options.hybrid_weight != HYBRID_WEIGHT.default and not options.hybrid:
+        raise ConfigError(
+            f"`--hybrid-weight` needs `--hybrid`; received {options.hybrid_weight:g}"
+        )
     if options.format != "saved_model" and options.precision != "float32":
         raise ConfigError(
             f"`--precision` must be float32 for --format {options.format}: an engine "

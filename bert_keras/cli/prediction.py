@@ -28,13 +28,15 @@ from bert_keras.cli.arguments import (
     suggest_bfloat16,
 )
 from bert_keras.cli.given_texts import batches, given_texts, piped_lines, words
-from bert_keras.cli.options import add_count, add_path, add_word, path
+from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
 from bert_keras.errors import ConfigError, DataError, counted, received
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import Progress, say
 from bert_keras.settings import (
     COMBINATIONS,
     DTYPES,
+    HYBRID,
+    HYBRID_WEIGHT,
     LONG,
     NAMED_LAYERS,
     POOLINGS,
@@ -318,11 +320,8 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         unset="4",
         least=0,
     )
-    parser.add_argument(
-        "--hybrid",
-        action="store_true",
-        help="fuse the ranking by vectors with one by words (BM25)",
-    )
+    add_option(parser, HYBRID)
+    add_option(parser, HYBRID_WEIGHT)
     add_path(
         parser,
         "fuse",
@@ -364,6 +363,7 @@ def run_search(options: argparse.Namespace) -> None:
         dtype=options.dtype,
         rescore=options.rescore,
         hybrid=options.hybrid,
+        hybrid_weight=options.hybrid_weight,
         fuse=options.fuse,
         **_embedder_settings(options),
     )

@@ -47,7 +47,7 @@ from bert_keras.inference.vector_file import (
 from bert_keras.runs.progress import say
 from bert_keras.scoring.bm25 import BM25, FUSED
 from bert_keras.scoring.embeddings import unit_rows
-from bert_keras.settings import check_choice, check_whole_number
+from bert_keras.settings import HYBRID_WEIGHT, check_choice, check_whole_number
 
 ENGINES = ("exact", "faiss")
 AUTO = "auto"
@@ -79,6 +79,7 @@ class SearchIndex:
             again, with the int8 vectors of the index if it holds them; 0: none.
         hybrid: whether the ranking by vectors is fused with a ranking by words (BM25);
             `score` is then a sum of reciprocal ranks.
+        hybrid_weight: of the ranking by words in this sum; other rankings have 1.
         other: a search over the same texts by another model, whose ranking is fused,
             too.
 
@@ -105,6 +106,7 @@ class SearchIndex:
         prompt: str | None = None,
         rescore: int = RESCORE,
         hybrid: bool = False,
+        hybrid_weight: float = 1.0,
         other: SearchIndex | None = None,
     ) -> None:
         _check_engine(engine)
@@ -130,7 +132,9 @@ class SearchIndex:
                     f"and {count} texts"
                 )
         self._equal = EqualTexts(self.texts)
+        check_hybrid(hybrid, hybrid_weight)
         self._words = BM25(self.texts) if hybrid else None
+        self._words_weight = hybrid_weight
         self._other = other
         if other is not None and other.texts != self.texts:
             raise DataError("`other` must be a search over the same texts")
@@ -163,6 +167,7 @@ class SearchIndex:
         dtype: str | None = None,
         rescore: int | None = None,
         hybrid: bool = False,
+        hybrid_weight: float = 1.0,
         fuse: Source | None = None,
         **settings: Any,
     ) -> SearchIndex:
@@ -170,7 +175,7 @@ class SearchIndex:
 
         Args:
             source: a model, as in `load_embedder`.
-            texts, lines, ids, engine, prompt, hybrid: as above.
+            texts, lines, ids, engine, prompt, hybrid, hybrid_weight: as above.
             index: a file for the vectors, and for faiss's graph, or one that `features`
                 wrote. It is reused if it matches these texts and this model; otherwise
                 it is written. If it matches but for the `lines` or `ids` that are
@@ -193,6 +198,7 @@ class SearchIndex:
                 or another model.
         """
         _check_engine(engine)
+        check_hybrid(hybrid, hybrid_weight)
         if index is not None:
             check_output_place("index", index, {"source": source})
         check_dtype(dtype or "float32", index)
@@ -246,6 +252,7 @@ class SearchIndex:
             prompt=prompt,
             rescore=RESCORE if rescore is None else rescore,
             hybrid=hybrid,
+            hybrid_weight=hybrid_weight,
             other=other,
         )
         if index is None:
@@ -278,6 +285,8 @@ class SearchIndex:
         engine: str = "auto",
         large: int = LARGE,
         prompt: str | None = None,
+        hybrid: bool = False,
+        hybrid_weight: float = 1.0,
         **settings: Any,
     ) -> SearchIndex:
         """Return a search over the texts that an index holds.
@@ -288,7 +297,7 @@ class SearchIndex:
             engine: `exact` or `faiss`; `auto` is faiss for float32 vectors of `large`
                 texts or more if it is installed, with a message.
             large: see `engine`.
-            prompt: as above.
+            prompt, hybrid, hybrid_weight: as above.
             **settings: arguments of `load_embedder`.
 
         Raises:
@@ -322,6 +331,8 @@ class SearchIndex:
             engine=engine,
             graph=graph,
             prompt=prompt,
+            hybrid=hybrid,
+            hybrid_weight=hybrid_weight,
         )
 
     def nearest(self, vectors: np.ndarray, top: int) -> tuple[Any, Any]:
@@ -395,13 +406,18 @@ class SearchIndex:
         if self._words is None and self._other is None:
             return self.nearest(vectors, top)
         count = min(max(FUSED, top), len(self.texts))
-        rankings = [self._ranked(vectors, count)]
+        rankings, weights = [self._ranked(vectors, count)], [1.0]
         if self._other is not None:
             given = vectors_of(self._other.predictor, queries, 32)
             rankings.append(self._other._ranked(given, count))
+            weights.append(1.0)
         if self._words is not None:
             rankings.append([self._words.ranked(query, count) for query in queries])
-        found = [self._equal.fused(each, top) for each in zip(*rankings, strict=True)]
+            weights.append(self._words_weight)
+        found = [
+            self._equal.fused(each, top, weights=weights)
+            for each in zip(*rankings, strict=True)
+        ]
         rows, scores = zip(*found, strict=True)
         return np.stack(rows), np.stack(scores)
 
@@ -487,6 +503,13 @@ def search(
     """
     (query,) = as_strings([query], name="query")
     return SearchIndex.of(source, texts, **settings)([query], top=top)[0]
+
+
+def check_hybrid(hybrid: bool, hybrid_weight: float) -> None:
+    """Raise ConfigError unless the weight is allowed, and of a hybrid search."""
+    HYBRID_WEIGHT.check(hybrid_weight)
+    if not hybrid and hybrid_weight != HYBRID_WEIGHT.default:
+        raise ConfigError(f"`hybrid_weight` needs `hybrid`; received {hybrid_weight}")
 
 
 def _check_engine(engine: str) -> None:

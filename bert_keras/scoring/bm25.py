@@ -53,6 +53,16 @@ class BM25:
             weights = idf * counted / (counted + norm[places])
             self._weights[word] = (places, weights.astype(np.float32))
 
+    def postings(self) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]:
+        """Return all words, and the end of each one's postings: rows and weights.
+
+        Ends are int64 [V], rows int32 [M], weights float32 [M].
+        """
+        rows = [np.zeros(0, np.int32), *(each for each, _ in self._weights.values())]
+        weights = [np.zeros(0, np.float32), *(w for _, w in self._weights.values())]
+        ends = np.cumsum([len(each) for each in rows[1:]], dtype=np.int64)
+        return [*self._weights], ends, np.concatenate(rows), np.concatenate(weights)
+
     def scores(self, query: str) -> np.ndarray:
         """Return the score of each text, float32 [N]; 0 without a common word."""
         found = np.zeros(self._count, np.float32)

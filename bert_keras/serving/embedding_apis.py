@@ -56,7 +56,11 @@ _WITHOUT_EFFECT: dict[str, tuple[Any, ...] | None] = {
 _OF_TEI = ("truncation_direction",)
 _OF_DOCUMENTS = ("priority", "rank_fields")
 _OF_EMBEDDINGS = (
-    *("user", "modality", "embedding_type", "late_chunking", "return_multivector"),
+    "user",
+    "modality",
+    "embedding_type",
+    "late_chunking",
+    "return_multivector",
 )
 # Scores of a sigmoid are float32: of a score of 1, the logit is above this.
 _MOST_PROBABLE = 1 - 2**-25

@@ -15,7 +15,12 @@ from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.example import card_example
 from bert_keras.serving.logs import log_error
-from bert_keras.serving.searching import DEFAULT, SEARCH, search_signature
+from bert_keras.serving.searching import (
+    DEFAULT,
+    SEARCH,
+    describe_search,
+    search_signature,
+)
 from bert_keras.serving.signatures import (
     Answers,
     Parts,
@@ -49,7 +54,8 @@ class Version:
         config: the limits of a batch.
         seen: see `Batcher`.
         index: a file of texts that the model then searches.
-        positive_class: the class by whose probability the model ranks documents.
+        positive_class: the class by whose probability the model ranks documents; with
+            an index, the model that reranks them.
 
     Raises:
         CheckpointError: the model is missing or broken.
@@ -68,7 +74,7 @@ class Version:
         positive_class: str | None = None,
     ) -> None:
         model = load_predictor(path, engine=config.engine).model
-        if positive_class is not None:
+        if positive_class is not None and index is None:
             model.task = changed(model.task, positive_class=positive_class)
             check_scores_pairs(model.task)
         self.number = number
@@ -85,13 +91,10 @@ class Version:
         self.classes: tuple[str, ...] = tuple(getattr(model.task, "classes", ()))
         self._path = path
         self.signatures: dict[str, Signature] = signatures_of(model)
+        describe_search(model.task, self.signatures)
         if index is not None:
             self.signatures[SEARCH] = search_signature(
-                model,
-                self.signatures,
-                index,
-                top=config.index_top,
-                engine=config.index_engine,
+                model, self.signatures, index, config, positive_class=positive_class
             )
         self._in_use = 0
         self._changed = threading.Condition()

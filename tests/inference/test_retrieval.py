@@ -23,6 +23,7 @@ from bert_keras.inference.search import SearchIndex
 from bert_keras.models.model_folder import save_model
 from bert_keras.runs import progress
 from bert_keras.scoring.ranking import ranking_scores, run_rankings
+from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training.evaluation import evaluate
@@ -111,6 +112,11 @@ def test_a_reranker_sorts_candidates(
     assert rows["reranked"]["recall_at_100"] == rows["given.trec"]["recall_at_100"]
     assert [*scores["rankings"]] == ["reranked", "given.trec"]
     assert [*evaluate(predictor, folder)["rankings"]] == ["reranked", "BM25"]
+    pairs = Classification(classes=("no", "yes"), pairs=True, positive_class="yes")
+    predictor = Predictor(make_model(pairs))
+    evaluate_collection(predictor, data, top=2, save_run=run)
+    wanted = predictor.rank("free cash", texts)
+    assert [*read_run(run)["q1"]][:2] == [["d5", "d0"][row["index"]] for row in wanted]
 
 
 def test_equal_ids_and_judgements_in_both_forms(folder: Path, tmp_path: Path) -> None:

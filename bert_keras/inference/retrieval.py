@@ -106,6 +106,7 @@ def evaluate_collection(
     if save_run is not None:
         place = data.path if isinstance(data, JudgedCollection) else data
         check_output_place("save_run", save_run, {"data": place}, around=True)
+        check_output_place("save_run", save_run, {"index": index})
     task = predictor.model.task
     check_ranks(task)
     if not isinstance(task, Embedding):
@@ -120,6 +121,8 @@ def evaluate_collection(
                     f"{task.name}"
                 )
     collection = data if isinstance(data, JudgedCollection) else read_collection(data)
+    if tune:
+        _answered(collection.qrels)  # before the model runs
     for note in collection.notes:
         say(note)
     if isinstance(task, Embedding) or collection.candidates is None:
@@ -153,11 +156,7 @@ def tuned_weight(qrels: Run, hybrid: Callable[[float], Run]) -> dict[str, Any]:
         qrels: query id to document id to grade.
         hybrid: returns the run of a weight.
     """
-    judged = [name for name, found in qrels.items() if max(found.values()) > 0]
-    if len(judged) < 2:
-        raise ConfigError(
-            f"`tune` needs two queries with a relevant document; received {len(judged)}"
-        )
+    judged = _answered(qrels)
     dev, others = ({name: qrels[name] for name in judged[n::2]} for n in range(2))
 
     def score(part: Run, run: Run) -> float:
@@ -168,11 +167,12 @@ def tuned_weight(qrels: Run, hybrid: Callable[[float], Run]) -> dict[str, Any]:
     rest = {weight: score(others, run) for weight, run in runs.items()}
     # Of equal ones the nearest to 1, which needs no choice.
     best = max(WEIGHTS, key=lambda each: (tried[each], -abs(math.log(each))))
+    gain = "" if rest[best] > rest[1.0] else ", which is no better there"
     say(
         f"hybrid weight {best:g} has the best nDCG@10 of {len(WEIGHTS)} weights on "
         f"{counted(len(dev), 'queries')}: {tried[best]:.4f}; on the other "
         f"{len(others):,}: {rest[best]:.4f}, with weight 1: {rest[1.0]:.4f}; use it "
-        f"with --hybrid-weight {best:g}, or `hybrid_weight={best:g}`"
+        f"with --hybrid-weight {best:g}, or `hybrid_weight={best:g}`{gain}"
     )
     rows = {
         f"{weight:g}": {
@@ -182,6 +182,16 @@ def tuned_weight(qrels: Run, hybrid: Callable[[float], Run]) -> dict[str, Any]:
         for weight in WEIGHTS
     }
     return {"hybrid_weight": best, "hybrid_weights": rows}
+
+
+def _answered(qrels: Run) -> list[str]:
+    """Return the queries with a relevant document, two at least, for `tune`."""
+    found = [name for name, grades in qrels.items() if max(grades.values()) > 0]
+    if len(found) < 2:
+        raise ConfigError(
+            f"`tune` needs two queries with a relevant document; received {len(found)}"
+        )
+    return found
 
 
 def _tell_depths(top: int, count: int) -> None:

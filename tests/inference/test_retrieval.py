@@ -52,7 +52,7 @@ def test_search_reads_documents_as_evaluate_does(
     assert "vectors: 12 of 12 texts" in told and "answers: 1 of 1 query" in told
     assert "`title` is read before `text`" in told
     assert main([*command, "--index", vectors]) == 0
-    rows = map(json.loads, capsys.readouterr().out.splitlines()[1:])
+    rows = map(json.loads, capsys.readouterr().out.splitlines())
     documents = read_collection(folder).documents
     assert {row["id"]: row["text"] for row in rows} == documents
 

@@ -197,6 +197,7 @@ MODULES: dict[str, Module] = {
             "MultiVectorMask": "keeps a vector for each token",
             "BaseTokenPooling": "keeps a vector for each group of tokens",
             "HierarchicalTokenPooling": "keeps a vector for each group of tokens",
+            "LambdaTokenPooling": "keeps a vector for each group of tokens",
             "LogitScore": "scores pairs by a language model's next token",
             "CLIPModel": "is an encoder of images and texts",
         }.items()

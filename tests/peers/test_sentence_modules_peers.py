@@ -21,7 +21,9 @@ from bert_keras.checkpoints.sentence_files import pair_activation, read_sentence
 from bert_keras.checkpoints.sentence_modules import ENCODER_KEYS, MODEL_KEYS, MODULES
 from bert_keras.inference.embedder import embed
 from bert_keras.models.convert import convert
+from bert_keras.models.folder import Folder
 from bert_keras.models.loading import load_model
+from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.protocols import respond
 
@@ -353,8 +355,10 @@ def test_late_interaction_is_named(save: Any) -> None:
     dense = st.Dense(16, 8, bias=False, module_input_name=TOKENS)
     folder = save(dense, st.Normalize(TOKENS), kind="MultiVectorEncoder")
     assert _model_keys(folder) <= set(MODEL_KEYS)
-    parts = ("modules.json", "late interaction", "train --encoder", "features")
-    refused(lambda: embed(folder, TEXTS), *parts)
+    parts = ("modules.json", "late interaction", "train --encoder", "converted")
+    message = refused(lambda: embed(folder, TEXTS), *parts)
+    assert Folder.open(folder).facts()["no answers"] == message
+    assert TaskModel.from_pretrained(folder, "classification", classes=("a", "b"))
 
 
 def test_the_folders_of_a_router_are_named(base: Any, tmp_path: Path) -> None:

@@ -197,6 +197,7 @@ MODULES: dict[str, Module] = {
             "MultiVectorMask": "keeps a vector for each token",
             "BaseTokenPooling": "keeps a vector for each group of tokens",
             "HierarchicalTokenPooling": "keeps a vector for each group of tokens",
+            "LambdaTokenPooling": "keeps a vector for each group of tokens",
             "LogitScore": "scores pairs by a language model's next token",
             "CLIPModel": "is an encoder of images and texts",
         }.items()
@@ -426,8 +427,7 @@ def late_interaction(folder: Path, kinds: Sequence[str]) -> CheckpointError:
     return CheckpointError(
         f"{folder / MODULES_FILE}: is a model of late interaction (a vector for each "
         f"token), which is not computed here; names {one_line(', '.join(kinds))}: its "
-        "encoder can be trained (`train --encoder`), converted, and gives the tokens' "
-        "vectors before these steps (`features --level token`)"
+        "encoder can be trained with a new head (`train --encoder`) and converted"
     )
 
 

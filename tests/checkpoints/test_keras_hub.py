@@ -26,6 +26,7 @@ from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.masked_lm import MaskedLM
 from bert_keras.tasks.question_answering.task import QuestionAnswering
 from bert_keras.tasks.tagging.task import TokenClassification
@@ -554,3 +555,34 @@ def test_names_without_a_place_are_listed(broken: Path) -> None:
     found = read_checkpoint(broken).unrecognized
     assert found == ("model:layers/lora/vars/0",)
     refused(lambda: convert(broken, broken.parent / "out"), "not part of BERT")
+
+
+@pytest.mark.skipif(
+    not hasattr(keras_hub.models, "BertTextEmbedder"), reason="needs KerasHub 0.32"
+)
+@pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("cls", False)])
+def test_an_embedder_of_theirs_and_back(
+    tmp_path: Path, pooling: str, normalize: bool
+) -> None:
+    settings = {"pooling_mode": pooling, "normalize": normalize}
+    theirs = their_model("BertTextEmbedder", **settings)
+    texts = [*TEXTS, "win " * 40]
+    wanted = np.array(theirs(theirs.preprocessor(texts)))
+    theirs.save_to_preset(str(tmp_path / "preset"))
+    ours = load_model(tmp_path / "preset")
+    assert ours.task == Embedding(pooling=pooling, normalize=normalize)
+    assert ours.preprocessor.max_length == 24
+    found = ours.answer(np.array(texts))["embedding"]
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    convert(tmp_path / "preset", tmp_path / "folder")
+    notes = convert(tmp_path / "folder", tmp_path / "again", to="keras-hub")
+    assert not any("left out" in note for note in notes)
+    for again in (
+        keras_hub.models.TextEmbedder.from_preset(str(tmp_path / "again")),
+        to_keras_hub(ours),
+    ):
+        found = again(again.preprocessor(texts))
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+    path = tmp_path / "preset" / "task.json"
+    path.write_text(path.read_text().replace(f'"{pooling}"', '"sum"'))
+    refused(lambda: load_model(path.parent), "`pooling_mode`", "mean, cls, max", "sum")

@@ -83,7 +83,10 @@ def test_written_files_read_back(tmp_path: Path, pooling: str, normalize: bool) 
     settings = {"pooling": pooling, "normalize": normalize, "max_length": 99}
     settings["prompts"] = {"query": "query: ", "document": "passage: "}
     settings |= {"include_prompt": False, "truncate_dim": 3}
-    settings["dense"] = ({"units": 4, "activation": "tanh", "use_bias": True},)
+    settings |= {"query_length": 8, "document_length": 16}
+    plain = {"units": 4, "activation": "tanh", "use_bias": True}
+    residual = {**plain, "use_residual": True}
+    settings["dense"] = ({**residual, "on_tokens": True}, plain, residual)
     write_sentence_files(tmp_path, hidden_size=16, **settings)
     assert read_sentence_files(tmp_path) == settings
 
@@ -185,6 +188,14 @@ def test_a_default_prompt_of_a_cross_encoder_is_refused(tmp_path: Path) -> None:
         (
             {"1_Pooling/config.json": {"pooling_mode_median": True}},
             ["1_Pooling", "median"],
+        ),
+        (
+            {"1_Pooling/config.json": {"pooling_mode": "cls", "temperature": 2}},
+            ["1_Pooling", "`temperature`", "Pooling", "2"],
+        ),
+        (
+            {"sentence_bert_config.json": {"query_expansion": {"length": 8}}},
+            ["sentence_bert_config.json", "`query_expansion` of Transformer", "8"],
         ),
         (
             {"config_sentence_transformers.json": {"default_prompt_name": "query"}},

@@ -224,13 +224,16 @@ def test_an_export_has_a_signature_for_each_prompt(
     make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     prompts = {"query": "win cash ", "passage": "see you "}
-    model = make_model(Embedding(prompts=prompts))
+    lengths = {"query_length": 5, "document_length": 6}
+    model = make_model(Embedding(prompts=prompts, **lengths))
     folder = export_model(model, tmp_path / "served")
     here, served = Predictor(model), load_predictor(folder)
-    texts, prompted = ["at six", "free!"], []
+    texts, prompted = ["at six lunch home", "free!"], []
     signatures = signatures_of(model)
-    for name, text in (("query", "win cash "), ("document", "see you ")):
-        prompted.append(embed(here, [text + each for each in texts]))
+    read = {"query": ["win cash at", "win cash free"]}
+    read["document"] = ["see you at six", "see you free!"]
+    for name, whole in read.items():
+        prompted.append(embed(here, whole))
         close = functools.partial(np.testing.assert_allclose, desired=prompted[-1])
         for predictor in (here, served):
             close(embed(predictor, texts, prompt=name), atol=1e-5)

@@ -356,7 +356,9 @@ def into_subfolder(folder: Path) -> Path:
     return folder
 
 
-DENSE = ({"units": 6, "activation": "tanh", "use_bias": True},)
+PLAIN = {"units": 6, "activation": "tanh", "use_bias": True}
+RESIDUAL = {**PLAIN, "use_residual": True}
+DENSE = ({**RESIDUAL, "units": 12, "on_tokens": True}, RESIDUAL, PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -366,6 +368,7 @@ DENSE = ({"units": 6, "activation": "tanh", "use_bias": True},)
         thorough(
             {"pooling": "lasttoken", "normalize": False, "include_prompt": False}
             | {"prompts": {"query": "see ", "document": "a "}}
+            | {"query_length": 5, "document_length": 6}
         ),
     ],
 )

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import refused
 
 from bert_keras.data.table import as_columns
 from bert_keras.tasks.embedding import Embedding, parse_layers, resolve_layers
 from bert_keras.tasks.protocols import texts_of
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
 
 
 @pytest.mark.parametrize(
@@ -80,3 +83,72 @@ def test_negatives_of_rows(tmp_path: Path, name: str, content: str) -> None:
     labelled = as_columns(text=["a"], text_pair=["b"], label=["1"], negative=[["c"]])
     task = Embedding.from_columns(labelled)
     refused(lambda: task.targets(labelled), "`negative`", "similarity")
+
+
+@pytest.fixture(scope="module")
+def preprocessor(encoder_folder: Path) -> Preprocessor:
+    return Preprocessor(WordPieceTokenizer.from_folder(encoder_folder), max_length=9)
+
+
+def read_texts(batch: Any, preprocessor: Preprocessor) -> list[str]:
+    """Return what stands between [CLS] and [SEP] in the rows of a batch."""
+    words = preprocessor.tokenizer.vocabulary
+    rows = np.where(batch["padding_mask"], batch["token_ids"], 0)
+    return [" ".join(words[i] for i in row if i)[6:-6] for row in rows]
+
+
+WORDS = "win cash now see you at six lunch home"
+
+
+@pytest.mark.parametrize("long", ["truncate", "head-tail"])
+def test_queries_and_documents_have_their_lengths(
+    preprocessor: Preprocessor, long: str
+) -> None:
+    """As `encode`, `encode_query` and `encode_document` of sentence-transformers."""
+    lengths = {"query_length": 5, "document_length": 11, "long": long}
+    task = Embedding(prompts={"passage": "a "}, **lengths)
+    prompted = [task.with_prompt(name) for name in ("query", "document", "passage")]
+    found = [
+        read_texts(each.features(preprocessor, [WORDS]), preprocessor)[0]
+        for each in (task, *prompted)
+    ]
+    sizes = [each.lengths(preprocessor, [WORDS]) for each in (task, *prompted)]
+    read = [(int(kept[0]), int(lost[0])) for kept, lost in sizes]
+    assert read == [(9, 2), (5, 6), (11, 1), (11, 1)]
+    cuts = ["win cash now see you at six", "win cash now"]
+    if long == "truncate":
+        assert found == [*cuts, *["a win cash now see you at six lunch"] * 2]
+    assert [len(each.split()) for each in found] == [7, 3, 9, 9]
+
+
+def test_pairs_have_the_lengths_of_queries_and_documents(
+    preprocessor: Preprocessor,
+) -> None:
+    task = Embedding(query_length=5, document_length=7, prompts={"query": "you "})
+    rows = as_columns(text=[WORDS], text_pair=["see you"], negative=[[WORDS]])
+    wanted = ["you win cash", "see you", "win cash now see you"]
+    texts = tuple(map(tf.constant, texts_of(task, rows, use="train")))
+    batch, *_ = task.examples(preprocessor, texts, np.zeros((1, 3), "int32"))
+    assert read_texts(batch, preprocessor) == wanted
+    sizes = task.lengths(preprocessor, texts)
+    assert [each.numpy().tolist() for each in sizes] == [[5, 4, 7], [7, 0, 4]]
+    scored: list[Any] = []
+
+    def run(batch: Any) -> Any:
+        scored.append(batch)
+        return tf.zeros([3, 16])
+
+    (texts,) = texts_of(task, rows, use="score")
+    task.respond(tf.constant(texts), preprocessor, run, scored=True)
+    assert read_texts(scored[0], preprocessor) == wanted
+
+
+def test_a_length_without_room_is_refused() -> None:
+    refused(lambda: Embedding(query_length=2), "`query_length`", "at least 3", "2")
+
+
+def test_layers_on_tokens_come_first() -> None:
+    layer = {"units": 4, "activation": "tanh", "use_bias": True}
+    dense = [layer, {**layer, "on_tokens": True}]
+    refused(lambda: Embedding(dense=dense), "`on_tokens`", "first", "[False, True]")
+    assert Embedding(dense=[{**layer, "use_residual": False}]).dense == (layer,)

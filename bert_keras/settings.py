@@ -434,6 +434,22 @@ CARD = Option(
     name="card",
     kind=bool,
 )
+HYBRID = Option(
+    False,
+    "fuse the ranking by vectors with one by words (BM25)",
+    name="hybrid",
+    kind=bool,
+)
+HYBRID_WEIGHT = Option(
+    1.0,
+    "weight of the ranking by words where `hybrid` fuses it; the ranking by vectors "
+    "has 1",
+    unit="weight",
+    least=0,
+    most=1e6,
+    name="hybrid_weight",
+    kind=float,
+)
 MAX_DROP = Option(
     0.01,
     "how much lower the task's main score may be in int8, of a score up to 1; 100 "

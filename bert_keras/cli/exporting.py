@@ -21,12 +21,15 @@ from bert_keras.cli.arguments import (
     with_settings,
 )
 from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
+from bert_keras.cli.prediction import add_positive_class, set_positive_class
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
 from bert_keras.settings import (
     CARD,
     EXPORT_FORMATS,
+    HYBRID,
+    HYBRID_WEIGHT,
     KEEP_LAYERS,
     MAX_DROP,
     PRECISION,
@@ -98,6 +101,9 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         "with --rerank: texts of a query that it sorts",
         unset="100",
     )
+    add_positive_class(parser)
+    add_option(parser, HYBRID, help=f"with --index: {HYBRID.help}")
+    add_option(parser, HYBRID_WEIGHT)
     add_own_task(parser)
 
 
@@ -145,6 +151,7 @@ def _export_search(model: TaskModel, options: argparse.Namespace) -> None:
     ranker = None
     if options.rerank is not None:
         ranker = load_model(options.rerank, dtype=options.precision)
+        set_positive_class(ranker, options.positive_class)
     folder = export_search(
         model,
         options.output,
@@ -152,6 +159,8 @@ def _export_search(model: TaskModel, options: argparse.Namespace) -> None:
         top=options.top or 5,
         rerank=ranker,
         candidates=options.candidates or max(CANDIDATES, options.top or 5),
+        hybrid=options.hybrid,
+        hybrid_weight=options.hybrid_weight,
     )
     print(folder)
 
@@ -164,10 +173,17 @@ def _check_export(options: argparse.Namespace) -> None:
         ("top", "index"),
         ("rerank", "index"),
         ("candidates", "rerank"),
+        ("positive_class", "rerank"),
+        ("hybrid", "index"),
     ):
         given = getattr(options, name)
-        if given is not None and getattr(options, needed) is None:
-            raise ConfigError(f"`--{name}` needs `--{needed}`; received {given}")
+        if given and getattr(options, needed) is None:
+            option = name.replace("_", "-")
+            raise ConfigError(f"`--{option}` needs `--{needed}`; received {given}")
+    if options.hybrid_weight != HYBRID_WEIGHT.default and not options.hybrid:
+        raise ConfigError(
+            f"`--hybrid-weight` needs `--hybrid`; received {options.hybrid_weight:g}"
+        )
     if options.format != "saved_model" and options.precision != "float32":
         raise ConfigError(
             f"`--precision` must be float32 for --format {options.format}: an engine "

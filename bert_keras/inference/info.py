@@ -20,7 +20,8 @@ from bert_keras.models.saved_model_folder import (
     saved_versions,
 )
 from bert_keras.runs.environment import load_tensorflow
-from bert_keras.tasks.catalog import VARIANTS
+from bert_keras.settings import HYBRID, HYBRID_WEIGHT
+from bert_keras.tasks.catalog import RERANKED, VARIANTS
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -109,10 +110,21 @@ def _engine(folder: Path) -> dict[str, Any]:
 
 
 def _recorded_task(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return `task` and, if there are some, `classes` of an export's `answers.json`."""
-    classes = record["settings"].get("classes")
-    named = {} if classes is None else {"classes": ", ".join(classes)}
-    return {"task": VARIANTS.get(record["task"], record["task"]), **named}
+    """Return `task`, perhaps `classes`, and how an export with an index ranks.
+
+    Args:
+        record: what `answers.json` of an export holds.
+    """
+    task, settings = record["task"], record["settings"]
+    facts = {"task": VARIANTS.get(task, task)}
+    if "classes" in settings:
+        facts["classes"] = ", ".join(settings["classes"])
+    if task in VARIANTS:
+        weight = settings.get("hybrid_weight", HYBRID_WEIGHT.default)
+        is_hybrid = settings.get("hybrid", HYBRID.default)
+        facts["ranking"] = f"hybrid, weight {weight:g}" if is_hybrid else "dense"
+        facts["ranking"] += ", reranked" if task == RERANKED else ""
+    return facts
 
 
 def _stored_spec(spec: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ from bert_keras.inference.embedder import (
     vectors_of,
     with_prompt,
 )
+from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.features import (
     Part,
     check_dtype,
@@ -44,9 +45,9 @@ from bert_keras.inference.vector_file import (
     read_vectors,
 )
 from bert_keras.runs.progress import say
-from bert_keras.scoring.bm25 import BM25, fused
+from bert_keras.scoring.bm25 import BM25, FUSED
 from bert_keras.scoring.embeddings import unit_rows
-from bert_keras.settings import check_choice, check_whole_number
+from bert_keras.settings import HYBRID_WEIGHT, check_choice, check_whole_number
 
 ENGINES = ("exact", "faiss")
 AUTO = "auto"
@@ -56,7 +57,6 @@ _LINKS = 32  # per text in faiss's graph
 # Candidates that faiss keeps: of 100,000 short texts it found 98.8% of the nearest ten
 # to each of 200 queries with 256, 97.3% with 128, in half the time.
 _KEPT = 256
-_FUSED = 100  # texts of each ranking that a hybrid search fuses, at least
 RESCORE = 4  # times as many candidates as answers are compared again
 
 
@@ -79,6 +79,7 @@ class SearchIndex:
             again, with the int8 vectors of the index if it holds them; 0: none.
         hybrid: whether the ranking by vectors is fused with a ranking by words (BM25);
             `score` is then a sum of reciprocal ranks.
+        hybrid_weight: of the ranking by words in this sum; other rankings have 1.
         other: a search over the same texts by another model, whose ranking is fused,
             too.
 
@@ -105,6 +106,7 @@ class SearchIndex:
         prompt: str | None = None,
         rescore: int = RESCORE,
         hybrid: bool = False,
+        hybrid_weight: float = 1.0,
         other: SearchIndex | None = None,
     ) -> None:
         _check_engine(engine)
@@ -129,7 +131,10 @@ class SearchIndex:
                     f"`{name}` must be one for each text; received {len(each)} {name} "
                     f"and {count} texts"
                 )
+        self._equal = EqualTexts(self.texts)
+        check_hybrid(hybrid, hybrid_weight)
         self._words = BM25(self.texts) if hybrid else None
+        self._words_weight = hybrid_weight
         self._other = other
         if other is not None and other.texts != self.texts:
             raise DataError("`other` must be a search over the same texts")
@@ -162,6 +167,7 @@ class SearchIndex:
         dtype: str | None = None,
         rescore: int | None = None,
         hybrid: bool = False,
+        hybrid_weight: float = 1.0,
         fuse: Source | None = None,
         **settings: Any,
     ) -> SearchIndex:
@@ -169,7 +175,7 @@ class SearchIndex:
 
         Args:
             source: a model, as in `load_embedder`.
-            texts, lines, ids, engine, prompt, hybrid: as above.
+            texts, lines, ids, engine, prompt, hybrid, hybrid_weight: as above.
             index: a file for the vectors, and for faiss's graph, or one that `features`
                 wrote. It is reused if it matches these texts and this model; otherwise
                 it is written. If it matches but for the `lines` or `ids` that are
@@ -192,6 +198,7 @@ class SearchIndex:
                 or another model.
         """
         _check_engine(engine)
+        check_hybrid(hybrid, hybrid_weight)
         if index is not None:
             check_output_place("index", index, {"source": source})
         check_dtype(dtype or "float32", index)
@@ -245,6 +252,7 @@ class SearchIndex:
             prompt=prompt,
             rescore=RESCORE if rescore is None else rescore,
             hybrid=hybrid,
+            hybrid_weight=hybrid_weight,
             other=other,
         )
         if index is None:
@@ -277,6 +285,8 @@ class SearchIndex:
         engine: str = "auto",
         large: int = LARGE,
         prompt: str | None = None,
+        hybrid: bool = False,
+        hybrid_weight: float = 1.0,
         **settings: Any,
     ) -> SearchIndex:
         """Return a search over the texts that an index holds.
@@ -287,7 +297,7 @@ class SearchIndex:
             engine: `exact` or `faiss`; `auto` is faiss for float32 vectors of `large`
                 texts or more if it is installed, with a message.
             large: see `engine`.
-            prompt: as above.
+            prompt, hybrid, hybrid_weight: as above.
             **settings: arguments of `load_embedder`.
 
         Raises:
@@ -321,10 +331,14 @@ class SearchIndex:
             engine=engine,
             graph=graph,
             prompt=prompt,
+            hybrid=hybrid,
+            hybrid_weight=hybrid_weight,
         )
 
     def nearest(self, vectors: np.ndarray, top: int) -> tuple[Any, Any]:
         """Return rows of texts and their scores, [Q, top] each, nearest first.
+
+        Equal texts have equal scores; ties go to the earlier row.
 
         Args:
             vectors: of queries, float [Q, D].
@@ -335,7 +349,7 @@ class SearchIndex:
         """
         vectors = self._scaled(vectors)
         find = self._exact if self.graph is None else self._approximate
-        return find(vectors, top)
+        return self._equal.ranked(*find(vectors, top), top)
 
     def __call__(
         self, queries: Iterable[str], *, top: int = 5
@@ -360,12 +374,7 @@ class SearchIndex:
         if blank:
             raise DataError(f"`queries` must not be empty; received '' at {blank[0]}")
         vectors = vectors_of(self.predictor, queries, 32)
-        top = min(top, len(self.texts))
-        found = (
-            self.nearest(vectors, top)
-            if self._words is None and self._other is None
-            else self._fused(queries, vectors, top)
-        )
+        found = self.best(queries, vectors, min(top, len(self.texts)))
         return [
             [
                 {
@@ -381,20 +390,36 @@ class SearchIndex:
             for rows, scores in zip(*found, strict=True)
         ]
 
-    def _fused(
+    def best(
         self, queries: Sequence[str], vectors: np.ndarray, top: int
-    ) -> tuple[list[list[int]], list[list[float]]]:
-        """Return rows and fused scores of each query, by its vectors and its words."""
-        count = min(max(_FUSED, top), len(self.texts))
-        rankings = [self._ranked(vectors, count)]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows of texts and their scores, [Q, top] each, best first.
+
+        Args:
+            queries: Q strings, which a hybrid search ranks by their words.
+            vectors: theirs, float [Q, D].
+            top: at most the number of texts.
+
+        Returns:
+            Rows are -1 where there are no more texts, see `nearest`.
+        """
+        if self._words is None and self._other is None:
+            return self.nearest(vectors, top)
+        count = min(max(FUSED, top), len(self.texts))
+        rankings, weights = [self._ranked(vectors, count)], [1.0]
         if self._other is not None:
             given = vectors_of(self._other.predictor, queries, 32)
             rankings.append(self._other._ranked(given, count))
+            weights.append(1.0)
         if self._words is not None:
             rankings.append([self._words.ranked(query, count) for query in queries])
-        fusions = [fused(each, top) for each in zip(*rankings, strict=True)]
-        rows = [[row for row, _ in each] for each in fusions]
-        return rows, [[score for _, score in each] for each in fusions]
+            weights.append(self._words_weight)
+        found = [
+            self._equal.fused(each, top, weights=weights)
+            for each in zip(*rankings, strict=True)
+        ]
+        rows, scores = zip(*found, strict=True)
+        return np.stack(rows), np.stack(scores)
 
     def _ranked(self, vectors: np.ndarray, count: int) -> list[list[int]]:
         """Return the rows nearest to each vector, as far as they are found."""
@@ -412,10 +437,17 @@ class SearchIndex:
     def _approximate(
         self, queries: np.ndarray, top: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows and cosines [Q, top] from the graph."""
+        """Return rows and cosines [Q, top] from the graph; ties go to the earlier row.
+
+        Of equal scores at the end of an answer, the graph finds any.
+        """
         self.graph.hnsw.efSearch = max(_KEPT, 2 * top)
         scores, rows = self.graph.search(queries, top)
-        return rows, scores
+        order = np.lexsort((rows, -scores), axis=1)
+        return (
+            np.take_along_axis(rows, order, axis=1),
+            np.take_along_axis(scores, order, axis=1),
+        )
 
 
 def reranked(
@@ -473,6 +505,13 @@ def search(
     return SearchIndex.of(source, texts, **settings)([query], top=top)[0]
 
 
+def check_hybrid(hybrid: bool, hybrid_weight: float) -> None:
+    """Raise ConfigError unless the weight is allowed, and of a hybrid search."""
+    HYBRID_WEIGHT.check(hybrid_weight)
+    if not hybrid and hybrid_weight != HYBRID_WEIGHT.default:
+        raise ConfigError(f"`hybrid_weight` needs `hybrid`; received {hybrid_weight}")
+
+
 def _check_engine(engine: str) -> None:
     check_choice("engine", engine, ENGINES)
     if engine == "faiss":
@@ -516,8 +555,8 @@ def _packed(
             raise ConfigError(
                 f"`dtype` must be float32 for sparse vectors; received {dtype}"
             )
-        return sparse_vectors_of(reader, texts, batch_size)
-    found = vectors_of(reader, texts, batch_size)
+        return sparse_vectors_of(reader, texts, batch_size, progress="vectors")
+    found = vectors_of(reader, texts, batch_size, progress="vectors")
     found = unit_rows(found) if dtype not in (None, "float32") else found
     return PackedVectors.of(found, dtype or "float32", rescored=rescored)
 

@@ -8,12 +8,15 @@ from typing import Any
 
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.inference.embedder import with_prompt
+from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.index_model import read_index_of
 from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.search import check_hybrid
 from bert_keras.inference.sparse_vectors import SparseVectors
 from bert_keras.models.export import export_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import say
+from bert_keras.scoring.bm25 import BM25
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import check_whole_number
 from bert_keras.tasks.embedding import Embedding, check_dense
@@ -31,6 +34,8 @@ def export_search(
     top: int = 5,
     rerank: TaskModel | None = None,
     candidates: int = CANDIDATES,
+    hybrid: bool = False,
+    hybrid_weight: float = 1.0,
 ) -> Path:
     """Write the next version of a SavedModel that searches; return its folder.
 
@@ -47,6 +52,8 @@ def export_search(
         rerank: a model that scores pairs of texts and sorts the nearest texts; `scores`
             are then its scores, and `search_scores` the cosines.
         candidates: number of texts that it sorts for a query; at least `top`.
+        hybrid, hybrid_weight: as in `SearchIndex`; `scores` are then sums of reciprocal
+            ranks.
 
     Raises:
         ConfigError: a model has another task, or there are too few candidates.
@@ -59,12 +66,14 @@ def export_search(
             f"`index` needs a model of the task embedding; received {task.name}"
         )
     check_dense(task, "an export that searches")
+    check_hybrid(hybrid, hybrid_weight)
     if rerank is not None:
         check_scores_pairs(rerank.task)
         check_whole_number("candidates", candidates, least=top)
     found = top if rerank is None else candidates
-    documents = _documents(model, index, top, found)
+    documents = _documents(model, index, top, found, hybrid)
     settings = task.with_prompt("query").get_config()
+    settings |= {"hybrid": hybrid, "hybrid_weight": float(hybrid_weight)}
     try:
         model.task = SearchingEmbedding(**settings).with_documents(documents)
         if rerank is not None:
@@ -76,7 +85,7 @@ def export_search(
 
 
 def _documents(
-    model: TaskModel, index: str | os.PathLike[str], top: int, found: int
+    model: TaskModel, index: str | os.PathLike[str], top: int, found: int, hybrid: bool
 ) -> Documents:
     """Return the index, of which `found` texts are nearest to a query."""
     stored = read_index_of(index, with_prompt(Predictor(model), "document"))
@@ -91,6 +100,9 @@ def _documents(
     if ids is None:
         lines = range(1, len(texts) + 1) if stored.lines is None else stored.lines
         ids = [str(line) for line in lines]
+    equal = EqualTexts(texts)
+    if equal:  # the vectors of some indexes differ by rounding
+        packed = packed.take(equal.first[equal.places])
     given: dict[str, Any] = {"offset": None, "step": None}
     if packed.ranges is not None:
         given["step"], given["offset"] = packed.step, packed.offset
@@ -103,4 +115,5 @@ def _documents(
         rescoring=packed.rescoring,
         width=packed.width,
         top=min(found, len(texts)),
+        words=BM25(texts) if hybrid else None,
     )

@@ -37,7 +37,7 @@ from bert_keras.models.folder import check_same_task, named_task
 from bert_keras.models.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.answer_rows import rows_of
-from bert_keras.tasks.base import Batch, Task, answers_ids
+from bert_keras.tasks.base import Batch, Task, answers_as, answers_ids
 from bert_keras.tasks.protocols import (
     Writing,
     input_specs,
@@ -118,11 +118,12 @@ class ServedModel(Backend):
 
     @task.setter
     def task(self, task: Task) -> None:
-        if task != self._task:
+        if not answers_as(task, self._task):
             raise ConfigError(
                 f"{self._folder}: the settings of a SavedModel are fixed in its "
                 "graph: export the model folder with others"
             )
+        self._task = task
 
     def infer(self, batch: Batch) -> Any:
         """Return the model's outputs for the padded layout, or the answers in their

@@ -30,7 +30,7 @@ from bert_keras.errors import CheckpointError, ConfigError, first_of
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import head_names
 from bert_keras.model.layers import undrawn
-from bert_keras.models.folder import Folder, check_max_length
+from bert_keras.models.folder import Folder, check_lengths, check_max_length
 from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.new_tokens import with_tokens
 from bert_keras.models.pretrained_model import check_tied, max_length_of, on_encoder
@@ -84,6 +84,7 @@ def load_model(
         settings = {"layout": LAYOUT.default, **opened.preprocessing}
         preprocessor = Preprocessor(opened.tokenizer, **settings)
         check_max_length(preprocessor.max_length, checkpoint.config)
+        check_lengths(found, checkpoint.config)
     check_encoder(checkpoint)
     _check_widths(found, checkpoint)
     with undrawn():
@@ -161,6 +162,7 @@ def new_model(
     folder.tell(tell, facts=True)
     folder = with_tokens(folder, config.add_tokens, tell=tell)
     checkpoint = folder.weights_for(task)
+    check_lengths(task, checkpoint.config)
     applied = pair_scores(folder.config)
     if applied not in (None, "softmax", getattr(task, "activation", applied)):
         tell(

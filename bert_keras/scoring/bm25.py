@@ -7,14 +7,16 @@ Rank Fusion", section 2.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 _WORD = re.compile(r"\w+")
-_FUSION = 60  # added to ranks from 1, as in the paper
+FUSION = 60  # added to ranks from 1, as in the paper
+FUSED = 100  # texts of each ranking that a hybrid search fuses, at least
 
 
 class BM25:
@@ -51,6 +53,16 @@ class BM25:
             weights = idf * counted / (counted + norm[places])
             self._weights[word] = (places, weights.astype(np.float32))
 
+    def postings(self) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]:
+        """Return all words, and the end of each one's postings: rows and weights.
+
+        Ends are int64 [V], rows int32 [M], weights float32 [M].
+        """
+        rows = [np.zeros(0, np.int32), *(each for each, _ in self._weights.values())]
+        weights = [np.zeros(0, np.float32), *(w for _, w in self._weights.values())]
+        ends = np.cumsum([len(each) for each in rows[1:]], dtype=np.int64)
+        return [*self._weights], ends, np.concatenate(rows), np.concatenate(weights)
+
     def scores(self, query: str) -> np.ndarray:
         """Return the score of each text, float32 [N]; 0 without a common word."""
         found = np.zeros(self._count, np.float32)
@@ -67,17 +79,32 @@ class BM25:
         return [int(row) for row in rows if scores[row] > 0]
 
 
-def fused(rankings: Iterable[Sequence[int]], top: int) -> list[tuple[int, float]]:
+def fused(
+    rankings: Sequence[Sequence[int]],
+    top: int,
+    *,
+    weights: Sequence[float] | None = None,
+) -> list[tuple[int, float]]:
     """Return rows and scores of several rankings fused by reciprocal ranks, best first.
+
+    Ties go to the earlier row.
+
+    Args:
+        rankings: rows, best first.
+        top: maximum rows to return.
+        weights: of the rankings; 1 each by default.
 
     Example:
         >>> [row for row, _ in fused([[7, 8], [8, 9]], 2)]
         [8, 7]
     """
-    scores: dict[int, float] = {}
-    for ranking in rankings:
+    parts: dict[int, list[float]] = {}
+    weights = [1.0] * len(rankings) if weights is None else weights
+    for ranking, weight in zip(rankings, weights, strict=True):
         for rank, row in enumerate(ranking, 1):
-            scores[row] = scores.get(row, 0.0) + 1 / (_FUSION + rank)
+            parts.setdefault(row, []).append(weight / (FUSION + rank))
+    # Exact sums: ties do not depend on the order of the rankings.
+    scores = {row: math.fsum(each) for row, each in parts.items()}
     order = sorted(scores, key=lambda row: (-scores[row], row))[:top]
     return [(row, scores[row]) for row in order]
 

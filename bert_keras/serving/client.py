@@ -63,13 +63,15 @@ class _Signature:
     """A signature that takes strings: name, rank of each input by name, and width of
     each output by sorted name, 0 if the server does not tell it.
 
-    `is_ordered` is whether the server tells the order of the inputs.
+    `is_ordered` is whether the server tells the order of the inputs, and `takes_top`
+    whether a request may choose how many texts are found.
     """
 
     name: str
     inputs: Mapping[str, int]
     outputs: Mapping[str, int]
     is_ordered: bool
+    takes_top: bool = False
 
     def fits(self, item: Any) -> bool:
         """Return whether a row, as `as_items` gives it, has the form of the inputs."""
@@ -84,15 +86,17 @@ class _Signature:
             for part, rank in zip(parts, self.inputs.values(), strict=True)
         )
 
-    def body(self, items: Sequence[Any]) -> bytes:
-        """Return the JSON of a request in column form."""
+    def body(self, items: Sequence[Any], top: int | None = None) -> bytes:
+        """Return the JSON of a request in column form, for the `top` texts found."""
         rows = items if len(self.inputs) > 1 else [(item,) for item in items]
         columns = zip(*rows, strict=True)
         inputs = {
             name: _column(column, rank)
             for (name, rank), column in zip(self.inputs.items(), columns, strict=True)
         }
-        request = {"signature_name": self.name, "inputs": inputs}
+        request: dict[str, Any] = {"signature_name": self.name, "inputs": inputs}
+        if top is not None and self.takes_top:
+            request["top"] = top
         return json.dumps(request, ensure_ascii=False).encode()
 
     def rows(self, outputs: Any, count: int) -> list[dict[str, Any]]:
@@ -181,9 +185,9 @@ class _Client:
         reply = yield from self._reply("GET", "/metadata")
         try:
             listed = reply["metadata"]["signature_def"]["signature_def"]
-            order = reply.get("input_order", {})
+            order, searches = (reply.get(k, {}) for k in ("input_order", "search"))
             found = [
-                _signature(name, listed[name], order.get(name, ()))
+                _signature(name, listed[name], order.get(name, ()), name in searches)
                 for name in sorted(listed)
             ]
         except (KeyError, TypeError, AttributeError, ValueError):
@@ -222,13 +226,14 @@ class _Client:
         size = self.batch_size
         return chosen, [items[at : at + size] for at in range(0, len(items), size)]
 
-    def _rows(self, signature: _Signature, items: list[Any]) -> _Steps:
+    def _rows(self, signature: _Signature, items: list[Any], top: int | None) -> _Steps:
         """Request the answers to a batch; return a dict for each text.
 
         Raises:
             ServerError: the reply does not match the signature.
         """
-        reply = yield from self._reply("POST", ":predict", signature.body(items))
+        body = signature.body(items, top)
+        reply = yield from self._reply("POST", ":predict", body)
         try:
             rows = signature.rows(reply["outputs"], len(items))
             lost = [int(count) for count in reply.get("truncated_tokens", ())]
@@ -293,6 +298,8 @@ class _Client:
         """Return documents in the order of their scores, see `Predictor.rank`."""
         if not all("score" in row for row in rows):
             raise ServerError(f"{self._place}: does not answer with `score`")
+        first: dict[str, int] = {}  # equal texts differ by rounding
+        rows = [rows[first.setdefault(text, at)] for at, text in enumerate(texts)]
         order = sorted(range(len(texts)), key=lambda at: -rows[at]["score"])
         return [
             {"rank": n, **rows[at], "index": at, "text": texts[at]}
@@ -466,11 +473,11 @@ class Client(_Client):
 
         Args:
             queries: strings.
-            top: maximum texts; by default as many as the server returns, and a message
-                tells if it returns fewer.
+            top: maximum texts; by default as many as the server returns. Our server
+                refuses more than that; of another one a message tells.
 
         Returns:
-            For each query its texts, nearest first: `rank`, `score`, `text` and `id`;
+            For each query its texts, best first: `rank`, `score`, `text` and `id`;
             where another model sorts them, also `search_score`.
 
         Raises:
@@ -478,14 +485,16 @@ class Client(_Client):
         """
         _check_top(top)
         self._run(self._read_signatures())
-        rows = self._predict(_queries(queries), self._searching())
+        rows = self._predict(_queries(queries), self._searching(), top)
         return [self._found(row, top) for row in rows]
 
-    def _predict(self, texts: Any, name: str | None) -> list[dict[str, Any]]:
+    def _predict(
+        self, texts: Any, name: str | None, top: int | None = None
+    ) -> list[dict[str, Any]]:
         """Return the answers of a signature; `None`: the one that takes such texts."""
         self._run(self._read_signatures())
         signature, batches = self._batches(texts, name)
-        parts = [self._run(self._rows(signature, batch)) for batch in batches]
+        parts = [self._run(self._rows(signature, batch, top)) for batch in batches]
         return [row for part in parts for row in part]
 
     def _run(self, steps: _Steps) -> Any:
@@ -566,10 +575,12 @@ class AsyncClient(_Client):
         """Return the texts found for each query, see `Client.search`."""
         _check_top(top)
         await self._run(self._read_signatures())
-        rows = await self._predict(_queries(queries), self._searching())
+        rows = await self._predict(_queries(queries), self._searching(), top)
         return [self._found(row, top) for row in rows]
 
-    async def _predict(self, texts: Any, name: str | None) -> list[dict[str, Any]]:
+    async def _predict(
+        self, texts: Any, name: str | None, top: int | None = None
+    ) -> list[dict[str, Any]]:
         """Return the answers of a signature, see `Client._predict`."""
         await self._run(self._read_signatures())
         signature, batches = self._batches(texts, name)
@@ -577,7 +588,7 @@ class AsyncClient(_Client):
 
         async def answer(batch: list[Any]) -> list[dict[str, Any]]:
             async with free:
-                return await self._run(self._rows(signature, batch))
+                return await self._run(self._rows(signature, batch, top))
 
         tasks = [asyncio.ensure_future(answer(batch)) for batch in batches]
         try:
@@ -632,7 +643,9 @@ def _httpx() -> Any:
     return httpx
 
 
-def _signature(name: str, listed: Any, order: Sequence[str]) -> _Signature | None:
+def _signature(
+    name: str, listed: Any, order: Sequence[str], takes_top: bool
+) -> _Signature | None:
     """Return a signature of the server's metadata; `None` if it takes other types.
 
     `order` are the names of its inputs in the order of the texts, if the server tells.
@@ -647,7 +660,7 @@ def _signature(name: str, listed: Any, order: Sequence[str]) -> _Signature | Non
     if not set(ranks.values()) <= {1, 2}:
         return None
     outputs = {key: _width(listed["outputs"][key]) for key in sorted(listed["outputs"])}
-    return _Signature(name, ranks, outputs, is_ordered)
+    return _Signature(name, ranks, outputs, is_ordered, takes_top)
 
 
 def _width(info: Mapping[str, Any]) -> int:

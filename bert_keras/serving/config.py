@@ -7,6 +7,8 @@ import dataclasses
 from bert_keras.errors import ConfigError
 from bert_keras.settings import (
     ENGINES,
+    HYBRID,
+    HYBRID_WEIGHT,
     check_options,
     option,
     options_of,
@@ -101,13 +103,38 @@ class ServeConfig:
         unset="no index",
     )
     index_top: int = option(
-        10, "texts of the index that answer a query", unit="texts", least=1
+        10,
+        "texts of the index that answer a query, unless the request's `top` is less",
+        unit="texts",
+        least=1,
+    )
+    hybrid: bool = HYBRID.field()
+    hybrid_weight: float = HYBRID_WEIGHT.field()
+    rerank: str | None = option(
+        None,
+        "a model of the task reranking that sorts the texts found by its scores",
+        unit="model",
+        unset="no model",
+    )
+    candidates: int | None = option(
+        None,
+        "texts of a query that the model of `rerank` sorts",
+        unit="texts",
+        least=1,
+        unset="100, or `index_top` if it is more",
     )
     index_engine: str = option(
         "auto",
         "exact compares all texts; faiss is faster for very many, but may miss some; "
         "auto: faiss from 100,000 texts in float32 on, where it is installed",
         words=("auto", "exact", "faiss"),
+    )
+    positive_class: str | None = option(
+        None,
+        "of a classifier of pairs, the class that says relevant, or NAME=CLASS if "
+        "there are several models: by its probability the model ranks documents",
+        unit="class",
+        unset="the model's own positive_class",
     )
     api_key_file: str | None = option(
         None,
@@ -119,7 +146,19 @@ class ServeConfig:
 
     def __post_init__(self) -> None:
         check_options(self)
-        for name in ("index_top", "index_engine"):
+        for name, needed in (
+            ("index_top", "index"),
+            ("index_engine", "index"),
+            ("hybrid", "index"),
+            ("hybrid_weight", "hybrid"),
+            ("rerank", "index"),
+            ("candidates", "rerank"),
+        ):
             given, usual = getattr(self, name), options_of(type(self))[name].default
-            if self.index is None and given != usual:
-                raise ConfigError(f"`{name}` needs `index`; received {given}")
+            if not getattr(self, needed) and given != usual:
+                raise ConfigError(f"`{name}` needs `{needed}`; received {given}")
+        if self.candidates is not None and self.candidates < self.index_top:
+            raise ConfigError(
+                f"`candidates` must be at least `index_top`, {self.index_top}; "
+                f"received {self.candidates}"
+            )

@@ -42,7 +42,7 @@ _HEAD = "inference-header-content-length"  # bytes of the JSON before binary dat
 _SIZE = "binary_data_size"
 _OF_INPUT = ("name", "shape", "datatype", "parameters", "data")
 _PARAMETERS = (
-    *("signature_name", "content_type", "binary_data_output"),
+    *("signature_name", "top", "content_type", "binary_data_output"),
     *("binary_data", _SIZE),
 )
 # Parameters of Triton that would change the answer.
@@ -162,6 +162,7 @@ async def infer(
         decode=lambda signature: _decoded(service, signature, given.get("inputs")),
         size=size,
         outputs=[each["name"] for each in _wanted(given.get("outputs", []))],
+        top=parameters.get("top"),
     )
 
 

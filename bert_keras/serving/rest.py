@@ -64,18 +64,19 @@ class Rest:
         """Answer `instances` with `predictions`, and `inputs` with `outputs`.
 
         If a text is longer than the model reads, the answer has `truncated_tokens`, the
-        tokens of each text that were not read, which TF Serving does not tell.
+        tokens of each text that were not read, which TF Serving does not tell. `top`,
+        the number of texts that a search answers with, is ours, too.
         """
         service = self._service
         record: RequestRecord = request.state.record
         name, version = requested_model(request)
         body = await read_body(request, service.config.max_body_bytes)
         given = await service.work(len(body), lambda: parse_json(body))
-        unknown = sorted(set(given) - {"signature_name", "instances", "inputs"})
+        unknown = sorted(set(given) - {"signature_name", "instances", "inputs", "top"})
         if unknown:
             raise RequestError(
                 "the body must have `instances` or `inputs`, and may have "
-                f"`signature_name`; received {shown(unknown[0])}"
+                f"`signature_name` and `top`; received {shown(unknown[0])}"
             )
         if ("instances" in given) == ("inputs" in given):
             raise RequestError("the body must have either `instances` or `inputs`")
@@ -94,6 +95,7 @@ class Rest:
             signature=signature,
             decode=lambda signature: decode(signature, values),
             size=len(body),
+            top=given.get("top"),
         )
         answers = answered.answers
         size = sum(array.nbytes for array in answers.values())
@@ -146,12 +148,18 @@ class Rest:
                 each.name: [info.name for info in each.inputs]
                 for each in leased.signatures.values()
             }
+            searches = {
+                each.name: each.search
+                for each in leased.signatures.values()
+                if each.search is not None
+            }
             number = str(leased.number)
         return json_response(
             {
                 "model_spec": {"name": name, "signature_name": "", "version": number},
                 "metadata": {"signature_def": {"signature_def": signatures}},
                 "input_order": order,
+                **({"search": searches} if searches else {}),
             }
         )
 
@@ -197,6 +205,7 @@ def _described(version: Version) -> dict[str, Any]:
             each.name: {
                 "inputs": [described(info) for info in each.inputs],
                 "outputs": [described(info) for info in each.outputs],
+                **({} if each.search is None else {"search": each.search}),
             }
             for each in version.signatures.values()
         },

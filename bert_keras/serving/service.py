@@ -9,7 +9,7 @@ import hmac
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
@@ -113,6 +113,7 @@ class Service:
         decode: Decode,
         size: int,
         outputs: list[str] | None = None,
+        top: Any = None,
     ) -> Answered:
         """Return the answers to a request.
 
@@ -123,6 +124,8 @@ class Service:
             decode: returns the values of the request, for a signature.
             size: bytes of the request.
             outputs: names of the requested outputs; `None` or an empty list: all.
+            top: the number of texts that a search answers with; `None`: as many as it
+                may.
 
         Raises:
             RequestError: the request is wrong, arrives when too many are in progress
@@ -131,6 +134,8 @@ class Service:
         with self.models.lease(model, version) as leased, self._progress():
             record.model, record.version = model, leased.number
             found = leased.signature(signature)
+            if top is not None:
+                found = found.with_top(top)
             names = [each.name for each in found.outputs]
             unknown = sorted(set(outputs or ()) - set(names))
             if unknown:
@@ -151,6 +156,8 @@ class Service:
             truncated: list[int] = []
             if TRUNCATED in answers and TRUNCATED not in names:
                 truncated = answers.pop(TRUNCATED).tolist()
+            if top is not None:
+                answers = {name: values[:, :top] for name, values in answers.items()}
             if outputs:
                 answers = {name: answers[name] for name in outputs}
             return Answered(leased.number, found, answers, truncated, future.tokens)

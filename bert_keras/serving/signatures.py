@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
+from bert_keras.errors import shown
 from bert_keras.inference.served_model import ServedModel
 from bert_keras.model.encoder import MEMORY_PLACES, PACKED_INPUTS, WINDOW_STARTS
 from bert_keras.models.backend import Backend
@@ -31,10 +32,7 @@ from bert_keras.serving.batch_choice import (
     rows_of,
 )
 from bert_keras.serving.errors import RequestError
-from bert_keras.tasks.base import (
-    Task,
-    is_plain,
-)
+from bert_keras.tasks.base import Task, is_plain, roles_with
 from bert_keras.tasks.protocols import (
     input_specs,
     lengths_of,
@@ -119,9 +117,14 @@ class Signature:
     Attributes:
         longest_row: maximum values of an input in a row; `None` for texts.
         others: the names of the inputs of the model's other signatures, by name.
+        may_be_empty: the names of inputs whose texts may be empty.
+        search: how it searches an index, as plain values, of which `top` is the largest
+            number of texts of an answer; `None` if it does not.
     """
 
     longest_row: int | None = None
+    may_be_empty: frozenset[str] = frozenset()
+    search: Mapping[str, Any] | None = None
 
     def __init__(
         self,
@@ -150,6 +153,24 @@ class Signature:
             return ""
         inputs = ", ".join(sorted(self.others[found[0]]))
         return f": the signature `{found[0]}` has the inputs {inputs}"
+
+    def with_top(self, top: Any) -> Signature:
+        """Return the signature whose first `top` texts answer a request.
+
+        Raises:
+            RequestError: it does not search an index, or `top` is out of range.
+        """
+        if self.search is None:
+            raise RequestError(
+                f"`top` must be left out for `{self.name}`, which does not search an "
+                f"index; received {shown(top)}"
+            )
+        most = self.search["top"]
+        if type(top) is not int or not 1 <= top <= most:
+            raise RequestError(
+                f"`top` must be a whole number from 1 to {most}; received {shown(top)}"
+            )
+        return self
 
     def rows_of(self, parts: Parts) -> list[Row]:
         """Return the rows of N texts, given as a list of N values for each input."""
@@ -429,7 +450,13 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
                 packs=model.preprocessor.layout == "packed",
             )
     inputs_by_name = {k: {i.name for i in each.inputs} for k, each in found.items()}
+    may_be_empty = roles_with(task.columns, "empty")
     for name, each in found.items():
+        each.may_be_empty = frozenset(
+            info.name
+            for role, info in zip(task.roles, each.inputs, strict=False)
+            if role in may_be_empty
+        )
         each.others = {k: v for k, v in inputs_by_name.items() if k != name}
     return found
 

@@ -385,6 +385,18 @@ def changed(task: AnyTask, /, **settings: Any) -> AnyTask:
     return found
 
 
+def answers_as(task: Task, other: Task) -> bool:
+    """Return whether tasks are equal, but for settings that only scores read."""
+    if type(task) is not type(other):
+        return False
+    found = {
+        name: getattr(other, name)
+        for name, declared in options_of(type(task)).items()
+        if declared.read_by == ("scores",)
+    }
+    return task == other or dataclasses.replace(task, **found) == other  # type: ignore[type-var]
+
+
 def default_learning_rate(task: Task, hidden_size: int) -> float:
     """Return the peak learning rate of a task for an encoder of this hidden size.
 

@@ -53,7 +53,8 @@ TASKS = _Tasks(
     }
 )
 # Tasks that only exports have: what `name_of` gives, and their names.
+RERANKED = "bert_keras.tasks.searching:RerankedSearch"
 VARIANTS = {
     "bert_keras.tasks.searching:SearchingEmbedding": "search",
-    "bert_keras.tasks.searching:RerankedSearch": "search",
+    RERANKED: "search",
 }

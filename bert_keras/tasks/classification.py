@@ -88,6 +88,15 @@ class Classification(ClassificationSettings, EntailedClasses, SingleLabel):
     def names(self) -> tuple[str, ...]:
         return self.classes
 
+    @property
+    def scores_pairs(self) -> bool:
+        """Whether it reads pairs, and `positive_class` says which class is relevant."""
+        return bool(self.positive_class) and self.pairs is not False
+
+    def pair_scores(self, answers: Mapping[str, Any]) -> Any:
+        """Return the probabilities of `positive_class`."""
+        return answers["probabilities"][:, self.classes.index(self.positive_class)]
+
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `label` string [B], its probability `score` float32 [B],
         `probabilities` float32 [B, C] and their `classes` string [B, C]; if the task

@@ -105,6 +105,9 @@ class NumberTask(PooledTask):
         """Whether the model reads pairs of texts."""
         return self.pairs is not False
 
+    def pair_scores(self, answers: Mapping[str, Any]) -> Any:
+        return answers["score"]
+
     def outputs(self, encoder: Any, inputs: Batch, seed: int | None) -> Any:
         # As in every pooled task, but in float32, since users read this number.
         head = PooledHead.on(encoder, 1, seed=seed, dtype="float32")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -12,14 +12,17 @@ import tensorflow as tf
 from bert_keras.data.table import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.model.pooling import unit_vectors
+from bert_keras.scoring.bm25 import BM25, FUSED, FUSION
+from bert_keras.settings import HYBRID, HYBRID_WEIGHT
 from bert_keras.tasks.base import Batch
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.tasks.protocols import role_signatures, string_parts
+from bert_keras.tasks.protocols import pair_answers, role_signatures, string_parts
 from bert_keras.tasks.reranking import non_empty_queries, refuse_empty_queries
 from bert_keras.text.preprocessor import Preprocessor
 
 _AT_ONCE = 8192  # documents compared at once, in addition to the best ones
 _LOWEST = -2.0  # below any cosine
+_OTHERS = r"[^\pL\pN_]+"  # than the letters and digits of words, in RE2
 _RESCORED = 4  # times as many candidates as answers are compared again
 
 
@@ -27,11 +30,15 @@ _RESCORED = 4  # times as many candidates as answers are compared again
 class SearchingEmbedding(Embedding):
     """Answers a query with the documents of an index nearest to it.
 
-    It has the settings of `Embedding`; `with_documents` gives it the index, which
-    only the graph of an export holds.
+    It has the settings of `Embedding`, and how documents are ranked; `with_documents`
+    gives it the index, which only the graph of an export holds.
     """
 
+    hybrid: bool = HYBRID.field(later=True)
+    hybrid_weight: float = HYBRID_WEIGHT.field(later=True)
+
     name = "search"
+    reranks: ClassVar[bool] = False
 
     def with_documents(self, documents: Documents) -> SearchingEmbedding:
         """Return the task with an index; it is put into the graph that is traced."""
@@ -52,14 +59,29 @@ class SearchingEmbedding(Embedding):
     ) -> Batch:
         return super()._batch(preprocessor, prompts, non_empty_queries(texts), draws)
 
-    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return `ids` and `texts`, string [B, K], and their cosines, `scores`.
+    def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
+        return {**super().features(preprocessor, texts), "queries": texts}
 
-        Nearest first, scores float32 [B, K].
+    @property
+    def answers_ids(self) -> bool:
+        return not self.hybrid and not self.reads_windows
+
+    @property
+    def holds(self) -> tuple[Any, ...]:
+        """Other parts of the graph, whose tables it needs."""
+        return (vars(self)["documents"],)
+
+    def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return `ids` and `texts`, string [B, K], and their `scores`, best first.
+
+        The scores are cosines, or of a hybrid search sums of reciprocal ranks, float32
+        [B, K].
         """
         documents: Documents = vars(self)["documents"]
-        vectors = super().answer(outputs, batch)["embedding"]
-        return documents.answers(unit_vectors(vectors))
+        vectors = unit_vectors(super().answer(outputs, batch)["embedding"])
+        if self.hybrid:
+            return documents.fused(vectors, batch["queries"], self.hybrid_weight)
+        return documents.answers(*documents.nearest(vectors, documents.top))
 
     def texts(self, columns: Columns, *, use: str) -> tuple[list[Any], ...]:
         if use != "answer":
@@ -77,6 +99,8 @@ class RerankedSearch(SearchingEmbedding):
     `with_ranker` gives it the model, which only the graph of an export holds.
     """
 
+    reranks = True
+
     def with_ranker(self, ranker: Any, *, top: int) -> RerankedSearch:
         """Return the task, with documents, and with a model that scores pairs.
 
@@ -91,24 +115,27 @@ class RerankedSearch(SearchingEmbedding):
 
     @property
     def holds(self) -> tuple[Any, ...]:
-        """Other models whose tables the graph needs."""
-        return (vars(self)["ranker"],)
-
-    def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
-        return {**super().features(preprocessor, texts), "queries": texts}
+        return (*super().holds, vars(self)["ranker"])
 
     @property
     def answers_ids(self) -> bool:
         return False
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        """Return `ids`, `texts`, `scores` and `search_scores`, the cosines, [B, K]."""
+        """Return `ids`, `texts`, `scores`, and the search's `search_scores`, [B, K]."""
         near = super().answer(outputs, batch)
         ranker: Any = vars(self)["ranker"]
         count = near["texts"].shape[1]
         queries = tf.repeat(batch["queries"], count)
-        pairs = (queries, tf.reshape(near["texts"], [-1]))
-        scores = tf.reshape(ranker.answer(pairs)["score"], [-1, count])
+        texts = tf.reshape(near["texts"], [-1])
+        # Equal texts are scored once: in different rows they differ by rounding.
+        rows = tf.range(tf.size(texts))
+        keys = tf.strings.join([tf.as_string(rows // count), texts], " ")
+        different, places = tf.unique(keys)
+        first = tf.math.unsorted_segment_min(rows, places, tf.size(different))
+        pairs = (tf.gather(queries, first), tf.gather(texts, first))
+        answers = pair_answers(ranker.task, ranker.answer(pairs))
+        scores = tf.reshape(tf.gather(answers["score"], places), [-1, count])
         best, places = tf.math.top_k(scores, min(vars(self)["top"], count))
         found = {k: tf.gather(v, places, batch_dims=1) for k, v in near.items()}
         return {**found, "scores": best, "search_scores": found["scores"]}
@@ -125,6 +152,7 @@ class Documents(tf.Module):
         rescoring: int8 [N, D], for candidates that bits find.
         width: D.
         top: K, at most N.
+        words: the words of the texts, for a hybrid search.
     """
 
     def __init__(
@@ -138,6 +166,7 @@ class Documents(tf.Module):
         rescoring: np.ndarray | None,
         width: int,
         top: int,
+        words: BM25 | None = None,
     ) -> None:
         super().__init__()
         self.width, self.top, self.count = width, top, len(texts)
@@ -149,28 +178,62 @@ class Documents(tf.Module):
             if rescoring is not None:
                 self.rescoring = tf.Variable(rescoring, trainable=False)
         self.offset, self.step = offset, step
+        number: dict[str, int] = {}
+        equal = [number.setdefault(text, len(number)) for text in texts]
+        # Products with the same vector differ by its place, so that texts that are
+        # equal in a part have the score of the first one.
+        first: dict[tuple[int, int], int] = {}
+        same = [
+            first.setdefault((row // _AT_ONCE, each), row) % _AT_ONCE
+            for row, each in enumerate(equal)
+        ]
+        self.same = np.array(same) if len(first) < self.count else None
+        self.words = None
+        if words is not None:
+            self.words = _Words(words, self.count)
+            with tf.device("CPU"):
+                self.equal = tf.Variable(equal, trainable=False)
 
-    def answers(self, queries: Any) -> dict[str, tf.Tensor]:
-        """Return `ids`, `texts` and `scores` [B, K] of unit vectors, float [B, D]."""
-        rows, scores = self.nearest(queries)
+    def answers(self, rows: Any, scores: Any) -> dict[str, tf.Tensor]:
+        """Return `ids`, `texts` and `scores` of rows, int32 [B, K]."""
         return {
             "ids": tf.gather(self.ids, rows),
             "texts": tf.gather(self.texts, rows),
             "scores": scores,
         }
 
-    def nearest(self, queries: Any) -> tuple[Any, Any]:
-        """Return rows, int32 [B, K], and cosines; ties go to the earlier row."""
+    def fused(self, vectors: Any, queries: Any, weight: float) -> dict[str, tf.Tensor]:
+        """Return the answers of the rankings by vectors and by words, see `bm25.fused`.
+
+        Equal texts count as one in each ranking, so that all have the same score.
+
+        Args:
+            vectors: of the queries, of length 1, float32 [B, D].
+            queries: string [B].
+            weight: of the ranking by words.
+        """
+        count = min(max(FUSED, self.top), self.count)
+        near, _ = self.nearest(vectors, count)
+        found, named = tf.math.top_k(self.words.scores(queries), count)
+        texts = [tf.gather(self.equal, rows) for rows in (near, named)]
+        added = [_reciprocal_ranks(texts[0], 1.0), _reciprocal_ranks(texts[1], weight)]
+        added[1] = tf.where(found > 0, added[1], 0)
+        sums = _sums(tf.concat(texts, 1), tf.concat(added, 1), self.count)
+        scores, rows = tf.math.top_k(tf.gather(sums, self.equal, axis=1), self.top)
+        return self.answers(rows, tf.cast(scores, tf.float32))
+
+    def nearest(self, queries: Any, top: int) -> tuple[Any, Any]:
+        """Return rows, int32 [B, top], and cosines; ties go to the earlier row."""
         if self.values.dtype != tf.uint8:
-            return self._best(queries, self.top, self._cosines)
+            return self._best(queries, top, self._cosines)
         bits = _bits(queries, int(self.values.shape[1]))
         if self.rescoring is None:
-            return self._best(bits, self.top, self._agreement)
-        count = min(_RESCORED * self.top, self.count)
+            return self._best(bits, top, self._agreement)
+        count = min(_RESCORED * top, self.count)
         rows = tf.sort(self._best(bits, count, self._agreement)[0], axis=1)
         found = unit_vectors(self._numbers(tf.gather(self.rescoring, rows)))
         cosines = tf.einsum("bd,bkd->bk", queries, found)
-        scores, places = tf.math.top_k(cosines, self.top)
+        scores, places = tf.math.top_k(cosines, top)
         return tf.gather(rows, places, batch_dims=1), scores
 
     def _numbers(self, values: Any) -> Any:
@@ -194,6 +257,8 @@ class Documents(tf.Module):
         def part(start: Any, rows: Any, scores: Any) -> tuple[Any, Any, Any]:
             end = tf.minimum(start + _AT_ONCE, self.count)
             found = compare(queries, self.values[start:end])
+            if self.same is not None:
+                found = tf.gather(found, self.same[start:end], axis=1)
             numbers = tf.broadcast_to(tf.range(start, end)[None], tf.shape(found))
             scores, places = tf.math.top_k(tf.concat([scores, found], 1), top)
             rows = tf.gather(tf.concat([rows, numbers], 1), places, batch_dims=1)
@@ -204,6 +269,68 @@ class Documents(tf.Module):
             lambda start, *_: start < self.count, part, (0, *none)
         )
         return tf.ensure_shape(rows, [None, top]), tf.ensure_shape(scores, [None, top])
+
+
+class _Words(tf.Module):
+    """The words of N texts in a graph, see `BM25`.
+
+    The graph's letters and digits are Unicode's, as in Python; a letter that only the
+    newer of the two knows is none in the other.
+    """
+
+    def __init__(self, words: BM25, count: int) -> None:
+        super().__init__()
+        self.count = count
+        vocabulary, ends, rows, weights = words.postings()
+        with tf.device("CPU"):
+            known = tf.constant(vocabulary, tf.string, [len(vocabulary)])
+            numbers = tf.range(len(vocabulary), dtype=tf.int64)
+            pairs = tf.lookup.KeyValueTensorInitializer(known, numbers)
+            self.numbers = tf.lookup.StaticHashTable(pairs, -1)
+            self.starts = tf.Variable(np.append(0, ends), trainable=False)
+            self.rows = tf.Variable(rows, trainable=False)
+            self.weights = tf.Variable(weights, trainable=False)
+
+    def scores(self, queries: Any) -> Any:
+        """Return the score of each text for queries, string [B]: float32 [B, N]."""
+        plain = tf.strings.regex_replace(
+            queries, r"\x00", " "
+        )  # ends a text in `lower`
+        lower = tf.strings.lower(plain, encoding="utf-8")
+        words = tf.strings.split(tf.strings.regex_replace(lower, _OTHERS, " "))
+        numbers = self.numbers.lookup(words.values)
+        places = tf.boolean_mask(words.value_rowids(), numbers >= 0)
+        numbers = tf.boolean_mask(numbers, numbers >= 0)
+        starts = tf.gather(self.starts, numbers)
+        counts = tf.gather(self.starts, numbers + 1) - starts
+        postings = tf.ragged.range(starts, starts + counts).values
+        rows = tf.cast(tf.gather(self.rows, postings), tf.int64)
+        rows += tf.repeat(places, counts) * self.count
+        shape = [tf.shape(queries, tf.int64)[0], self.count]
+        weights = tf.gather(self.weights, postings)
+        found = tf.math.unsorted_segment_sum(weights, rows, tf.reduce_prod(shape))
+        return tf.reshape(found, shape)
+
+
+def _reciprocal_ranks(texts: Any, weight: float) -> Any:
+    """Return what a ranking, int32 [B, K], adds to its texts, 0 where one recurs.
+
+    It is float64 as in Python, so that the same scores are equal.
+    """
+    places = tf.range(texts.shape[1])
+    recurs = tf.equal(texts[:, :, None], texts[:, None]) & (places[:, None] > places)
+    is_first = ~tf.reduce_any(recurs, axis=2)
+    ranks = tf.cumsum(tf.cast(is_first, tf.float64), axis=1)
+    return tf.where(is_first, weight / (FUSION + ranks), 0)
+
+
+def _sums(texts: Any, values: Any, count: int) -> Any:
+    """Return the sum of the values of each text from 0 to `count`, [B, count]."""
+    starts = tf.range(tf.shape(texts, tf.int64)[0])[:, None] * count
+    places = tf.cast(texts, tf.int64) + starts
+    size = tf.shape(texts, tf.int64)[0] * count
+    sums = tf.math.unsorted_segment_sum(values, places, size)
+    return tf.reshape(sums, [-1, count])
 
 
 def _bits(vectors: Any, width: int) -> Any:

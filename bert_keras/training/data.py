@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_keras.checkpoints.sentence_files import OWN_LENGTHS
 from bert_keras.data.collection import (
     JudgedCollection,
     is_collection,
@@ -57,6 +58,20 @@ _NOT_SCORED = ("train", "dev", UNLABELED)
 _TAKEN = {*_NOT_SCORED, "runs", "diverged"}  # names of scores
 
 
+def _with_one_length(
+    own: dict[str, Any], config: TrainConfig, *, tell: Callable[[str], object]
+) -> dict[str, Any]:
+    """Return an encoder's settings without its lengths of queries and documents if a
+    maximum length is given, which is then of all texts.
+    """
+    lengths = {name: own[name] for name in OWN_LENGTHS if own.get(name)}
+    if config.max_length is None or not lengths:
+        return own
+    stated = ", ".join(f"{name} {length}" for name, length in lengths.items())
+    tell(f"{stated} of the encoder's folder: not used, since --max-length is given")
+    return {name: value for name, value in own.items() if name not in lengths}
+
+
 def task_and_data(
     task: str | type[Task] | Task,
     *,
@@ -95,6 +110,7 @@ def task_and_data(
         check_unlabeled(task, config)
     if encoder is not None and config.method == "finetune":
         own = inherited_settings(task, encoder, settings)
+        own = _with_one_length(own, config, tell=tell)
         settings = {**own, **settings}
         if "pooling" in own and isinstance(task, type) and issubclass(task, PooledTask):
             tell(OWN_POOLING.format(own["pooling"]))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import ROWS, refused
 from models.test_export import run_in_c
 
@@ -18,10 +19,14 @@ from bert_keras.inference.info import describe
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.search import SearchIndex, reranked
 from bert_keras.inference.search_export import export_search
+from bert_keras.scoring.bm25 import BM25
+from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.serving.signatures import signatures_of
 from bert_keras.tasks import searching
+from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.reranking import Reranking
+from bert_keras.tasks.searching import Documents
 from bert_keras.text.truncation import Truncation
 from bert_keras.training.evaluation import evaluate
 
@@ -38,9 +43,10 @@ def model(make_model: Callable[..., Any]) -> Any:
     "dtype",
     [
         "float32",
+        "hybrid",
         *(
             pytest.param(each, marks=pytest.mark.slow)
-            for each in ("int8", "binary", "bits alone")
+            for each in ("int8", "binary", "bits alone", "hybrid binary")
         ),
     ],
 )
@@ -49,6 +55,10 @@ def test_the_nearest_texts(
 ) -> None:
     monkeypatch.setattr(searching, "_AT_ONCE", 5)
     index, names = tmp_path / "index.npz", [f"é{row}" for row in range(12)]
+    ranking: dict[str, Any] = {}
+    if "hybrid" in dtype:
+        ranking = {"hybrid": True, "hybrid_weight": 0.7}
+        dtype = dtype.removeprefix("hybrid").strip() or "float32"
     found = SearchIndex.of(
         Predictor(model),
         TEXTS,
@@ -56,10 +66,13 @@ def test_the_nearest_texts(
         index=index,
         dtype="binary" if dtype == "bits alone" else dtype,
         rescore=0 if dtype == "bits alone" else None,
+        **ranking,
     )
-    folder = export_search(model, tmp_path / "out", index=index, top=3)
+    folder = export_search(model, tmp_path / "out", index=index, top=3, **ranking)
     assert model.task.name == "embedding"
-    assert describe(folder)["task"] == "search"
+    facts = describe(folder)
+    assert facts["task"] == "search"
+    assert facts["ranking"] == ("hybrid, weight 0.7" if ranking else "dense")
     loaded = load_predictor(folder)
     rows = loaded.predict(QUERIES)
     for row, wanted in zip(rows, found(QUERIES, top=3), strict=True):
@@ -78,15 +91,70 @@ def test_the_nearest_texts(
     assert [[name.decode() for name in row] for row in ids] == [r["ids"] for r in rows]
 
 
+def test_equal_texts_have_equal_scores(rng: np.random.Generator) -> None:
+    vectors = unit_rows(rng.standard_normal((17, 16)))
+    same = [*range(0, 17, 2)]
+    vectors[same] = vectors[0]
+    texts = [f"text {0 if row in same else row}" for row in range(17)]
+    settings: dict[str, Any] = dict.fromkeys(("offset", "step", "rescoring"))
+    documents = searching.Documents(texts, texts, vectors, **settings, width=16, top=17)
+    queries = unit_rows(rng.standard_normal((9, 16)))
+    rows, scores = (each.numpy() for each in documents.nearest(queries, 17))
+    assert all(row[np.isin(row, same)].tolist() == same for row in rows)
+    found = zip(rows, scores, strict=True)
+    assert all(len({*score[np.isin(row, same)]}) == 1 for row, score in found)
+
+
+def test_the_words_of_a_graph_are_those_of_bm25() -> None:
+    texts = [
+        "İstanbul ΟΔΟΣ,ΣΑΣ",
+        "straße_7 straße",
+        "a\0b 日本",
+        "x² ½ e\u0301 \u0130",
+        "",
+    ]
+    words = BM25(texts)
+    of_floats: dict[str, Any] = dict.fromkeys(("offset", "step", "rescoring"))
+    made = Documents(
+        texts,
+        texts,
+        np.eye(5, dtype=np.float32),
+        **of_floats,
+        width=5,
+        top=1,
+        words=words,
+    )
+    queries = [*texts, "STRASSE Straße straße", "日本 é?", " ".join(texts)]
+    wanted = [words.scores(query) for query in queries]
+    np.testing.assert_array_equal(made.words.scores(tf.constant(queries)), wanted)
+
+
+def test_equal_texts_count_as_one_where_words_and_vectors_are_fused() -> None:
+    texts = ["pay a bill", "reset", "pay a bill"]
+    vectors = np.array([[1, 0], [0, 1], [1, 0]], np.float32)
+    of_floats: dict[str, Any] = dict.fromkeys(("offset", "step", "rescoring"))
+    documents = Documents(
+        texts, ["a", "b", "c"], vectors, **of_floats, width=2, top=3, words=BM25(texts)
+    )
+    query = np.array([[0.6, 0.8]] * 2, np.float32)
+    found = documents.fused(query, tf.constant(["PAY, pay!", "tax"]), 0.5)
+    both = 1 / 62 + 0.5 / 61
+    assert found["ids"].numpy().tolist() == [[b"a", b"c", b"b"], [b"b", b"a", b"c"]]
+    scores = [[both, both, 1 / 61], [1 / 61, 1 / 62, 1 / 62]]
+    np.testing.assert_allclose(found["scores"], scores, rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_a_reranker_in_the_graph(
     model: Any, make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
     index, output = tmp_path / "index.npz", tmp_path / "out"
-    search = SearchIndex.of(Predictor(model), TEXTS, index=index)
+    search = SearchIndex.of(Predictor(model), TEXTS, index=index, hybrid=True)
     ranker = make_model(Reranking())
     given: dict[str, Any] = {"index": index, "top": 3, "rerank": ranker}
+    given["hybrid"] = True
     folder = export_search(model, output, candidates=6, **given)
+    assert describe(folder)["ranking"] == "hybrid, weight 1, reranked"
     loaded = load_predictor(folder)
     rows = loaded.predict(QUERIES)
     for query, row in zip(QUERIES, rows, strict=True):
@@ -96,6 +164,14 @@ def test_a_reranker_in_the_graph(
         for key, name in (("scores", "score"), ("search_scores", "search_score")):
             scores = [each[name] for each in wanted]
             np.testing.assert_allclose(row[key], scores, atol=1e-5)
+    pairs = Classification(classes=("no", "yes"), pairs=True, positive_class="yes")
+    given["rerank"] = make_model(pairs)
+    rows = load_predictor(
+        export_search(model, tmp_path / "classes", candidates=6, **given)
+    ).predict(QUERIES[:1])
+    near = search(QUERIES[:1], top=6)[0]
+    wanted = reranked(Predictor(given["rerank"]), QUERIES[0], near, top=3)
+    assert rows[0]["texts"] == [each["text"] for each in wanted]
     refused(lambda: export_search(model, output, candidates=2, **given), "candidates")
     refused(
         lambda: export_search(model, output, **given | {"rerank": model}),

@@ -28,3 +28,5 @@ def test_rankings_are_fused_by_reciprocal_ranks() -> None:
     found = fused([[5, 6, 7], [7, 5]], 3)
     assert [row for row, _ in found] == [5, 7, 6]
     assert found[0][1] == pytest.approx(1 / 61 + 1 / 62)
+    found = fused([[5, 6], [7]], 3, weights=(1, 3))
+    assert found == [(7, 3 / 61), (5, 1 / 61), (6, 1 / 62)]

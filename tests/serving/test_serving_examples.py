@@ -80,23 +80,35 @@ globalThis.document = { createElement: (tag) => {
 const { viewOf } = await import(process.argv[1]);
 const text = [{ name: "text", dtype: "string", shape: [-1] }];
 const names = ["ids", "scores", "texts"];
-const search = { inputs: text, outputs: names.map((name) => ({ name })) };
+const [ranking, rerank] = process.argv.slice(2);
+const how = { ranking, rerank: rerank === "true" };
+const search = { inputs: text, outputs: names.map((name) => ({ name })), search: how };
 const vectors = { inputs: text, outputs: [{ name: "embedding", shape: [-1, 2] }] };
 const model = { signatures: { serving_default: vectors, search } };
 const known = { pram: [1, 0], "a pram": [1, 0.5], "a ": [0, 1] };
 const ask = async (_, rows) => rows.map(([each]) => known[each]);
 const found = [{ ids: ["7"], scores: [-0.25], texts: ["a pram"] }]; // of bits
 const view = viewOf(model, search, [{ text: "pram" }], found, ask);
-await view.words();
+await view.words?.();
 const [, name] = view.nodes[1].children[0].children;
 const marks = name.children.filter((each) => each.children);
-console.log(JSON.stringify(marks.map((each) => each.children[0].children[0])));
+const marked = marks.map((each) => each.children[0].children[0]);
+console.log(JSON.stringify([view.nodes[0].children[0], ...marked]));
 """
 
 
 @pytest.mark.skipif(not shutil.which("node"), reason="needs node")
-def test_the_words_of_a_text_found_by_bits_are_marked() -> None:
+@pytest.mark.parametrize(
+    ("ranking", "rerank", "shown"),
+    [
+        ("dense", "false", ["Texts of the index by vectors", "pram"]),  # of bits
+        ("hybrid", "true", ["Texts of the index by vectors and words, reranked"]),
+    ],
+)
+def test_the_words_of_a_text_found_by_vectors_are_marked(
+    ranking: str, rerank: str, shown: list[str]
+) -> None:
     place = (STATIC / "answers.js").as_uri()
-    command = ["node", "--input-type=module", "-e", _FOUND, place]
+    command = ["node", "--input-type=module", "-e", _FOUND, place, ranking, rerank]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == ["pram"]
+    assert json.loads(done.stdout) == shown

@@ -26,6 +26,7 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.export import export_model
 from bert_keras.models.loading import new_model
 from bert_keras.models.model_folder import save_model
+from bert_keras.runs import progress
 from bert_keras.tasks import find_task
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
@@ -734,12 +735,19 @@ def test_a_folder_holds_the_report_and_the_scores(spam_run: TrainResult) -> None
     assert "Learning rate by step" in page and "bert-keras serve" in page
 
 
-def test_evaluation_scores_the_answers_of_predict(spam_folder: Path) -> None:
+def test_evaluation_scores_the_answers_of_predict(
+    spam_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", -1)
     predictor = load_predictor(spam_folder)
     rows = as_columns(text=TEXTS, label=["ham"] * len(TEXTS))
     said = [row["label"] for row in predictor.predict(TEXTS)]
     scores = evaluate(predictor, rows, batch_size=5)
     assert scores["accuracy"] == pytest.approx(said.count("ham") / len(said))
+    total = len(TEXTS)
+    assert f"scoring: {total} of {total} rows" in capsys.readouterr().err
 
 
 def test_an_unknown_label_at_evaluation_is_named_by_line(spam_folder: Path) -> None:

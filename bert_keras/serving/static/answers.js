@@ -283,8 +283,13 @@ function pairsView(predictions, instances, signature, ask) {
   return rankedView(items, "Score for the query", scoresOf);
 }
 
-// A model that also gives vectors tells the words; an export with an index does not.
-function foundView(row, given, model, ask) {
+const RANKINGS = {
+  dense: "vectors", sparse: "sparse vectors", hybrid: "vectors and words",
+};
+
+// A model that also gives vectors tells the words, where these alone rank the texts; an
+// export with an index does not.
+function foundView(row, given, model, signature, ask) {
   const items = zip(row.texts, row.scores, row.ids)
     .filter(([text, , id]) => text || id)
     .map(([text, score, id]) => ({ text, score, id }));
@@ -293,12 +298,14 @@ function foundView(row, given, model, ask) {
   const documents = named.find((each) => each && givesVectors(each));
   const queries = model.signatures.query ?? documents;
   const [query] = Object.values(given);
-  const scoresOf = documents && (async (texts) => {
+  const { ranking, rerank } = signature.search;
+  const scoresOf = documents && ranking === "dense" && !rerank && (async (texts) => {
     const [vector] = await ask(queries, [[query]]);
     const found = await ask(documents, texts.map((text) => [text]));
     return found.map((each) => cosine(vector, each));
   });
-  return rankedView(items, "Texts of the index", scoresOf);
+  const title = `Texts of the index by ${RANKINGS[ranking]}`;
+  return rankedView(items, rerank ? `${title}, reranked` : title, scoresOf);
 }
 
 function jsonView(row) {
@@ -329,7 +336,7 @@ const HINTS = {
   "next-sentence": "whether the second text follows the first",
   "embedding": "the texts nearest to the query, and the words that counted",
   "reranking": "the texts in the order of their scores, and the words that counted",
-  "search": "the texts of the index nearest to the query",
+  "search": "the best texts of the index for the query",
   "masked-lm": "the most probable words for each [MASK]",
   "multiple-choice": "the best choice, and the probability of each choice",
   "token-classification": "the names that were found, marked in the text",
@@ -357,7 +364,9 @@ export function viewOf(model, signature, instances, predictions, ask) {
   if (scoresPairs(model, signature)) {
     return pairsView(predictions, instances, signature, ask);
   }
-  if (findsTexts(signature)) return foundView(predictions[0], instances[0], model, ask);
+  if (findsTexts(signature)) {
+    return foundView(predictions[0], instances[0], model, signature, ask);
+  }
   // The API omits the name of a single output.
   const row = names.length === 1 ? { [names[0]]: predictions[0] } : predictions[0];
   const [given] = instances;

@@ -112,7 +112,7 @@ export function scoresPairs(model, signature) {
 }
 
 export function findsTexts(signature) {
-  return answers(signature, "ids", "texts", "scores") && takesStrings(signature, 1);
+  return signature.search && takesStrings(signature, 1);
 }
 
 export function takesTexts(signature) {

@@ -269,7 +269,7 @@ def test_config_round_trip():
         global_clipnorm=2.0,
     )
     stored = keras.saving.serialize_keras_object(optimizer)
-    for name in ("BertAdamW", "AdamW"):  # the second in files of version 0.1
+    for name in ("BertAdamW", "AdamW"):  # the second as `.keras` files name it
         again = keras.saving.deserialize_keras_object({**stored, "class_name": name})
         assert type(again) is BertAdamW
         assert again.get_config() == optimizer.get_config()

@@ -330,7 +330,7 @@ def teacher(place: Path) -> PretrainResult:
 def test_a_student_learns_from_a_teacher(
     place: Path, teacher: PretrainResult, tmp_path: Path
 ) -> None:
-    """The teacher itself has nothing to learn; an interrupted run ends the same."""
+    """The teacher itself has nothing to learn."""
     given: dict[str, Any] = {"teacher": str(teacher.folder), "steps": 4}
     same = run(
         *(place, tmp_path / "same", "static", None),
@@ -343,8 +343,15 @@ def test_a_student_learns_from_a_teacher(
     labels = row["masked_lm_loss"] + row["next_sentence_loss"]
     assert row["loss"] == pytest.approx(labels / 2, abs=1e-5)
     assert "distillation_accuracy" not in row
+
+
+@pytest.mark.slow
+def test_a_small_student_learns_and_an_interrupted_run_ends_the_same(
+    place: Path, teacher: PretrainResult, tmp_path: Path
+) -> None:
     small = dataclasses.replace(STILL, hidden_size=8, intermediate_size=16)
-    given |= {"distill": "relations", "distill_weight": 1.0, "next_sentence": "none"}
+    given: dict[str, Any] = {"teacher": str(teacher.folder), "distill": "relations"}
+    given |= {"distill_weight": 1.0, "next_sentence": "none"}
     given |= {"learning_rate": 1e-2, "steps": 12, "checkpoint_every": 6}
     arguments = (place, tmp_path / "small", "static", small)
     found = run(*arguments, **given)

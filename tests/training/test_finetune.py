@@ -426,6 +426,7 @@ def test_training_ends_when_dev_no_longer_improves(
     assert (settings["epochs"], settings["patience"]) == (20, 10)
 
 
+@pytest.mark.slow
 def test_the_last_epoch_is_no_early_end(
     run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -822,7 +823,7 @@ def test_a_failed_run_leaves_the_old_model(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(results, "write_report", broken)
-    refused(run, "No space left on device")
+    refused(lambda: run(train=FEW, epochs=1), "No space left on device")
     assert files_of(tmp_path / "model") == files_of(spam_folder)
     assert sorted(os.listdir(tmp_path)) == [".model.run", "model"]
 

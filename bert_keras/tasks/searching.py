@@ -145,7 +145,7 @@ class Documents(tf.Module):
         rescoring: int8 [N, D], for candidates that bits find.
         width: D.
         top: K, at most N.
-        words: the words of the texts, for a hybrid search.
+        words: the words of the texts, for `fused`.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Documents(tf.Module):
             if rescoring is not None:
                 self.rescoring = tf.Variable(rescoring, trainable=False)
         self.offset, self.step = offset, step
-        self.words = None
+        self.words: Any = None
         if words is not None:
             self.words = _Words(words, self.count)
             number: dict[str, int] = {}

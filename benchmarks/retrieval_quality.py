@@ -7,12 +7,12 @@
         [--first 0]
     .venv-peers/bin/python benchmarks/retrieval_quality.py --squad [--rows 256]
 
-nDCG@10 (graded, log2 discount) of all-MiniLM-L6-v2 over the 112 queries, untrained; of
-the same vectors as int8 and as bits with and without rescoring; of BM25, and of both
-fused; and beside sentence-transformers on torch, where it is installed
-(`.venv-peers`). With `--train`, the model is also trained on pairs of title and
-abstract with the widths 192, 96 and 48 (Matryoshka), and scored at each of them.
-Without `--train` it takes about two minutes on two cores, with it about ten.
+nDCG@10 (graded, log2 discount) of all-MiniLM-L6-v2 over the 112 queries, untrained, as
+`bert-keras evaluate` gives it: of vectors as float32, int8 and bits, of BM25, and of
+both fused; of bits without rescoring; and beside sentence-transformers on torch, where
+it is installed (`.venv-peers`). With `--train`, the model is also trained on pairs of
+title and abstract with the widths 192, 96 and 48 (Matryoshka), and scored at each of
+them. Without `--train` it takes about two minutes on two cores, with it about ten.
 
 `--stsb` trains on the labelled pairs of STS-B with the same widths, and prints the
 Spearman of dev at each of them, and with int8 and bits, before and after; an epoch
@@ -65,19 +65,22 @@ from inputs import DATA, encoder_path
 
 import bert_keras
 from bert_keras.corpus.sentence_rules import sentence_splitter
+from bert_keras.data.collection import read_collection
 from bert_keras.data.columns import Columns
 from bert_keras.data.table import as_columns
 from bert_keras.inference import embed, load_embedder
 from bert_keras.inference.mining import mine_negatives
 from bert_keras.inference.packed_vectors import PackedVectors
-from bert_keras.scoring.bm25 import BM25, fused
+from bert_keras.inference.retrieval import evaluate_collection
+from bert_keras.inference.search import SearchIndex
+from bert_keras.scoring.bm25 import BM25
 from bert_keras.scoring.correlation import spearman
 from bert_keras.scoring.embeddings import cosines, unit_rows
 from bert_keras.scoring.ranking import ranking_scores
 
 FOLDER = DATA / "cranfield"
 WIDTHS = (192, 96, 48)
-TOP, FUSED = 10, 100  # documents that are scored, and that are fused
+TOP, RANKED = 10, 100  # documents that are scored, and that are ranked
 BATCH, LENGTH, RATE = 16, 96, 2e-4  # of the cross-encoders
 WRONG = 3  # sentences of a paragraph of SQuAD, beside the right one
 FIRST_BATCH, FIRST_RATE, SECOND_RATE = 32, 1e-4, 3e-5  # with --first
@@ -88,20 +91,6 @@ PARAGRAPH, PAIR_RATE = 128, 2e-5  # of the encoders trained on SQuAD
 def rows_of(name: str) -> list[dict[str, str]]:
     lines = (FOLDER / name).read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
-
-
-def grades_of(documents: list[str], queries: list[str]) -> np.ndarray:
-    """Return the grade of each document for each query, int [Q, N]."""
-    found = np.zeros((len(queries), len(documents)), int)
-    with (FOLDER / "qrels/test.tsv").open(encoding="utf-8") as file:
-        for row in csv.DictReader(file, delimiter="\t"):
-            if row["query-id"] in queries and row["corpus-id"] in documents:
-                place = (
-                    queries.index(row["query-id"]),
-                    documents.index(row["corpus-id"]),
-                )
-                found[place] = int(row["score"])
-    return found
 
 
 def ndcg(grades: np.ndarray, rows: np.ndarray) -> float:
@@ -117,19 +106,24 @@ class Cranfield:
     """The texts and judgements, and the scores of vectors."""
 
     def __init__(self) -> None:
-        documents, queries = rows_of("corpus.jsonl"), rows_of("queries.jsonl")
-        self.titles = [row["title"] for row in documents]
-        self.abstracts = [row["text"] for row in documents]
-        self.texts = [f"{row['title']} {row['text']}".strip() for row in documents]
-        self.queries = [row["text"] for row in queries]
-        names = [[row["_id"] for row in part] for part in (documents, queries)]
-        self.grades = grades_of(*names)
+        rows = rows_of("corpus.jsonl")
+        self.titles = [row["title"] for row in rows]
+        self.abstracts = [row["text"] for row in rows]
+        self.collection = read_collection(FOLDER)
+        documents, queries = self.collection.documents, self.collection.queries
+        self.texts, self.queries = [*documents.values()], [*queries.values()]
+        self.grades = np.array(
+            [
+                [self.collection.qrels[query].get(name, 0) for name in documents]
+                for query in queries
+            ]
+        )
 
     def score(
         self, queries: np.ndarray, packed: PackedVectors, rescore: int = 0
     ) -> float:
-        rows, _ = packed.nearest(unit_rows(queries), TOP, rescore=rescore)
-        return ndcg(self.grades, rows)
+        rows, _ = packed.nearest(unit_rows(queries), RANKED, rescore=rescore)
+        return ndcg(self.grades, rows[:, :TOP])
 
 
 def show(name: str, score: float, whole: float) -> None:
@@ -137,28 +131,22 @@ def show(name: str, score: float, whole: float) -> None:
 
 
 def show_types(data: Cranfield, encoder: str) -> float:
-    """Print the scores of each type of vectors; return the score of float32."""
+    """Print the scores that `bert-keras evaluate` gives, and the score of bits alone.
+
+    Return the score of float32.
+    """
     predictor = load_embedder(encoder)
-    documents = unit_rows(embed(predictor, data.texts))
-    queries = embed(predictor, data.queries)
-    whole = data.score(queries, PackedVectors.of(documents))
-    show("float32", whole, whole)
-    for name, dtype, rescore in (
-        ("int8", "int8", 0),
-        ("bits", "binary", 0),
-        ("bits, rescored 4 times", "binary", 4),
-    ):
-        packed = PackedVectors.of(documents, dtype)
-        show(name, data.score(queries, packed, rescore), whole)
-    bm25 = BM25(data.texts)
-    words = [bm25.ranked(query, FUSED) for query in data.queries]
-    near, _ = PackedVectors.of(documents).nearest(unit_rows(queries), FUSED)
-    both = [fused(each, TOP) for each in zip(near.tolist(), words, strict=True)]
-    for name, rows in (
-        ("BM25", [each[:TOP] for each in words]),
-        ("vectors and BM25 fused", [[row for row, _ in each] for each in both]),
-    ):
-        show(name, ndcg(data.grades, np.array(rows)), whole)
+    with tempfile.TemporaryDirectory() as folder:
+        index = Path(folder) / "index.npz"
+        search = SearchIndex.of(predictor, data.texts, index=index)
+        found = evaluate_collection(predictor, data.collection, index=index)
+    whole = float(found["ndcg_at_10"])
+    for name, scores in found["rankings"].items():
+        show(name, scores["ndcg_at_10"], whole)
+    bits = PackedVectors.of(search.vectors, "binary", rescored=False)
+    show(
+        "binary, not rescored", data.score(embed(predictor, data.queries), bits), whole
+    )
     return whole
 
 

@@ -62,12 +62,6 @@ DTYPES = ("float32", "int8", "binary")  # of stored vectors
 LONG = ("truncate", "head-tail", "windows")
 WINDOW_COMBINATIONS = ("mean", "max", "attention", "first")
 COMBINATIONS = ("sum", "concat", "weighted")
-# Names in the settings of folders and runs that version 0.1 wrote, and today's.
-_STORED = {"dev_share": "validation_split", "warmup_share": "warmup_ratio"}
-# And those whose name today depends on the value.
-_FORMER_VALUES = {("combine", each): "combine_layers" for each in COMBINATIONS}
-# Former names of options, which are refused.
-_FORMER = {**_STORED, "save_every": "checkpoint_every"}
 SELECTIONS = ("margin", "entropy", "coverage", "mixture")  # of rows to label
 DISTILLED = ("soft", "hidden", "relations")
 METHODS = ("auto", "finetune", "linear", "contrastive")
@@ -97,9 +91,6 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
         "epochs": (2, 3, 4),
     }
 }
-# For `deploy`. The newest TF Serving, which reads graphs of TensorFlow 2.20 and 2.21.
-SERVER_IMAGE = "tensorflow/serving:2.20.0"
-SERVER_STORAGE = "pvc://models"
 
 REQUIRED = dataclasses.MISSING  # as a default: there is none
 INT32 = 2**31 - 1  # the largest; steps and lengths are counted in int32
@@ -141,8 +132,9 @@ class Option:
         unset: description of the value that replaces the default.
         free: whether a task's setting may change after training: no weight and no label
             depends on it.
-        later: whether earlier versions do not know it: it is not written into a model
-            folder at its default.
+        later: whether it is left out of model folders and runs at its default, so that
+            a version without it opens them, and this one resumes the runs of such a
+            version.
         read_by: what reads a task's setting, of `training`, `scores` and `answers`;
             empty: all of them.
         needs: without what a task's setting has no effect: the name and the value of
@@ -253,9 +245,7 @@ class Option:
         if not self.is_list:
             if not self.accepts(value):
                 message = f"`{self.name}` must be {self.rule(value)}"
-                now = name_today(self.name, value)
-                now = now and f": `{now}` takes it"
-                raise ConfigError(f"{message}; {received(value)}{now}")
+                raise ConfigError(f"{message}; {received(value)}")
         elif not isinstance(value, tuple):
             raise ConfigError(f"`{self.name}` must be a tuple; {received(value)}")
         else:
@@ -307,39 +297,6 @@ def _resolved(config: type) -> Mapping[str, Option]:
             may_be_none=types.NoneType in kinds,
         )
     return found
-
-
-def current_names(stored: Any) -> Any:
-    """Return settings that a version wrote, also nested ones, by their names today."""
-    if not isinstance(stored, Mapping):
-        return stored
-    return {
-        _FORMER_VALUES.get(
-            (k, v if isinstance(v, str) else ""), _STORED.get(k, k)
-        ): current_names(v)
-        for k, v in stored.items()
-    }
-
-
-def name_today(former: str, value: Any = None) -> str:
-    """Return the name of an option for a former one, or an empty string."""
-    word = value if isinstance(value, str) else ""
-    return _FORMER_VALUES.get((former, word), _FORMER.get(former, ""))
-
-
-def without_former_names(config: type[_Config]) -> type[_Config]:
-    """Let a config refuse arguments by their former names; a class decorator."""
-    build = config.__init__
-
-    @functools.wraps(build)
-    def checked(self: Any, *args: Any, **given: Any) -> None:
-        for name in given:
-            if name in _FORMER:
-                raise ConfigError(f"`{name}` is now `{_FORMER[name]}`")
-        build(self, *args, **given)
-
-    config.__init__ = checked  # type: ignore[method-assign]
-    return config
 
 
 def check_options(config: Any) -> None:

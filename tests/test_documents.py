@@ -40,7 +40,10 @@ OURS = [
 ]
 FOLDERS = "bert_keras|tests|docs|benchmarks"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.M | re.S)
-FOREIGN = ("python ", "pytest ", "make ", "pip ", "tensorflow_model_server ", "curl ")
+FOREIGN = (
+    *("python ", "pytest ", "make ", "pip ", "curl "),
+    *("tensorflow_model_server ", "docker ", "kubectl "),
+)
 
 
 def name_of(page: Path) -> str:

@@ -16,14 +16,12 @@ from bert_keras.inference.predictor import load_predictor
 
 GOLDENS = Path(__file__).parent / "goldens"
 QUICK = {"classification", "embedding", "question-answering", "token-classification"}
-OLDEST = GOLDENS / "release-0.1.0"
 THOROUGH = [pytest.mark.thorough]
 MADE = [
     pytest.param(
         path,
         id=f"{path.parent.name}-{path.stem}",
-        # What the newest release wrote, the tests of this version write, too.
-        marks=[] if path.stem in QUICK and path.parent == OLDEST else THOROUGH,
+        marks=[] if path.stem in QUICK else THOROUGH,
     )
     for path in sorted(GOLDENS.glob("release-*/*.json"))
 ]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 from conftest import refused
 
-from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.settings import Option
-from bert_keras.training.config import TrainConfig
 
 
 @pytest.mark.parametrize(
@@ -49,9 +46,3 @@ def test_values_that_are_allowed(
     for value in wrong:
         refused(lambda v=value: declared.check(v), "`it` must be ", rule, "received")
     dataclasses.replace(declared, may_be_none=True).check(None)
-
-
-@pytest.mark.parametrize("config", [TrainConfig, PretrainConfig])
-def test_a_former_name_is_refused_with_the_one_of_today(config: Any) -> None:
-    refused(lambda: config(save_every=5), "`save_every` is now `checkpoint_every`")
-    refused(lambda: config(warmup_share=0.1), "`warmup_share` is now `warmup_ratio`")

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from bert_keras.checkpoints.checkpoint import KEY, Checkpoint, listed
 from bert_keras.checkpoints.sentence_files import encoder_folder
+from bert_keras.checkpoints.sentence_modules import check_no_router
 from bert_keras.checkpoints.unread_files import (
     ADAPTER,
     EXPORTED,
@@ -73,6 +74,8 @@ def read_checkpoint(path: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
     check_path("path", path)
     folder = resolve(path)
     prefix = None if os.path.isdir(path) else given_prefix(os.fspath(path))
+    if prefix is None:
+        check_no_router(folder)
     place = prefix or encoder_folder(folder)
     for each in FORMATS:
         found = each.find(place)
@@ -273,6 +276,7 @@ HUB_FILES = (
     *_ENCODER_FILES,
     *(f"0_*/{name}" for name in _ENCODER_FILES),  # of old sentence-transformers
     "modules.json",
+    "router_config.json",
     "generation_config.json",
     "config_sentence_transformers.json",
     "*/config.json",

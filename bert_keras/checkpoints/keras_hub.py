@@ -4,8 +4,8 @@ The JSON files name Python classes; the names are compared as text and never imp
 Presets are written tensor by tensor, without a second model in memory.
 
 Source: KerasHub `preset_utils.py`, `bert_backbone.py`, `masked_lm_head.py`;
-`get_config` of `BertBackbone`, `BertTokenizer`, `BertMaskedLM`, `BertTextClassifier`
-and their preprocessors.
+`get_config` of `BertBackbone`, `BertTokenizer`, `BertMaskedLM`, `BertTextClassifier`,
+`BertTextEmbedder` and their preprocessors.
 """
 
 from __future__ import annotations
@@ -60,11 +60,14 @@ SIZES = {
     "dropout": "hidden_dropout_prob",
 }
 TRUNCATIONS = {"round_robin": "round_robin", "waterfall": "only_second"}
+EMBEDDER = "BertTextEmbedder"
 # KerasHub's task: its Hugging Face class, and others with the same head.
 ARCHITECTURES = {
     "BertMaskedLM": ("BertForMaskedLM",),
     "BertTextClassifier": ("BertForSequenceClassification", "BertForMultipleChoice"),
+    EMBEDDER: ("BertModel",),
 }
+_POOLINGS = ("mean", "cls", "max")  # of an embedder
 _OLD_NAMES = {"BertClassifier": "BertTextClassifier"}
 MASKED_LM_NOTE = (
     "KerasHub's masked-LM head computes gelu by erf and LayerNorm with epsilon 1e-05, "
@@ -155,7 +158,7 @@ def _task_config(
     config: dict[str, Any] = {"architectures": [ARCHITECTURES[kind][0]]}
     if theirs.get("activation") == "sigmoid":
         config["problem_type"] = "multi_label_classification"
-    path = folder / PREPROCESSOR
+    path, settings = folder / PREPROCESSOR, dict[str, Any]()
     if path.is_file():
         _, preprocessor = _object(path)
         truncate = preprocessor.get("truncate", "round_robin")
@@ -164,11 +167,44 @@ def _task_config(
                 f"{path}: `truncate` must be one of {', '.join(TRUNCATIONS)}; "
                 f"received {one_line(truncate)}"
             )
-        settings: dict[str, Any] = {"truncation": TRUNCATIONS[truncate]}
+        settings["truncation"] = TRUNCATIONS[truncate]
         if (length := preprocessor.get("sequence_length")) is not None:
             settings["max_length"] = length
         config[KEY] = {"format": FORMAT, "preprocessing": settings}
+    if kind == EMBEDDER:
+        vectors = _vectors(theirs, folder)
+        vectors |= {k: v for k, v in settings.items() if k == "max_length"}
+        config[KEY] = {**config.get(KEY, {"format": FORMAT}), "sentence": vectors}
     return config
+
+
+def _vectors(theirs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return how an embedder makes a text's vector, as of sentence-transformers."""
+    pooling = theirs.get("pooling_mode", "mean")
+    normalize = theirs.get("normalize", True)
+    if pooling not in _POOLINGS or type(normalize) is not bool:
+        raise CheckpointError(
+            f"{folder / TASK}: `pooling_mode` must be one of {', '.join(_POOLINGS)} "
+            f"and `normalize` true or false; received {one_line(pooling)} and "
+            f"{one_line(normalize)}"
+        )
+    return {"pooling": pooling, "normalize": normalize}
+
+
+def embeds(settings: Mapping[str, Any]) -> bool:
+    """Return whether an embedder of KerasHub computes vectors of these settings.
+
+    Args:
+        settings: of the task `embedding`, or what `read_sentence_files` returned.
+            Prompts by name are left out: KerasHub has none.
+    """
+    plain = {"kind": "dense", "long": "truncate", "layers": [-1]}
+    empty = ("dense", "truncate_dim", "default_prompt", "default_length")
+    return (
+        settings.get("pooling") in _POOLINGS
+        and all(settings.get(key, v) in (v, (-1,)) for key, v in plain.items())
+        and not any(settings.get(key) for key in empty)
+    )
 
 
 def _is_ours(folder: Path) -> bool:
@@ -232,8 +268,17 @@ def _task_of(config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str
     """Return the task of KerasHub that has this head; empty for an encoder alone."""
     classifier = shapes.get("classifier/kernel")
     masked_lm = any(name.startswith("cls/predictions/") for name in shapes)
+    if classifier is None and masked_lm:
+        return _serialized("bert_masked_lm", "BertMaskedLM")
     if classifier is None:
-        return _serialized("bert_masked_lm", "BertMaskedLM") if masked_lm else {}
+        entry = config.get(KEY) or {}
+        is_ours = entry.get("task") == "embedding"
+        vectors = entry["settings"] if is_ours else entry.get("sentence") or {}
+        if not embeds(vectors):
+            return {}
+        pooling, normalize = vectors["pooling"], vectors["normalize"]
+        settings = {"pooling_mode": pooling, "normalize": normalize}
+        return _serialized("bert_text_embedder", EMBEDDER, **settings)
     architecture = config.get("architectures", [""])[0]
     fitting = ARCHITECTURES["BertTextClassifier"]
     if masked_lm or architecture not in fitting:
@@ -281,7 +326,8 @@ def _preprocessor(
     """Return the preprocessor of a task; pairs are truncated as ours or round robin."""
     ours = (config.get(KEY) or {}).get("preprocessing", {})
     truncate = {ours: theirs for theirs, ours in TRUNCATIONS.items()}
-    name = "bert_masked_lm" if task == "BertMaskedLM" else "bert_text_classifier"
+    names = {"BertMaskedLM": "bert_masked_lm", EMBEDDER: "bert_text_embedder"}
+    name = names.get(task, "bert_text_classifier")
     return _serialized(
         f"{name}_preprocessor",
         f"{task}Preprocessor",
@@ -336,7 +382,7 @@ def write_keras_hub(
     config: Mapping[str, Any],
     tokenizer: Mapping[str, Any] | None = None,
 ) -> tuple[str, ...]:
-    """Write an encoder, or a classifier or masked-LM, as a preset of KerasHub.
+    """Write an encoder, classifier, masked-LM or embedder as a preset of KerasHub.
 
     Args:
         folder: a new folder.
@@ -394,8 +440,8 @@ def write_keras_hub(
             (folder / file).write_text(text, encoding="utf-8")
         mine = [place for place in places if place.startswith("model:")]
         write_arrays(folder / WEIGHTS, mine, values, zeros)
-        if task:
-            mine = [place for place in places if place.startswith("task:")]
+        mine = [place for place in places if place.startswith("task:")]
+        if mine:  # an embedder has no weights of its own
             write_arrays(folder / TASK_WEIGHTS, mine, values, _OPTIMIZER)
     return tuple(notes)
 
@@ -415,7 +461,7 @@ def _metadata(shapes: Mapping[str, Shape]) -> dict[str, Any]:
         "keras_version": distributions.version("keras"),
         "keras_hub_version": distributions.version("keras-hub"),
         "parameter_count": sum(map(math.prod, encoder)),
-        "tasks": ["MaskedLM", "TextClassifier"],
+        "tasks": ["MaskedLM", "TextClassifier", "TextEmbedder"],
     }
 
 

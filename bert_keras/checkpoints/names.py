@@ -542,7 +542,6 @@ _HUB_SPELLINGS = [
     _Spelling(_SAME | names, f"{layers}/layer_", lacks="TF-Hub's BERT has no weight")
     for names, layers in ((_HUB, "transformer"), (_OLD_HUB, "encoder"), ({}, "encoder"))
 ]
-to_hub = _HUB_SPELLINGS[0].spelled
 
 
 def from_hub(name: str) -> str | None:

@@ -21,15 +21,32 @@ import numpy as np
 
 from bert_keras.checkpoints.checkpoint import KEY, StoredTensor, choose
 from bert_keras.checkpoints.safetensors_file import stored_tensors, write_tensors
+from bert_keras.checkpoints.sentence_modules import (
+    CONFIG,
+    DENSE,
+    ENCODERS,
+    MASKED_LM,
+    MODEL_KEYS,
+    PAIRS,
+    SETTINGS,
+    SPARSE,
+    SPLADE,
+    TOKENS,
+    Step,
+    chain_of,
+    check_encoder_module,
+    check_keys,
+    is_late_interaction,
+    late_interaction,
+    steps_of,
+)
+from bert_keras.checkpoints.sentence_modules import MODULES as MODULE_TABLE
+from bert_keras.checkpoints.sentence_modules import MODULES_FILE as MODULES
 from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.json_file import read_json
 from bert_keras.settings import POOLINGS
 
-CONFIG = "config.json"
-MODULES = "modules.json"
-SETTINGS = "sentence_bert_config.json"
 MODEL_SETTINGS = "config_sentence_transformers.json"
-POOLING = "1_Pooling"
 DENSE_SCOPE = "dense_"  # of the canonical names of `Dense`, such as `dense_0/kernel`
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in `encode_document`'s order
 # sentence-transformers' older names of poolings.
@@ -54,10 +71,14 @@ _TORCH = {ours: theirs for theirs, ours in _ACTIVATIONS.items()}
 _DENSE_ACTIVATIONS = tuple(name for name in _TORCH if name != "softmax")
 _SCORE_ACTIVATIONS = ("linear", "sigmoid")  # the softmax of one output is always 1
 _CLASS_ACTIVATIONS = (*_SCORE_ACTIVATIONS, "softmax")
-_SPARSE_ENCODER, _SPLADE = "MLMTransformer", "SpladePooling"
-# `BERT` up to sentence-transformers 0.2.
-_ENCODERS = ("Transformer", "BERT", _SPARSE_ENCODER)
+# The weights of a `Dense` there and here.
+_DENSE_NAMES = {
+    "linear.weight": "kernel",
+    "linear.bias": "bias",
+    "residual.weight": "residual",
+}
 _NO_LIMIT = 1 << 20  # tokenizers without one say 1e30
+OWN_LENGTHS = ("query_length", "document_length")
 _LENGTHS = ((SETTINGS, "max_seq_length"), ("tokenizer_config.json", "model_max_length"))
 
 
@@ -66,8 +87,8 @@ def encoder_folder(folder: Path) -> Path:
     if not (folder / MODULES).is_file():
         return folder
     with contextlib.suppress(CheckpointError):  # `read_sentence_files` raises it
-        for kind, place in _steps(folder / MODULES)[:1]:
-            if kind in _ENCODERS and (folder / place / CONFIG).is_file():
+        for kind, place in steps_of(folder)[:1]:
+            if kind in ENCODERS and (folder / place / CONFIG).is_file():
                 return folder / place
     return folder
 
@@ -83,14 +104,17 @@ def pair_activation(folder: Path, config: Mapping[str, Any]) -> str | None:
         config: its parsed `config.json`.
 
     Raises:
-        CheckpointError: it applies another function, or puts a prompt before texts.
+        CheckpointError: it applies another function, puts a prompt before texts, or
+            has other modules than the encoder with its head.
     """
     entry, files = config.get("sentence_transformers"), _settings(folder)
     places = (
-        (files, "activation_fn") if files.get("model_type") == "CrossEncoder" else None,
+        (files, "activation_fn") if files.get("model_type") == PAIRS else None,
         (entry, "activation_fn") if isinstance(entry, dict) else None,
         (config, "sbert_ce_default_activation_function"),
     )
+    if places[0] is not None:
+        _check_pair_modules(folder)
     held = [place for place in places if place is not None]
     found = [str(values[key]) for values, key in held if values.get(key) is not None]
     if not found and len(held) == 1:
@@ -118,8 +142,22 @@ def unused_prompts(folder: Path) -> list[str]:
 
 def _pair_prompts(folder: Path) -> dict[str, Any]:
     """Return what `_prompts` finds in a cross-encoder's folder; empty for others."""
-    is_pairs = _settings(folder).get("model_type") == "CrossEncoder"
+    is_pairs = _settings(folder).get("model_type") == PAIRS
     return _prompts(folder) if is_pairs else {}
+
+
+def _check_pair_modules(folder: Path) -> None:
+    """Raise unless a cross-encoder's modules are the encoder with its head alone."""
+    if not (folder / MODULES).is_file():
+        return
+    steps = steps_of(folder)
+    kinds = [kind for kind, _ in steps]
+    if len(kinds) != 1 or kinds[0] not in ENCODERS:
+        raise CheckpointError(
+            f"{folder / MODULES}: must name the step Transformer alone for a "
+            f"cross-encoder; names {one_line(', '.join(kinds)) or 'none'}"
+        )
+    check_encoder_module(Step(kinds[0], folder / steps[0][1]), PAIRS)
 
 
 def pair_scores(config: Mapping[str, Any]) -> str | None:
@@ -144,37 +182,44 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
 
     Returns:
         `kind` sparse for a `SparseEncoder`; `pooling`, modes with `+` between;
-        `normalize`; and if given `max_length`,
-        `dense` (for each layer `units`, `activation` and `use_bias`), `prompts` by
-        name, `default_prompt`, `truncate_dim`, and `include_prompt` if it is false: the
-        tokens of prompts are not pooled. Empty if the folder holds only an encoder,
-        without `modules.json` or with the `modules.json` of a cross-encoder.
+        `normalize`; and if given `max_length`, `query_length` and `document_length`,
+        `dense` (for each layer what `Embedding` takes), `prompts` by name,
+        `default_prompt`, `truncate_dim`, `include_prompt` if it is false: the tokens of
+        prompts are not pooled; and `unused`, lines about modules without an effect.
+        Empty if the folder holds only an encoder, without `modules.json` or with the
+        `modules.json` of a cross-encoder.
 
     Raises:
         CheckpointError: a file is broken, or requires a step that is not supported.
     """
     if not (folder / MODULES).is_file():
         return {}
-    steps = _steps(folder / MODULES)
-    kinds = ["Transformer" if kind in _ENCODERS else kind for kind, _ in steps]
-    if kinds[1:] == [_SPLADE]:
-        return _sparse(folder, folder / steps[1][1] / CONFIG)
-    if _settings(folder).get("model_type") == "CrossEncoder":
+    kinds, settings = [kind for kind, _ in steps_of(folder)], _settings(folder)
+    if settings.get("model_type") == PAIRS:
         return {}
-    dense = kinds[2:-1] if kinds[-1:] == ["Normalize"] else kinds[2:]
-    if kinds[:2] != ["Transformer", "Pooling"] or set(dense) - {"Dense"}:
-        raise CheckpointError(
-            f"{folder / MODULES}: must name the steps Transformer, Pooling and perhaps "
-            f"Dense and Normalize; names {one_line(', '.join(kinds)) or 'none'}"
-        )
-    found: dict[str, Any] = {
-        "pooling": _pooling(folder / steps[1][1] / "config.json"),
-        "normalize": kinds[-1] == "Normalize",
-    }
+    if is_late_interaction(kinds, settings):
+        raise late_interaction(folder, kinds)
+    is_sparse = len(kinds) == 2 and kinds[0] in ENCODERS and kinds[1] == SPLADE
+    found = _sparse(folder) if is_sparse else _dense_vectors(folder)
     _check_texts_are_unchanged(folder)
-    layers = tuple(_dense(folder / steps[2 + i][1]) for i in range(len(dense)))
+    found |= _prompts(folder) | _lengths(folder)
+    length = text_length(folder)
+    return found if length is None else {**found, "max_length": length}
+
+
+def _dense_vectors(folder: Path) -> dict[str, Any]:
+    """Return the settings of a `SentenceTransformer`, but prompts and lengths."""
+    chain = chain_of(folder)
+    pooled = chain.pooling
+    found: dict[str, Any] = {
+        "pooling": _pooling(pooled.path / CONFIG),
+        "normalize": chain.normalize,
+    }
+    layers = tuple(
+        _dense(step, on_tokens=number < chain.on_tokens)
+        for number, step in enumerate(chain.dense)
+    )
     found |= {"dense": layers} if layers else {}
-    found |= _prompts(folder)
     short = _settings(folder).get("truncate_dim")
     if short is not None:
         if type(short) is not int or short < 1:
@@ -183,25 +228,28 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
                 f"at least 1; received {one_line(short)}"
             )
         found["truncate_dim"] = short
-    if _entry(folder / steps[1][1] / "config.json", "include_prompt") is False:
-        found["include_prompt"] = False
-    length = text_length(folder)
-    return found if length is None else {**found, "max_length": length}
+    found |= (
+        {} if pooled.config.get("include_prompt", True) else {"include_prompt": False}
+    )
+    return found | ({"unused": chain.unused} if chain.unused else {})
 
 
-def _sparse(folder: Path, path: Path) -> dict[str, Any]:
+def _sparse(folder: Path) -> dict[str, Any]:
     """Return the settings of a `SparseEncoder` with a masked-LM head."""
-    for key, used in (("pooling_strategy", "max"), ("activation_function", "relu")):
-        given = _entry(path, key)
-        if given not in (None, used):
-            raise CheckpointError(
-                f"{path}: `{key}` must be {used}; received {one_line(given)}"
-            )
-    _check_texts_are_unchanged(folder)
-    found = {"kind": "sparse", "pooling": "max", "normalize": False}
-    length = text_length(folder)
-    found |= {} if length is None else {"max_length": length}
-    return {**found, **_prompts(folder)}
+    (first, place), (_, pooling) = steps_of(folder)
+    check_encoder_module(Step(first, folder / place), SPARSE)
+    path = folder / pooling / CONFIG
+    check_keys(path, SPLADE, read_json(path), MODULE_TABLE[SPLADE].keys)
+    most = {"max_active_dims": _settings(folder).get("max_active_dims")}
+    check_keys(folder / MODEL_SETTINGS, SPARSE, most, MODEL_KEYS)
+    return {"kind": "sparse", "pooling": "max", "normalize": False}
+
+
+def _lengths(folder: Path) -> dict[str, int]:
+    """Return the lengths of queries and of documents, where a folder has some."""
+    path = encoder_folder(folder) / SETTINGS
+    found = {name: _entry(path, name) for name in OWN_LENGTHS}
+    return {name: length for name, length in found.items() if length is not None}
 
 
 def unused_similarity(folder: Path, sentence: Mapping[str, Any]) -> str | None:
@@ -236,17 +284,16 @@ def text_length(folder: Path) -> int | None:
 def dense_tensors(folder: Path) -> dict[str, StoredTensor]:
     """Return the weights of a folder's `Dense` layers under canonical names."""
     chosen: dict[str, StoredTensor] = {}
-    places = [place for kind, place in _steps(folder / MODULES) if kind == "Dense"]
-    for number, place in enumerate(places):
-        for name, tensor in _stored(folder / place).items():
-            ours = {"linear.weight": "kernel", "linear.bias": "bias"}.get(name)
+    for number, step in enumerate(chain_of(folder).dense):
+        for name, tensor in _stored(step.path).items():
+            ours = _DENSE_NAMES.get(name)
             if ours is None:
                 raise CheckpointError(
-                    f"{folder / place}: must hold linear.weight and linear.bias; "
-                    f"holds {one_line(name)}"
+                    f"{step.path}: must hold {', '.join(_DENSE_NAMES)} alone; holds "
+                    f"{one_line(name)}"
                 )
             scope = f"{DENSE_SCOPE}{number}/{ours}"
-            choose(chosen, scope, tensor, transpose=ours == "kernel")
+            choose(chosen, scope, tensor, transpose=ours != "bias")
     return chosen
 
 
@@ -273,6 +320,8 @@ def write_sentence_files(
     include_prompt: bool = True,
     truncate_dim: int = 0,
     kind: str = "dense",
+    query_length: int = 0,
+    document_length: int = 0,
     measure: str | None = None,
 ) -> None:
     """Write the files next to an encoder, so that sentence-transformers can open it.
@@ -282,13 +331,14 @@ def write_sentence_files(
     prompt `passage` or `corpus` is written as `document`, too: since version 5, they
     read no other.
     """
-    count = len(dense)
-    kinds = ["Transformer", "Pooling", *["Dense"] * count, "Normalize"]
-    kinds = kinds if normalize else kinds[:-1]
+    on_tokens = sum(1 for layer in dense if layer.get("on_tokens"))
+    above = len(dense) - on_tokens
+    kinds = ["Transformer", *[DENSE] * on_tokens, "Pooling", *[DENSE] * above]
+    kinds += ["Normalize"] if normalize else []
     is_sparse = kind == "sparse"
     module = "sentence_transformers.models"
     if is_sparse:
-        kinds = [_SPARSE_ENCODER, _SPLADE]
+        kinds = [MASKED_LM, SPLADE]
         module = "sentence_transformers.sparse_encoder.models"
     modules = [
         {
@@ -300,12 +350,15 @@ def write_sentence_files(
         for index, name in enumerate(kinds)
     ]
     modes = pooling.split("+")
-    pooled: dict[str, Any] = {"word_embedding_dimension": hidden_size}
+    width = dense[on_tokens - 1]["units"] if on_tokens else hidden_size
+    pooled: dict[str, Any] = {"word_embedding_dimension": width}
     pooled |= {key: mode in modes for key, mode in _OLD_KEYS.items()}
     if modes != [mode for mode in _OLD_KEYS.values() if mode in modes]:
-        pooled = {"word_embedding_dimension": hidden_size, "pooling_mode": modes}
+        pooled = {"word_embedding_dimension": width, "pooling_mode": modes}
     pooled |= {} if include_prompt else {"include_prompt": False}
     settings = {"max_seq_length": max_length, "do_lower_case": False}
+    settings |= {"query_length": query_length} if query_length else {}
+    settings |= {"document_length": document_length} if document_length else {}
     _write(folder / MODULES, modules)
     _write(folder / SETTINGS, settings)
     texts = dict(prompts or {})
@@ -320,51 +373,52 @@ def write_sentence_files(
     _write(folder / MODEL_SETTINGS, {**prompting, "similarity_fn_name": measure})
     if is_sparse:
         how = {"pooling_strategy": "max", "activation_function": "relu"}
-        _write(folder / f"1_{_SPLADE}" / CONFIG, how)
+        _write(folder / f"1_{SPLADE}" / CONFIG, how)
         return
-    _write(folder / POOLING / "config.json", pooled)
-    width = hidden_size * len(modes)
-    for number, layer in enumerate(dense):
-        values = {
-            "in_features": width,
-            "out_features": layer["units"],
-            "bias": layer["use_bias"],
-            "activation_function": _TORCH[layer["activation"]],
-        }
-        width = layer["units"]
-        _write(folder / _dense_place(number) / "config.json", values)
+    layers, width = iter(dense), hidden_size
+    for step, place in steps_of(folder):
+        if step == "Pooling":
+            _write(folder / place / CONFIG, pooled)
+            width *= len(modes)
+        elif step == DENSE:
+            layer = next(layers)
+            values = {
+                "in_features": width,
+                "out_features": layer["units"],
+                "bias": layer["use_bias"],
+                "activation_function": _TORCH[layer["activation"]],
+            }
+            values |= {"module_input_name": TOKENS} if layer.get("on_tokens") else {}
+            values |= {"use_residual": True} if layer.get("use_residual") else {}
+            width = layer["units"]
+            _write(folder / place / CONFIG, values)
 
 
 def write_dense(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write the weights of `Dense` layers, by canonical name, beside their configs."""
-    for number in range(len({name.split("/")[0] for name in arrays})):
-        scope, place = f"{DENSE_SCOPE}{number}/", folder / _dense_place(number)
-        values = {"linear.weight": np.ascontiguousarray(arrays[f"{scope}kernel"].T)}
-        if f"{scope}bias" in arrays:
-            values["linear.bias"] = arrays[f"{scope}bias"]
-        write_tensors(place / "model.safetensors", values)
+    for number, step in enumerate(chain_of(folder).dense if arrays else ()):
+        scope = f"{DENSE_SCOPE}{number}/"
+        values = {
+            theirs: np.ascontiguousarray(arrays[f"{scope}{ours}"].T)  # a bias as it is
+            for theirs, ours in _DENSE_NAMES.items()
+            if f"{scope}{ours}" in arrays
+        }
+        write_tensors(step.path / "model.safetensors", values)
 
 
-def _dense_place(number: int) -> str:
-    return f"{number + 2}_Dense"
-
-
-def _dense(folder: Path) -> dict[str, Any]:
+def _dense(step: Step, *, on_tokens: bool) -> dict[str, Any]:
     """Return the settings of a `Dense` layer."""
-    path = folder / "config.json"
-    config = read_json(path)
-    units, has_bias = config.get("out_features"), config.get("bias", True)
-    if type(units) is not int or not 0 < units < 1 << 16 or type(has_bias) is not bool:
-        raise CheckpointError(f"{path}: must hold `out_features` and `bias`")
-    names = [config.get(key) for key in ("module_input_name", "module_output_name")]
-    if config.get("use_residual") or set(names) - {None, "sentence_embedding"}:
-        raise CheckpointError(f"{path}: must be a plain layer on the text's vector")
+    path, config = step.path / CONFIG, step.config
+    if "out_features" not in config:
+        raise CheckpointError(f"{path}: must hold `out_features`")
     name = config.get("activation_function", _TORCH["tanh"])
-    return {
-        "units": units,
+    found = {
+        "units": config["out_features"],
         "activation": _activation(path, str(name), _DENSE_ACTIVATIONS),
-        "use_bias": has_bias,
+        "use_bias": config.get("bias", True),
     }
+    found |= {"use_residual": True} if config.get("use_residual") else {}
+    return found | ({"on_tokens": True} if on_tokens else {})
 
 
 def _activation(place: Path, name: str, allowed: Sequence[str]) -> str:
@@ -409,27 +463,6 @@ def _settings(folder: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def _steps(path: Path) -> list[tuple[str, str]]:
-    """Return kind and folder of each step, in order."""
-    rows = read_json(path, kind=list)
-    try:
-        steps = [
-            (row["type"].rpartition(".")[2], row["path"])
-            for row in sorted(rows, key=lambda row: row["idx"])
-        ]
-    except (TypeError, KeyError, AttributeError) as error:
-        raise CheckpointError(
-            f"{path}: must be a JSON list of steps with `idx`, `path` and `type`: "
-            f"{type(error).__name__}: {one_line(error)}"
-        ) from None
-    for _, place in steps:
-        if not isinstance(place, str) or "/" in place or "\\" in place or place == "..":
-            raise CheckpointError(
-                f"{path}: `path` must be an adjacent folder; received {one_line(place)}"
-            )
-    return steps
-
-
 def _pooling(path: Path) -> str:
     """Return the pooling that a config enables; several have `+` between."""
     config = read_json(path)
@@ -456,6 +489,9 @@ def _check_texts_are_unchanged(folder: Path) -> None:
     folder = encoder_folder(folder)
     path = folder / SETTINGS
     cased = _entry(folder / "tokenizer_config.json", "do_lower_case") is False
+    normalizer = _entry(folder / "tokenizer.json", "normalizer")
+    if isinstance(normalizer, dict):
+        cased = cased or normalizer.get("lowercase") is False
     if cased and _entry(path, "do_lower_case"):
         raise CheckpointError(
             f"{path}: `do_lower_case` must be false where the tokenizer keeps capital "

@@ -3,8 +3,8 @@
 The hub's BERTs (`bert_en_uncased_L-12_H-768_A-12` and the like, versions 1 to 4) are
 SavedModels that the Model Garden wrote: a checkpoint in `variables/`, the vocabulary in
 `assets/vocab.txt`, and a variable `do_lower_case`. No file holds the activation: the
-Model Garden's gelu is the tanh form. `convert` writes the settings to
-`encoder/assets.extra`.
+Model Garden's gelu is the tanh form. `convert` of version 1.0 wrote such SavedModels,
+too, with the settings in `encoder/assets.extra`.
 
 Source: tensorflow/models `official/nlp/tools/export_tfhub_lib.py`,
 `official/modeling/activations/gelu.py`; tensorflow/hub
@@ -40,9 +40,9 @@ from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.json_file import read_json
 
-CONFIG = "assets.extra/config.json"  # ours: what the other files cannot express
+CONFIG = "assets.extra/config.json"  # of version 1.0: what no variable expresses
 LOWER_CASE = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"  # the key of a boolean
-ENCODER, PREPROCESS = "encoder", "preprocess"  # the folders that `convert` writes
+ENCODER = "encoder"  # beside `preprocess`, in what version 1.0 wrote
 GRAPH = "saved_model.pb"
 VARIABLES = "variables/variables"
 _INDEX = f"{VARIABLES}.index"

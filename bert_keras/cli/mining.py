@@ -7,7 +7,12 @@ from typing import Any
 
 from bert_keras.cli.arguments import MODEL, ROWS, add_batches, add_header
 from bert_keras.cli.options import add_count, add_option, add_path, path
-from bert_keras.cli.prediction import add_lengths, ranker_of
+from bert_keras.cli.prediction import (
+    add_lengths,
+    add_positive_class,
+    ranker_of,
+    refuse_without_rerank,
+)
 from bert_keras.errors import ConfigError, first_of
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
@@ -67,6 +72,7 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
         "MODEL",
         "a model of the task reranking, by whose scores the margin is measured",
     )
+    add_positive_class(parser)
     add_header(parser)
     add_lengths(parser)
     add_batches(parser)
@@ -93,6 +99,8 @@ def run_mine(options: argparse.Namespace) -> None:
     from bert_keras.tasks.embedding import Embedding
     from bert_keras.tasks.negatives import NEGATIVE, is_numbered, read_with_negatives
 
+    if options.rerank is None:
+        refuse_without_rerank(options, "positive_class")
     ranker = None if options.rerank is None else ranker_of(options)
     rules: dict[str, Any] = {"header": options.header, "fixed": True}
     corpus = None

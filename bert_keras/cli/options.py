@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from bert_keras.errors import ConfigError, nearest
-from bert_keras.settings import INT32, Option, default_of, name_today, options_of
+from bert_keras.settings import INT32, Option, default_of, options_of
 
 _Config = TypeVar("_Config")
 _Container = argparse._ActionsContainer  # a parser or a group of one
@@ -43,9 +43,7 @@ class Parser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             is_option = name.startswith("--") and " " not in word
             if is_option and not self._knows(name):
-                now = name_today(name[2:].replace("-", "_")).replace("_", "-")
-                near = f": it is now --{now}" if now else nearest(name, known)
-                self.error(f"unknown option {name}{near}")
+                self.error(f"unknown option {name}{nearest(name, known)}")
 
     def join_flags(self, words: Sequence[str]) -> list[str]:
         """Return the words, an option of FLAGS as one word with its value.
@@ -236,8 +234,7 @@ def _value(declared: Option, checked: bool, text: str) -> Any:
         return value
     rule = declared.rule(value)
     rule += " or auto" if declared.may_be_none and not declared.words else ""
-    now = name_today(declared.name, text).replace("_", "-")
-    near = f": --{now} takes it" if now else nearest(text, declared.words)
+    near = nearest(text, declared.words)
     raise argparse.ArgumentTypeError(f"must be {rule}; received {text[:60]}{near}")
 
 

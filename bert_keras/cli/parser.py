@@ -41,7 +41,6 @@ VERBS = {
         "write a SavedModel for serving, or a model for another engine",
     ),
     "serve": ("serving", "answer requests over HTTP and gRPC"),
-    "deploy": ("serving", "write a folder that runs TF Serving with exported models"),
     "convert": ("exporting", "convert a checkpoint to another format"),
     "classes": (
         "exporting",

@@ -277,6 +277,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         "a model of the task reranking, such as a cross-encoder, that sorts the texts "
         "found by its scores",
     )
+    add_positive_class(parser)
     add_count(
         parser,
         "candidates",
@@ -370,12 +371,19 @@ def run_search(options: argparse.Namespace) -> None:
     blanks = BlankTexts(search.predictor.model.task, options.on_empty, "stdin")
     named = () if search.ids is None else ("id",)
     no_answer = dict.fromkeys(("rank", "score", "line", *named))
-    with answers_to(options.output) as write:
+    # A bar would be drawn between the answers of a terminal.
+    is_shown = bool(options.output) or not sys.stdout.isatty()
+    total = len(given) or None
+    with (
+        answers_to(options.output) as write,
+        Progress("answers", unit="queries", total=total, is_shown=is_shown) as shown,
+    ):
         for batch in batches(given or piped, 32, bool if given else piped.wait):
             rows = blanks.rows((None, query) for query in batch)
             texts = [row.item for row in rows if not row.reason]
             answers = iter(search(texts, top=candidates))
             for row in rows:
+                shown.add(int(number > 0))  # the one before
                 number += 1
                 start: dict[str, Any] = {"query": number}
                 start |= {"query_text": row.item} if options.with_text else {}
@@ -395,6 +403,7 @@ def run_search(options: argparse.Namespace) -> None:
                 for each in found:
                     text = {"text": each.pop("text")}
                     write({**start, **each, **(text if options.with_text else {})})
+        shown.add(int(number > 0))
     blanks.report()
 
 
@@ -402,14 +411,10 @@ def _ranker(options: argparse.Namespace) -> tuple[Predictor | None, int]:
     """Return the model that sorts what is found, if any, and how many texts to find.
 
     Raises:
-        ConfigError: `--candidates` has no effect, or is below `--top`.
+        ConfigError: an option has no effect, or `--candidates` is below `--top`.
     """
     if options.rerank is None:
-        if options.candidates is not None:
-            raise ConfigError(
-                "`--candidates` has an effect only with --rerank; received "
-                f"{options.candidates}"
-            )
+        refuse_without_rerank(options, "candidates", "positive_class")
         return None, options.top
     candidates = options.candidates or max(_CANDIDATES, options.top)
     if candidates < options.top:
@@ -430,8 +435,36 @@ def ranker_of(options: argparse.Namespace) -> Predictor:
     if others:
         say(f"{', '.join(others)}: for vectors alone, not for the model of --rerank")
     ranker = load_predictor(options.rerank, precision=options.precision)
+    set_positive_class(ranker.model, options.positive_class)
     check_scores_pairs(ranker.model.task)
     return ranker
+
+
+def add_positive_class(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--positive-class",
+        metavar="CLASS",
+        help="of a --rerank model that classifies pairs: the class that says relevant, "
+        "by whose probability it sorts; default: the model's own positive_class",
+    )
+
+
+def set_positive_class(model: Any, name: str | None) -> None:
+    """Let a model score pairs by the probability of a class, if one is named."""
+    from bert_keras.tasks.base import changed
+
+    if name is not None:
+        model.task = changed(model.task, positive_class=name)
+
+
+def refuse_without_rerank(options: argparse.Namespace, *names: str) -> None:
+    """Raise a ConfigError for an option that needs `--rerank`."""
+    for name in names:
+        if (given := getattr(options, name)) is not None:
+            raise ConfigError(
+                f"`--{name.replace('_', '-')}` has an effect only with --rerank; "
+                f"received {given}"
+            )
 
 
 def _documents(options: argparse.Namespace) -> Columns:

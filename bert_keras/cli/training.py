@@ -25,6 +25,7 @@ from bert_keras.cli.arguments import (
 )
 from bert_keras.cli.options import (
     add_count,
+    add_option,
     add_options,
     add_path,
     add_word,
@@ -34,7 +35,7 @@ from bert_keras.cli.options import (
 )
 from bert_keras.errors import ConfigError
 from bert_keras.runs.environment import load_tensorflow
-from bert_keras.settings import GRIDS, RESUME
+from bert_keras.settings import GRIDS, HYBRID_WEIGHT, RESUME
 from bert_keras.tasks import TASKS, find_task, parse_settings
 from bert_keras.training.config import TrainConfig
 
@@ -318,6 +319,24 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
         "--run keep their order behind those that a reranking model sorts",
         unset="100",
     )
+    add_path(
+        parser,
+        "index",
+        "FILE",
+        "of a folder: vectors of its documents by this model, which `search` or "
+        "`features` wrote and which are not computed again",
+    )
+    add_option(
+        parser,
+        HYBRID_WEIGHT,
+        help="of a folder: weight of BM25 in the ranking hybrid; vectors have 1",
+    )
+    parser.add_argument(
+        "--tune",
+        action="store_true",
+        help="of a folder: choose the weight of hybrid on every second judged query, "
+        "and print the scores of each weight on these and on the others",
+    )
 
 
 def _evaluate_folder(options: argparse.Namespace) -> dict[str, Any]:
@@ -339,6 +358,9 @@ def _evaluate_folder(options: argparse.Namespace) -> dict[str, Any]:
         batch_size=options.batch_size,
         max_batch_tokens=options.max_batch_tokens,
         save_run=options.save_run,
+        index=options.index,
+        hybrid_weight=options.hybrid_weight,
+        tune=options.tune,
     )
 
 
@@ -346,8 +368,12 @@ def _evaluate_rows(options: argparse.Namespace) -> dict[str, Any]:
     """Return the scores of a model on labelled rows."""
     from bert_keras.training.evaluation import evaluate
 
-    for name in ("qrels", "run", "save_run", "top"):
-        if (given := getattr(options, name)) is not None:
+    of_folder: dict[str, Any] = dict.fromkeys(
+        ("qrels", "run", "save_run", "top", "index")
+    )
+    of_folder |= {"hybrid_weight": HYBRID_WEIGHT.default, "tune": False}
+    for name, default in of_folder.items():
+        if (given := getattr(options, name)) != default:
             raise ConfigError(
                 f"`--{name.replace('_', '-')}` is for a folder with corpus.jsonl; "
                 f"received {given} and {options.file}"

@@ -10,16 +10,13 @@ import functools
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bert_keras.data.json_rows import list_in
 from bert_keras.data.text_column import coded
 from bert_keras.errors import ConfigError, first_of, shown
-
-if TYPE_CHECKING:
-    from bert_keras.data.columns import Columns
 
 _MOST_LETTERS = 1000  # of a name in data: longer ones are texts in the wrong column
 
@@ -121,8 +118,8 @@ def sorted_names(names: Iterable[str]) -> tuple[str, ...]:
 _CUT = re.compile(r"""[\[{].*[\]}]|['"].*['"]|\(['"].*|.*['"],?\)""", re.DOTALL)
 
 
-def check_new_names(columns: Columns, names: Iterable[Iterable[str]]) -> None:
-    """Raise DataError, by line, if a class of a row cannot be a name."""
+def unfit_names(names: Iterable[Iterable[str]]) -> list[tuple[int, str]]:
+    """Return the rows whose classes cannot be names, each with the reason."""
     rows: dict[str, int] = {}  # the first of each name
     for row, found in enumerate(names):
         for name in found:
@@ -145,7 +142,7 @@ def check_new_names(columns: Columns, names: Iterable[Iterable[str]]) -> None:
                     f"writes it, without other brackets or quotes; received {name!r}",
                 )
             )
-    columns.refuse(problems)
+    return problems
 
 
 def listed(names: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ Sources: Thakur et al. 2021 (arXiv:2104.08663); trec_eval's README.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -23,7 +24,7 @@ from bert_keras.data.rows import read_text, refuse_lines
 from bert_keras.data.table import names_of
 from bert_keras.errors import DataError, counted, first_of, reason_of, received
 from bert_keras.files.atomic import replaced_file
-from bert_keras.runs.progress import say_once
+from bert_keras.runs.progress import say, say_once
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 _ID = "_id"
@@ -43,6 +44,7 @@ class JudgedCollection:
         qrels: query id to document id to grade; above 0 is relevant.
         empty: number of documents without text, which no search finds.
         unjudged: number of queries without judgements, which are left out.
+        lost: ids of judged documents that the corpus lacks, which no search finds.
         candidates: a run whose documents a reranker sorts, if there is one.
         candidates_path: its file.
     """
@@ -53,6 +55,7 @@ class JudgedCollection:
     qrels: Run
     empty: int = 0
     unjudged: int = 0
+    lost: tuple[str, ...] = ()
     candidates: Run | None = None
     candidates_path: str = ""
 
@@ -65,6 +68,15 @@ class JudgedCollection:
             f"{sum(grade > 0 for grade in grades):,} relevant of {len(grades):,} judged"
         )
 
+    @functools.cached_property
+    def own(self) -> frozenset[str]:
+        """Ids of queries that are documents, too, and not judged to answer themselves.
+
+        As in BEIR, such a document is no hit of its query.
+        """
+        both = self.queries.keys() & self.documents.keys()
+        return frozenset(name for name in both if name not in self.qrels[name])
+
     @property
     def notes(self) -> list[str]:
         """What is left out."""
@@ -76,6 +88,13 @@ class JudgedCollection:
         if self.unjudged:
             queries = counted(self.unjudged, "queries")
             found.append(f"{self.path}: {queries} without judgements, left out")
+        if self.lost:
+            documents = counted(len(self.lost), "judged documents")
+            verb, rest = ("is", "counts") if len(self.lost) == 1 else ("are", "count")
+            found.append(
+                f"{self.path}: {documents} {verb} not in {CORPUS}, and {rest} as never "
+                f"found: {first_of(self.lost, most=3)}"
+            )
         return found
 
 
@@ -100,19 +119,24 @@ def read_collection(
             or the only file there.
         run: a run in TREC's form, of which a reranker sorts the documents.
 
+    A row that an earlier one repeats is counted in a message.
+
     Raises:
-        DataError: a file is missing or broken, or names an unknown id; bad lines are
-            named.
+        DataError: a file is missing or broken, or rows contradict each other, or a
+            judged query has no text, or a file names an unknown id, but for judged
+            documents; bad lines are named.
     """
     place = Path(folder)
-    documents = _texts_by_id(place / CORPUS, "title", "text")
-    queries = _texts_by_id(place / QUERIES, "text")
-    blank = [name for name, text in queries.items() if not text]
-    if blank:
-        message = f"`text` must not be empty; it is for the query {first_of(blank)}"
-        raise DataError(message, path=place / QUERIES)
+    documents, _ = _texts_by_id(place / CORPUS, "title", "text")
+    queries, lines = _texts_by_id(place / QUERIES, "text")
+    judged = read_qrels(qrels or _default_qrels(place / QRELS), queries=queries)
+    blank = [(lines[name], name) for name in judged if not queries[name]]
+    refuse_lines(
+        os.fspath(place / QUERIES),
+        [(line, f"the judged query {name} has no text") for line, name in blank],
+    )
+    named = dict.fromkeys(name for grades in judged.values() for name in grades)
     known = (queries, documents)
-    judged = read_qrels(qrels or _default_qrels(place / QRELS), known=known)
     return JudgedCollection(
         os.fspath(folder),
         {name: text for name, text in documents.items() if text},
@@ -120,6 +144,7 @@ def read_collection(
         judged,
         empty=sum(not text for text in documents.values()),
         unjudged=len(queries) - len(judged),
+        lost=tuple(name for name in named if name not in documents),
         candidates=None if run is None else read_run(run, known=known),
         candidates_path="" if run is None else os.fspath(run),
     )
@@ -174,23 +199,42 @@ def _default_qrels(folder: Path) -> Path:
     return test[0]
 
 
-def _texts_by_id(path: Path, *keys: str) -> dict[str, str]:
-    """Return the text of each row by its `_id`: the values of keys, joined."""
+def _texts_by_id(path: Path, *keys: str) -> tuple[dict[str, str], dict[str, int]]:
+    """Return the text of each row by its `_id`, the keys' values joined, and lines."""
     found: dict[str, str] = {}
-    problems = []
+    lines: dict[str, int] = {}
+    problems, repeated = [], []
     for line, row in json_rows(os.fspath(path), read_text(os.fspath(path))):
         name, values = row.get(_ID), [row.get(key, "") for key in keys]
         values = ["" if value is None else value for value in values]
         if not isinstance(name, str) or not name:
             problems.append((line, f"`_id` must be a non-empty text; {received(name)}"))
-        elif name in found:
-            problems.append((line, f"`_id` must be unique; received {name} again"))
         elif "text" not in row or not all(isinstance(each, str) for each in values):
             problems.append((line, f"{' and '.join(keys)} must be texts"))
+        elif name not in found:
+            found[name], lines[name] = _joined(values), line
+        elif found[name] == _joined(values):
+            repeated.append(line)
         else:
-            found[name] = _joined(values)
+            problems.append(
+                (
+                    line,
+                    f"`_id` must be unique; received {name} again, with another text "
+                    f"than in line {lines[name]}",
+                )
+            )
     refuse_lines(os.fspath(path), problems)
-    return found
+    _tell_repeated(os.fspath(path), repeated)
+    return found, lines
+
+
+def _tell_repeated(path: str, lines: list[int]) -> None:
+    if lines:
+        verb = "repeats" if len(lines) == 1 else "repeat"
+        say(
+            f"{path}: {counted(len(lines), 'rows')} {verb} an earlier one: line "
+            f"{first_of(lines, most=3)}"
+        )
 
 
 def _joined(texts: Iterable[str]) -> str:
@@ -199,19 +243,21 @@ def _joined(texts: Iterable[str]) -> str:
 
 
 def read_qrels(
-    path: str | os.PathLike[str],
-    *,
-    known: tuple[Collection[str], Collection[str]] | None = None,
+    path: str | os.PathLike[str], *, queries: Collection[str] | None = None
 ) -> Run:
     """Return the grades of judged documents by query and document.
+
+    A row that an earlier one repeats is counted in a message.
 
     Args:
         path: lines of query-id, corpus-id and score (BEIR, with or without a header),
             or of query, 0, document and grade (TREC).
-        known: the ids of queries and documents; others are refused.
+        queries: the known ids of queries; others are refused. Documents may be
+            unknown, as for trec_eval.
 
     Raises:
-        DataError: a line has another form or an unknown id, or a grade is no number.
+        DataError: a line has another form or an unknown query, or another grade than
+            an earlier one, or a grade is no number.
     """
 
     def parsed(cells: list[str]) -> tuple[str, str, str] | str:
@@ -221,18 +267,19 @@ def read_qrels(
             return cells[0], cells[1], cells[2]
         return "must be query, document and grade, or query, 0, document and grade"
 
-    return _read_lines(os.fspath(path), parsed, "grade", known)
+    return _read_lines(os.fspath(path), parsed, "grade", (queries, None))
 
 
 def read_run(
     path: str | os.PathLike[str],
     *,
-    known: tuple[Collection[str], Collection[str]] | None = None,
+    known: tuple[Collection[str] | None, Collection[str] | None] = (None, None),
 ) -> Run:
     """Return the scores of a run in TREC's form by query and document.
 
-    As in trec_eval, the scores decide, not the ranks. The arguments and errors are as
-    in `read_qrels`.
+    As in trec_eval, the scores decide, not the ranks; among equal ones the first line
+    does. `known` are the ids of queries and documents; others are refused. The errors
+    are as in `read_qrels`.
     """
 
     def parsed(cells: list[str]) -> tuple[str, str, str] | str:
@@ -247,10 +294,12 @@ def _read_lines(
     path: str,
     parsed: Callable[[list[str]], tuple[str, str, str] | str],
     what: str,
-    known: tuple[Collection[str], Collection[str]] | None,
+    known: tuple[Collection[str] | None, Collection[str] | None],
 ) -> Run:
     found: Run = {}
+    lines: dict[tuple[str, str], int] = {}
     problems: list[tuple[int, str]] = []
+    repeated: list[int] = []
     for line, text in enumerate(read_text(path).split("\n"), 1):
         cells = text.split("\t") if "\t" in text else text.split()
         cells = [cell.strip() for cell in cells]
@@ -263,25 +312,34 @@ def _read_lines(
         query, document, written = row
         value = _number(written)
         faults = list(_faults(query, document, known))
+        first = lines.setdefault((query, document), line)
         if value is None:
             faults.append(f"the {what} must be a finite number; {received(written)}")
-        if document in found.get(query, {}):
-            faults.append(f"has query {query} and document {document} again")
-        problems += [(line, fault) for fault in faults]
-        if value is not None:
+        elif first == line:
             found.setdefault(query, {})[document] = value
+        elif found.get(query, {}).get(document) == value:
+            repeated.append(line)
+        else:
+            faults.append(
+                f"has query {query} and document {document} again, with another "
+                f"{what} than in line {first}"
+            )
+        problems += [(line, fault) for fault in faults]
     refuse_lines(path, problems)
+    _tell_repeated(path, repeated)
     return found
 
 
 def _faults(
-    query: str, document: str, known: tuple[Collection[str], Collection[str]] | None
+    query: str,
+    document: str,
+    known: tuple[Collection[str] | None, Collection[str] | None],
 ) -> Iterator[str]:
     """Yield what is unknown."""
-    queries, documents = known or ((query,), (document,))
-    if query not in queries:
+    queries, documents = known
+    if queries is not None and query not in queries:
         yield f"the query {query} is not in {QUERIES}"
-    if document not in documents:
+    if documents is not None and document not in documents:
         yield f"the document {document} is not in {CORPUS}"
 
 

@@ -77,23 +77,6 @@ def _whole_groups(groups: Sequence[list[int]], count: int, seed: int) -> list[in
     return sorted(held_out)
 
 
-def random_holdout(strata: Strata, count: int, *, seed: int) -> list[int]:
-    """Return random rows to hold out, in order, leaving at least one of each class.
-
-    Earlier versions chose dev rows in this way; their unfinished runs resume with it.
-    """
-    left = collections.Counter(name for row in strata for name in set(row))
-    found: list[int] = []
-    for row in np.random.default_rng(seed).permutation(len(strata)).tolist():
-        if len(found) == count:
-            break
-        held = set(strata[row])
-        if all(left[name] > 1 for name in held):
-            left.subtract(held)
-            found.append(row)
-    return sorted(found)
-
-
 def classes_of(strata: Strata, rows: Collection[int] | None = None) -> set[str]:
     """Return the classes of some rows, by default of all, without quantiles."""
     chosen = strata if rows is None else [strata[row] for row in rows]

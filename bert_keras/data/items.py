@@ -6,6 +6,7 @@ and attributes, so their libraries are not imported.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from bert_keras.data.memory import unwrapped
 from bert_keras.errors import DataError, received, shown
 
 Forms = Sequence[Sequence[str]]
+_UNREAD = ("Cc", "Cf", "Co")  # categories of characters that are no tokens
 
 
 def as_items(
@@ -79,6 +81,16 @@ def as_strings(texts: Any, *, name: str = "texts") -> list[str]:
     return items
 
 
+def is_blank(text: str) -> bool:
+    """Return whether a text has no tokens: it is empty, or all of its characters are
+    spaces, or control characters and others that BERT's tokenizer leaves out.
+    """
+    return all(
+        each.isspace() or unicodedata.category(each) in _UNREAD or each == "\ufffd"
+        for each in text
+    )
+
+
 def query_and_documents(
     query: Any, documents: Any, *, name: str = "documents"
 ) -> tuple[str, list[str]]:
@@ -93,10 +105,10 @@ def query_and_documents(
         DataError: a text is empty or not a string.
     """
     (query,) = as_strings([query], name="query")
-    if not query.strip():
+    if is_blank(query):
         raise DataError(f"`query` must not be empty; received {query!r}")
     texts = as_strings(documents, name=name)
-    blank = next((at for at, text in enumerate(texts) if not text.strip()), None)
+    blank = next((at for at, text in enumerate(texts) if is_blank(text)), None)
     if blank is not None:
         raise DataError(
             f"`{name}` must not be empty; {received(texts[blank])} at {blank}"

@@ -1,8 +1,8 @@
 """Explain why a model answers as it does: words, attention, a map of texts.
 
-Read `words`, `targets`, `items`, `attribution`, `graphs`, `explainer`, `explanation`,
-in that order; `attention` and `embedding_map` stand alone. The templates of the pages
-are in `report`.
+Read the room `explained`, then `items`, `attribution`, `graphs`, `explainer`,
+`explanation`, in that order; `attention` and `embedding_map` stand alone. The templates
+of the pages are in `report`.
 """
 
 from lazy_loader import attach_stub

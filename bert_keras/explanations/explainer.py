@@ -15,12 +15,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError, received
+from bert_keras.explained.item import Item
+from bert_keras.explained.targets import Target
 from bert_keras.explanations import attribution
 from bert_keras.explanations.attribution import METHODS, Result
 from bert_keras.explanations.explanation import Explanation, Explanations
 from bert_keras.explanations.graphs import graphs_of, number_functions
-from bert_keras.explanations.items import Item, targets_of
-from bert_keras.explanations.targets import Target
+from bert_keras.explanations.items import item_of, targets_of
 from bert_keras.inference.predictor import Predictor, load_predictor, parts_of
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import say_once
@@ -101,7 +102,7 @@ def explain(
     items = items_of(predictor, texts)
     answers = answers_of(predictor, items, batch_size)
     found = [
-        explainer(Item(model, parts, answer, target=target, against=against))
+        explainer(item_of(model, parts, answer, target=target, against=against))
         for parts, answer in zip(items, answers, strict=True)
     ]
     return Explanations(found, method=method, baseline=baseline)

@@ -13,7 +13,7 @@ from typing import Any
 import markupsafe
 import numpy as np
 
-from bert_keras.explanations.words import Word, whole_words
+from bert_keras.explained.words import Word, whole_words
 from bert_keras.files.json_file import json_text
 from bert_keras.report.page import render, write_file
 

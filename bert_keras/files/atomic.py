@@ -195,9 +195,9 @@ DESCRIPTION = frozenset(  # all but the weights, and what reports on a training
         "tokenizer_config.json",
         "vocab.txt",
         # For sentence-transformers.
-        "1_Pooling/config.json",
+        *(f"{n}_Pooling/config.json" for n in range(1, 6)),
         "1_SpladePooling/config.json",
-        *(f"{n}_Dense/{name}" for n in range(2, 6) for name in _OF_A_LAYER),
+        *(f"{n}_Dense/{name}" for n in range(1, 6) for name in _OF_A_LAYER),
         "config_sentence_transformers.json",
         "modules.json",
         "sentence_bert_config.json",

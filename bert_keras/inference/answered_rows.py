@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bert_keras.data.items import is_blank
 from bert_keras.errors import DataError, NoRowsError
 from bert_keras.inference.predictor import Predictor
 from bert_keras.runs.progress import say
@@ -167,7 +168,7 @@ def empty_roles(task: Task, item: Any) -> list[str]:
         role
         for role, part in zip(task.roles, parts, strict=False)
         if role not in may_be_empty
-        and not (part.strip() if isinstance(part, str) else part)
+        and (is_blank(part) if isinstance(part, str) else not part)
     ]
 
 

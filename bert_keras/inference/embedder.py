@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from bert_keras.inference.sparse_vectors import SparseVectors
 from bert_keras.models.backend import Backend
 from bert_keras.models.folder import Folder, check_max_length
 from bert_keras.models.loading import load_model
-from bert_keras.runs.progress import say
+from bert_keras.runs.progress import Progress, say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.embedding import Embedding, check_dense
 from bert_keras.tasks.hugging_face import from_model_config
@@ -58,7 +58,8 @@ def load_embedder(
     Args:
         source: a model folder of any task, an encoder (Hugging Face folder, Google
             checkpoint, `hf://owner/name`), or a loaded predictor.
-        max_length: in tokens; longer texts are truncated.
+        max_length: in tokens; longer texts are truncated, queries and documents, too,
+            whatever the folder says of them.
         precision: as in `load`.
         kind: the class of the task, `Embedding` or a subclass with other answers.
         prompt: the name of the folder's prompt that is put before each text, such as
@@ -93,6 +94,8 @@ def load_embedder(
         if name not in _OF_LONG_TEXTS:
             check_dense(held, f"`{name}`")
     task = kind(**{**held.get_config(), **given})
+    if max_length is not None:
+        task = dataclasses.replace(task, query_length=0, document_length=0)
     check_effects(task, given)
     if prompt is not None:
         task = _prompted(task, prompt, tell=True)
@@ -237,22 +240,44 @@ def _shortened(predictor: Predictor, width: int) -> Predictor:
 
 
 def vectors_of(
-    predictor: Predictor, texts: Sequence[str], batch_size: int, *, tell: bool = True
+    predictor: Predictor,
+    texts: Sequence[str],
+    batch_size: int,
+    *,
+    tell: bool = True,
+    progress: str = "",
 ) -> np.ndarray:
     """Return the vectors of N texts by a predictor of vectors, float32 [N, D].
 
-    Truncated texts are reported as in `Predictor.predict` if `tell`.
+    Truncated texts are reported as in `Predictor.predict` if `tell`; the progress is,
+    too, by this name.
     """
-    parts, counts = item_parts(predictor.model.task, texts), Truncation()
-    answers = predictor.stream(parts, batch_size=batch_size, truncation=counts)
-    name = _output_of(predictor)
-    found = [answer[name] for answer in answers]
+    found = [*_answers(predictor, texts, batch_size, tell=tell, progress=progress)]
     if not found:
-        width = predictor.outputs[name].shape[-1]
+        width = predictor.outputs[_output_of(predictor)].shape[-1]
         return np.zeros((0, width), np.float32)
+    return np.concatenate(found)
+
+
+def _answers(
+    predictor: Predictor,
+    texts: Sequence[str],
+    batch_size: int,
+    *,
+    tell: bool = True,
+    progress: str = "",
+) -> Iterator[np.ndarray]:
+    """Yield the vectors of texts, float32 [B, D], and report as `vectors_of` does."""
+    parts, counts = item_parts(predictor.model.task, texts), Truncation()
+    with Progress(
+        progress, unit="texts", total=len(texts), is_shown=bool(progress)
+    ) as shown:
+        for answer in predictor.stream(
+            parts, batch_size=batch_size, seen=shown.add, truncation=counts
+        ):
+            yield answer[_output_of(predictor)]
     if tell:
         predictor.tell_truncated(counts)
-    return np.concatenate(found)
 
 
 def _output_of(predictor: Predictor) -> str:
@@ -263,16 +288,16 @@ def _output_of(predictor: Predictor) -> str:
 
 
 def sparse_vectors_of(
-    predictor: Predictor, texts: Sequence[str], batch_size: int
+    predictor: Predictor, texts: Sequence[str], batch_size: int, *, progress: str = ""
 ) -> SparseVectors:
-    """Return the vectors of N texts by a predictor of sparse vectors."""
-    parts, counts = item_parts(predictor.model.task, texts), Truncation()
-    answers = predictor.stream(parts, batch_size=batch_size, truncation=counts)
-    name = _output_of(predictor)
-    width = int(predictor.outputs[name].shape[-1])
-    found = SparseVectors.of((answer[name] for answer in answers), width)
-    predictor.tell_truncated(counts)
-    return found
+    """Return the vectors of N texts by a predictor of sparse vectors.
+
+    Reports as `vectors_of` does.
+    """
+    width = int(predictor.outputs[_output_of(predictor)].shape[-1])
+    return SparseVectors.of(
+        _answers(predictor, texts, batch_size, progress=progress), width
+    )
 
 
 def _check_learned(task: Embedding, checkpoint: Checkpoint, place: str) -> None:

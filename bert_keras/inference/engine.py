@@ -32,7 +32,6 @@ from bert_keras.models.engine_graph import OUR_NAMES
 from bert_keras.models.model_file import (
     FILES,
     INT8_FILES,
-    OLD_FILES,
     package,
     write_model_file,
 )
@@ -134,8 +133,6 @@ class EngineModel(Backend):
     def _named(self, values: Sequence[tf.Tensor], batch: Batch) -> Any:
         """Return the outputs of the engine as those of the model, in graph."""
         names = [spec.name for spec in self._outputs]
-        if names == [_OLD_OUTPUT]:
-            return values[0]
         named = dict(zip(names, values, strict=True))
         return from_named(self.task, named, batch)
 
@@ -260,7 +257,6 @@ _SESSIONS: dict[str, type[_OpenVino] | type[_OnnxRuntime]] = {
     "openvino": _OpenVino,
     "onnx": _OnnxRuntime,
 }
-_OLD_OUTPUT = "output"  # the only output in files of version 0.1
 _ONNX_DTYPES = {"tensor(int32)": tf.int32, "tensor(int64)": tf.int64}
 
 
@@ -332,7 +328,7 @@ def find_engine(folder: str | os.PathLike[str]) -> str | None:
 
 def _file(folder: Path, kind: str) -> Path | None:
     """Return the model file of a format: the one in int8, if there are two."""
-    places = [each.get(kind) for each in (INT8_FILES, FILES, OLD_FILES)]
+    places = [each.get(kind) for each in (INT8_FILES, FILES)]
     found = (folder / place for place in places if place)
     return next((each for each in found if each.is_file()), None)
 

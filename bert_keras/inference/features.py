@@ -264,7 +264,8 @@ class TokenVectors(Embedding):
         """
         tokenizer = preprocessor.tokenizer
         pieces = tokenizer.tokenize_with_offsets(texts, unit="characters")
-        ids, starts, ends = (part[:, : preprocessor.max_length - 2] for part in pieces)
+        most = (self.default_length or preprocessor.max_length) - 2
+        ids, starts, ends = (part[:, :most] for part in pieces)
         ids, segments = join(
             ids, None, cls_id=tokenizer.cls_id, sep_id=tokenizer.sep_id
         )
@@ -372,8 +373,7 @@ def write_features(
         for read in itertools.chain([first], parts):
             part = read.filled("text", skip_empty=skip_empty)
             rows += len(read)
-            _write_part(writer, predictor, part, batch_size, counts)
-            shown.add(len(part))
+            _write_part(writer, predictor, part, batch_size, counts, shown.add)
         if not shown.done:
             raise NoRowsError("has no text: all rows are empty", path=file)
     tell_empty(rows - shown.done, rows)
@@ -394,13 +394,19 @@ def _write_part(
     part: Columns,
     batch_size: int,
     counts: Truncation,
+    seen: Callable[[int], object],
 ) -> None:
-    """Write the vectors of some texts, or of their tokens; count truncated ones."""
+    """Write the vectors of some texts, or of their tokens; count truncated ones.
+
+    `seen` is called after each batch with the number of texts.
+    """
     # As wide as the longest token, so that all parts have the same dtype.
     vocabulary = np.array(predictor.model.preprocessor.tokenizer.vocabulary)
     done = 0
     texts = (part["text"],)
-    for answers in predictor.stream(texts, batch_size=batch_size, truncation=counts):
+    for answers in predictor.stream(
+        texts, batch_size=batch_size, seen=seen, truncation=counts
+    ):
         if "token_ids" in answers:
             real = answers["token_ids"] >= 0
             vectors = answers["embeddings"][real]

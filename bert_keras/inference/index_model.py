@@ -11,10 +11,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_keras.errors import DataError
+from bert_keras.errors import DataError, counted, shown
 from bert_keras.inference.embedder import vectors_of
-from bert_keras.inference.packed_vectors import as_bits
+from bert_keras.inference.packed_vectors import PackedVectors, as_bits
 from bert_keras.inference.predictor import Predictor
+from bert_keras.inference.sparse_vectors import SparseVectors
 from bert_keras.inference.vector_file import VectorFile, read_vectors
 from bert_keras.runs.progress import say
 from bert_keras.scoring.embeddings import unit_rows
@@ -54,7 +55,8 @@ def _reading(model: Any) -> str:
     """Return how a model reads long texts, such as `max_length=256 long=truncate`."""
     task = model.task
     names = _OF_WINDOWS if task.long == "windows" else ()
-    facts = {"max_length": model.preprocessor.max_length, "long": task.long}
+    length = task.default_length or model.preprocessor.max_length
+    facts = {"max_length": length, "long": task.long}
     facts |= {name: getattr(task, name) for name in names}
     return " ".join(f"{name}={value}" for name, value in facts.items())
 
@@ -80,6 +82,46 @@ def read_index_of(path: str | os.PathLike[str], predictor: Predictor) -> VectorF
     if reason:
         raise DataError(f"contains vectors of {reason}", path=path)
     return stored
+
+
+def indexed_vectors(
+    path: str | os.PathLike[str], predictor: Predictor, texts: Sequence[str]
+) -> PackedVectors | SparseVectors:
+    """Return the vectors of texts that an index has, in the order of the texts.
+
+    Args:
+        path: a file that `search` or `features` wrote. If it holds the texts, their
+            order may differ, and it may have more of them.
+        predictor: the model, which computes vectors of documents.
+        texts: N strings.
+
+    Raises:
+        DataError: there is no such file, or it lacks a text, or has vectors of another
+            model.
+    """
+    stored = read_vectors(path)
+    packed = stored.packed
+    if not stored.is_of(texts):
+        content = stored.content
+        if content is None:
+            raise DataError(
+                f"must have the vectors of the {counted(len(texts), 'texts')}, in "
+                f"their order; it has {counted(len(packed), 'vectors')} of others",
+                path=path,
+            )
+        row = {text: place for place, text in enumerate(content)}
+        lost = [text for text in texts if text not in row]
+        if lost:
+            raise DataError(
+                f"lacks {len(lost):,} of {counted(len(texts), 'texts')}, such as "
+                f"{shown(lost[0])}",
+                path=path,
+            )
+        packed = packed.take(np.array([row[text] for text in texts]))
+    reason = mismatch(stored._replace(packed=packed), predictor, texts, path)
+    if reason:
+        raise DataError(f"contains vectors of {reason}", path=path)
+    return packed
 
 
 def mismatch(
@@ -126,7 +168,7 @@ def mismatch(
     if not has_hashes:
         reason = "the weights of the model cannot be read"
         if not stored.model:
-            reason = "an earlier version wrote it without a hash of its model"
+            reason = "it has no hash of its model"
         say(f"{path}: {reason}: it is recognized by the vectors of three texts")
     if packed.dtype == "binary":
         differ = np.unpackbits(as_bits(probe) ^ packed.values[rows])

@@ -22,6 +22,7 @@ from bert_keras.inference.embedder import (
 )
 from bert_keras.inference.packed_vectors import PackedVectors
 from bert_keras.inference.predictor import Predictor
+from bert_keras.runs.progress import Progress
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import check_whole_number
 from bert_keras.tasks.embedding import check_dense, pairs_of
@@ -123,12 +124,13 @@ def mine_negatives(
     predictor = load_embedder(source, **settings)
     check_dense(predictor.model.task, "mining of negatives")
 
-    def vectors(prompt: str, some: Sequence[str]) -> np.ndarray:
-        return unit_rows(vectors_of(with_prompt(predictor, prompt), some, batch_size))
+    def vectors(prompt: str, some: Sequence[str], name: str) -> np.ndarray:
+        model, name = with_prompt(predictor, prompt), f"vectors of {name}"
+        return unit_rows(vectors_of(model, some, batch_size, progress=name))
 
-    queries = vectors("query", first)
+    queries = vectors("query", first, "first texts")
     index = {text: row for row, text in enumerate(dict.fromkeys([*texts, *second]))}
-    documents = vectors("document", list(index))
+    documents = vectors("document", list(index), "the corpus")
     found = _ranked(
         queries, PackedVectors.of(documents[: len(texts)]), texts, pairs, ranks
     )
@@ -170,7 +172,8 @@ def _by_other(
     pairs = [*zip(first, second, strict=True)]
     for text, near in zip(first, found, strict=True):
         pairs += [(text, each) for each, _ in near]
-    rows = rerank.predict(pairs, batch_size=batch_size)
+    with Progress("scores of pairs", unit="pairs", total=len(pairs)) as shown:
+        rows = rerank.score_pairs(pairs, batch_size=batch_size, seen=shown.add)
     scores = [float(row["score"]) for row in rows]
     rest = iter(scores[len(first) :])
     scored = [[(each, next(rest)) for each, _ in near] for near in found]
@@ -192,17 +195,19 @@ def _ranked(
         positives.setdefault(text, {text}).add(pair)
     top = min(ranks[1] + max(map(len, positives.values())), len(texts))
     found = []
-    for start in range(0, len(first), _AT_ONCE):
-        part = slice(start, start + _AT_ONCE)
-        nearest = documents.nearest(queries[part], top)
-        for text, rows, cosines in zip(first[part], *nearest, strict=True):
-            known = positives[_key(text)]
-            near = [
-                (texts[row], float(cosine))
-                for row, cosine in zip(rows, cosines, strict=True)
-                if keys[row] not in known
-            ]
-            found.append(near[slice(*ranks)])
+    with Progress("searching", unit="texts", total=len(first)) as shown:
+        for start in range(0, len(first), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            nearest = documents.nearest(queries[part], top)
+            for text, rows, cosines in zip(first[part], *nearest, strict=True):
+                known = positives[_key(text)]
+                near = [
+                    (texts[row], float(cosine))
+                    for row, cosine in zip(rows, cosines, strict=True)
+                    if keys[row] not in known
+                ]
+                found.append(near[slice(*ranks)])
+            shown.add(len(first[part]))
     return found
 
 

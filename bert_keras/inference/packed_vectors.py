@@ -104,6 +104,11 @@ class PackedVectors:
             return np.asarray(values[rows], np.float32)
         return values[rows].astype(np.float32) * self.step + self.offset
 
+    def take(self, rows: np.ndarray) -> PackedVectors:
+        """Return some of the vectors."""
+        more = None if self.rescoring is None else self.rescoring[rows]
+        return dataclasses.replace(self, values=self.values[rows], rescoring=more)
+
     @property
     def step(self) -> np.ndarray:
         """What a step of int8 is worth, float32 [D]; 0 for equal numbers."""

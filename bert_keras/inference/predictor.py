@@ -34,6 +34,7 @@ from bert_keras.inference.engine import (
     find_engine,
     load_engine_folder,
 )
+from bert_keras.inference.equal_texts import EqualTexts, joined
 from bert_keras.inference.served_model import load_saved_model
 from bert_keras.models.backend import Backend
 from bert_keras.models.frozen_weights import FrozenWeights, gains_by_freezing
@@ -49,7 +50,7 @@ from bert_keras.models.zero_shot import zero_shot_model
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.answer_rows import rows_of
-from bert_keras.tasks.base import Task, replaced
+from bert_keras.tasks.base import Task, changed, replaced
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.protocols import (
     Writing,
@@ -58,6 +59,7 @@ from bert_keras.tasks.protocols import (
     input_specs,
     item_parts,
     lengths_of,
+    pair_answers,
     reads_windows,
     strata_of,
     texts_of,
@@ -337,9 +339,12 @@ class Predictor:
         *,
         batch_size: int = 32,
         max_batch_tokens: int | None = None,
+        seen: Callable[[int], object] | None = None,
         truncation: Truncation | None = None,
     ) -> list[dict[str, Any]]:
         """Return one dict per text; see the task's `answer` for its keys.
+
+        Equal texts are computed once, unless the model writes texts.
 
         Args:
             texts: strings; tuples of strings, one per role, if the task reads several,
@@ -350,21 +355,35 @@ class Predictor:
             max_batch_tokens: maximum tokens computed at once, padding included; a
                 longer text is computed alone. On a processor no more than 2,048 are, in
                 any case, unless the model writes texts. `None`: no other limit.
+            seen: called after each batch with the number of texts that it answers.
             truncation: counts all texts and the truncated ones; `None`: the
                 first call that truncates a text prints the counts to stderr.
 
         Raises:
             DataError: a text is missing or not a string.
         """
-        task = self.model.task
-        counts = Truncation() if truncation is None else truncation
-        found = self.stream(
-            parts_of(task, texts),
+        return self._rows(
+            texts,
+            dict,
             batch_size=batch_size,
             max_batch_tokens=max_batch_tokens,
-            truncation=counts,
+            seen=seen,
+            truncation=truncation,
         )
-        rows = [row for answers in found for row in rows_of(answers)]
+
+    def _rows(
+        self,
+        texts: Any,
+        chosen: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+        *,
+        truncation: Truncation | None,
+        **limits: Any,
+    ) -> list[dict[str, Any]]:
+        """Return the answers that are chosen for each text, see `predict`."""
+        counts = Truncation() if truncation is None else truncation
+        parts = parts_of(self.model.task, texts)
+        found = self.stream(parts, truncation=counts, **limits)
+        rows = [row for answers in found for row in rows_of(chosen(answers))]
         if truncation is None:
             self.tell_truncated(counts)
         return rows
@@ -375,6 +394,7 @@ class Predictor:
         documents: Any,
         *,
         top: int | None = None,
+        positive_class: str | None = None,
         batch_size: int = 32,
         max_batch_tokens: int | None = None,
         truncation: Truncation | None = None,
@@ -385,6 +405,8 @@ class Predictor:
             query: the query.
             documents: strings, see `data.items.as_strings`.
             top: maximum documents to return; `None`: all.
+            positive_class: of a classifier of pairs, the class that says relevant: its
+                probability is the score; `None`: the model's own `positive_class`.
             batch_size, max_batch_tokens, truncation: as in `predict`.
 
         Returns:
@@ -401,12 +423,12 @@ class Predictor:
             >>> ranker.rank("reset password", ["We ship daily.", "Reset it here."])[0]
             {'rank': 1, 'score': 0.93, 'index': 1, 'text': 'Reset it here.'}
         """
-        check_scores_pairs(self.model.task)
         if top is not None:
             check_whole_number("top", top, least=1)
         query, texts = query_and_documents(query, documents)
-        answers = self.predict(
+        answers = self.score_pairs(
             [(query, text) for text in texts],
+            positive_class=positive_class,
             batch_size=batch_size,
             max_batch_tokens=max_batch_tokens,
             truncation=truncation,
@@ -417,6 +439,35 @@ class Predictor:
             {"rank": rank, **answers[at], "index": at, "text": texts[at]}
             for rank, at in enumerate(order[:top], 1)
         ]
+
+    def score_pairs(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        positive_class: str | None = None,
+        batch_size: int = 32,
+        max_batch_tokens: int | None = None,
+        seen: Callable[[int], object] | None = None,
+        truncation: Truncation | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return `score` of each pair, by which `rank` sorts; see there and `predict`.
+
+        Raises:
+            ConfigError: the model does not score pairs of texts.
+            DataError: a text is missing or not a string.
+        """
+        task = self.model.task
+        if positive_class is not None:
+            task = changed(task, positive_class=positive_class)
+        check_scores_pairs(task)
+        return self._rows(
+            pairs,
+            functools.partial(pair_answers, task),
+            batch_size=batch_size,
+            max_batch_tokens=max_batch_tokens,
+            seen=seen,
+            truncation=truncation,
+        )
 
     def tell_truncated(self, counts: Truncation) -> None:
         """Print the counts of a call to stderr, if no earlier one was printed."""
@@ -443,14 +494,20 @@ class Predictor:
             whole_by=whole_by(task, how),
         )
 
-    def _count(self, counts: Truncation, measured: Sequence[Any]) -> np.ndarray:
-        """Count texts by the output of `_lengths`; return their tokens, int [N]."""
-        read, lost, windows = (each.numpy() for each in measured)
+    def _count(
+        self, counts: Truncation, measured: Sequence[Any], times: np.ndarray
+    ) -> np.ndarray:
+        """Count texts by the output of `_lengths`; return their tokens, int [N].
+
+        `times` says how often each text is there, int [N].
+        """
+        found = [each.numpy() for each in measured]
+        read, lost, windows = (np.repeat(each, times, axis=0) for each in found)
         counts.add(read, lost)
         if reads_windows(self.model.task):
             length = self.model.preprocessor.max_length
             counts.add_windows(read, lost, windows, length)
-        return read
+        return found[0]
 
     def answers(
         self,
@@ -489,16 +546,19 @@ class Predictor:
         *,
         batch_size: int = 32,
         max_batch_tokens: int | None = None,
+        seen: Callable[[int], object] | None = None,
         truncation: Truncation | None = None,
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yield answers as arrays [B, …], in the order of the texts.
 
         Texts are read in windows of several batches; texts of similar length are
-        computed together, and their answers are put back in order. `truncation` counts
-        all texts and the truncated ones.
+        computed together, and their answers are put back in order. Equal texts are
+        computed once, unless the model writes texts, which it may draw. `seen` is
+        called after each batch with the number of texts that it answers; `truncation`
+        counts all texts and the truncated ones.
         """
         limits = (batch_size, max_batch_tokens)
-        return self._stream("_answer", texts, limits, truncation=truncation)
+        return self._stream("_answer", texts, limits, seen=seen, truncation=truncation)
 
     def _stream(
         self,
@@ -513,6 +573,29 @@ class Predictor:
 
         Limits are the maximum texts and the maximum tokens of a batch.
         """
+        count = len(texts[0]) if texts else 0
+        equal = None
+        if count > 1 and not isinstance(self.model.task, Writing):
+            equal = EqualTexts(*texts)
+        if not equal:
+            times = np.ones(count, np.int64)
+            yield from self._computed(kind, texts, limits, times, seen, truncation)
+            return
+        texts = tuple([part[row] for row in equal.first] for part in texts)
+        yield from equal.answered(
+            self._computed(kind, texts, limits, equal.counts, seen, truncation)
+        )
+
+    def _computed(
+        self,
+        kind: str,
+        texts: tuple[Sequence[Any], ...],
+        limits: tuple[int, int | None],
+        times: np.ndarray,
+        seen: Callable[[int], object] | None,
+        truncation: Truncation | None,
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the outputs for different texts; each is there so many `times`."""
         backend = keras.config.backend()
         if backend != "tensorflow" and isinstance(self.model, TaskModel):
             raise ConfigError(
@@ -562,13 +645,13 @@ class Predictor:
         # A single batch needs neither sorting nor a second thread.
         if is_one_batch:
             if few is None and truncation is not None and self._may_be_longer(texts):
-                self._count(counts, call("_lengths", range(count)))
+                self._count(counts, call("_lengths", range(count)), times)
             else:
-                counts.texts += count
+                counts.texts += int(times.sum())
             rows = range(count)
             answers = compute(rows) if few is None else checked(few, rows)
             if seen is not None:
-                seen(count)
+                seen(int(times.sum()))
             yield answers
             return
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -576,7 +659,9 @@ class Predictor:
                 rows = range(start, min(start + window, count))
                 # Texts are tokenized twice, which costs less than the padding left by
                 # an estimate from the characters: 29% of the rows for SMS messages.
-                lengths = self._count(counts, call("_lengths", rows))
+                lengths = self._count(
+                    counts, call("_lengths", rows), times[rows.start : rows.stop]
+                )
                 order = np.argsort(-lengths, kind="stable")
                 batches = [
                     [start + int(row) for row in order[first:end]]
@@ -588,7 +673,7 @@ class Predictor:
                 ):
                     parts.append(part)
                     if seen is not None:
-                        seen(len(batch))
+                        seen(int(times[batch].sum()))
                 answers = joined(parts)
                 back = np.argsort(order)
                 yield {key: values[back] for key, values in answers.items()}
@@ -674,27 +759,3 @@ def _check_finite(
 def _ranks(tensors: Sequence[Any]) -> tuple[int, ...]:
     """Return the rank of each tensor, or of each input spec."""
     return tuple(tensor.shape.rank for tensor in tensors)
-
-
-def joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the answers of several batches as one.
-
-    Lists of different lengths, such as the names found in each text, are padded:
-    strings with empty ones, integers with -1, others with 0.
-    """
-    return {key: _concatenate([part[key] for part in parts]) for key in parts[0]}
-
-
-def _concatenate(arrays: list[np.ndarray]) -> np.ndarray:
-    first = arrays[0]
-    if len({array.shape[1:] for array in arrays}) == 1:
-        return np.concatenate(arrays)
-    shape = np.max([array.shape[1:] for array in arrays], axis=0)
-    fill = b"" if first.dtype == object else -1 if first.dtype.kind == "i" else 0
-    whole = np.full((sum(map(len, arrays)), *shape), fill, first.dtype)
-    start = 0
-    for array in arrays:
-        end = start + len(array)
-        whole[(slice(start, end), *map(slice, array.shape[1:]))] = array
-        start = end
-    return whole

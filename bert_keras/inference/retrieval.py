@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,13 @@ from bert_keras.inference.embedder import (
     vectors_of,
     with_prompt,
 )
+from bert_keras.inference.equal_texts import EqualTexts
+from bert_keras.inference.index_model import indexed_vectors
 from bert_keras.inference.packed_vectors import PackedVectors
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.sparse_vectors import SparseVectors
-from bert_keras.runs.progress import say
-from bert_keras.scoring.bm25 import BM25, fused
+from bert_keras.runs.progress import Progress, say
+from bert_keras.scoring.bm25 import BM25, FUSED
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.scoring.ranking import (
     BY_WORDS,
@@ -35,7 +38,7 @@ from bert_keras.scoring.ranking import (
     ranking_scores,
     run_rankings,
 )
-from bert_keras.settings import DTYPES, check_whole_number
+from bert_keras.settings import DTYPES, HYBRID_WEIGHT, check_whole_number
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.protocols import check_scores_pairs
@@ -44,6 +47,7 @@ from bert_keras.tasks.searching import SearchingEmbedding
 TOP = 100  # documents of a query that are ranked
 _RESCORE = 4  # times as many candidates that bits find are compared again
 _AT_ONCE = 256  # queries compared at once
+WEIGHTS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)  # of BM25, tried
 HYBRID = "hybrid"
 
 
@@ -55,8 +59,15 @@ def evaluate_collection(
     batch_size: int = 32,
     max_batch_tokens: int | None = None,
     save_run: str | os.PathLike[str] | None = None,
+    index: str | os.PathLike[str] | None = None,
+    hybrid_weight: float = 1.0,
+    tune: bool = False,
 ) -> dict[str, Any]:
     """Return the scores of a model's rankings, beside others of the same documents.
+
+    A document with the id of a query is no hit of it, as in BEIR, unless a judgement
+    says so. Equal texts have equal scores; ties go to the earlier document, or to the
+    earlier line of a run.
 
     Args:
         predictor: a model of embedding, which searches all documents, or one that
@@ -67,18 +78,27 @@ def evaluate_collection(
             their order behind those that the model sorts.
         batch_size, max_batch_tokens: as in `Predictor.predict`.
         save_run: a file for the model's run in TREC's form.
+        index: a file with the vectors of the documents by this model, which are not
+            computed again; of int8 or bits, no other type is scored. It may hold other
+            texts, too, if it holds the texts themselves.
+        hybrid_weight: of BM25 in `hybrid`, beside 1 of the vectors.
+        tune: whether the weight is chosen of `WEIGHTS` on every second query.
 
     Returns:
         The scores of the model, see `ranking_scores`, and `rankings`: the scores of
         each ranking by name. Of an embedding they are by type of the vectors and by
         width, of BM25, of both fused (`hybrid`), and of the run that was given; of
-        other models the order of the candidates.
+        other models the order of the candidates. With `tune`, also `hybrid_weight`,
+        the chosen one, and `hybrid_weights`: by weight `ndcg_at_10` of the queries that
+        chose, and `ndcg_at_10_of_others`.
 
     Raises:
         ConfigError: the model does neither, or an argument is out of range.
-        DataError: the collection is broken.
+        DataError: the collection is broken, or the index is of other texts or of
+            another model.
     """
     check_whole_number("top", top, least=1)
+    HYBRID_WEIGHT.check(hybrid_weight)
     if not is_collection(data):
         raise ConfigError(
             f"`data` must be the folder of a collection; {received(data)}"
@@ -88,19 +108,80 @@ def evaluate_collection(
         check_output_place("save_run", save_run, {"data": place}, around=True)
     task = predictor.model.task
     check_ranks(task)
+    if not isinstance(task, Embedding):
+        for name, given in (
+            ("index", index),
+            ("tune", tune or None),
+            ("hybrid_weight", None if hybrid_weight == 1 else hybrid_weight),
+        ):
+            if given is not None:
+                raise ConfigError(
+                    f"`{name}` is for models of embedding; received {given} for "
+                    f"{task.name}"
+                )
     collection = data if isinstance(data, JudgedCollection) else read_collection(data)
     for note in collection.notes:
         say(note)
     if isinstance(task, Embedding) or collection.candidates is None:
         _tell_depths(top, len(collection.documents))
-    limits = {"batch_size": batch_size, "max_batch_tokens": max_batch_tokens}
+    more = {}
     if isinstance(task, Embedding):
-        runs = search_runs(predictor, collection, top=top, batch_size=batch_size)
+        runs, hybrid = search_runs(
+            predictor,
+            collection,
+            top=top,
+            batch_size=batch_size,
+            index=index,
+            hybrid_weight=hybrid_weight,
+        )
+        if tune:
+            more = tuned_weight(collection.qrels, hybrid)
     else:
+        limits = {"batch_size": batch_size, "max_batch_tokens": max_batch_tokens}
         runs = reranked_runs(predictor, collection, top=top, **limits)
     if save_run is not None:
         write_run(save_run, next(iter(runs.values())))
-    return run_scores(collection.qrels, runs)
+    return {**run_scores(collection.qrels, runs), **more}
+
+
+def tuned_weight(qrels: Run, hybrid: Callable[[float], Run]) -> dict[str, Any]:
+    """Return the weight of BM25 that ranks best, and scores; a message tells it.
+
+    Every second query with a relevant document chooses; the others tell what is gained.
+
+    Args:
+        qrels: query id to document id to grade.
+        hybrid: returns the run of a weight.
+    """
+    judged = [name for name, found in qrels.items() if max(found.values()) > 0]
+    if len(judged) < 2:
+        raise ConfigError(
+            f"`tune` needs two queries with a relevant document; received {len(judged)}"
+        )
+    dev, others = ({name: qrels[name] for name in judged[n::2]} for n in range(2))
+
+    def score(part: Run, run: Run) -> float:
+        return float(ranking_scores(*run_rankings(part, run))["ndcg_at_10"])
+
+    runs = {weight: hybrid(weight) for weight in WEIGHTS}
+    tried = {weight: score(dev, run) for weight, run in runs.items()}
+    rest = {weight: score(others, run) for weight, run in runs.items()}
+    # Of equal ones the nearest to 1, which needs no choice.
+    best = max(WEIGHTS, key=lambda each: (tried[each], -abs(math.log(each))))
+    say(
+        f"hybrid weight {best:g} has the best nDCG@10 of {len(WEIGHTS)} weights on "
+        f"{counted(len(dev), 'queries')}: {tried[best]:.4f}; on the other "
+        f"{len(others):,}: {rest[best]:.4f}, with weight 1: {rest[1.0]:.4f}; use it "
+        f"with --hybrid-weight {best:g}, or `hybrid_weight={best:g}`"
+    )
+    rows = {
+        f"{weight:g}": {
+            "ndcg_at_10": tried[weight],
+            "ndcg_at_10_of_others": rest[weight],
+        }
+        for weight in WEIGHTS
+    }
+    return {"hybrid_weight": best, "hybrid_weights": rows}
 
 
 def _tell_depths(top: int, count: int) -> None:
@@ -130,109 +211,191 @@ def run_scores(qrels: Run, runs: Mapping[str, Run]) -> dict[str, Any]:
     )
 
 
-def search_runs(
-    predictor: Predictor, collection: JudgedCollection, *, top: int, batch_size: int
-) -> dict[str, Run]:
-    """Return the runs of an embedding by type and width, of BM25, and of both fused."""
-    queries = [*collection.queries]
-    top = min(top, len(collection.documents))
-    task: Any = predictor.model.task
-    find = _sparse_runs if task.is_sparse else _dense_runs
-    runs = find(predictor, collection, top, batch_size)
-    words = _by_words(collection, top)
-    runs[BY_WORDS] = words
-    first = next(iter(runs.values()))
-    runs[HYBRID] = {name: _fused(first[name], words[name], top) for name in queries}
-    return runs | _given(collection)
+class _Search:
+    """Rankings of the documents of a collection, and runs of them.
 
+    A ranking has rows and scores for each query, [Q, K]. Rows are -1 where there are no
+    more. A document with the id of its query is left out, see `JudgedCollection.own`.
+    """
 
-def _sparse_runs(
-    predictor: Predictor, collection: JudgedCollection, top: int, batch_size: int
-) -> dict[str, Run]:
-    """Return the run of sparse vectors, by an inverted index."""
-    reader, asking = (with_prompt(predictor, each) for each in ("document", "query"))
-    texts = [*collection.documents.values()]
-    vectors = sparse_vectors_of(reader, texts, batch_size)
-    queries = vectors_of(asking, [*collection.queries.values()], batch_size)
-    found = _nearest(vectors, queries, top)
-    return {"sparse": _run([*collection.queries], [*collection.documents], found)}
+    def __init__(self, collection: JudgedCollection, top: int) -> None:
+        self.queries, self.names = [*collection.queries], [*collection.documents]
+        self.equal = EqualTexts([*collection.documents.values()])
+        self.top = min(top, len(self.names))
+        self.depth = min(max(FUSED, top), len(self.names))  # that hybrids fuse
+        row = {name: row for row, name in enumerate(self.names)}
+        own = [row[name] if name in collection.own else -2 for name in self.queries]
+        self._own = np.array(own)[:, np.newaxis]
+        self._more = int(bool(collection.own))
+        self.dropped: set[str] = set()  # queries whose own document was found
 
+    def nearest(
+        self, packed: PackedVectors | SparseVectors, queries: np.ndarray, top: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ranking by vectors."""
+        count = min(top + self._more, len(self.names))
+        parts = range(0, len(queries), _AT_ONCE)
+        found = []
+        with Progress("searching", unit="queries", total=len(queries)) as shown:
+            for part in (queries[start : start + _AT_ONCE] for start in parts):
+                near = packed.nearest(part, count, rescore=_RESCORE)
+                found.append(self.equal.ranked(*near, count))
+                shown.add(len(part))
+        rows, scores = (np.concatenate(each) for each in zip(*found, strict=True))
+        return self._without_own(rows, scores, top)
 
-def _dense_runs(
-    predictor: Predictor, collection: JudgedCollection, top: int, batch_size: int
-) -> dict[str, Run]:
-    """Return the runs of each type of vectors and width."""
-    names, queries = [*collection.documents], [*collection.queries]
-    documents, given = (
-        vectors_of(with_prompt(predictor, prompt), [*texts.values()], batch_size)
-        for prompt, texts in (
-            ("document", collection.documents),
-            ("query", collection.queries),
+    def by_words(
+        self, collection: JudgedCollection, top: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ranking by BM25, without documents that score 0."""
+        words = BM25([*collection.documents.values()])
+        count = min(top + self._more, len(self.names))
+        found = []
+        with Progress("BM25", unit="queries", total=len(self.queries)) as shown:
+            for text in collection.queries.values():
+                scores = words.scores(text)
+                rows = np.argsort(-scores, kind="stable")[:count]
+                found.append((np.where(scores[rows] > 0, rows, -1), scores[rows]))
+                shown.add()
+        rows, scores = (np.stack(each) for each in zip(*found, strict=True))
+        return self._without_own(rows, scores, top)
+
+    def fused(
+        self, first: np.ndarray, second: np.ndarray, weight: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return two rankings, given by their rows, fused; the second has a weight."""
+        count = self.top + self._more
+        weights = (1.0, weight)
+        found = []
+        for pair in zip(first, second, strict=True):
+            near = [rows[rows >= 0].tolist() for rows in pair]
+            found.append(self.equal.fused(near, count, weights=weights))
+        rows, scores = (np.stack(each) for each in zip(*found, strict=True))
+        return self._without_own(rows, scores, self.top)
+
+    def _without_own(
+        self, rows: np.ndarray, scores: np.ndarray, top: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        is_own = rows == self._own
+        self.dropped.update(
+            self.queries[place] for place in np.flatnonzero(is_own.any(axis=1))
         )
-    )
-    task: Any = predictor.model.task
-    width = documents.shape[1]
+        order = np.argsort(is_own, axis=1, kind="stable")[:, :top]
+        return (
+            np.take_along_axis(np.where(is_own, -1, rows), order, axis=1),
+            np.take_along_axis(scores, order, axis=1),
+        )
+
+    def run(self, rows: np.ndarray, scores: np.ndarray) -> Run:
+        """Return the run of a ranking, cut to the documents that are scored."""
+        top = slice(self.top)
+        return {
+            query: {
+                self.names[row]: score
+                for row, score in zip(near[top].tolist(), of[top].tolist(), strict=True)
+                if row >= 0
+            }
+            for query, near, of in zip(self.queries, rows, scores, strict=True)
+        }
+
+
+def search_runs(
+    predictor: Predictor,
+    collection: JudgedCollection,
+    *,
+    top: int,
+    batch_size: int,
+    index: str | os.PathLike[str] | None = None,
+    hybrid_weight: float = 1.0,
+) -> tuple[dict[str, Run], Callable[[float], Run]]:
+    """Return the runs of an embedding by type and width, of BM25, and of both fused.
+
+    Also a function that returns the fused run for another weight.
+    """
+    search = _Search(collection, top)
+    asking = with_prompt(predictor, "query")
+    packed = _packed(predictor, collection, batch_size, index)
+    texts = [*collection.queries.values()]
+    queries = vectors_of(asking, texts, batch_size, progress="vectors of queries")
     runs: dict[str, Run] = {}
-    for size in (width, *sorted(task.dimensions, reverse=True)):
-        if size > width or (size == width and runs):
-            continue
-        near, vectors = (unit_rows(each[:, :size]) for each in (given, documents))
+    deep = np.zeros((0, 0), np.int64)  # of the first type
+    for name, width, vectors in _types(packed, predictor.model.task):
+        given = queries if vectors.dtype == "sparse" else unit_rows(queries[:, :width])
+        found = search.nearest(vectors, given, search.top)
+        if not runs:
+            deep = found[0]
+            if search.depth > search.top:
+                deep, _ = search.nearest(vectors, given, search.depth)
+        runs[name] = search.run(*found)
+    words = search.by_words(collection, search.depth)
+    runs[BY_WORDS] = search.run(*words)
+
+    def hybrid(weight: float) -> Run:
+        return search.run(*search.fused(deep, words[0], weight))
+
+    runs[HYBRID] = hybrid(hybrid_weight)
+    runs |= _given(collection, search.dropped)
+    _tell_dropped(collection, search.dropped)
+    return runs, hybrid
+
+
+def _packed(
+    predictor: Predictor,
+    collection: JudgedCollection,
+    batch_size: int,
+    index: str | os.PathLike[str] | None,
+) -> PackedVectors | SparseVectors:
+    """Return the vectors of the documents, computed or from an index."""
+    reader, texts = with_prompt(predictor, "document"), [*collection.documents.values()]
+    if index is not None:
+        return indexed_vectors(index, reader, texts)
+    name = "vectors of documents"
+    task: Any = predictor.model.task
+    if task.is_sparse:
+        return sparse_vectors_of(reader, texts, batch_size, progress=name)
+    return PackedVectors.of(vectors_of(reader, texts, batch_size, progress=name))
+
+
+def _types(
+    packed: PackedVectors | SparseVectors, task: Any
+) -> Iterator[tuple[str, int, PackedVectors | SparseVectors]]:
+    """Yield the name, width and vectors of each ranking; float32 ones in all types."""
+    if packed.dtype != "float32":
+        yield packed.dtype, packed.width, packed
+        return
+    vectors = packed.numbers(slice(None))
+    width = packed.width
+    narrow = sorted((size for size in task.dimensions if size < width), reverse=True)
+    for size in (width, *narrow):
+        units = unit_rows(vectors[:, :size])
         for dtype in DTYPES:
             name = dtype if size == width else f"{dtype}, width {size}"
-            packed = PackedVectors.of(vectors, dtype)
-            found = _nearest(packed, near, top)
-            runs[name] = _run(queries, names, found)
-    return runs
+            yield name, size, PackedVectors.of(units, dtype)
 
 
-def _nearest(
-    packed: PackedVectors | SparseVectors, queries: np.ndarray, top: int
-) -> Iterator[tuple[Sequence[int], Sequence[float]]]:
-    """Yield rows and cosines of the documents nearest to each query."""
-    for start in range(0, len(queries), _AT_ONCE):
-        part = queries[start : start + _AT_ONCE]
-        yield from zip(*packed.nearest(part, top, rescore=_RESCORE), strict=True)
+def _given(collection: JudgedCollection, dropped: set[str]) -> dict[str, Run]:
+    """Return the run that was given, by the name of its file.
 
-
-def _run(queries: Sequence[str], names: Sequence[str], found: Any) -> Run:
-    return {
-        query: {
-            names[row]: float(score)
-            for row, score in zip(rows, scores, strict=True)
-            if row >= 0
-        }
-        for query, (rows, scores) in zip(queries, found, strict=True)
-    }
-
-
-def _by_words(collection: JudgedCollection, top: int) -> Run:
-    """Return the run of BM25, without documents that have no word of the query."""
-    names, words = [*collection.documents], BM25([*collection.documents.values()])
-    found: Run = {}
-    for query, text in collection.queries.items():
-        scores = words.scores(text)
-        rows = np.argsort(-scores, kind="stable")[:top]
-        found[query] = {
-            names[row]: float(scores[row]) for row in rows if scores[row] > 0
-        }
-    return found
-
-
-def _fused(first: Mapping[str, float], second: Mapping[str, float], top: int) -> Any:
-    """Return documents of two rankings with their fused scores."""
-    names = list(dict.fromkeys([*first, *second]))
-    number = {name: place for place, name in enumerate(names)}
-    rankings = [[number[name] for name in each] for each in (first, second)]
-    return {names[row]: score for row, score in fused(rankings, top)}
-
-
-def _given(collection: JudgedCollection) -> dict[str, Run]:
-    """Return the run that was given, by the name of its file."""
+    Documents with the id of their query are left out, and their ids added to `dropped`.
+    """
     if collection.candidates is None:
         return {}
-    return {
-        os.path.basename(collection.candidates_path) or "run": collection.candidates
-    }
+    run = {query: dict(found) for query, found in collection.candidates.items()}
+    for query in collection.own:
+        if run.get(query, {}).pop(query, None) is not None:
+            dropped.add(query)
+    return {os.path.basename(collection.candidates_path) or "run": run}
+
+
+def _tell_dropped(collection: JudgedCollection, dropped: set[str]) -> None:
+    if dropped:
+        which = "which has its query's id, is"
+        if len(dropped) > 1:
+            which = "which have their queries' ids, are"
+        say(
+            f"{collection.path}: {counted(len(dropped), 'hits')}, {which} dropped, as "
+            "by BEIR"
+        )
 
 
 def reranked_runs(
@@ -243,7 +406,13 @@ def reranked_runs(
     The model sorts the first ones; the others follow in the order given, so that both
     runs have the same documents.
     """
-    given = _given(collection) or {BY_WORDS: _by_words(collection, top)}
+    dropped: set[str] = set()
+    given = _given(collection, dropped)
+    if not given:
+        search = _Search(collection, top)
+        words = search.by_words(collection, search.top)
+        given, dropped = {BY_WORDS: search.run(*words)}, search.dropped
+    _tell_dropped(collection, dropped)
     ((name, candidates),) = given.items()
     chosen = {
         query: _first(candidates.get(query, {}), top, collection.documents)
@@ -257,7 +426,8 @@ def reranked_runs(
     ]
     if not pairs:
         raise ConfigError(f"`run` must have documents of the judged queries; {name}")
-    scores = iter(predictor.predict(pairs, **limits))
+    with Progress("scores of pairs", unit="pairs", total=len(pairs)) as shown:
+        scores = iter(predictor.score_pairs(pairs, seen=shown.add, **limits))
     run = {
         query: {each: float(next(scores)["score"]) for each in found}
         for query, found in chosen.items()

@@ -27,6 +27,7 @@ from bert_keras.inference.embedder import (
     vectors_of,
     with_prompt,
 )
+from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.features import (
     Part,
     check_dtype,
@@ -44,7 +45,7 @@ from bert_keras.inference.vector_file import (
     read_vectors,
 )
 from bert_keras.runs.progress import say
-from bert_keras.scoring.bm25 import BM25, FUSED, fused
+from bert_keras.scoring.bm25 import BM25, FUSED
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import HYBRID_WEIGHT, check_choice, check_whole_number
 
@@ -130,6 +131,7 @@ class SearchIndex:
                     f"`{name}` must be one for each text; received {len(each)} {name} "
                     f"and {count} texts"
                 )
+        self._equal = EqualTexts(self.texts)
         check_hybrid(hybrid, hybrid_weight)
         self._words = BM25(self.texts) if hybrid else None
         self._words_weight = hybrid_weight
@@ -336,6 +338,8 @@ class SearchIndex:
     def nearest(self, vectors: np.ndarray, top: int) -> tuple[Any, Any]:
         """Return rows of texts and their scores, [Q, top] each, nearest first.
 
+        Equal texts have equal scores; ties go to the earlier row.
+
         Args:
             vectors: of queries, float [Q, D].
             top: at most the number of texts.
@@ -345,7 +349,7 @@ class SearchIndex:
         """
         vectors = self._scaled(vectors)
         find = self._exact if self.graph is None else self._approximate
-        return find(vectors, top)
+        return self._equal.ranked(*find(vectors, top), top)
 
     def __call__(
         self, queries: Iterable[str], *, top: int = 5
@@ -410,13 +414,12 @@ class SearchIndex:
         if self._words is not None:
             rankings.append([self._words.ranked(query, count) for query in queries])
             weights.append(self._words_weight)
-        shape = (len(queries), top)
-        rows, scores = np.full(shape, -1), np.zeros(shape)
-        for place, each in enumerate(zip(*rankings, strict=True)):
-            found = fused(each, top, weights=weights)
-            rows[place, : len(found)] = [row for row, _ in found]
-            scores[place, : len(found)] = [score for _, score in found]
-        return rows, scores
+        found = [
+            self._equal.fused(each, top, weights=weights)
+            for each in zip(*rankings, strict=True)
+        ]
+        rows, scores = zip(*found, strict=True)
+        return np.stack(rows), np.stack(scores)
 
     def _ranked(self, vectors: np.ndarray, count: int) -> list[list[int]]:
         """Return the rows nearest to each vector, as far as they are found."""
@@ -434,10 +437,17 @@ class SearchIndex:
     def _approximate(
         self, queries: np.ndarray, top: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows and cosines [Q, top] from the graph."""
+        """Return rows and cosines [Q, top] from the graph; ties go to the earlier row.
+
+        Of equal scores at the end of an answer, the graph finds any.
+        """
         self.graph.hnsw.efSearch = max(_KEPT, 2 * top)
         scores, rows = self.graph.search(queries, top)
-        return rows, scores
+        order = np.lexsort((rows, -scores), axis=1)
+        return (
+            np.take_along_axis(rows, order, axis=1),
+            np.take_along_axis(scores, order, axis=1),
+        )
 
 
 def reranked(
@@ -545,8 +555,8 @@ def _packed(
             raise ConfigError(
                 f"`dtype` must be float32 for sparse vectors; received {dtype}"
             )
-        return sparse_vectors_of(reader, texts, batch_size)
-    found = vectors_of(reader, texts, batch_size)
+        return sparse_vectors_of(reader, texts, batch_size, progress="vectors")
+    found = vectors_of(reader, texts, batch_size, progress="vectors")
     found = unit_rows(found) if dtype not in (None, "float32") else found
     return PackedVectors.of(found, dtype or "float32", rescored=rescored)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.inference.embedder import with_prompt
+from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.index_model import read_index_of
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.search import check_hybrid
@@ -99,6 +100,9 @@ def _documents(
     if ids is None:
         lines = range(1, len(texts) + 1) if stored.lines is None else stored.lines
         ids = [str(line) for line in lines]
+    equal = EqualTexts(texts)
+    if equal:  # the vectors of some indexes differ by rounding
+        packed = packed.take(equal.first[equal.places])
     given: dict[str, Any] = {"offset": None, "step": None}
     if packed.ranges is not None:
         given["step"], given["offset"] = packed.step, packed.offset

@@ -37,7 +37,7 @@ from bert_keras.models.folder import check_same_task, named_task
 from bert_keras.models.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.answer_rows import rows_of
-from bert_keras.tasks.base import Batch, Task, answers_ids
+from bert_keras.tasks.base import Batch, Task, answers_as, answers_ids
 from bert_keras.tasks.protocols import (
     Writing,
     input_specs,
@@ -118,11 +118,12 @@ class ServedModel(Backend):
 
     @task.setter
     def task(self, task: Task) -> None:
-        if task != self._task:
+        if not answers_as(task, self._task):
             raise ConfigError(
                 f"{self._folder}: the settings of a SavedModel are fixed in its "
                 "graph: export the model folder with others"
             )
+        self._task = task
 
     def infer(self, batch: Batch) -> Any:
         """Return the model's outputs for the padded layout, or the answers in their
@@ -180,13 +181,9 @@ class ServedModel(Backend):
 
     def check(self) -> None:
         """Raise a CheckpointError unless signatures and answers match the task."""
-        seen: list[Any] = []
         for name, specs in {**input_specs(self._task), "ids": None}.items():
             if name not in self._served.signatures:
-                if specs in seen:  # exports of earlier versions lack `query`
-                    continue
                 raise CheckpointError(f"{self._folder}: has no signature `{name}`")
-            seen.append(specs)
             inputs = self._signature(name).structured_input_signature[1]
             wanted = None if specs is None else {spec.name: spec for spec in specs}
             if wanted is not None and (

@@ -69,6 +69,15 @@ class SparseVectors:
             found[row, self.places[part]] = self.values[part]
         return found
 
+    def take(self, rows: np.ndarray) -> SparseVectors:
+        """Return some of the vectors."""
+        counts = np.diff(self.ends, prepend=0)[rows]
+        starts = self.ends[rows] - counts
+        ends = np.cumsum(counts)
+        # The place of each number that is taken in `values`.
+        chosen = np.repeat(starts - ends + counts, counts) + np.arange(counts.sum())
+        return SparseVectors(self.values[chosen], self.places[chosen], ends, self.width)
+
     @functools.cached_property
     def _lists(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The inverted index: start of each term's list, its vectors and numbers."""

@@ -7,10 +7,8 @@ UTF-8: `content` and `ids` uint8, with the end of each, `content_ends` and `ids_
 Format 4 has sparse vectors: `embeddings` float32 [M], their `places` int32 [M], `ends`
 int64 [N] and `width`, see `SparseVectors`. Format 3 has `embeddings` int8, or bits in
 uint8, with `width`, `ranges` and perhaps int8 `rescoring`, see `PackedVectors`. A file
-of the vectors of tokens has `tokens` and `row_splits`, too, and is no index. Files of
-earlier versions are read: the index with `vectors` in place of `embeddings`, and
-features without format and hash. For Parquet see `features`: the file contains the
-texts, and no graph.
+of the vectors of tokens has `tokens` and `row_splits`, too, and is no index. For
+Parquet see `features`: the file contains the texts, and no graph.
 """
 
 from __future__ import annotations
@@ -58,8 +56,8 @@ class VectorFile(NamedTuple):
     Attributes:
         packed: the vectors, of any length.
         graph: faiss's graph as bytes, if there is one.
-        texts: the hash of the texts; empty if an earlier version wrote none.
-        format: 1 for files of earlier versions.
+        texts: the hash of the texts.
+        format: of the file, see above.
         content, ids: N texts, and their names, if the file holds them.
         lines: int64 [N], the lines of the texts.
         model: the hash of the model; empty if it is unknown.
@@ -83,9 +81,6 @@ class VectorFile(NamedTuple):
         """Return whether the vectors may belong to these texts, in this order."""
         if len(texts) != len(self.packed):
             return False
-        if self.format == 1:
-            old = hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()
-            return self.texts in ("", old)
         mark = TextsHash()
         mark.add(texts)
         return self.texts == str(mark)
@@ -183,7 +178,7 @@ def is_vector_file(path: str | os.PathLike[str]) -> bool:
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as file:
-        return bool({"embeddings.npy", "vectors.npy"} & set(file.namelist()))
+        return "embeddings.npy" in file.namelist()
 
 
 def read_vectors(path: str | os.PathLike[str]) -> VectorFile:
@@ -198,16 +193,14 @@ def read_vectors(path: str | os.PathLike[str]) -> VectorFile:
         with np.load(path, allow_pickle=False) as stored:
             if "row_splits" in stored:
                 raise DataError(_OF_TOKENS, path=path)
-            name = "embeddings" if "embeddings" in stored else "vectors"
-            version = int(stored["format"]) if "format" in stored else 1
-            values = stored[name]
+            version, values = int(stored["format"]), stored["embeddings"]
             is_sparse = version == _SPARSE_FORMAT
-            if not 1 <= version <= _SPARSE_FORMAT or values.ndim != 2 - is_sparse:
+            if not FORMAT <= version <= _SPARSE_FORMAT or values.ndim != 2 - is_sparse:
                 raise KeyError
             return VectorFile(
                 (_sparse if is_sparse else _packed)(stored, values),
                 stored["graph"] if "graph" in stored else None,
-                str(stored["texts"]) if "texts" in stored else "",
+                str(stored["texts"]),
                 version,
                 _strings(stored, "content"),
                 _strings(stored, "ids"),
@@ -301,7 +294,7 @@ def describe_vectors(path: str | os.PathLike[str]) -> dict[str, Any]:
         "dtype": found.packed.dtype,
         "holds the texts": found.content is not None,
         "faiss graph": found.graph is not None,
-        "hash of the texts": found.texts or "none",
+        "hash of the texts": found.texts,
         "hash of the model": found.model or "none",
         "bytes": os.path.getsize(path),
     }

@@ -425,12 +425,10 @@ class BertEncoder(FromConfig, keras.Model):
         if not isinstance(inputs, dict):
             return super().__call__(inputs, *args, **kwargs)
         batch = _present(inputs)
-        results = super().__call__(batch, *args, **kwargs)
         if self.pooler is None or not keras.utils.is_keras_tensor(batch["token_ids"]):
-            return results
+            return super().__call__(batch, *args, **kwargs)
         # In a functional model the pooler is a layer beside the encoder, so that only
-        # models that read it train it. `.keras` files of earlier versions, in which the
-        # encoder contains its pooler, need the node of the call above.
+        # models that read it train it.
         encoder, pooler = self._apart()
         results = encoder(batch, *args, **kwargs)
         pooled = pooler(results["sequence_output"], batch.get("cls_positions"))

@@ -9,7 +9,7 @@ and the head are trained.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,11 +18,8 @@ from bert_keras.errors import ConfigError
 from bert_keras.model.layers import moved
 from bert_keras.model.quantization import check_not_quantized
 
-if TYPE_CHECKING:
-    from bert_keras.model.encoder import BertEncoder
 
-
-def freeze_layers(encoder: BertEncoder, count: int) -> None:
+def freeze_layers(encoder: keras.Model, count: int) -> None:
     """Freeze the embeddings and the lower blocks of an encoder; 0 freezes nothing."""
     blocks = encoder.blocks
     if count > len(blocks):
@@ -37,7 +34,7 @@ def freeze_layers(encoder: BertEncoder, count: int) -> None:
 
 
 def add_lora(
-    encoder: BertEncoder,
+    encoder: keras.Model,
     rank: int,
     *,
     seed: int | None = None,
@@ -49,7 +46,7 @@ def add_lora(
     change.
 
     Args:
-        encoder: its embeddings and blocks are frozen.
+        encoder: a `BertEncoder`; its embeddings and blocks are frozen.
         rank: width of the matrices, less than the width of the kernels.
         seed: seed of the first matrix of each pair.
         frozen: layers that the model on the encoder does not train; they get no LoRA.
@@ -75,7 +72,7 @@ def add_lora(
         block.enable_lora(rank, seed=moved(seed, 2 * number))
 
 
-def plain_weights(model: Any, encoder: BertEncoder) -> dict[str, np.ndarray]:
+def plain_weights(model: Any, encoder: keras.Model) -> dict[str, np.ndarray]:
     """Return the weights of a model on an encoder by name, LoRA merged into kernels."""
     check_not_quantized(model, "saved as a model folder")
     merged: dict[int, Any] = {}
@@ -91,12 +88,12 @@ def plain_weights(model: Any, encoder: BertEncoder) -> dict[str, np.ndarray]:
     }
 
 
-def has_lora(encoder: BertEncoder) -> bool:
+def has_lora(encoder: keras.Model) -> bool:
     """Return whether an encoder is trained with LoRA."""
     return any(True for _ in _with_lora(encoder))
 
 
-def _with_lora(encoder: BertEncoder) -> Iterator[keras.layers.Dense]:
+def _with_lora(encoder: keras.Model) -> Iterator[keras.layers.Dense]:
     for block in encoder.blocks:
         for layer in (block.query, block.value):
             if layer.lora_enabled:

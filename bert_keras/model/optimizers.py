@@ -165,7 +165,7 @@ class _Adam(keras.optimizers.Optimizer):
         return mean / (ops.sqrt(square) + self.epsilon)
 
 
-# Under its former name, which `.keras` files of version 0.1 have.
+# `.keras` files name it so.
 @keras.saving.register_keras_serializable(package="bert_keras", name="AdamW")
 class BertAdamW(_Adam, keras.optimizers.AdamW):
     """AdamW as BERT is trained: no decay of LayerNorm and biases, and clipping.

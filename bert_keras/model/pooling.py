@@ -198,6 +198,31 @@ def _divisor(mode: str, counts: Any) -> Any:
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+class ResidualDense(keras.layers.Dense):
+    """A dense layer that adds what it reads to its outputs, after the activation.
+
+    Where the widths differ, what it reads is multiplied with the weights `residual`,
+    as in sentence-transformers' `Dense`. Call: float [..., D]. Returns [..., units].
+    """
+
+    def build(self, input_shape: Any) -> None:
+        super().build(input_shape)
+        width = input_shape[-1]
+        self.residual = None
+        if width != self.units:
+            self.residual = self.add_weight(
+                name="residual",
+                shape=(width, self.units),
+                initializer=self.kernel_initializer,
+            )
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        x = super().call(inputs, training=training)
+        same = self.residual is None
+        return x + (inputs if same else ops.matmul(inputs, self.residual))
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
 class UnitVectors(keras.layers.Layer):
     """Divides vectors, float [B, D], by their L2 norms."""
 

@@ -3,8 +3,7 @@
 Read `folder`, `pretrained_model`, `model_folder`, `export`, `task_model`, `loading`, in
 that order. `task_model` is a `trainable_model`, whose losses are in `objective`.
 `model_card` writes the README of a folder, `model_file` the graphs of other
-engines. `convert` and `tf_hub` write checkpoints of other formats; they are not in
-`checkpoints` because they need models and tokenizers.
+engines. `convert` writes checkpoints of other formats.
 """
 
 from lazy_loader import attach_stub

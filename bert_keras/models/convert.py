@@ -28,9 +28,10 @@ from bert_keras.checkpoints import (
 )
 from bert_keras.checkpoints.checkpoint import FORMAT, KEY, as_checkpoint_error, listed
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
+from bert_keras.checkpoints.keras_hub import EMBEDDER, TASK, embeds, write_keras_hub
 from bert_keras.checkpoints.keras_hub import FILES as KERAS_HUB_FILES
-from bert_keras.checkpoints.keras_hub import TASK, write_keras_hub
 from bert_keras.checkpoints.sentence_files import (
+    OWN_LENGTHS,
     dense_tensors,
     pair_entry,
     pair_scores,
@@ -50,7 +51,6 @@ from bert_keras.files.atomic import (
 )
 from bert_keras.files.json_file import read_json
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.models import tf_hub
 from bert_keras.models.folder import Folder
 from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.loading import load_model
@@ -102,9 +102,6 @@ FORMATS = {
         has_own_vocabulary=True,
     ),
     "model-garden": Format(write_model_garden, model_garden.FILES, model_garden.PARAMS),
-    "tf-hub": Format(
-        tf_hub.write_tf_hub, tf_hub.FILES, tf_hub.NEEDED, has_own_vocabulary=True
-    ),
 }
 
 
@@ -126,7 +123,7 @@ def convert(
         source: what `read_checkpoint` reads: a folder, a checkpoint, `hf://owner/name`.
         target: the folder to write; an existing one of the same format is replaced
             once everything is written.
-        to: `huggingface`, `google`, `keras-hub`, `model-garden` or `tf-hub`.
+        to: `huggingface`, `google`, `keras-hub` or `model-garden`.
         keep_layers: the layers of the encoder to keep, by number from 0, such as
             `(0, 2, 4)` or `"0,2,4"`; `None`: all. The head stays as it is.
         card: whether to write a model card, README.md, into a folder of the format
@@ -246,7 +243,7 @@ def _write_opened(
     if prompts:
         notes.append(f"left out: the prompts of the cross-encoder: {listed(prompts)}")
     pooling = checkpoint.own_entry.get("settings", {}).get("pooling")
-    if pooling and to not in ("huggingface", "tf-hub") and not is_encoder:
+    if pooling and to != "huggingface" and not is_encoder:
         raise CheckpointError(
             f"{checkpoint.path}: the head reads the tokens' vectors (pooling "
             f"{pooling}), which only the format huggingface can say; received `to` {to}"
@@ -255,6 +252,8 @@ def _write_opened(
     states_length = bool(opened.sentence) or applied is not None
     if form.has_own_vocabulary and not checkpoint.own_entry and states_length:
         config[KEY] = {"format": FORMAT, "preprocessing": opened.preprocessing}
+        if to == "keras-hub" and embeds(opened.sentence):
+            config[KEY]["sentence"] = opened.sentence
     with replaced_folder(target, files=form.files, needed=form.needed) as folder:
         given = (folder, checkpoint.arrays, config)
         if form.has_own_vocabulary:
@@ -262,7 +261,7 @@ def _write_opened(
         else:
             notes += form.write(*given) or ()
             tokenizer.save(folder, max_length=_max_length(opened))
-        notes += _convert_pooling(opened, folder if to == "huggingface" else None)
+        notes += _convert_pooling(opened, folder, to=to)
         if words:
             lines = "".join(f"{word}\n" for word in words)
             (folder / NEW_TOKENS).write_text(lines, encoding="utf-8")
@@ -283,15 +282,15 @@ def _max_length(opened: Folder) -> int:
     return min(stored or text_length(opened.home) or longest, longest)
 
 
-def _convert_pooling(opened: Folder, folder: Path | None) -> list[str]:
+def _convert_pooling(opened: Folder, folder: Path, *, to: str) -> list[str]:
     """Write how tokens are pooled into a text's vector, if the source specifies it.
 
     An encoder whose later steps are not supported here is converted without them.
 
     Args:
         opened: the source.
-        folder: gets the files of sentence-transformers; `None` for formats that have
-            no such files.
+        folder: gets the files of sentence-transformers in the format huggingface.
+        to: the format, of which others have no such files.
 
     Returns:
         Notes on what is left out.
@@ -301,7 +300,9 @@ def _convert_pooling(opened: Folder, folder: Path | None) -> list[str]:
         return [f"left out: the files of sentence-transformers: {settings['error']}"]
     if not settings:
         return []
-    if folder is None:
+    if to == "keras-hub" and embeds(settings):  # written as the preset's task
+        return _further_steps(settings)
+    if to != "huggingface":
         how = f"{settings['pooling']}{', of length 1' if settings['normalize'] else ''}"
         return [
             f"left out: how tokens are pooled into a text's vector ({how})",
@@ -309,12 +310,14 @@ def _convert_pooling(opened: Folder, folder: Path | None) -> list[str]:
         ]
     sizes = opened.checkpoint.config
     settings = {"max_length": sizes.max_position_embeddings, **settings}
+    unused = settings.pop("unused", ())
     measure = similarity(opened.home)
     settings |= {"measure": measure} if isinstance(measure, str) else {}
     write_sentence_files(folder, hidden_size=sizes.hidden_size, **settings)
-    tensors = dense_tensors(opened.home)
-    write_dense(folder, LazyArrays.of(tensors, place=str(opened.home)))
-    return []
+    if settings.get("dense"):
+        tensors = dense_tensors(opened.home)
+        write_dense(folder, LazyArrays.of(tensors, place=str(opened.home)))
+    return [f"left out: {line}" for line in unused]
 
 
 def _further_steps(settings: Mapping[str, Any]) -> list[str]:
@@ -329,7 +332,7 @@ def _further_steps(settings: Mapping[str, Any]) -> list[str]:
         found.append(f"the prompts {listed(list(prompts))}")
     found += [
         f"{key} {shown(settings[key])}"
-        for key in ("default_prompt", "include_prompt", "truncate_dim")
+        for key in ("default_prompt", "include_prompt", "truncate_dim", *OWN_LENGTHS)
         if key in settings
     ]
     return [f"left out with the pooling: {'; '.join(found)}"] if found else []
@@ -339,8 +342,9 @@ def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:
     """Return our model with the weights of a KerasHub model.
 
     Args:
-        model: a `BertBackbone`, which becomes a `BertEncoder`, or a `BertMaskedLM` or
-            `BertTextClassifier` with its preprocessor, which becomes a `TaskModel`.
+        model: a `BertBackbone`, which becomes a `BertEncoder`, or a `BertMaskedLM`,
+            `BertTextClassifier` or `BertTextEmbedder` with its preprocessor, which
+            becomes a `TaskModel`.
             KerasHub does not name classes: here they are LABEL_0, LABEL_1 …
         dtype: dtype policy, as in `BertEncoder`.
 
@@ -356,11 +360,13 @@ def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:
     """
     from keras_hub import models  # takes a second, which other formats do not need
 
-    tasks = (models.BertMaskedLM, models.BertTextClassifier)
+    tasks: tuple[Any, ...] = (models.BertMaskedLM, models.BertTextClassifier)
+    if hasattr(models, EMBEDDER):  # not before KerasHub 0.32
+        tasks += (getattr(models, EMBEDDER),)
     if not isinstance(model, (models.BertBackbone, *tasks)):
         raise CheckpointError(
-            "`model` must be a BertBackbone, BertMaskedLM or BertTextClassifier of "
-            f"KerasHub; received {type(model).__name__}"
+            "`model` must be a BertBackbone, BertMaskedLM, BertTextClassifier or "
+            f"{EMBEDDER} of KerasHub; received {type(model).__name__}"
         )
     if isinstance(model, tasks) and model.preprocessor is None:
         raise CheckpointError(
@@ -381,8 +387,9 @@ def to_keras_hub(model: BertEncoder | TaskModel) -> Any:
 
     Args:
         model: an encoder, which becomes a `BertBackbone`; or a model of the tasks
-            `classification`, `multi-label`, `regression` or `masked-lm`, which becomes
-            a `BertTextClassifier` or a `BertMaskedLM` with its preprocessor.
+            `classification`, `multi-label`, `regression`, `masked-lm` or `embedding`,
+            which becomes a `BertTextClassifier`, a `BertMaskedLM` or a
+            `BertTextEmbedder` with its preprocessor.
 
     Raises:
         CheckpointError: KerasHub has no such head or computation.

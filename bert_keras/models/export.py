@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -52,9 +52,6 @@ from bert_keras.tasks.protocols import (
 )
 from bert_keras.text.preprocessor import one_or_all
 
-if TYPE_CHECKING:
-    from bert_keras.models.task_model import TaskModel
-
 # `tensorflow_model_server` 2.14 to 2.20 all have these (tf-text 2.12.1 on).
 TEXT_OPS = frozenset(
     ("NormalizeUTF8", "RegexSplitWithOffsets", "FastWordpieceTokenizeWithOffsets")
@@ -86,7 +83,7 @@ _FILES = frozenset(  # of a SavedModel of ours
 )
 
 
-def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
+def export_model(model: keras.Model, output: str | os.PathLike[str]) -> Path:
     """Write the next version of a SavedModel and return its folder, `output/N`.
 
     Signatures: `serving_default` takes the task's texts, such as `text`, or `text_a`
@@ -132,7 +129,7 @@ def export_model(model: TaskModel, output: str | os.PathLike[str]) -> Path:
         ) from None
 
 
-def write_saved_model(model: TaskModel, folder: str | os.PathLike[str]) -> None:
+def write_saved_model(model: keras.Model, folder: str | os.PathLike[str]) -> None:
     """Write what `export_model` writes into `folder` itself, as Keras's `export` does.
 
     Raises:
@@ -171,7 +168,7 @@ def _publish(new: Path, target: Path) -> Path:
             number += 1  # another export has taken this number meanwhile
 
 
-def _write(model: TaskModel, folder: Path) -> None:
+def _write(model: keras.Model, folder: Path) -> None:
     endpoints = signature_functions(model)
     _save_graphs(model, endpoints, folder)
     refuse_unknown_ops(graph.graph_def for graph in meta_graphs(folder))
@@ -187,7 +184,7 @@ def _write(model: TaskModel, folder: Path) -> None:
 
 
 def write_description(
-    model: TaskModel, folder: Path, others: Mapping[str, Any]
+    model: keras.Model, folder: Path, others: Mapping[str, Any]
 ) -> None:
     """Write what `described` reads: the tokenizer's files, and `answers.json`.
 
@@ -206,7 +203,7 @@ def write_description(
 
 
 def _write_for_servers(
-    model: TaskModel, endpoints: Mapping[str, Any], folder: Path
+    model: keras.Model, endpoints: Mapping[str, Any], folder: Path
 ) -> None:
     """Write batching parameters, and warm-up requests after the graph has run them.
 
@@ -235,7 +232,9 @@ def _plain(inputs: Mapping[str, tf.Tensor]) -> dict[str, Any]:
     return {name: value.numpy().tolist()[0] for name, value in inputs.items()}
 
 
-def _save_graphs(model: TaskModel, functions: Mapping[str, Any], folder: Path) -> None:
+def _save_graphs(
+    model: keras.Model, functions: Mapping[str, Any], folder: Path
+) -> None:
     """Write the SavedModel of some tf.functions, and the variables that they use.
 
     Keras's `ExportArchive` does the same but traces each function twice, which takes
@@ -254,7 +253,7 @@ def _save_graphs(model: TaskModel, functions: Mapping[str, Any], folder: Path) -
     tf.saved_model.save(saved, os.fspath(folder), signatures=graphs)
 
 
-def signature_functions(model: TaskModel) -> dict[str, Any]:
+def signature_functions(model: keras.Model) -> dict[str, Any]:
     """Return the tf.function of each signature, see `export_model`; each is traced with
     its `input_signature`, and returns the answers by name.
     """

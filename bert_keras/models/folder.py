@@ -27,6 +27,7 @@ from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.checkpoints.names import TIED
 from bert_keras.checkpoints.sentence_files import (
     MODULES,
+    OWN_LENGTHS,
     dense_tensors,
     pair_activation,
     pair_scores,
@@ -65,7 +66,7 @@ _CRF = re.compile(r"(^|\.)crf[._]")
 _RECURRENT = ("weight_ih_l", "weight_hh_l")
 _OF_VECTORS = (  # what `read_sentence_files` tells, but the length
     *("kind", "pooling", "normalize", "dense", "prompts", "default_prompt"),
-    *("include_prompt", "truncate_dim"),
+    *("include_prompt", "truncate_dim", *OWN_LENGTHS),
 )
 _READ = ", read from "  # in a note that repeats what a file says
 
@@ -106,7 +107,7 @@ class Folder:
         raw, entry = checkpoint.raw_config, dict(checkpoint.own_entry)
         home = checkpoint.home or checkpoint.path
         try:
-            sentence = read_sentence_files(home)
+            sentence = read_sentence_files(home) or entry.get("sentence") or {}
         except CheckpointError as error:  # only its vectors cannot be computed
             sentence = {"error": str(error)}
         contradiction = _contradiction(entry, raw, sentence)
@@ -297,6 +298,7 @@ class Folder:
                 for key, value in unused.items()
             ]
         found += unread_beside(self.home, self.checkpoint.raw_config)
+        found += self.sentence.get("unused", ())
         measure = unused_similarity(self.home, self.sentence)
         if measure is not None:
             ours = "dot product" if self.sentence.get("kind") else "cosine"
@@ -390,6 +392,7 @@ def _contradiction(
             return str(error)
         facts += [(n, getattr(task, n), getattr(stated, n)) for n in _OF_VECTORS]
         length = entry.get("preprocessing", {}).get("max_length")
+        length = task.default_length or length
         facts += [("max_length", length, sentence.get("max_length"))]
     for what, one, other in facts:
         if None not in (one, other) and one != other:
@@ -452,12 +455,20 @@ def named_task(place: Path, name: str) -> type[Task]:
     return find_task(name)
 
 
-def check_max_length(max_length: int, config: BertConfig) -> None:
+def check_lengths(task: Task, config: BertConfig) -> None:
+    """Raise unless the encoder has a position for each token of queries, and so on."""
+    for name in (*OWN_LENGTHS, "default_length"):
+        if length := getattr(task, name, 0):
+            check_max_length(length, config, name=name)
+
+
+def check_max_length(
+    max_length: int, config: BertConfig, *, name: str = "max_length"
+) -> None:
     """Raise unless the encoder has a position for each token of the longest text."""
-    check_whole_number("max_length", max_length, least=3)
+    check_whole_number(name, max_length, least=3)
     longest = config.max_position_embeddings
     if max_length > longest:
         raise ConfigError(
-            f"`max_length` must be at most the encoder's {longest}; "
-            f"received {max_length}"
+            f"`{name}` must be at most the encoder's {longest}; received {max_length}"
         )

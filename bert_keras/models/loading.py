@@ -10,7 +10,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
@@ -30,7 +30,7 @@ from bert_keras.errors import CheckpointError, ConfigError, first_of
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import head_names
 from bert_keras.model.layers import undrawn
-from bert_keras.models.folder import Folder, check_max_length
+from bert_keras.models.folder import Folder, check_lengths, check_max_length
 from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.new_tokens import with_tokens
 from bert_keras.models.pretrained_model import check_tied, max_length_of, on_encoder
@@ -41,9 +41,6 @@ from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import Inheriting, TextTargets, Unfolding, start
 from bert_keras.text.preprocessor import Preprocessor
-
-if TYPE_CHECKING:
-    from bert_keras.training.config import TrainConfig
 
 _OF_CLASSES = re.compile("classifier/(output/)?(kernel|bias)")
 _SIZES = (
@@ -87,6 +84,7 @@ def load_model(
         settings = {"layout": LAYOUT.default, **opened.preprocessing}
         preprocessor = Preprocessor(opened.tokenizer, **settings)
         check_max_length(preprocessor.max_length, checkpoint.config)
+        check_lengths(found, checkpoint.config)
     check_encoder(checkpoint)
     _check_widths(found, checkpoint)
     with undrawn():
@@ -143,17 +141,17 @@ def _check_widths(task: Task, checkpoint: Checkpoint) -> None:
 def new_model(
     task: Task,
     encoder: str | os.PathLike[str],
-    config: TrainConfig,
+    config: Any,
     *,
     devices: Devices | None = None,
     tell: Callable[[str], object] = say,
 ) -> TaskModel:
     """Return a task's model on a pretrained encoder.
 
-    Heads in `task.needs.scopes` are loaded from the checkpoint. To be fine-tuned, the
-    model takes the head of the encoder's folder if it is of the same task and fits;
-    otherwise the head is initialized randomly. Only the weights are created in the
-    scope of the devices' strategy.
+    `config` is a `TrainConfig`. Heads in `task.needs.scopes` are loaded from the
+    checkpoint. To be fine-tuned, the model takes the head of the encoder's folder if it
+    is of the same task and fits; otherwise the head is initialized randomly. Only the
+    weights are created in the scope of the devices' strategy.
 
     Raises:
         CheckpointError: the encoder is missing, broken or does not fit.
@@ -164,6 +162,7 @@ def new_model(
     folder.tell(tell, facts=True)
     folder = with_tokens(folder, config.add_tokens, tell=tell)
     checkpoint = folder.weights_for(task)
+    check_lengths(task, checkpoint.config)
     applied = pair_scores(folder.config)
     if applied not in (None, "softmax", getattr(task, "activation", applied)):
         tell(
@@ -206,7 +205,7 @@ def new_model(
     return model
 
 
-def _is_kept(config: TrainConfig, encoder: str | os.PathLike[str]) -> bool:
+def _is_kept(config: Any, encoder: str | os.PathLike[str]) -> bool:
     """Return whether training starts from a head that the encoder's folder may have.
 
     Fewer layers give other vectors, so that only a student keeps the head above them.
@@ -279,7 +278,7 @@ def _lost_settings(task: Task, held: Any) -> str:
     return ", ".join(lost)
 
 
-def check_student(encoder: str | os.PathLike[str], config: TrainConfig) -> None:
+def check_student(encoder: str | os.PathLike[str], config: Any) -> None:
     """Raise ConfigError if an encoder cannot have the layers or sizes of a student."""
     folder = with_layers(Folder.open(encoder), config.keep_layers)
     if config.student is not None:

@@ -43,7 +43,6 @@ INT8_FILES = {
     "openvino": "openvino/openvino_model_qint8_quantized.xml",
     "onnx": "onnx/model_quantized.onnx",
 }
-OLD_FILES = {"openvino": "model.xml", "onnx": "model.onnx"}  # of version 0.1
 _XML = ".xml"  # OpenVINO's weights are in a .bin next to it
 # What Keras's exporters and the engines import, by format.
 _PACKAGES = {
@@ -59,7 +58,7 @@ INT8_PACKAGES = {
 
 def all_files() -> frozenset[str]:
     """Return the names of all model files, OpenVINO's weights included."""
-    names = [n for each in (FILES, INT8_FILES, OLD_FILES) for n in each.values()]
+    names = [n for each in (FILES, INT8_FILES) for n in each.values()]
     weights = [n.removesuffix(_XML) + ".bin" for n in names if n.endswith(_XML)]
     return frozenset((*names, *weights))
 

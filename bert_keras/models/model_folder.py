@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -26,12 +26,9 @@ from bert_keras.models.model_card import write_readme
 from bert_keras.tasks import name_of
 from bert_keras.tasks.base import Task
 
-if TYPE_CHECKING:
-    from bert_keras.models.task_model import TaskModel
-
 
 def save_model(
-    model: TaskModel, folder: str | os.PathLike[str], *, card: bool = True
+    model: keras.Model, folder: str | os.PathLike[str], *, card: bool = True
 ) -> Path:
     """Write a model folder; an existing one is replaced once everything is written.
 
@@ -54,7 +51,7 @@ def save_model(
 
 
 def write_model(
-    model: TaskModel, folder: Path, arrays: Mapping[str, np.ndarray] | None = None
+    model: keras.Model, folder: Path, arrays: Mapping[str, np.ndarray] | None = None
 ) -> None:
     """Write the files of a model into an existing folder.
 
@@ -73,7 +70,7 @@ def write_model(
 
 
 def write_sentence_files(
-    model: TaskModel, folder: Path, arrays: Mapping[str, np.ndarray]
+    model: keras.Model, folder: Path, arrays: Mapping[str, np.ndarray]
 ) -> None:
     """Write what sentence-transformers reads besides the encoder, if it can.
 
@@ -88,7 +85,7 @@ def write_sentence_files(
         write_dense(folder, dense)
 
 
-def config_of(model: TaskModel) -> dict[str, Any]:
+def config_of(model: keras.Model) -> dict[str, Any]:
     """Return the complete `config.json` of a model."""
     task, preprocessor = model.task, model.preprocessor
     return {

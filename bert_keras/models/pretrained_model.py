@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import keras
 
 from bert_keras.checkpoints import Checkpoint, assign, has_pooler
 from bert_keras.checkpoints.names import TIED
@@ -26,10 +28,7 @@ from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import Starting, start
 from bert_keras.text.preprocessor import Preprocessor
 
-if TYPE_CHECKING:
-    from bert_keras.models.task_model import TaskModel
-
-_Model = TypeVar("_Model", bound="TaskModel")
+_Model = TypeVar("_Model", bound=keras.Model)
 
 
 def pretrained_model(
@@ -183,7 +182,7 @@ def has_scope(checkpoint: Checkpoint, scope: str) -> bool:
     return any(name.startswith(scope) for name in checkpoint.shapes)
 
 
-def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:
+def assign_scope(model: keras.Model, checkpoint: Checkpoint, scope: str) -> bool:
     """Assign a model's weights in a scope from a checkpoint; return if it has any.
 
     Raises:
@@ -196,7 +195,7 @@ def assign_scope(model: TaskModel, checkpoint: Checkpoint, scope: str) -> bool:
     return True
 
 
-def check_tied(model: TaskModel, checkpoint: Checkpoint) -> None:
+def check_tied(model: keras.Model, checkpoint: Checkpoint) -> None:
     """Raise if a model would use a tied weight that the checkpoint does not tie."""
     untied = set(TIED) & set(checkpoint.unrecognized)
     if untied and any(w.path.startswith("cls/predictions/") for w in model.weights):

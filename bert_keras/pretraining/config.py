@@ -21,7 +21,6 @@ from bert_keras.settings import (
     layer_numbers,
     option,
     with_options_documented,
-    without_former_names,
 )
 from bert_keras.training.config import check_has_teacher
 
@@ -139,7 +138,6 @@ _OF_THE_DATA: dict[str, Any] = {
 }
 
 
-@without_former_names
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class PretrainConfig:

@@ -3,7 +3,7 @@
 `manifest.json` is written last and records how the shards were made and what they
 contain, with a hash of its own content; until then there is a journal, see
 `data.Journal`. Both are checked when they are read: a hash tells that a manifest was
-changed, and what version 0.1 wrote without one has to agree with its shards.
+changed.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ def manifest_of(path: str | os.PathLike[str], data: bytes) -> dict[str, Any]:
         raise DataError(f"is not JSON: {error}", path=path) from None
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise DataError(f"must be the manifest of {_FORMAT}", path=path)
-    written = manifest.pop(_HASH, None)  # version 0.1 wrote none
-    if written not in (None, _hash_of(manifest)) or not _is_consistent(manifest):
+    written = manifest.pop(_HASH, None)
+    if written != _hash_of(manifest) or not _is_consistent(manifest):
         raise DataError(
             "was changed after it was written: restore it, or delete it and run "
             "`pretraining-data` again",

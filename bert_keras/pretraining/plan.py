@@ -36,8 +36,6 @@ _FREE = (
     "strategy",
     "on_nonfinite",
 )
-# Settings that a run may lack, see `RunFolder`: earlier versions did not record them.
-LATER = ("masking", HELD_OUT)
 _PAIR_HEAD, _MASKED_HEAD = "cls/seq_relationship/", "cls/predictions/"
 
 
@@ -78,7 +76,7 @@ class PretrainingPlan:
     ) -> dict[str, Any]:
         """Return everything that determines weights and curves, as JSON values."""
         config = dataclasses.asdict(self.config)
-        free = {*_FREE, *unused_options(self.config)}  # earlier versions lack these
+        free = {*_FREE, *unused_options(self.config)}
         start = "random" if self.checkpoint is None else _digest(self.checkpoint)
         taught = self.teacher and {"weights of the teacher": _digest(self.teacher)}
         masked = self.config.objective == "masked" and {

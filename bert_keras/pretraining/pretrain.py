@@ -20,7 +20,7 @@ from bert_keras.models.model_card import write_readme
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.distillation import PretrainingDistillation
 from bert_keras.pretraining.loop import PretrainingLoop
-from bert_keras.pretraining.plan import LATER, PretrainingPlan, plan_pretraining
+from bert_keras.pretraining.plan import PretrainingPlan, plan_pretraining
 from bert_keras.pretraining.pretrainer import (
     BertPretrainer,
     assign_pretrainer,
@@ -131,7 +131,7 @@ def pretrain(
         opened = contextlib.nullcontext()
         if devices.is_chief:
             settings = plan.settings(held_out)
-            opened = RunFolder(output, settings, may_lack=LATER)
+            opened = RunFolder(output, settings, may_lack=(HELD_OUT,))
         with opened as run:
             with StopSignal(devices.vote) as stop:
                 context = RunContext(

@@ -25,11 +25,12 @@ RUN = "comparison.json"
 _UNKNOWN = "–"
 _NOT_COMPARED = ("best_epoch_dev_loss", "training_seconds")  # differ by chance
 _MOST_CLASSES = 15  # whose scores differ most; all follow, folded
-HELD_OUT = "held-out data"  # as pages name it; earlier versions wrote `held_out`
+HELD_OUT = "held-out data"  # as pages name it
 _FOLDS = "cross-validation"
-# Not in notes of earlier versions.
-_OPTIONAL = {"best_score": "", "command": ""}
-_OPTIONAL_OBJECTS = ("digests", "per_class", "mistakes")
+_OBJECTS = (
+    *("settings", "rows", "digests", "per_class", "mistakes"),
+    *("scores", "intervals", "environment"),
+)
 
 
 def write_run(folder: str | os.PathLike[str], report: Mapping[str, Any]) -> None:
@@ -148,13 +149,9 @@ def _read(folder: Path) -> dict[str, Any]:
             f"must be the folder of a finished run; contains no {RUN}", path=folder
         )
     found: dict[str, Any] = read_json(path, error=DataError)
-    found = {**_OPTIONAL, **dict.fromkeys(_OPTIONAL_OBJECTS, {}), **found}
-    required = ("settings", "rows", "scores", "intervals", "environment")
-    for key in (*required, *_OPTIONAL_OBJECTS):
+    for key in _OBJECTS:
         if not isinstance(found.get(key), dict):
             raise DataError(f"`{key}` must be an object", path=os.fspath(path))
-        if "held_out" in found[key]:
-            found[key][HELD_OUT] = found[key].pop("held_out")
         for name in [each for each in found[key] if each.startswith(_FOLDS)]:
             found[key][_FOLDS] = found[key].pop(name)  # whatever their number is
     if not isinstance(found.get("history"), list):

@@ -24,16 +24,14 @@ import numpy as np
 
 from bert_keras.errors import CheckpointError, ConfigError, reason_of, shown
 from bert_keras.files.atomic import FILES, locked_file, replaced_file, replaced_folder
-from bert_keras.runs.progress import say
-from bert_keras.settings import RESUME, check_choice, current_names
+from bert_keras.settings import RESUME, check_choice
 
 SETTINGS, CURVES = "run.json", "curves.jsonl"
 CHECKPOINTS, MODEL = "checkpoints", "model"
 NONFINITE = "nonfinite.json"  # written when a run stops at a non-finite value
 EPOCH = "epoch.json"  # which epoch a model inside a run folder is of
 FINISHED = ".finished.json"  # suffix of the notes about finished runs
-# How a run chooses what the user does not: 2 since the dev rows are stratified and the
-# length follows the rows. Runs of earlier versions do not have the entry.
+# How a run chooses what the user does not: a run of other defaults is not resumed.
 CHOICES, DEFAULTS = "defaults", 2
 _FORMAT = 1
 _LOCK = ".lock"
@@ -55,7 +53,7 @@ class RunFolder:
     Only one process at a time can open it. Closing waits for the checkpoint that is
     being written. `settings` are everything that determines the result, as JSON values.
     Those that `may_lack` names are compared only if the run has them too, such as
-    settings that earlier versions did not record; a run that lacks them gets them.
+    held-out data; a run that lacks them gets them.
 
     Raises:
         ConfigError: the folder holds a run with other settings; the error names the
@@ -250,18 +248,17 @@ class RunFolder:
             raise CheckpointError(f"{path}: is not JSON") from None
         if not isinstance(found, dict):
             raise CheckpointError(f"{path}: must hold an object")
-        settings: dict[str, Any] = current_names(found)
-        lacking = (settings.keys() ^ wanted.keys()) & set(may_lack)
+        lacking = (found.keys() ^ wanted.keys()) & set(may_lack)
         old, new = (
             {k: v for k, v in each.items() if k not in lacking}
-            for each in (settings, wanted)
+            for each in (found, wanted)
         )
         if difference := what_differs(old, new):
             raise ConfigError(
                 f"{self.path}: holds a run with another {difference}: "
                 "choose a new folder, or the same settings to resume"
             )
-        return settings
+        return found
 
     def _check_new(self) -> None:
         """Raise CheckpointError unless the folder is absent or empty."""
@@ -391,29 +388,14 @@ def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFold
             kept = (f"*{FINISHED}", ".*.run*/checkpoints/step-*")
             holds = old.steps or any(list(path.glob(pattern)) for pattern in kept)
             difference = what_differs(found, wanted)
-            if holds and resume == "auto" and CHOICES not in found | wanted.keys():
-                say(f"{path}: an earlier version began this run: its choices are kept")
             if holds and difference and resume == "auto":
-                earlier = " of an earlier version" if CHOICES not in found else ""
                 raise ConfigError(
-                    f"{path}: holds an unfinished run{earlier} with another "
-                    f"{difference}: use the same to resume it, or `--resume never` to "
-                    "start over"
+                    f"{path}: holds an unfinished run with another {difference}: "
+                    "use the same to resume it, or `--resume never` to start over"
                 )
             if difference or resume == "never":
                 remove_run(old)
     return RunFolder(path, settings)
-
-
-def has_earlier_run(path: Path) -> bool:
-    """Return whether a folder holds an unfinished run of a version without `DEFAULTS`.
-
-    Such a run resumes with the dev rows and the length that its version chose.
-    """
-    found = _settings_of(path)
-    if found is None or CHOICES in found:
-        return False
-    return any(path.glob("checkpoints/step-*"))
 
 
 def remove_run(run: RunFolder) -> None:
@@ -447,4 +429,4 @@ def _settings_of(path: Path) -> dict[str, Any] | None:
         return None  # RunFolder reports the error
     if not isinstance(found, dict):
         return None
-    return {k: v for k, v in current_names(found).items() if k != "format"}
+    return {k: v for k, v in found.items() if k != "format"}

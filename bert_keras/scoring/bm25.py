@@ -7,6 +7,7 @@ Rank Fusion", section 2.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -86,6 +87,8 @@ def fused(
 ) -> list[tuple[int, float]]:
     """Return rows and scores of several rankings fused by reciprocal ranks, best first.
 
+    Ties go to the earlier row.
+
     Args:
         rankings: rows, best first.
         top: maximum rows to return.
@@ -95,11 +98,13 @@ def fused(
         >>> [row for row, _ in fused([[7, 8], [8, 9]], 2)]
         [8, 7]
     """
-    scores: dict[int, float] = {}
+    parts: dict[int, list[float]] = {}
     weights = [1.0] * len(rankings) if weights is None else weights
     for ranking, weight in zip(rankings, weights, strict=True):
         for rank, row in enumerate(ranking, 1):
-            scores[row] = scores.get(row, 0.0) + weight / (FUSION + rank)
+            parts.setdefault(row, []).append(weight / (FUSION + rank))
+    # Exact sums: ties do not depend on the order of the rankings.
+    scores = {row: math.fsum(each) for row, each in parts.items()}
     order = sorted(scores, key=lambda row: (-scores[row], row))[:top]
     return [(row, scores[row]) for row in order]
 

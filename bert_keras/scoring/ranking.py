@@ -3,7 +3,8 @@
 A ranking is given by its grades: the grade of each document in ranked order, 0 where it
 is not known to be relevant. Scores are means over queries; a query without a relevant
 document has none and is left out. They equal trec_eval's, whose nDCG has the gain
-`grade`; equal scores are ordered to the model's disadvantage.
+`grade`, but for equal scores: those of a table are ordered to the model's
+disadvantage, those of a run as they stand in it (trec_eval: by id).
 
 Sources: Järvelin and Kekäläinen 2002, "Cumulated gain-based evaluation of IR
 techniques"; Manning et al. 2008, "Introduction to Information Retrieval", section 8.4.
@@ -149,7 +150,7 @@ def run_rankings(
     """Return rankings and known grades of the queries of qrels, for `ranking_scores`.
 
     A query of the qrels that the run lacks has found nothing; queries without qrels
-    are not scored.
+    are not scored. Among equal scores the first document of the run comes first.
 
     Args:
         qrels: query id to document id to grade.
@@ -158,11 +159,8 @@ def run_rankings(
     rankings, relevant = [], []
     for query, grades in qrels.items():
         found = run.get(query, {})
-        ids = list(found)
-        of_ids = [grades.get(each, 0.0) for each in ids]
-        scores = [found[each] for each in ids]
-        rankings += grouped_rankings([query] * len(ids), of_ids, scores) or [
-            np.zeros(0)
-        ]
+        order = sorted(found, key=lambda name: -found[name])
+        ranked = [grades.get(name, 0.0) for name in order]
+        rankings.append(np.array(ranked, np.float64))
         relevant.append(np.array([*grades.values()], np.float64))
     return rankings, relevant

@@ -1,4 +1,4 @@
-"""Serve models over HTTP and gRPC, query them, or deploy TF Serving.
+"""Serve models over HTTP and gRPC, and query them.
 
 `bert-keras serve`: read `config`, then the path of a request: `rest`,
 `open_inference` or `grpc_services` (three protocols), `service` (limits, time, metrics
@@ -8,8 +8,7 @@ computed together) and `signatures` (how texts are measured and computed). `app`
 the routes, `http_connection` the limits of a connection, and `server` starts and stops
 everything. The web page is in `static/`.
 
-`client` uses TF Serving's REST API. `deployment` writes a folder that runs TF Serving
-from the files of `templates`.
+`client` uses TF Serving's REST API.
 """
 
 from lazy_loader import attach_stub

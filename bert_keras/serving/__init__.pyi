@@ -1,6 +1,5 @@
 from .client import AsyncClient as AsyncClient
 from .client import Client as Client
 from .config import ServeConfig as ServeConfig
-from .deployment import write_deployment as write_deployment
 from .server import Server as Server
 from .server import serve as serve

@@ -1,7 +1,7 @@
 """The routes of a server, and the rules for all of them: `App`.
 
 Each request is counted, must have a key if the server requires one, ends within the
-time limit, and is answered with `{"error": …}` if it is wrong.
+time limit, and is answered with an `error_body` if it is wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 
 from bert_keras.serving.embedding_apis import EmbeddingApis
-from bert_keras.serving.errors import RequestError
+from bert_keras.serving.errors import RequestError, error_body
 from bert_keras.serving.http_connection import HEAD_BYTES
 from bert_keras.serving.logs import log, log_error
 from bert_keras.serving.open_inference import OpenInference
@@ -124,13 +124,14 @@ class App:
                 f"the head must have at most {HEAD_BYTES} bytes; received more",
                 status=431,
             )
-            return await _error_response(long)(scope, receive, send)
+            return await _error_response(long, scope["path"])(scope, receive, send)
         if scope["path"] not in _FREE_OF_KEYS:
             given = dict(scope["headers"]).get(b"authorization")
             try:
                 self._service.check_key(given)
             except RequestError as error:
-                return await _error_response(error)(scope, receive, send)
+                refused = _error_response(error, scope["path"])
+                return await refused(scope, receive, send)
         await self._routes(scope, receive, send)
 
     async def _metrics(self, request: Request) -> Response:
@@ -154,8 +155,9 @@ def _head_size(scope: Any) -> int:
     return sum(len(first) + len(second) for first, second in lines)
 
 
-def _error_response(error: RequestError) -> Response:
-    found = json_response({"error": str(error)}, status=error.status)
+def _error_response(error: RequestError, path: str) -> Response:
+    body = error_body(path, str(error), error.status)
+    found = json_response(body, status=error.status)
     if error.retry_after is not None:
         found.headers["retry-after"] = str(error.retry_after)
     if error.status == 401:
@@ -166,20 +168,21 @@ def _error_response(error: RequestError) -> Response:
 
 
 async def _refused(request: Request, error: RequestError) -> Response:
-    return _error_response(error)
+    return _error_response(error, request.url.path)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     log_error("an error of the server", error)
     failure = RequestError("an error of the server", status=500)
-    return _error_response(failure)
+    return _error_response(failure, request.url.path)
 
 
 async def _not_routed(request: Request, error: HTTPException) -> Response:
     """Answer a wrong path or method."""
     line = f"{request.method} {request.url.path}"[:200]
     message = f"{error.detail}: {line}"
-    found = json_response({"error": message}, status=error.status_code)
+    body = error_body(request.url.path, message, error.status_code)
+    found = json_response(body, status=error.status_code)
     for name, value in (error.headers or {}).items():
         found.headers[name] = value
     return found

@@ -298,6 +298,8 @@ class _Client:
         """Return documents in the order of their scores, see `Predictor.rank`."""
         if not all("score" in row for row in rows):
             raise ServerError(f"{self._place}: does not answer with `score`")
+        first: dict[str, int] = {}  # equal texts differ by rounding
+        rows = [rows[first.setdefault(text, at)] for at, text in enumerate(texts)]
         order = sorted(range(len(texts)), key=lambda at: -rows[at]["score"])
         return [
             {"rank": n, **rows[at], "index": at, "text": texts[at]}

@@ -129,6 +129,13 @@ class ServeConfig:
         "auto: faiss from 100,000 texts in float32 on, where it is installed",
         words=("auto", "exact", "faiss"),
     )
+    positive_class: str | None = option(
+        None,
+        "of a classifier of pairs, the class that says relevant, or NAME=CLASS if "
+        "there are several models: by its probability the model ranks documents",
+        unit="class",
+        unset="the model's own positive_class",
+    )
     api_key_file: str | None = option(
         None,
         "file of accepted keys, one per line; requests must then send `Authorization: "

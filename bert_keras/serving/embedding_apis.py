@@ -2,16 +2,18 @@
 
 OpenAI's `/v1/embeddings`; `/embed`, `/embed_sparse`, `/rerank`, `/predict`,
 `/similarity`, `/tokenize` and `/info` of Hugging Face's Text Embeddings Inference
-(TEI); `/v1/rerank` of Jina and `/v2/rerank` of Cohere.
+(TEI); `/v1/rerank` of Jina, `/v2/rerank` of Cohere and `/rerank` of infinity, which
+takes `documents` where TEI takes `texts`.
 Requests are answered as in REST, within the same limits.
 
-Sources: the API references of OpenAI, TEI, Jina and Cohere.
+Sources: the API references of OpenAI, TEI, Jina, Cohere and infinity.
 """
 
 from __future__ import annotations
 
 import base64
 import itertools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +24,7 @@ from starlette.routing import BaseRoute, Route
 
 from bert_keras.data.items import query_and_documents
 from bert_keras.errors import DataError, counted, shown
+from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.rest import check_fields, json_response, read_body
 from bert_keras.serving.service import Answered, Service
@@ -34,10 +37,33 @@ from bert_keras.version import __version__
 
 _EMBEDS = ("embedding",)
 _VECTORS = "embedding"  # an output
-_RANKS = ("reranking", "regression")
+_RANKS = ("reranking", "regression")  # a classifier of pairs, too, if one class ranks
 _CLASSIFIES = ("classification", "multi-label")
 _TRUNCATED = "x-truncated-tokens"  # a header; these answers have no place for it
 _UNIT = 1e-3  # of the norm of a vector of length 1
+_PROMPTS = ("query", "document")  # signatures with a prompt before each text
+# Fields that change nothing here, with the values that do not; `None`: any value.
+_WITHOUT_EFFECT: dict[str, tuple[Any, ...] | None] = {
+    "truncation_direction": ("Right", "right"),  # TEI
+    "user": None,  # OpenAI
+    "modality": ("text",),  # infinity
+    "embedding_type": ("float",),  # Jina, as the next two
+    "late_chunking": (False,),
+    "return_multivector": (False,),
+    "priority": None,  # Cohere, as the next one
+    "rank_fields": (["text"],),
+}
+_OF_TEI = ("truncation_direction",)
+_OF_DOCUMENTS = ("priority", "rank_fields")
+_OF_EMBEDDINGS = (
+    "user",
+    "modality",
+    "embedding_type",
+    "late_chunking",
+    "return_multivector",
+)
+# Scores of a sigmoid are float32: of a score of 1, the logit is above this.
+_MOST_PROBABLE = 1 - 2**-25
 _FLAGS = (  # fields that are true or false
     "add_special_tokens",
     "normalize",
@@ -94,8 +120,15 @@ class EmbeddingApis:
         given = await self._read(
             request,
             "input",
-            may=("model", "encoding_format", "dimensions", "user"),
+            may=("model", "encoding_format", "dimensions", "truncate"),
+            without_effect=_OF_EMBEDDINGS,
         )
+        if _are_ids(given["input"]):
+            raise RequestError(
+                "`input` must be a string or a list of strings; received "
+                f"{shown(given['input'])}: token ids are not read; LangChain's "
+                "OpenAIEmbeddings sends texts with `check_embedding_ctx_length=False`"
+            )
         form = given.get("encoding_format", "float")
         if form not in ("float", "base64"):
             raise RequestError(
@@ -103,6 +136,7 @@ class EmbeddingApis:
             )
         name = self._model(given, _EMBEDS, _VECTORS)
         answered = await self._embed(request, name, {"input": given["input"]})
+        _check_truncated(given, answered)
         vectors = _shortened(answered.answers["embedding"], given.get("dimensions"))
         data = [
             {
@@ -119,10 +153,12 @@ class EmbeddingApis:
 
     async def embed(self, request: Request) -> Response:
         """Answer `inputs` with vectors, by default of length 1, as TEI does."""
-        may = ("model", "normalize", "truncate", "dimensions")
+        may = ("model", "normalize", "truncate", "dimensions", "prompt_name")
         given = await self._read(request, "inputs", may=may)
         name = self._model(given, _EMBEDS, _VECTORS)
-        answered = await self._embed(request, name, {"inputs": given["inputs"]})
+        answered = await self._embed(
+            request, name, {"inputs": given["inputs"]}, prompt=given.get("prompt_name")
+        )
         _check_truncated(given, answered)
         vectors = _shortened(answered.answers["embedding"], given.get("dimensions"))
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -136,9 +172,12 @@ class EmbeddingApis:
 
     async def embed_sparse(self, request: Request) -> Response:
         """Answer `inputs` with the weights above 0 of tokens, as TEI does."""
-        given = await self._read(request, "inputs", may=("model", "truncate"))
+        may = ("model", "truncate", "prompt_name")
+        given = await self._read(request, "inputs", may=may)
         name = self._model(given, _EMBEDS, TERM_WEIGHTS)
-        answered = await self._embed(request, name, {"inputs": given["inputs"]})
+        answered = await self._embed(
+            request, name, {"inputs": given["inputs"]}, prompt=given.get("prompt_name")
+        )
         _check_truncated(given, answered)
         rows = [
             [
@@ -205,7 +244,7 @@ class EmbeddingApis:
             raise RequestError(
                 f"`parameters` must be an object; received {shown(parameters)}"
             )
-        parameters = _checked("`parameters`", parameters, ("truncate",))
+        parameters = _checked("`parameters`", parameters, ("truncate",), _OF_TEI)
         inputs = given["inputs"]
         if not isinstance(inputs, dict) or set(inputs) != {
             "source_sentence",
@@ -235,7 +274,10 @@ class EmbeddingApis:
         """
         may = ("model", "raw_scores", "truncate")
         given = await self._read(request, "inputs", may=may)
-        _check_activated(given)
+        if given.get("raw_scores"):
+            raise RequestError(
+                "`raw_scores` must be false: a classifier answers with probabilities"
+            )
         texts = _rows(given["inputs"])
         width = len(texts[0])
         name = self._model(given, _CLASSIFIES, width=width)
@@ -262,15 +304,21 @@ class EmbeddingApis:
         return _response(rows[0] if is_one else rows, answered)
 
     async def rerank(self, request: Request) -> Response:
-        """Answer `query` and `texts` with the places and scores, as TEI does."""
-        may = ("model", "query", "return_text", "truncate", "raw_scores")
-        given = await self._read(request, "texts", may=may)
-        _check_activated(given)
+        """Answer `query` and `texts` with the places and scores, as TEI does.
+
+        `documents` in place of `texts` are answered as infinity does.
+        """
+        body = await self._body(request)
+        if "documents" in body:
+            return await self._rank_documents(request, body, in_objects=False)
+        may = ("model", "query", "return_text", "truncate", "raw_scores", "top_n")
+        given = _needed(body, "texts", may, _OF_TEI)
         texts = _texts("texts", given["texts"])
+        top = _top(given, texts)
         order, scores, answered = await self._ranked(request, given, "texts", texts)
         _check_truncated(given, answered)
         found: list[dict[str, Any]] = [
-            {"index": place, "score": scores[place]} for place in order
+            {"index": place, "score": scores[place]} for place in order[:top]
         ]
         if given.get("return_text") is True:
             found = [{**each, "text": texts[each["index"]]} for each in found]
@@ -278,8 +326,16 @@ class EmbeddingApis:
 
     async def rerank_documents(self, request: Request) -> Response:
         """Answer `query` and `documents` as Jina and Cohere do."""
-        may = ("model", "query", "top_n", "return_documents", "max_tokens_per_doc")
-        given = await self._read(request, "documents", may=may)
+        body = await self._body(request)
+        return await self._rank_documents(request, body, in_objects=True)
+
+    async def _rank_documents(
+        self, request: Request, body: Mapping[str, Any], *, in_objects: bool
+    ) -> Response:
+        """Answer `query` and `documents`; the texts are objects, or strings."""
+        may = ("model", "query", "top_n", "return_documents", "raw_scores")
+        may += ("max_tokens_per_doc", "max_chunks_per_doc")
+        given = _needed(body, "documents", may, _OF_DOCUMENTS)
         documents = given["documents"]
         if isinstance(documents, list):
             documents = [
@@ -287,38 +343,37 @@ class EmbeddingApis:
                 for each in documents
             ]
         texts = _texts("documents", documents, also=", or objects with `text` alone")
-        top = given.get("top_n", len(texts))
-        if type(top) is not int or top < 1:
-            raise RequestError(
-                f"`top_n` must be a whole number of at least 1; received {shown(top)}"
-            )
+        top = _top(given, texts)
         order, scores, answered = await self._ranked(request, given, "documents", texts)
         found: list[dict[str, Any]] = [
             {"index": place, "relevance_score": scores[place]} for place in order[:top]
         ]
         if given.get("return_documents") is True:
-            found = [
-                {**each, "document": {"text": texts[each["index"]]}} for each in found
-            ]
+            for each in found:
+                text = texts[each["index"]]
+                each["document"] = {"text": text} if in_objects else text
         name = request.state.record.model
-        usage = {"total_tokens": answered.tokens}
+        usage = {"prompt_tokens": answered.tokens, "total_tokens": answered.tokens}
         return _response({"model": name, "results": found, "usage": usage}, answered)
 
     # What they share.
 
     async def _read(
-        self, request: Request, needed: str, *, may: Sequence[str]
+        self,
+        request: Request,
+        needed: str,
+        *,
+        may: Sequence[str],
+        without_effect: Sequence[str] = _OF_TEI,
     ) -> dict[str, Any]:
         """Return the JSON of a request, of which no field may be unknown."""
+        return _needed(await self._body(request), needed, may, without_effect)
+
+    async def _body(self, request: Request) -> dict[str, Any]:
+        """Return the JSON of a request."""
         body = await read_body(request, self._service.config.max_body_bytes)
         request.state.size = len(body)
-        given = await self._service.work(len(body), lambda: parse_json(body))
-        if needed not in given:
-            raise RequestError(f"the body must have `{needed}`")
-        found = _checked("the body", given, (needed, *may))
-        if needed not in found:
-            raise RequestError(f"the body must have `{needed}`; received null")
-        return found
+        return await self._service.work(len(body), lambda: parse_json(body))
 
     def _model(
         self,
@@ -349,6 +404,7 @@ class EmbeddingApis:
             with models.lease(name) as leased:
                 answers = [each.name for each in leased.signature("").outputs]
                 is_fit = tasks is None or leased.task in tasks
+                is_fit = is_fit or (tasks is _RANKS and leased.scores_pairs)
                 is_fit = is_fit and (width is None or width in _by_width(leased))
                 if is_fit and (not output or output in answers):
                     fits.append(name)
@@ -364,16 +420,34 @@ class EmbeddingApis:
         return fits[0]
 
     async def _embed(
-        self, request: Request, name: str, fields: Mapping[str, Any]
+        self,
+        request: Request,
+        name: str,
+        fields: Mapping[str, Any],
+        *,
+        prompt: Any = None,
     ) -> Answered:
-        """Return the answers to the texts of fields, one after the other."""
+        """Return the answers to the texts of fields, one after the other.
+
+        `prompt` names the one that is put before each text.
+        """
         given = {field: _texts(field, value) for field, value in fields.items()}
 
         def decode() -> Parts:
             texts = (self._service.decoder.texts(*each) for each in given.items())
             return [list(itertools.chain.from_iterable(texts))]
 
-        return await self._answer(request, name, decode, width=1)
+        if prompt is not None:
+            with self._service.models.lease(name) as leased:
+                known = [each for each in _PROMPTS if each in leased.signatures]
+            if prompt not in known:
+                allowed = f"one of {', '.join(known)}" if known else "left out"
+                why = "" if known else ", which has no prompts"
+                raise RequestError(
+                    f"`prompt_name` must be {allowed} for {name}{why}; received "
+                    f"{shown(prompt)}"
+                )
+        return await self._answer(request, name, decode, width=1, signature=prompt)
 
     async def _ranked(
         self, request: Request, given: Mapping[str, Any], field: str, texts: list[str]
@@ -388,16 +462,7 @@ class EmbeddingApis:
         except DataError as error:
             raise RequestError(str(error)) from None
         name = self._model(given, _RANKS, width=2)
-        if (most := given.get("max_tokens_per_doc")) is not None:
-            with self._service.models.lease(name) as leased:
-                read = leased.max_tokens
-            if type(most) is not int or read is None or most < read:
-                rule = f"at least {read}" if read else "left out"
-                why = f"{name} reads {f'{read} tokens' if read else 'whole documents'}"
-                raise RequestError(
-                    f"`max_tokens_per_doc` must be {rule}, as {why}; received "
-                    f"{shown(most)}"
-                )
+        self._check_reading(name, given)
 
         def decode() -> Parts:
             documents = self._service.decoder.texts(field, texts)
@@ -405,14 +470,53 @@ class EmbeddingApis:
             return [queries, documents]
 
         answered = await self._answer(request, name, decode, width=2)
-        scores = answered.answers["score"]
+        equal = EqualTexts(texts)  # their scores differ by rounding
+        with self._service.models.lease(name) as leased:
+            scores = leased.pair_scores(answered.answers).astype(np.float64)
+            is_linear = leased.is_linear
+        scores = scores[equal.first[equal.places]]
         order = np.argsort(-scores, kind="stable").tolist()
+        if is_linear and not given.get("raw_scores"):
+            scores = np.exp(-np.logaddexp(0, -scores))
+        elif not is_linear and given.get("raw_scores"):
+            scores = np.clip(scores, np.finfo(np.float32).tiny, _MOST_PROBABLE)
+            scores = np.log(scores) - np.log1p(-scores)
         return order, scores.tolist(), answered
 
+    def _check_reading(self, name: str, given: Mapping[str, Any]) -> None:
+        """Raise if documents must be read in another way than by the model."""
+        with self._service.models.lease(name) as leased:
+            read, in_windows = leased.max_tokens, leased.reads_windows
+        if (most := given.get("max_tokens_per_doc")) is not None:
+            if type(most) is not int or read is None or most < read:
+                rule = f"at least {read}" if read else "left out"
+                why = f"{name} reads {f'{read} tokens' if read else 'whole documents'}"
+                raise RequestError(
+                    f"`max_tokens_per_doc` must be {rule}, as {why}; received "
+                    f"{shown(most)}"
+                )
+        if (chunks := given.get("max_chunks_per_doc")) is not None:
+            if type(chunks) is not int or chunks < 1 or in_windows:
+                rule = "left out" if in_windows else "a whole number of at least 1"
+                why = f", as {name} reads documents in windows" if in_windows else ""
+                raise RequestError(
+                    f"`max_chunks_per_doc` must be {rule}{why}; received "
+                    f"{shown(chunks)}"
+                )
+
     async def _answer(
-        self, request: Request, name: str, decode: Callable[[], Parts], *, width: int
+        self,
+        request: Request,
+        name: str,
+        decode: Callable[[], Parts],
+        *,
+        width: int,
+        signature: str | None = None,
     ) -> Answered:
-        """Return the answers to rows of `width` texts, a list for each input."""
+        """Return the answers to rows of `width` texts, a list for each input.
+
+        By the signature that is named, or else the first one for such rows.
+        """
         with self._service.models.lease(name) as leased:
             signatures = _by_width(leased)
             first = leased.signature("")
@@ -426,7 +530,7 @@ class EmbeddingApis:
             request.state.record,
             model=name,
             version=None,
-            signature=signatures[width],
+            signature=signature or signatures[width],
             decode=lambda signature: decode(),
             size=request.state.size,
         )
@@ -439,14 +543,38 @@ def _by_width(leased: Version) -> dict[int, str]:
     return {**found, len(first.inputs): first.name}
 
 
+def _needed(
+    given: Mapping[str, Any],
+    needed: str,
+    may: Sequence[str],
+    without_effect: Sequence[str],
+) -> dict[str, Any]:
+    """Return the fields of a body that must have one of them, see `_checked`."""
+    if needed not in given:
+        raise RequestError(f"the body must have `{needed}`")
+    found = _checked("the body", given, (needed, *may), without_effect)
+    if needed not in found:
+        raise RequestError(f"the body must have `{needed}`; received null")
+    return found
+
+
 def _checked(
-    where: str, given: Mapping[str, Any], may: Sequence[str]
+    where: str,
+    given: Mapping[str, Any],
+    may: Sequence[str],
+    without_effect: Sequence[str],
 ) -> dict[str, Any]:
     """Return fields of which none is unknown, and flags are true or false.
 
-    A field without a value is left out.
+    A field without a value is left out, and so is one without an effect.
     """
     found = {name: each for name, each in given.items() if each is not None}
+    for name in without_effect:
+        value, allowed = found.pop(name, None), _WITHOUT_EFFECT[name]
+        if not (value is None or allowed is None or value in allowed):
+            raise RequestError(
+                f"`{name}` must be {json.dumps(allowed[0])}; received {shown(value)}"
+            )
     check_fields(where, found, may)
     for name, each in found.items():
         if name in _FLAGS and not isinstance(each, bool):
@@ -510,6 +638,26 @@ def _texts(name: str, value: Any, *, many: bool = True, also: str = "") -> list[
     raise RequestError(f"`{name}` must be {allowed}; received {shown(value)}")
 
 
+def _are_ids(value: Any) -> bool:
+    """Return whether a value is a list of token ids, or of lists of them."""
+    if not isinstance(value, list) or not value:
+        return False
+    ids = itertools.chain.from_iterable(
+        each if isinstance(each, list) else [each] for each in value
+    )
+    return all(type(each) is int for each in ids)
+
+
+def _top(given: Mapping[str, Any], texts: Sequence[str]) -> int:
+    """Return the number of texts to return, by default all."""
+    top = given.get("top_n", len(texts))
+    if type(top) is not int or top < 1:
+        raise RequestError(
+            f"`top_n` must be a whole number of at least 1; received {shown(top)}"
+        )
+    return top
+
+
 def _rows(inputs: Any) -> list[list[str]]:
     """Return texts or pairs as lists: the inputs, or a list of the only one.
 
@@ -530,14 +678,6 @@ def _rows(inputs: Any) -> list[list[str]]:
             f"[text] or each [text, text]; received {shown(inputs)}"
         )
     return rows
-
-
-def _check_activated(given: Mapping[str, Any]) -> None:
-    """Raise if scores without the model's activation are requested."""
-    if given.get("raw_scores"):
-        raise RequestError(
-            "`raw_scores` must be false: the model's activation is applied"
-        )
 
 
 def _shortened(vectors: np.ndarray, dimensions: Any) -> np.ndarray:

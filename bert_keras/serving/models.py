@@ -22,8 +22,8 @@ from bert_keras.serving.batcher import Seen
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.logs import log, log_error
-from bert_keras.serving.searching import index_for
 from bert_keras.serving.version import Version
+from bert_keras.settings import options_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _REMEMBERED = 10  # former versions that a status lists
@@ -70,7 +70,8 @@ class Models:
 
     Raises:
         CheckpointError: one of the models cannot be loaded.
-        ConfigError: the index has no model, or the model has another task.
+        ConfigError: the index has no model, or the model has another task; so for the
+            class that ranks.
         DataError: the index is broken or of another model.
     """
 
@@ -81,10 +82,19 @@ class Models:
         *,
         seen_of: Callable[[str], Seen],
     ) -> None:
-        found = index_for(config.index, list(paths))
-        index = dict([found] if found else [])
+        index, positive_class = (
+            _by_name(option, getattr(config, option), list(paths))
+            for option in ("index", "positive_class")
+        )
         self._models = {
-            name: _Model(name, path, config, seen_of(name), index.get(name))
+            name: _Model(
+                name,
+                path,
+                config,
+                seen_of(name),
+                index=index.get(name),
+                positive_class=positive_class.get(name),
+            )
             for name, path in paths.items()
         }
         self._seconds = config.poll_interval
@@ -179,10 +189,10 @@ class _Model:
     """
 
     def __init__(
-        self, name: str, path: str, config: ServeConfig, seen: Seen, index: str | None
+        self, name: str, path: str, config: ServeConfig, seen: Seen, **own: str | None
     ) -> None:
         self.name = name
-        self._index = index
+        self._own = own  # `index` and `positive_class` of this model
         self._given = path  # may be hf://owner/name
         self._path = Path(path)
         self._config = config
@@ -262,7 +272,7 @@ class _Model:
             number = int(self._path.name) if is_saved and is_number else 1
         self._set(number, "LOADING")
         version = Version(
-            path, number, config=self._config, seen=self._seen, index=self._index
+            path, number, config=self._config, seen=self._seen, **self._own
         )
         if waits:
             version.wait_for_warm_up()
@@ -277,6 +287,26 @@ class _Model:
             ended = [n for n, each in self._states.items() if each.state == "END"]
             for old in ended[:-_REMEMBERED]:
                 del self._states[old]
+
+
+def _by_name(option: str, given: str | None, names: Sequence[str]) -> dict[str, str]:
+    """Return the value of an option by the name of its model, from VALUE or NAME=VALUE.
+
+    Raises:
+        ConfigError: there is no such model, or several and none is named.
+    """
+    if given is None:
+        return {}
+    name, equals, value = given.partition("=")
+    if equals and name in names:
+        return {name: value}
+    if len(names) == 1:
+        return {names[0]: given}
+    word = options_of(ServeConfig)[option].unit.upper()
+    raise ConfigError(
+        f"`{option}` must be NAME={word}, with a NAME of {', '.join(names)}; received "
+        f"{given}"
+    )
 
 
 def _not_found(name: str, version: str | None) -> RequestError:

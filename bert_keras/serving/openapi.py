@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from bert_keras.serving.embedding_apis import INFO, PATHS
+from bert_keras.serving.errors import error_body
 from bert_keras.serving.rest import model_list
 from bert_keras.serving.service import Service
 from bert_keras.serving.signatures import TRUNCATED
@@ -30,7 +31,7 @@ def openapi(service: Service) -> dict[str, Any]:
         "/v2/health/ready": _get("Whether all models are loaded"),
         "/monitoring/prometheus/metrics": _get("Metrics", kind="text/plain"),
         INFO: _get("Facts about a model, as by TEI"),
-        **{path: _call(summary) for path, summary in PATHS.items()},
+        **{path: _call(path, summary) for path, summary in PATHS.items()},
     }
     for model in model_list(service):
         name = model["name"]
@@ -61,20 +62,30 @@ def _get(summary: str, *, kind: str = "application/json") -> dict[str, Any]:
     return {"get": {"summary": summary, "responses": _responses({}, kind)}}
 
 
-def _call(summary: str) -> dict[str, Any]:
+def _call(path: str, summary: str) -> dict[str, Any]:
     """Return a path whose body and answer another API describes."""
+    error = {
+        name: {"type": "object" if isinstance(value, dict) else "string"}
+        for name, value in error_body(path, "", 400).items()
+    }
+    schema = {"type": "object", "properties": error, "required": [*error]}
     content = {"application/json": {"schema": {"type": "object"}}}
     return {
         "post": {
             "summary": summary,
             "requestBody": {"required": True, "content": content},
-            "responses": _responses({}),
+            "responses": _responses({}, error=schema),
         }
     }
 
 
-def _responses(schema: dict[str, Any], kind: str = "application/json") -> Any:
-    error = {"schema": {"$ref": "#/components/schemas/Error"}}
+def _responses(
+    schema: dict[str, Any],
+    kind: str = "application/json",
+    *,
+    error: dict[str, Any] | None = None,
+) -> Any:
+    error = {"schema": error or {"$ref": "#/components/schemas/Error"}}
     return {
         "200": {"description": "the answer", "content": {kind: {"schema": schema}}},
         "default": {"description": "an error", "content": {"application/json": error}},

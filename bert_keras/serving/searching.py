@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from bert_keras.errors import ConfigError
+from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.search import SearchIndex
 from bert_keras.inference.search_export import CANDIDATES
 from bert_keras.models.backend import Backend
 from bert_keras.runs.progress import say
 from bert_keras.serving.config import ServeConfig
-from bert_keras.serving.errors import RequestError
 from bert_keras.serving.signatures import (
     Answers,
     Parts,
@@ -26,8 +26,8 @@ from bert_keras.serving.signatures import (
     TensorInfo,
     signatures_of,
 )
-from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import check_scores_pairs
+from bert_keras.tasks.base import Task, changed
+from bert_keras.tasks.protocols import check_scores_pairs, pair_answers
 from bert_keras.tasks.searching import SearchingEmbedding
 
 SEARCH = "search"  # the signature
@@ -86,9 +86,6 @@ class SearchSignature(Signature):
         return self._by_top[count]
 
     def rows_of(self, parts: Parts) -> list[Row]:
-        for query in parts[0]:
-            if not query.strip():
-                raise RequestError("a query must not be empty; received ''")
         rows = self._vectors.rows_of(parts)
         return [
             dataclasses.replace(row, values=(query, row))
@@ -144,20 +141,28 @@ class _Ranker:
     Args:
         path: as in `load_predictor`.
         config: the engine, and the limit of a batch.
+        positive_class: of a classifier of pairs, the class that says relevant.
 
     Raises:
         ConfigError: it does not score pairs of texts.
     """
 
-    def __init__(self, path: str, config: ServeConfig) -> None:
+    def __init__(
+        self, path: str, config: ServeConfig, *, positive_class: str | None
+    ) -> None:
         model = load_predictor(path, engine=config.engine).model
+        if positive_class is not None:
+            model.task = changed(model.task, positive_class=positive_class)
         check_scores_pairs(model.task)
+        self._task = model.task
         self.signature = signatures_of(model)[DEFAULT]
         self._path, self._max_tokens = path, config.max_batch_tokens
         self._told = threading.Event()  # that it does not read texts to their end
 
     def scores(self, query: bytes, texts: Sequence[bytes]) -> np.ndarray:
-        """Return the scores of texts, float32 [N]."""
+        """Return the scores of texts, float32 [N]; equal texts have equal ones."""
+        equal = EqualTexts(texts)
+        texts = [texts[row] for row in equal.first]
         rows = self.signature.rows_of([[query] * len(texts), texts])
         lost = [row.lost for row in rows]
         if any(lost) and not self._told.is_set():
@@ -170,9 +175,9 @@ class _Ranker:
             chosen = self.signature.choose(lengths, self._max_tokens)
             places = [left[each] for each in chosen]
             answers, _ = self.signature.compute([rows[place] for place in places])
-            found[places] = answers["score"]
+            found[places] = pair_answers(self._task, answers)["score"]
             left = sorted({*left} - {*places})
-        return found
+        return found[equal.places]
 
 
 def search_signature(
@@ -180,6 +185,8 @@ def search_signature(
     signatures: Mapping[str, Signature],
     index: str,
     config: ServeConfig,
+    *,
+    positive_class: str | None = None,
 ) -> SearchSignature:
     """Return the signature that searches an index with a model.
 
@@ -190,9 +197,10 @@ def search_signature(
         signatures: the model's.
         index: a file that `search` wrote, or a Parquet file of `features`.
         config: how texts are found, and how many.
+        positive_class: of a classifier of pairs as `config.rerank`, see `Predictor`.
 
     Raises:
-        ConfigError: a model has another task.
+        ConfigError: a model has another task, or the class ranks nothing.
         DataError: the index is broken, contains no texts, or is of another model.
     """
     if model.task.name != "embedding":
@@ -205,7 +213,14 @@ def search_signature(
     held = SearchIndex.load(
         Predictor(model), index, engine=config.index_engine, **ranking
     )
-    ranker = None if config.rerank is None else _Ranker(config.rerank, config)
+    if positive_class is not None and config.rerank is None:
+        raise ConfigError(
+            "`positive_class` of a model with an index needs `rerank`; received "
+            f"{positive_class}"
+        )
+    ranker = None
+    if config.rerank is not None:
+        ranker = _Ranker(config.rerank, config, positive_class=positive_class)
     top = config.index_top
     if top > len(held.texts):
         say(
@@ -249,22 +264,3 @@ def _facts(
     weight = {"hybrid_weight": hybrid_weight} if hybrid else {}
     ranking = "hybrid" if hybrid else kind
     return {"ranking": ranking, **weight, "rerank": rerank, "top": top}
-
-
-def index_for(index: str | None, names: Sequence[str]) -> tuple[str, str] | None:
-    """Return the name of a model and its index, from FILE or NAME=FILE.
-
-    Raises:
-        ConfigError: there is no such model, or several and none is named.
-    """
-    if index is None:
-        return None
-    name, equals, path = index.partition("=")
-    if equals and name in names:
-        return name, path
-    if len(names) == 1:
-        return names[0], index
-    raise ConfigError(
-        f"`index` must be NAME=FILE, with a NAME of {', '.join(names)}; received "
-        f"{index}"
-    )

@@ -32,10 +32,7 @@ from bert_keras.serving.batch_choice import (
     rows_of,
 )
 from bert_keras.serving.errors import RequestError
-from bert_keras.tasks.base import (
-    Task,
-    is_plain,
-)
+from bert_keras.tasks.base import Task, is_plain, roles_with
 from bert_keras.tasks.protocols import (
     input_specs,
     lengths_of,
@@ -120,11 +117,13 @@ class Signature:
     Attributes:
         longest_row: maximum values of an input in a row; `None` for texts.
         others: the names of the inputs of the model's other signatures, by name.
+        may_be_empty: the names of inputs whose texts may be empty.
         search: how it searches an index, as plain values, of which `top` is the largest
             number of texts of an answer; `None` if it does not.
     """
 
     longest_row: int | None = None
+    may_be_empty: frozenset[str] = frozenset()
     search: Mapping[str, Any] | None = None
 
     def __init__(
@@ -451,7 +450,13 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
                 packs=model.preprocessor.layout == "packed",
             )
     inputs_by_name = {k: {i.name for i in each.inputs} for k, each in found.items()}
+    may_be_empty = roles_with(task.columns, "empty")
     for name, each in found.items():
+        each.may_be_empty = frozenset(
+            info.name
+            for role, info in zip(task.roles, each.inputs, strict=False)
+            if role in may_be_empty
+        )
         each.others = {k: v for k, v in inputs_by_name.items() if k != name}
     return found
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_keras.data.items import is_blank
 from bert_keras.errors import shown
 from bert_keras.files.json_file import refuse_constant
 from bert_keras.serving.config import ServeConfig
@@ -92,14 +93,13 @@ class Decoder:
             )
         self._check_count(word, counts.pop())
         return [
-            self._values(each, given[each.name], signature.longest_row)
-            for each in signature.inputs
+            self._values(each, given[each.name], signature) for each in signature.inputs
         ]
 
     def texts(self, name: str, values: Sequence[str]) -> list[bytes]:
-        """Return texts as bytes, within the limits."""
+        """Return texts as bytes, within the limits; none of them may be empty."""
         self._check_count(name, len(values))
-        return [self._text(name, value) for value in values]
+        return _none_empty(name, [self._text(name, value) for value in values])
 
     def _check_count(self, word: str, count: int) -> None:
         if not 1 <= count <= self._max_texts:
@@ -109,13 +109,17 @@ class Decoder:
             )
 
     def _values(
-        self, info: TensorInfo, values: list[Any], longest: int | None
+        self, info: TensorInfo, values: list[Any], signature: Signature
     ) -> list[Any]:
         """Return the values of an input, one per row, all of one shape."""
-        of_one = self._text if info.dtype == "string" else _integer
+        is_text, longest = info.dtype == "string", signature.longest_row
+        of_one = self._text if is_text else _integer
         rank = len(info.shape) - 1
         if not rank:
-            return [of_one(info.name, value) for value in values]
+            row_values = [of_one(info.name, value) for value in values]
+            if is_text and info.name not in signature.may_be_empty:
+                return _none_empty(info.name, row_values)
+            return row_values
         shapes = set()
         for value in values:
             shape = _shape(info.name, value, rank)
@@ -140,11 +144,13 @@ class Decoder:
             return [nested(each, depth - 1) for each in value]
 
         found = [nested(value, rank) for value in values]
-        if info.dtype == "string" and not all(map(any, found)):
-            raise RequestError(
-                f"`{info.name}` must hold a text that is not empty in each row; "
-                f"received {shown(values[[*map(any, found)].index(False)])}"
-            )
+        if is_text:  # in a list, empty texts fill up the row
+            blank = [all(map(_is_blank, row)) for row in found]
+            if any(blank):
+                raise RequestError(
+                    f"`{info.name}` must hold a text that is not empty in each row; "
+                    f"received {shown(values[blank.index(True)])}"
+                )
         return found
 
     def _text(self, name: str, value: Any) -> bytes:
@@ -179,6 +185,20 @@ class Decoder:
                 status=413,
             )
         return octets
+
+
+def _none_empty(name: str, texts: list[bytes]) -> list[bytes]:
+    """Return texts; raise a RequestError if one is empty."""
+    for at, text in enumerate(texts):
+        if _is_blank(text):
+            raise RequestError(
+                f"`{name}` must not be empty; received {shown(text.decode())} at {at}"
+            )
+    return texts
+
+
+def _is_blank(text: bytes) -> bool:
+    return is_blank(text.decode("utf-8", "surrogatepass"))
 
 
 def _named(where: str, given: Any, signature: Signature) -> Mapping[str, Any]:

@@ -6,6 +6,8 @@ import functools
 import threading
 from collections.abc import Sequence
 
+import numpy as np
+
 from bert_keras.errors import received
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.serving.batcher import AnswersFuture, Batcher, Seen
@@ -20,12 +22,20 @@ from bert_keras.serving.searching import (
     search_signature,
 )
 from bert_keras.serving.signatures import (
+    Answers,
     Parts,
     Signature,
     TensorInfo,
     signatures_of,
 )
+from bert_keras.tasks.base import changed
 from bert_keras.tasks.long_texts import most_tokens
+from bert_keras.tasks.protocols import (
+    check_scores_pairs,
+    pair_answers,
+    reads_windows,
+    scores_pairs,
+)
 
 # Words of the texts of each warm-up: a graph is optimized at its first call, and one
 # text has another graph than several.
@@ -44,10 +54,13 @@ class Version:
         config: the limits of a batch.
         seen: see `Batcher`.
         index: a file of texts that the model then searches.
+        positive_class: the class by whose probability the model ranks documents; with
+            an index, the model that reranks them.
 
     Raises:
         CheckpointError: the model is missing or broken.
-        ConfigError, DataError: it cannot search the index, see `search_signature`.
+        ConfigError, DataError: it cannot search the index, see `search_signature`, or
+            is no classifier of pairs with this class.
     """
 
     def __init__(
@@ -58,12 +71,21 @@ class Version:
         config: ServeConfig,
         seen: Seen,
         index: str | None = None,
+        positive_class: str | None = None,
     ) -> None:
         model = load_predictor(path, engine=config.engine).model
+        if positive_class is not None and index is None:
+            model.task = changed(model.task, positive_class=positive_class)
+            check_scores_pairs(model.task)
         self.number = number
         self.preprocessor = model.preprocessor
         self.pooling = str(getattr(model.task, "pooling", ""))
         self.task = model.task.name
+        self.scores_pairs = scores_pairs(model.task)
+        # Whether its scores of pairs are not from 0 to 1.
+        self.is_linear = getattr(model.task, "activation", "") == "linear"
+        self.reads_windows = reads_windows(model.task)
+        self._task = model.task
         self.platform = model.platform
         self.max_tokens = most_tokens(model.task, model.preprocessor.max_length)
         self.classes: tuple[str, ...] = tuple(getattr(model.task, "classes", ()))
@@ -72,7 +94,7 @@ class Version:
         describe_search(model.task, self.signatures)
         if index is not None:
             self.signatures[SEARCH] = search_signature(
-                model, self.signatures, index, config
+                model, self.signatures, index, config, positive_class=positive_class
             )
         self._in_use = 0
         self._changed = threading.Condition()
@@ -110,6 +132,11 @@ class Version:
                 f"`signature_name` must be one of {names}; {received(name)}"
             )
         return found
+
+    def pair_scores(self, answers: Answers) -> np.ndarray:
+        """Return the scores by which pairs are ranked, float32 [B]."""
+        scores: np.ndarray = pair_answers(self._task, answers)["score"]
+        return scores
 
     def submit(self, signature: Signature, parts: Parts) -> AnswersFuture:
         """Return the answers to a request, see `Batcher.submit`."""

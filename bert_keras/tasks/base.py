@@ -11,7 +11,6 @@ import abc
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from types import FunctionType
 from typing import Any, ClassVar, TypeVar, final
 
 import keras
@@ -44,33 +43,6 @@ from bert_keras.tasks.protocols import (
 from bert_keras.text.preprocessor import Preprocessor
 
 _BASE_RATE, _BASE_SIZE, _HIGHEST_RATE = 5e-5, 768, 3e-4
-# Members of tasks of earlier versions, and what replaces them.
-_FORMER = {
-    "architecture": "head_codec.architecture",
-    "check_effects": "Option.needs",
-    "encoder_outputs": "needs.outputs",
-    "filled_inputs": "needs.filled_inputs",
-    "folder_config": "head_codec.folder_config",
-    "from_model_config": "head_codec.settings",
-    "inputs": "needs.inputs",
-    "kinds": "strata",
-    "learning_rate": "needs.learning_rate",
-    "max_length": "needs.max_length",
-    "model_config": "head_codec.entries",
-    "not_for_engines": "needs.not_for_engines",
-    "pooler": "needs.pooler",
-    "pretrained_scopes": "needs.scopes",
-    "problem_type": "head_codec.problem_type",
-    "read_tokens": "needs.read_tokens",
-    "readings": "needs.readings",
-    "reads": "head_codec.reads",
-    "redrawn": "resample",
-    "replaced": "adjusted",
-    "rows": "row_forms of TaskHelp",
-    "rows_per_text": "needs.rows_per_text",
-    "settle": "finalize",
-    "write_files": "head_codec.write_files",
-}
 AnyTask = TypeVar("AnyTask", bound="Task")
 __all__ = ["Answers", "Batch", "Column", "Run", "Task"]
 
@@ -179,18 +151,6 @@ class Task(PlainSettings, abc.ABC):
     columns: ClassVar[Mapping[str, str]]
     needs: Needs = Needs()
     head_codec: ClassVar[HeadCodec] = HeadCodec()
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse a member that earlier versions read, and this one would not."""
-        super().__init_subclass__(**kwargs)
-        for former, name in _FORMER.items():
-            found = vars(cls).get(former)
-            is_method = isinstance(found, FunctionType | classmethod)
-            if is_method or found is not None and "." in name:
-                raise ConfigError(
-                    f"`{former}` of a task is now `{name}`; {cls.__qualname__} defines "
-                    "the former"
-                )
 
     # Rows.
 
@@ -423,6 +383,18 @@ def changed(task: AnyTask, /, **settings: Any) -> AnyTask:
     found = replaced(task, **settings)
     check_effects(found, settings)
     return found
+
+
+def answers_as(task: Task, other: Task) -> bool:
+    """Return whether tasks are equal, but for settings that only scores read."""
+    if type(task) is not type(other):
+        return False
+    found = {
+        name: getattr(other, name)
+        for name, declared in options_of(type(task)).items()
+        if declared.read_by == ("scores",)
+    }
+    return task == other or dataclasses.replace(task, **found) == other  # type: ignore[type-var]
 
 
 def default_learning_rate(task: Task, hidden_size: int) -> float:

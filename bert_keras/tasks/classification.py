@@ -15,11 +15,11 @@ import tensorflow as tf
 
 from bert_keras.data.class_names import (
     check_names,
-    check_new_names,
     label_names,
     listed,
     numbers_of,
     sorted_names,
+    unfit_names,
     with_clean_names,
 )
 from bert_keras.data.columns import Columns
@@ -63,7 +63,7 @@ class Classification(ClassificationSettings, EntailedClasses, SingleLabel):
     def from_columns(cls, columns: Columns, **settings: Any) -> Classification:
         """Return the task with the classes of the data, sorted; numbers by value."""
         labels = label_names(columns["label"])
-        check_new_names(columns, ([label] for label in labels))
+        columns.refuse(unfit_names([label] for label in labels))
         found = set(labels)
         if len(found) < 2:
             message = (
@@ -87,6 +87,15 @@ class Classification(ClassificationSettings, EntailedClasses, SingleLabel):
     @property
     def names(self) -> tuple[str, ...]:
         return self.classes
+
+    @property
+    def scores_pairs(self) -> bool:
+        """Whether it reads pairs, and `positive_class` says which class is relevant."""
+        return bool(self.positive_class) and self.pairs is not False
+
+    def pair_scores(self, answers: Mapping[str, Any]) -> Any:
+        """Return the probabilities of `positive_class`."""
+        return answers["probabilities"][:, self.classes.index(self.positive_class)]
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `label` string [B], its probability `score` float32 [B],

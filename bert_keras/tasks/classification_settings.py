@@ -34,7 +34,8 @@ class ClassificationSettings(
     pairs: bool | None = PAIRS.field()
     positive_class: str = option(
         "",
-        "the class whose F1 is reported",
+        "the class whose F1 is reported, and by whose probability a model that reads "
+        "pairs ranks documents for a query",
         form="a class",
         unset="the second of two",
         free=True,

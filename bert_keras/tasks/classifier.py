@@ -80,8 +80,8 @@ from bert_keras.tasks.protocols import (
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Rows, Target
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Rows, Target
 
 PAIRS = "pairs"  # the signature of pairs where `serving_default` takes single texts
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 import tensorflow as tf
-from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.checkpoints import Checkpoint
 from bert_keras.checkpoints.sentence_files import (
     DENSE_SCOPE,
     DOCUMENT_PROMPTS,
+    OWN_LENGTHS,
     sentence_settings,
     write_sentence_files,
 )
@@ -45,6 +45,7 @@ from bert_keras.model.encoder import WINDOW_STARTS, BertEncoder, batch_inputs
 from bert_keras.model.heads import MaskedLMHead
 from bert_keras.model.pooling import (
     LayerMix,
+    ResidualDense,
     TermWeights,
     TextPooling,
     UnitVectors,
@@ -63,7 +64,6 @@ from bert_keras.settings import (
     check_boolean,
     check_choice,
     check_whole_number,
-    current_names,
     with_options_documented,
 )
 from bert_keras.tasks.base import Answers, Batch, Column, Run, Task
@@ -88,8 +88,8 @@ from bert_keras.tasks.protocols import Reading, role_signatures, role_texts
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Target
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Target
 
 _LEARNED = (DENSE_SCOPE, "layer_mix", "windows")  # layers above the encoder
 _FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a mistake
@@ -133,6 +133,7 @@ def check_dense(task: Any, what: str) -> None:
 PROMPT_LENGTHS = "prompt_lengths"  # tokens that are not pooled, `[CLS]` included
 _DENSE_ACTIVATIONS = ("linear", "sigmoid", "tanh", "relu", "gelu", "silu")
 _MOST_DENSE = 4
+_LEAST_LENGTH = 3  # [CLS], a token and [SEP]
 _RARITY = 4.0  # of the words that a new masked-LM head finds in a text
 _FLOPS = (5e-5, 3e-5)  # the defaults of `query_flops` and `document_flops`
 
@@ -148,7 +149,8 @@ class EmbeddingCodec(HeadCodec):
         stored = sentence_settings(config) or {"normalize": False}
         if "error" in stored:
             raise CheckpointError(stored["error"])
-        return {k: v for k, v in stored.items() if k != "max_length"}
+        own = ("max_length", "unused")
+        return {k: v for k, v in stored.items() if k not in own}
 
     def architecture_of(self, task: Any) -> str:
         return "BertForMaskedLM" if task.is_sparse else self.architecture
@@ -163,13 +165,14 @@ class EmbeddingCodec(HeadCodec):
                 hidden_size=hidden_size,
                 pooling=task.pooling,
                 normalize=task.normalize,
-                max_length=preprocessor.max_length,
+                max_length=task.default_length or preprocessor.max_length,
                 dense=task.dense,
                 prompts=task.prompts,
                 default_prompt=task.default_prompt,
                 include_prompt=task.include_prompt,
                 truncate_dim=task.truncate_dim,
                 kind=task.kind,
+                **{name: getattr(task, name) for name in OWN_LENGTHS},
             )
 
 
@@ -206,6 +209,11 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
             check_choice("pooling", mode, POOLINGS)
         _check_prompts(self.prompts, self.default_prompt)
         super().__post_init__()
+        for name in (*OWN_LENGTHS, "default_length"):
+            if 0 < (length := getattr(self, name)) < _LEAST_LENGTH:
+                raise ConfigError(
+                    f"`{name}` must be 0 or at least {_LEAST_LENGTH}; received {length}"
+                )
         if self.kind == "sparse":
             self._set_sparse()
         elif (found := (self.query_flops, self.document_flops)) != _FLOPS:
@@ -213,11 +221,6 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
                 "`query_flops` and `document_flops` have an effect only with `kind` "
                 f"sparse; received {found[0]} and {found[1]}"
             )
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the task of stored settings, by this or an earlier version."""
-        return cls(**current_names(config))
 
     def _set_sparse(self) -> None:
         """Set what is fixed for sparse vectors; raise if a setting differs."""
@@ -305,8 +308,8 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         """Return the texts; to train, both of each pair, and then its negatives.
 
         Empty negatives fill the rows that have fewer. To score, all first texts,
-        followed by all second texts and all negatives; if there are prompts, each after
-        its own and a NUL.
+        followed by all second texts and all negatives; if there are prompts, or lengths
+        of queries and documents, each after its own prompt and a NUL.
         """
         if use == "answer":
             return role_texts(self, columns)
@@ -315,9 +318,9 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
             some = self._negatives(columns)
             filled = itertools.zip_longest(*some, fillvalue="")
             return first, second, *map(list, filled)
-        query, document = prompts = self._pair_prompts()
-        if any(prompts):
-            query, document = query + _END, document + _END
+        query, document = self._pair_prompts()
+        if self._reads_by_side:
+            query, document = query + _END, _DOCUMENT + document + _END
         found = candidates_of(columns)
         return ([query + text for text in first] + [document + t for t in found],)
 
@@ -350,11 +353,12 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         return self.prompts.get(name, "")
 
     def with_prompt(self, name: str) -> Embedding:
-        """Return the task with a prompt before each text.
+        """Return the task with a prompt before each text, and its length.
 
         As in sentence-transformers, `query` and `document` may be missing: there is no
         prompt then, not even the default one. `document` may be named `passage` or
-        `corpus`.
+        `corpus`. Texts have `query_length` or `document_length`, as by `encode_query`
+        and `encode_document`.
 
         Raises:
             ConfigError: the task has prompts, but not this one.
@@ -366,13 +370,23 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
             if not self.prompts:
                 allowed = "query, document or left out for a model without prompts"
             raise ConfigError(f"`prompt` must be {allowed}; {received(name)}")
-        return dataclasses.replace(self, default_prompt=(*found, "")[0])
+        lengths = {"query": self.query_length}
+        lengths |= dict.fromkeys(DOCUMENT_PROMPTS, self.document_length)
+        return dataclasses.replace(
+            self, default_prompt=(*found, "")[0], default_length=lengths.get(name, 0)
+        )
 
     def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
-        """Return also `query` and `document`, if the task has one of these prompts."""
+        """Return also `query` and `document`, if the task reads one of them otherwise
+        than other texts.
+        """
         found = role_signatures(self)
         named = {"query", *DOCUMENT_PROMPTS} & {*self.prompts}
-        if named and self._is_of_strings and len(self.roles) == 1:
+        if (
+            (named or self.query_length or self.document_length)
+            and self._is_of_strings
+            and len(self.roles) == 1
+        ):
             found |= dict.fromkeys(("query", "document"), found["serving_default"])
         return found
 
@@ -385,36 +399,60 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
             return (self.prompt(),) * 2  # both are of one kind
         return self.prompt("query"), self.prompt(*DOCUMENT_PROMPTS)
 
+    def _pair_lengths(self) -> tuple[int, int]:
+        """Return the most tokens of the first and of the second text of a pair."""
+        if self.objective == "similarity":
+            return (self.default_length,) * 2
+        return self.query_length, self.document_length
+
+    @property
+    def _reads_by_side(self) -> bool:
+        """Whether texts of pairs have prompts or lengths of their own."""
+        return any((*self._pair_prompts(), *self._pair_lengths()))
+
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch of texts, each with the default prompt before it."""
-        return self._batch(preprocessor, self.prompt(), texts)
+        return self._batch(preprocessor, self.prompt(), self.default_length, texts)
 
     def _batch(
-        self, preprocessor: Preprocessor, prompts: Any, texts: Any, draws: Any = None
+        self,
+        preprocessor: Preprocessor,
+        prompts: Any,
+        lengths: Any,
+        texts: Any,
+        draws: Any = None,
     ) -> Batch:
-        """Return the batch of texts with prompts before them: one, or tf.string [B]."""
+        """Return the batch of texts with prompts before them: one, or tf.string [B].
+
+        `lengths` are the most tokens of a text, int or int32 [B]; 0: `max_length`.
+        """
+        limits = _limits(preprocessor, lengths)
         if self.long != "truncate":
             prefixes = _prefixes(prompts, texts)
-            found = self.long_batch(preprocessor, texts, prefixes=prefixes, draws=draws)
+            found = self.long_batch(
+                preprocessor, texts, prefixes=prefixes, draws=draws, limits=limits
+            )
             before = found.pop(PREFIX_LENGTHS, None)
             if not self.include_prompt:
                 if before is None:
                     before = _tokens_before(preprocessor, prompts, texts)
                 found[PROMPT_LENGTHS] = before
             return found
-        batch: Batch = preprocessor(_prompted(prompts, texts))
+        joined = preprocessor.join(_prompted(prompts, texts), limits)
+        batch: Batch = preprocessor.lay(*joined)
         if not self.include_prompt:
             batch[PROMPT_LENGTHS] = _tokens_before(preprocessor, prompts, texts)
         return batch
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
         """Return the lengths, int32, of texts, [B], or of each text of rows, [2B …]."""
-        prefixes, texts = self._prefixed(texts)
-        return self.lengths_after(prefixes, preprocessor, texts)
+        prefixes, lengths, texts = self._prefixed(texts)
+        limits = _limits(preprocessor, lengths)
+        return self.lengths_after(prefixes, preprocessor, texts, limits)
 
     def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
         """Return the windows, int32, of texts, [B, 2], or of each text of rows."""
-        prefixes, texts = self._prefixed(texts)
+        prefixes, _, texts = self._prefixed(texts)
         return self.windows_after(prefixes, preprocessor, texts)
 
     def window_recipe(self, max_length: int) -> dict[str, Any]:
@@ -424,12 +462,15 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         meaning = f"{found['meaning']}. The tokens of `prompt` follow [CLS] in each row"
         return {**found, "meaning": meaning, "prompt": prompt}
 
-    def _prefixed(self, texts: Any) -> tuple[Any, Any]:
-        """Return the prompts, or `None`, and the texts, of rows one after the other."""
-        prompts = self.prompt()
-        if isinstance(texts, tuple):
-            prompts, texts = self._both(texts)
-        return _prefixes(prompts, texts), texts
+    def _prefixed(self, texts: Any) -> tuple[Any, Any, Any]:
+        """Return the prompts, or `None`, the most tokens of each text, and the texts,
+        of rows one after the other.
+        """
+        given = (self.prompt(), self.default_length, texts)
+        prompts, lengths, texts = (
+            self._both(texts) if isinstance(texts, tuple) else given
+        )
+        return _prefixes(prompts, texts), lengths, texts
 
     @property
     def _is_of_strings(self) -> bool:
@@ -441,16 +482,22 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
 
     @property
     def is_plain(self) -> bool:
-        return self.answers_ids and not self.prompt() and self.long == "truncate"
+        is_changed = self.prompt() or self.default_length or self.long != "truncate"
+        return self.answers_ids and not is_changed
 
     def respond(
         self, texts: Any, preprocessor: Preprocessor, run: Run, *, scored: bool = False
     ) -> dict[str, tf.Tensor]:
-        if not scored or not any(self._pair_prompts()):
+        if not scored or not self._reads_by_side:
             batch = self.features(preprocessor, texts)
         else:  # `texts` has put the prompts before them
             parts = tf.strings.split(texts, _END, maxsplit=1).to_tensor(shape=[None, 2])
-            batch = self._batch(preprocessor, parts[:, 0], parts[:, 1])
+            prompts, texts = parts[:, 0], parts[:, 1]
+            query, document = self._pair_lengths()
+            is_document = tf.strings.substr(prompts, 0, 1) == _DOCUMENT
+            lengths = tf.where(is_document, document, query)
+            prompts = tf.strings.regex_replace(prompts, f"^{_DOCUMENT}", "")
+            batch = self._batch(preprocessor, prompts, lengths, texts)
         return self.answer(run(batch), batch)
 
     def targets(self, columns: Columns) -> np.ndarray:
@@ -490,16 +537,20 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         batch = self._batch(preprocessor, *self._both(texts), draws)
         return batch, self.encode_targets(targets), weights
 
-    def _both(self, pairs: Any) -> tuple[Any, Any]:
-        """Return prompts and texts of rows, one after the other, in graph.
+    def _both(self, pairs: Any) -> tuple[Any, Any, Any]:
+        """Return prompts, lengths and texts of rows, one after the other, in graph.
 
         `pairs` are first texts, second texts and perhaps negatives, tf.string [B] each;
         returns [2B], or more, each.
         """
         texts = tf.reshape(tf.stack(pairs, axis=1), [-1])
-        query, document = self._pair_prompts()
-        prompts = tf.constant([query, *[document] * (len(pairs) - 1)])
-        return tf.tile(prompts, tf.shape(texts) // len(pairs)), texts
+        prompts, lengths = (
+            tf.tile(
+                [query] + [document] * (len(pairs) - 1), tf.shape(texts) // len(pairs)
+            )
+            for query, document in (self._pair_prompts(), self._pair_lengths())
+        )
+        return prompts, lengths if any(self._pair_lengths()) else 0, texts
 
     def encode_targets(self, targets: Any) -> Any:
         """Return numbers for labels as written in a file."""
@@ -525,25 +576,26 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
 
     def _text_vectors(self, encoder: BertEncoder, inputs: Batch, seed: Any) -> Any:
         """Return the vector of each text, or of each window, float32 [B, D]."""
-        normalize = self.normalize and not self.dense
+        layers = _dense_layers(self.dense, seed)
+        below = sum(1 for layer in self.dense if layer.get("on_tokens"))
+        normalize = self.normalize and below == len(layers)
         pool = TextPooling(self.pooling, normalize=normalize, dtype="float32")
+        x = self.token_vectors(encoder, inputs)
+        for layer in layers[:below]:
+            x = layer(x)
         x = pool(
-            self.token_vectors(encoder, inputs),
+            x,
             inputs["padding_mask"],
             inputs["position_ids"],
             inputs["cls_positions"],
             inputs.get(PROMPT_LENGTHS),
         )
-        for number, layer in enumerate(self.dense):
-            first = keras.initializers.GlorotUniform(seed=seed)
-            name = f"{DENSE_SCOPE}{number}"
-            x = keras.layers.Dense(
-                **layer, kernel_initializer=first, name=name, dtype="float32"
-            )(x)
+        for layer in layers[below:]:
+            x = layer(x)
         width = int(x.shape[-1])
         _check_width("dimensions", max(self.dimensions, default=0), width)
         _check_width("truncate_dim", self.truncate_dim, width)
-        return UnitVectors()(x) if self.dense and self.normalize else x
+        return UnitVectors()(x) if self.normalize and not normalize else x
 
     def _term_weights(self, encoder: BertEncoder, inputs: Batch, seed: Any) -> Any:
         """Return the weight of each token of the vocabulary, float32 [B, V]."""
@@ -557,8 +609,10 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
     def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
         found = {"sentence_embedding": self.answer(outputs, {})[self.vector_output]}
         if self.layers == LAST and not self.is_sparse:
-            pooling = next(x for x in model.layers if isinstance(x, TextPooling))
-            found["last_hidden_state"] = pooling.input[0]
+            is_first = any(layer.get("on_tokens") for layer in self.dense)
+            kind = keras.layers.Dense if is_first else TextPooling
+            reader = next(x for x in model.layers if isinstance(x, kind))
+            found["last_hidden_state"] = keras.tree.flatten(reader.input)[0]
         return found
 
     def from_named(self, named: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
@@ -789,7 +843,8 @@ def _of_pairs(columns: Columns, vectors: np.ndarray) -> tuple[np.ndarray, np.nda
     return vectors[:count], vectors[count : 2 * count]
 
 
-_END = "\0"  # of the prompt of a text to score
+# Of a text to score: what follows its prompt, and what precedes a document's.
+_END, _DOCUMENT = "\0", "\1"
 
 
 def _prompted(prompts: Any, texts: Any) -> Any:
@@ -799,6 +854,13 @@ def _prompted(prompts: Any, texts: Any) -> Any:
     """
     is_empty = isinstance(prompts, str) and not prompts
     return texts if is_empty else tf.strings.join([prompts, texts])
+
+
+def _limits(preprocessor: Preprocessor, lengths: Any) -> Any:
+    """Return the most tokens of texts, `None` or int32; `lengths` as in `_batch`."""
+    if isinstance(lengths, int):
+        return lengths or None
+    return tf.where(lengths > 0, lengths, preprocessor.max_length)
 
 
 def _prefixes(prompts: Any, texts: Any) -> Any:
@@ -839,12 +901,14 @@ def _check_width(name: str, given: int, width: int) -> None:
 
 def _checked_dense(given: Any, layers: Layers) -> tuple[dict[str, Any], ...]:
     """Return the settings of layers on a text's vector, checked."""
-    keys = {"units", "activation", "use_bias"}
+    keys, more = {"units", "activation", "use_bias"}, {"use_residual", "on_tokens"}
     whole = isinstance(given, tuple | list)
-    if not whole or not all(isinstance(d, Mapping) and set(d) == keys for d in given):
+    if not whole or not all(
+        isinstance(d, Mapping) and keys <= set(d) <= keys | more for d in given
+    ):
         raise ConfigError(
-            f"`dense` must be a list of objects with {', '.join(sorted(keys))}; "
-            f"received {shown(given)}"
+            f"`dense` must be a list of objects with {', '.join(sorted(keys))} and "
+            f"perhaps {', '.join(sorted(more))}; received {shown(given)}"
         )
     if len(given) > _MOST_DENSE or (given and layers != LAST):
         raise ConfigError(
@@ -854,8 +918,32 @@ def _checked_dense(given: Any, layers: Layers) -> tuple[dict[str, Any], ...]:
     for layer in given:
         check_whole_number("units", layer["units"], least=1, most=1 << 16)
         check_choice("activation", layer["activation"], _DENSE_ACTIVATIONS)
-        check_boolean("use_bias", layer["use_bias"])
-    return tuple(dict(layer) for layer in given)
+        for name in ("use_bias", *more & set(layer)):
+            check_boolean(name, layer[name])
+    places = [bool(layer.get("on_tokens")) for layer in given]
+    if places != sorted(places, reverse=True):
+        raise ConfigError(
+            "`on_tokens` must be true of the first layers of `dense` alone; received "
+            f"{shown(places)}"
+        )
+    return tuple(
+        {k: v for k, v in layer.items() if v or k not in more} for layer in given
+    )
+
+
+def _dense_layers(given: Any, seed: Any) -> list[keras.layers.Layer]:
+    """Return the layers of the setting `dense`."""
+    found = []
+    for number, layer in enumerate(given):
+        settings = {
+            k: v for k, v in layer.items() if k not in ("use_residual", "on_tokens")
+        }
+        kind = ResidualDense if layer.get("use_residual") else keras.layers.Dense
+        first = keras.initializers.GlorotUniform(seed=seed)
+        name = f"{DENSE_SCOPE}{number}"
+        settings |= {"kernel_initializer": first, "name": name, "dtype": "float32"}
+        found.append(kind(**settings))
+    return found
 
 
 def _check_prompts(prompts: Any, default: Any) -> None:

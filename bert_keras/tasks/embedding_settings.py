@@ -21,6 +21,11 @@ def _combines(task: Any) -> bool:
     return task.combine_layers == "sum" or len(task.layers) > 1
 
 
+_CUT = Condition(
+    "long", "`long` truncate or head-tail", lambda task: task.long != "windows"
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class EmbeddingSettings(LongTextSettings):
     """The settings of `Embedding`."""
@@ -100,7 +105,9 @@ class EmbeddingSettings(LongTextSettings):
     )
     dense: tuple[Mapping[str, Any], ...] = option(
         (),
-        "layers on the pooled vector, each with units, activation and use_bias",
+        "layers on the pooled vector, each with units, activation and use_bias; and "
+        "perhaps use_residual: true adds what the layer reads, by a matrix of weights "
+        "if it is not as wide; and on_tokens: true for layers before the pooling",
         form="a list of objects",
         unset="the encoder's, or none",
         later=True,
@@ -121,6 +128,36 @@ class EmbeddingSettings(LongTextSettings):
         unset="the encoder's, or none",
         free=True,
         later=True,
+    )
+    query_length: int = option(
+        0,
+        "the most tokens of a query that is truncated, in place of `max_length`: of "
+        "texts with the prompt query, and of the first text of a pair; 0: as long as "
+        "other texts. As in the encoder's folder, if it says",
+        unit="tokens",
+        least=0,
+        free=True,
+        later=True,
+        needs=_CUT,
+    )
+    document_length: int = option(
+        0,
+        "the same for documents: texts with the prompt document, passage or corpus, "
+        "and the second text of a pair",
+        unit="tokens",
+        least=0,
+        free=True,
+        later=True,
+        needs=_CUT,
+    )
+    default_length: int = option(
+        0,
+        "the most tokens of every text that has no other limit; 0: `max_length`",
+        unit="tokens",
+        least=0,
+        free=True,
+        later=True,
+        needs=_CUT,
     )
     include_prompt: bool = option(
         True,

@@ -33,8 +33,8 @@ from bert_keras.tasks.needs import Needs
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Rows
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Rows
 
 PLACE = "{}"  # of the name of a class in a template
 GIVEN = "classes"  # the signature, and its input, of classes in a request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from bert_keras.checkpoints.sentence_files import pair_entry, pair_scores
 from bert_keras.config import BertConfig
@@ -14,7 +14,6 @@ from bert_keras.errors import ConfigError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bert_keras.tasks.base import Task
     from bert_keras.text.preprocessor import Preprocessor
 
 ENCODER_ALONE = "BertModel"  # the class of a model without a head
@@ -22,7 +21,6 @@ PAIR_CLASSIFIER = "BertForSequenceClassification"
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
 REGRESSION = "regression"
-_AnyTask = TypeVar("_AnyTask", bound="Task")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,9 +71,7 @@ class HeadCodec:
         """Write further files of a model folder that other tools need."""
 
 
-def from_model_config(
-    task_class: type[_AnyTask], config: Mapping[str, Any]
-) -> _AnyTask:
+def from_model_config(task_class: Any, config: Mapping[str, Any]) -> Any:
     """Return the task that a Hugging Face `config.json` describes.
 
     Raises:
@@ -90,7 +86,7 @@ def from_model_config(
     return task_class(**settings)
 
 
-def head_entries(task: Task) -> dict[str, Any]:
+def head_entries(task: Any) -> dict[str, Any]:
     """Return the entries of a task that Hugging Face reads from `config.json`."""
     return task.head_codec.entries(task)
 

@@ -83,6 +83,7 @@ class LongTexts:
         *,
         prefixes: Any = None,
         draws: Any = None,
+        limits: Any = None,
     ) -> Batch:
         """Return the batch dict of texts, tf.string [B], or of pairs, in graph.
 
@@ -92,12 +93,13 @@ class LongTexts:
         numbers that draw `train_windows` of each text, only `window_starts`.
 
         `prefixes`, tf.string [B], are read before the text, with windows in each of
-        them. They have no pieces; `prefix_lengths` counts their tokens.
+        them. They have no pieces; `prefix_lengths` counts their tokens. `limits`, as in
+        `Preprocessor.truncated`, are of texts without their middle.
         """
         if not self.reads_windows:
             if prefixes is not None:
                 texts = tf.strings.join([prefixes, texts])
-            return _head_and_tail(preprocessor, texts)
+            return _head_and_tail(preprocessor, texts, limits)
         first, text = _first_and_text(texts, prefixes)
         tokenizer = preprocessor.tokenizer
         if draws is None:
@@ -150,13 +152,13 @@ class LongTexts:
         return self.lengths_after(None, preprocessor, texts)
 
     def lengths_after(
-        self, prefixes: Any, preprocessor: Preprocessor, texts: Any
+        self, prefixes: Any, preprocessor: Preprocessor, texts: Any, limits: Any = None
     ) -> tuple[Any, Any]:
-        """Return `lengths` of texts with prefixes, see `long_batch`."""
+        """Return `lengths` of texts with prefixes and limits, see `long_batch`."""
         if not self.reads_windows:
             if prefixes is not None:
                 texts = tf.strings.join([prefixes, texts])
-            return preprocessor.lengths(texts)
+            return preprocessor.lengths(texts, limits)
         first, size, plan = self._plan(preprocessor, texts, prefixes)
         read = plan.read(size)
         lost = size - read
@@ -307,11 +309,11 @@ def decided_at(scores: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
     return {"start": found[:, 0], "end": found[:, 1]}
 
 
-def _head_and_tail(preprocessor: Preprocessor, texts: Any) -> Batch:
+def _head_and_tail(preprocessor: Preprocessor, texts: Any, limits: Any) -> Batch:
     """Return the batch dict of texts without their middle, with `pieces`."""
     a, b = preprocessor.pieces(texts)
     kept, numbers = (
-        preprocessor.truncated(*pair, keep=both_ends)
+        preprocessor.truncated(*pair, keep=both_ends, limits=limits)
         for pair in ((a, b), (_numbered(a), None if b is None else _numbered(b)))
     )
     cls_id, sep_id = preprocessor.tokenizer.cls_id, preprocessor.tokenizer.sep_id

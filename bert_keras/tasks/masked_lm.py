@@ -52,9 +52,8 @@ from bert_keras.text.ragged import (
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Target
-    from bert_keras.inference.predictor import Predictor
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Target
 
 
 class _MaskedCodec(HeadCodec):
@@ -404,12 +403,12 @@ def measured(outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
 
 
 def pseudo_perplexity(
-    predictor: Predictor, texts: Iterable[str], *, batch_size: int = 64
+    predictor: Any, texts: Iterable[str], *, batch_size: int = 64
 ) -> list[dict[str, Any]]:
     """Return the pseudo-perplexity of each text under a masked language model.
 
     Args:
-        predictor: of a masked-lm model, as returned by `load`.
+        predictor: the `Predictor` of a masked-lm model.
         texts: strings, see `data.items.as_items`; long ones are truncated as in
             training.
         batch_size: passes computed at once; a text takes one pass per token.

@@ -17,10 +17,10 @@ import tensorflow as tf
 
 from bert_keras.data.class_names import (
     check_names,
-    check_new_names,
     comparable,
     listed,
     sorted_names,
+    unfit_names,
     with_clean_names,
 )
 from bert_keras.data.columns import Columns
@@ -57,8 +57,8 @@ from bert_keras.tasks.protocols import (
 )
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Target
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Target
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True}
 
@@ -128,7 +128,7 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
     def from_columns(cls, columns: Columns, **settings: Any) -> MultiLabel:
         """Return the task with the classes of the data, sorted; numbers by value."""
         names = cls.strata(columns, **settings)
-        check_new_names(columns, names)
+        columns.refuse(unfit_names(names))
         found = {name for each in names for name in each}
         if not found:
             columns.refuse([(0, "`label` must have a class in some row")])

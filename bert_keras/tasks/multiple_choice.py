@@ -52,8 +52,8 @@ from bert_keras.tasks.protocols import Reading
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Target
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Target
 
 # The columns of context, question, choices and label; columns of one choice each are
 # separated by commas. First our own, then SWAG's and COPA's.

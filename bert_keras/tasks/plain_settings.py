@@ -35,10 +35,7 @@ class PlainSettings:
 
     @final
     def get_config(self) -> dict[str, Any]:
-        """Return the settings as plain values, without newer ones at their default.
-
-        So they equal the settings in folders and runs of earlier versions.
-        """
+        """Return the settings as plain values, but no `later` one at its default."""
         values: dict[str, Any] = dataclasses.asdict(self)  # type: ignore[call-overload]
         for name, declared in options_of(type(self)).items():
             if declared.later and values[name] == declared.default:

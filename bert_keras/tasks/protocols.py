@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import keras
 
     from bert_keras.checkpoints import Checkpoint
-    from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Target
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Target
     from bert_keras.model.encoder import BertEncoder
     from bert_keras.tasks.base import Task
 
@@ -741,21 +741,44 @@ def recipe_of(task: Task) -> dict[str, Any]:
 
 @runtime_checkable
 class Scoring(Protocol):
-    """May answer a pair of texts with one number, `score`."""
+    """May score pairs of texts, so that documents can be ranked for a query."""
 
     @property
     def scores_pairs(self) -> bool:
         """Whether it does."""
         ...
 
+    def pair_scores(self, answers: Mapping[str, Any]) -> Any:
+        """Return the scores of pairs, [B], from their answers, arrays or tensors."""
+        ...
+
+
+def scores_pairs(task: Task) -> bool:
+    """Return whether a task scores pairs of texts."""
+    return isinstance(task, Scoring) and task.scores_pairs
+
 
 def check_scores_pairs(task: Task) -> None:
-    """Raise ConfigError unless a task answers a pair of texts with `score`."""
-    if not (isinstance(task, Scoring) and task.scores_pairs):
+    """Raise ConfigError unless a task scores pairs of texts."""
+    if not scores_pairs(task):
         raise ConfigError(
             "to rank documents, a model must score pairs of texts, of the task "
-            f"reranking or regression; received one of {task.name}"
+            "reranking or regression, or a classification of pairs whose "
+            "`positive_class` names the class that says relevant; received one of "
+            f"{task.name}"
         )
+
+
+def pair_answers(task: Task, answers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `score` of each pair, by which it is ranked, and the window that decided.
+
+    Args:
+        task: scores pairs, see `check_scores_pairs`.
+        answers: its answers to pairs, arrays or tensors [B, …].
+    """
+    scoring: Any = task
+    windows = {name: answers[name] for name in ("start", "end") if name in answers}
+    return {"score": scoring.pair_scores(answers), **windows}
 
 
 # Scores and the report.

@@ -34,8 +34,8 @@ from bert_keras.tasks.hugging_face import REGRESSION, PooledCodec, reads_pairs
 from bert_keras.tasks.regression_settings import RegressionSettings
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Target
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Target
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -104,6 +104,9 @@ class NumberTask(PooledTask):
     def scores_pairs(self) -> bool:
         """Whether the model reads pairs of texts."""
         return self.pairs is not False
+
+    def pair_scores(self, answers: Mapping[str, Any]) -> Any:
+        return answers["score"]
 
     def outputs(self, encoder: Any, inputs: Batch, seed: int | None) -> Any:
         # As in every pooled task, but in float32, since users read this number.

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints.sentence_files import pair_scores
 from bert_keras.data.columns import Columns
+from bert_keras.data.items import is_blank
 from bert_keras.data.json_rows import list_in
 from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import (
@@ -438,7 +439,7 @@ class Reranking(RerankingSettings, NumberTask):
 def refuse_empty_queries(queries: Sequence[str]) -> None:
     """Raise a DataError if a query contains no text."""
     for place, query in enumerate(queries):
-        if not query.strip():
+        if is_blank(query):
             raise DataError(f"a query must not be empty; {received(query)} at {place}")
 
 

@@ -16,7 +16,7 @@ from bert_keras.scoring.bm25 import BM25, FUSED, FUSION
 from bert_keras.settings import HYBRID, HYBRID_WEIGHT
 from bert_keras.tasks.base import Batch
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.tasks.protocols import role_signatures, string_parts
+from bert_keras.tasks.protocols import pair_answers, role_signatures, string_parts
 from bert_keras.tasks.reranking import non_empty_queries, refuse_empty_queries
 from bert_keras.text.preprocessor import Preprocessor
 
@@ -127,8 +127,15 @@ class RerankedSearch(SearchingEmbedding):
         ranker: Any = vars(self)["ranker"]
         count = near["texts"].shape[1]
         queries = tf.repeat(batch["queries"], count)
-        pairs = (queries, tf.reshape(near["texts"], [-1]))
-        scores = tf.reshape(ranker.answer(pairs)["score"], [-1, count])
+        texts = tf.reshape(near["texts"], [-1])
+        # Equal texts are scored once: in different rows they differ by rounding.
+        rows = tf.range(tf.size(texts))
+        keys = tf.strings.join([tf.as_string(rows // count), texts], " ")
+        different, places = tf.unique(keys)
+        first = tf.math.unsorted_segment_min(rows, places, tf.size(different))
+        pairs = (tf.gather(queries, first), tf.gather(texts, first))
+        answers = pair_answers(ranker.task, ranker.answer(pairs))
+        scores = tf.reshape(tf.gather(answers["score"], places), [-1, count])
         best, places = tf.math.top_k(scores, min(vars(self)["top"], count))
         found = {k: tf.gather(v, places, batch_dims=1) for k, v in near.items()}
         return {**found, "scores": best, "search_scores": found["scores"]}
@@ -171,11 +178,19 @@ class Documents(tf.Module):
             if rescoring is not None:
                 self.rescoring = tf.Variable(rescoring, trainable=False)
         self.offset, self.step = offset, step
+        number: dict[str, int] = {}
+        equal = [number.setdefault(text, len(number)) for text in texts]
+        # Products with the same vector differ by its place, so that texts that are
+        # equal in a part have the score of the first one.
+        first: dict[tuple[int, int], int] = {}
+        same = [
+            first.setdefault((row // _AT_ONCE, each), row) % _AT_ONCE
+            for row, each in enumerate(equal)
+        ]
+        self.same = np.array(same) if len(first) < self.count else None
         self.words: Any = None
         if words is not None:
             self.words = _Words(words, self.count)
-            number: dict[str, int] = {}
-            equal = [number.setdefault(text, len(number)) for text in texts]
             with tf.device("CPU"):
                 self.equal = tf.Variable(equal, trainable=False)
 
@@ -242,6 +257,8 @@ class Documents(tf.Module):
         def part(start: Any, rows: Any, scores: Any) -> tuple[Any, Any, Any]:
             end = tf.minimum(start + _AT_ONCE, self.count)
             found = compare(queries, self.values[start:end])
+            if self.same is not None:
+                found = tf.gather(found, self.same[start:end], axis=1)
             numbers = tf.broadcast_to(tf.range(start, end)[None], tf.shape(found))
             scores, places = tf.math.top_k(tf.concat([scores, found], 1), top)
             rows = tf.gather(tf.concat([rows, numbers], 1), places, batch_dims=1)

@@ -47,8 +47,8 @@ from bert_keras.text.sentences import (
 from bert_keras.text.windows import units_in_windows, values_of
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Target
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Target
 
 
 def some_sentences(texts: Any) -> Sentences:

@@ -136,18 +136,26 @@ class Preprocessor(keras.layers.Layer):
         enough = tf.constant(lengths) >= tf.reduce_max(sizes_of(ids))
         return tf.reduce_min(tf.where(enough, lengths, self.max_length))
 
-    def join(self, texts: Any) -> tuple[Any, Any]:
-        """Return the joined, truncated tokens and segments, ragged int32 [B, None]."""
-        return self.join_pieces(*self.pieces(texts))
+    def join(self, texts: Any, limits: Any = None) -> tuple[Any, Any]:
+        """Return the joined, truncated tokens and segments, ragged int32 [B, None].
+
+        `limits` are as in `truncated`.
+        """
+        return self.join_pieces(*self.pieces(texts), limits=limits)
 
     def join_pieces(
-        self, a: Any, b: Any = None, *, keep: Callable[[Any, Any], Any] = first_pieces
+        self,
+        a: Any,
+        b: Any = None,
+        *,
+        keep: Callable[[Any, Any], Any] = first_pieces,
+        limits: Any = None,
     ) -> tuple[Any, Any]:
         """Do the same as `join` for tokenized texts, ragged int32 [B, None].
 
         `keep` is as in `truncate_pair`.
         """
-        a, b = self.truncated(a, b, keep=keep)
+        a, b = self.truncated(a, b, keep=keep, limits=limits)
         return join(a, b, cls_id=self.tokenizer.cls_id, sep_id=self.tokenizer.sep_id)
 
     def pair_choices(self, contexts: Any, choices: Any) -> dict[str, Any]:
@@ -181,28 +189,37 @@ class Preprocessor(keras.layers.Layer):
         return tf.reduce_max(sizes, axis=1), tf.reduce_max(lost, axis=1)
 
     def truncated(
-        self, a: Any, b: Any = None, *, keep: Callable[[Any, Any], Any] = first_pieces
+        self,
+        a: Any,
+        b: Any = None,
+        *,
+        keep: Callable[[Any, Any], Any] = first_pieces,
+        limits: Any = None,
     ) -> tuple[Any, Any]:
         """Return those pieces of texts that a row holds, ragged int32 [B, None] each.
 
-        `keep` is as in `truncate_pair`.
+        `keep` is as in `truncate_pair`. `limits`, int or int32 [B], are the most tokens
+        of single texts in place of `max_length`.
         """
         if b is None:
-            return keep(a, tf.minimum(sizes_of(a), self.max_length - 2)), None
+            most = self.max_length if limits is None else limits
+            return keep(a, tf.minimum(sizes_of(a), most - 2)), None
         room, how = self.max_length - 3, self.truncation
         return truncate_pair(a, b, room, how=how, keep=keep)
 
-    def lengths(self, texts: Any) -> tuple[Any, Any]:
+    def lengths(self, texts: Any, limits: Any = None) -> tuple[Any, Any]:
         """Return how many tokens of each text are kept, and how many are truncated.
 
-        int32 [B] each, special tokens included.
+        int32 [B] each, special tokens included; `limits` are as in `truncated`.
         """
-        return self.lengths_of(*self.pieces(texts))
+        return self.lengths_of(*self.pieces(texts), limits=limits)
 
-    def lengths_of(self, a: Any, b: Any = None) -> tuple[Any, Any]:
+    def lengths_of(
+        self, a: Any, b: Any = None, *, limits: Any = None
+    ) -> tuple[Any, Any]:
         """Do the same as `lengths` for tokenized texts, ragged int32 [B, None]."""
         whole = sizes_of(a) + 2 if b is None else sizes_of(a) + sizes_of(b) + 3
-        kept = tf.minimum(whole, self.max_length)
+        kept = tf.minimum(whole, self.max_length if limits is None else limits)
         return kept, whole - kept
 
     def pieces(self, texts: Any) -> tuple[Any, Any]:

@@ -142,7 +142,7 @@ _NORMALIZER_KEYS = {
     "strip_accents": "strip_accents",
     "handle_chinese_chars": "tokenize_chinese_chars",
 }
-# In TF-Hub style SavedModels: as `convert` writes them, and in the hub's own.
+# In TF-Hub style SavedModels: as version 1.0 wrote them, and in the hub's own.
 _SAVED_MODEL = "saved_model.pb"
 _ASSETS = ("assets.extra", "assets")
 # In KerasHub presets: its files, and the keys of its tokenizer.json.

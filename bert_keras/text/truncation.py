@@ -124,10 +124,13 @@ class Truncation:
 
         Args:
             of: what the texts are.
-            length: the maximum length in tokens, if a text is truncated to it.
+            length: the maximum length in tokens, if a text is truncated to it. If some
+                have another one, such as queries, the line tells the mean.
         """
         verb = "is" if self.cut == 1 else "are"
-        to = f" to {length:,} tokens" if length else ""
+        left = (self.tokens - self.lost) / max(self.cut, 1)
+        same = f"{length:,}" if left == length else f"on average {left:,.1f}"
+        to = f" to {same} tokens" if length else ""
         mean = self.tokens / max(self.cut, 1)
         return (
             f"{self.cut:,} of {self.texts:,} {of} ({percent(self.cut, self.texts)}) "

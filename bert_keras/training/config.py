@@ -16,7 +16,6 @@ from bert_keras.settings import (
     check_options,
     option,
     with_options_documented,
-    without_former_names,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ _TIMES_FOR_LORA = 20
 _LEAST_UPDATES, _LEAST_EPOCHS, _MOST_EPOCHS, _LEAST_PATIENCE = 500, 4, 20, 3
 
 
-@without_former_names
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
@@ -315,7 +313,7 @@ def check_has_teacher(config: Any) -> None:
 
 def unused_options(config: Any) -> tuple[str, ...]:
     """Return the options of students that a run leaves at their defaults."""
-    # Runs of earlier versions do not know these.
+    # The settings of a run lack these at their defaults.
     new = {"distill": "soft", "augment": 0}
     known = tuple(
         name for name, default in new.items() if getattr(config, name, 0) == default

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_keras.checkpoints.sentence_files import OWN_LENGTHS
 from bert_keras.data.collection import (
     JudgedCollection,
     is_collection,
@@ -20,7 +21,6 @@ from bert_keras.data.collection import (
 from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import new_rows, shared_rows
 from bert_keras.data.holdout import (
-    random_holdout,
     stratified_holdout,
     uncovered_classes,
 )
@@ -58,6 +58,20 @@ _NOT_SCORED = ("train", "dev", UNLABELED)
 _TAKEN = {*_NOT_SCORED, "runs", "diverged"}  # names of scores
 
 
+def _with_one_length(
+    own: dict[str, Any], config: TrainConfig, *, tell: Callable[[str], object]
+) -> dict[str, Any]:
+    """Return an encoder's settings without its lengths of queries and documents if a
+    maximum length is given, which is then of all texts.
+    """
+    lengths = {name: own[name] for name in OWN_LENGTHS if own.get(name)}
+    if config.max_length is None or not lengths:
+        return own
+    stated = ", ".join(f"{name} {length}" for name, length in lengths.items())
+    tell(f"{stated} of the encoder's folder: not used, since --max-length is given")
+    return {name: value for name, value in own.items() if name not in lengths}
+
+
 def task_and_data(
     task: str | type[Task] | Task,
     *,
@@ -72,14 +86,12 @@ def task_and_data(
     task_settings: Mapping[str, Any] | None = None,
     encoder: str | os.PathLike[str] | None = None,
     slices: Sequence[str] = (),
-    is_earlier: bool = False,
     tell: Callable[[str], object] = say,
 ) -> tuple[Task, dict[str, Columns]]:
     """Return the task and the rows of a run by name: `train`, `dev` and the tests.
 
-    The arguments are as in `train`; `is_earlier` is whether the run was begun by an
-    earlier version, and `tell` reports the validation split. Without dev rows there is
-    no entry for `dev`, without unlabelled rows none for `unlabeled`.
+    The arguments are as in `train`; `tell` reports the validation split. Without dev
+    rows there is no entry for `dev`, without unlabelled rows none for `unlabeled`.
 
     Raises:
         ConfigError: the task does not exist, or an argument is not data.
@@ -98,6 +110,7 @@ def task_and_data(
         check_unlabeled(task, config)
     if encoder is not None and config.method == "finetune":
         own = inherited_settings(task, encoder, settings)
+        own = _with_one_length(own, config, tell=tell)
         settings = {**own, **settings}
         if "pooling" in own and isinstance(task, type) and issubclass(task, PooledTask):
             tell(OWN_POOLING.format(own["pooling"]))
@@ -123,13 +136,13 @@ def task_and_data(
     held_out = 0
     own = settings if isinstance(task, type) else task.get_config()
     few = ""
-    if dev is None and not is_earlier:
+    if dev is None:
         few = too_few_to_hold_out(task, given, config, own)
     config = config.with_split()
     if few:
         tell(f"{few} (--validation-split holds some out, --dev gives others)")
     elif dev is None and config.validation_split:
-        rows, dev = with_dev(task, given, config, own, is_earlier=is_earlier, tell=tell)
+        rows, dev = with_dev(task, given, config, own, tell=tell)
         held_out = len(dev)
     elif dev is None and config.method != "finetune":
         tell(
@@ -313,7 +326,6 @@ def with_dev(
     config: TrainConfig,
     settings: Mapping[str, Any],
     *,
-    is_earlier: bool = False,
     tell: Callable[[str], object] = say,
 ) -> tuple[Columns, Columns]:
     """Return training rows and dev rows, which are held out from the given rows.
@@ -324,9 +336,7 @@ def with_dev(
     count = max(1, round(len(rows) * (config.with_split().validation_split or 0)))
     held_out: list[int] = []
     whole = scores_groups(task)
-    if count < len(rows) and is_earlier:
-        held_out = random_holdout(strata, count, seed=config.seed)
-    elif count < len(rows):
+    if count < len(rows):
         groups = groups_of(task, rows)
         held_out = stratified_holdout(
             strata, count, seed=config.seed, groups=groups, whole=whole

@@ -23,11 +23,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.checkpoints.sentence_files import OWN_LENGTHS
 from bert_keras.data.class_names import comparable, listed
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import stratified_holdout
 from bert_keras.errors import ConfigError, DataError, counted, received
-from bert_keras.inference.predictor import Predictor, joined, load_predictor
+from bert_keras.inference.equal_texts import joined
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.contrastive import (
     RankingLoss,
     SimilarityOrderLoss,
@@ -316,7 +318,7 @@ class Distillation:
         compared: tuple[str, ...] = ()
         if isinstance(self.loss, SoftSimilarityLoss) or isinstance(task, TextTargets):
             # What the batches hold, and what a vector means.
-            compared = ("long", "prompts", "default_prompt", "kind")
+            compared = ("long", "prompts", "default_prompt", *OWN_LENGTHS, "kind")
         for name in compared:
             theirs, ours = (
                 getattr(each.task, name, None) for each in (teacher, student)

@@ -10,7 +10,7 @@ from bert_keras.data.rows import ColumnNames
 from bert_keras.errors import ConfigError, received
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.retrieval import evaluate_collection
-from bert_keras.runs.progress import say
+from bert_keras.runs.progress import Progress, say
 from bert_keras.tasks.protocols import ScoredFurther
 from bert_keras.training.data import labelled_rows
 from bert_keras.training.findings import ALL, slices_of
@@ -66,12 +66,14 @@ def evaluate(
     )
     task.targets(rows)  # before the model runs
     truncation = RowLengths()
-    answers = predictor.answers(
-        rows,
-        batch_size=batch_size,
-        max_batch_tokens=max_batch_tokens,
-        truncation=truncation,
-    )
+    with Progress("scoring", unit="rows", total=len(rows)) as shown:
+        answers = predictor.answers(
+            rows,
+            batch_size=batch_size,
+            max_batch_tokens=max_batch_tokens,
+            seen=shown.add,
+            truncation=truncation,
+        )
     for line in predictor.truncated(truncation):
         say(line)
     tell_truncated_targets(predictor.model, rows, of="targets", tell=say)

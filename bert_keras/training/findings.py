@@ -36,7 +36,7 @@ from bert_keras.text.preprocessor import as_tensors
 from bert_keras.training.lengths import TextLengths
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.targets import Target
+    from bert_keras.explained.targets import Target
 
 LENGTH = "length in tokens"
 ALL = "all rows"
@@ -200,7 +200,7 @@ def explained_mistakes(
     from bert_keras.explanations.attribution import integrated_gradients
     from bert_keras.explanations.explainer import Explainer, predictor_of, reading_task
     from bert_keras.explanations.explanation import page_values
-    from bert_keras.explanations.items import Item, targets_of
+    from bert_keras.explanations.items import item_of, targets_of
 
     try:
         _, model = predictor_of(predictor)
@@ -236,7 +236,7 @@ def explained_mistakes(
         against = task.rival(mistake) if isinstance(task, Deciding) else None
         try:
             answer = _answer(model, parts)
-            item = Item(model, parts, answer, against=against)
+            item = item_of(model, parts, answer, against=against)
             targets = targets_of(item)
             if not costs.fits(targets, left()):
                 say(_left_out(len(found), len(chosen)))

@@ -44,7 +44,6 @@ from bert_keras.runs.run_folder import (
     RunFolder,
     digest_of,
     discard_run,
-    has_earlier_run,
     open_run,
     remove_run,
     run_path,
@@ -237,8 +236,6 @@ def train(
     check_replaceable(output)
     check_tracking(config, Path(output))
     test, collections = tests_and_collections(test)
-    is_earlier = resume == "auto" and has_earlier_run(run_path(output))
-    is_earlier = bool(devices.agree(int(is_earlier)))
     is_alone = devices.replicas == 1 and not devices.has_static_shapes
     user_settings = chosen if isinstance(task, Task) else task_settings or {}
     if config.method == AUTO:
@@ -284,7 +281,6 @@ def train(
         task_settings=task_settings,
         encoder=encoder,
         slices=slices,
-        is_earlier=is_earlier,
         tell=devices.say,
     )
     if collections:
@@ -293,13 +289,13 @@ def train(
     if config.teacher is not None:
         rows += len(data.get(UNLABELED, ())) + config.augment * len(data["train"])
     few = ""
-    if "dev" not in data and not is_earlier:
+    if "dev" not in data:
         few = too_few_to_hold_out(task, data["train"], config, task.get_config())
     config = config.with_split()
     if few:
         config = dataclasses.replace(config, validation_split=0.0)
     given = config
-    if user_settings is not None and not is_earlier:
+    if user_settings is not None:
         if not devices.has_static_shapes:
             task, config = reads_long_texts(
                 task,
@@ -317,8 +313,7 @@ def train(
     config = config.finalized(task, rows)
     if "dev" not in data:
         config = without_dev(task, given, config, tell=devices.say)
-    is_fine_tuned = config.method == "finetune" and not is_earlier
-    if user_settings is not None and is_fine_tuned:
+    if user_settings is not None and config.method == "finetune":
         task = with_pooling_of(
             encoder, task, data["train"], user_settings, tell=devices.say
         )
@@ -341,7 +336,7 @@ def train(
             task, config, data["train"], data.get(UNLABELED), tell=devices.say
         )
     tries = False
-    if user_settings is not None and not is_earlier:
+    if user_settings is not None:
         labelled = len(data["train"]) + len(data.get(UNLABELED, ()))
         tries = tries_layers(task, config, labelled, user_settings)
         task = replaced(task, layers=ALL) if tries else task
@@ -356,7 +351,6 @@ def train(
         resume=resume,
         devices=devices,
         slices=tuple(slices),
-        is_earlier=is_earlier,
         distillation=distillation,
         no_dev=few,
         tries_layers=tries,
@@ -424,15 +418,12 @@ class _Training:
     resume: str
     devices: Devices
     slices: tuple[str, ...]
-    is_earlier: bool  # whether an earlier version began the run
     distillation: Distillation | None = None
     no_dev: str = ""  # why no dev rows were held out by default
     tries_layers: bool = False  # whether a head may read the last layer alone, too
 
     def recorded(self, config: TrainConfig) -> dict[str, Any]:
-        return recorded_settings(
-            self.task, self.encoder, config, self.data, is_earlier=self.is_earlier
-        )
+        return recorded_settings(self.task, self.encoder, config, self.data)
 
     def run(self, attempt: int) -> TrainResult | None:
         """Train a model and write its folder; return `None` if it must be restarted.
@@ -447,7 +438,7 @@ class _Training:
         lengths = measure_lengths(
             model,
             data,
-            follows=config.max_length is None and not self.is_earlier,
+            follows=config.max_length is None,
             is_fixed=devices.has_static_shapes,
             method=config.method,
             tell=devices.say if attempt == 0 else str,
@@ -576,21 +567,16 @@ def recorded_settings(
     encoder: str | os.PathLike[str],
     config: TrainConfig,
     data: Mapping[str, Columns],
-    *,
-    is_earlier: bool = False,
 ) -> dict[str, Any]:
-    """Return the settings of a run from the user, with the data, as JSON values.
-
-    `is_earlier` is whether the run was begun by a version without `DEFAULTS`.
-    """
-    free = {*_FREE, *unused_options(config)}  # earlier versions do not know the latter
+    """Return the settings of a run from the user, with the data, as JSON values."""
+    free = {*_FREE, *unused_options(config)}
     recorded = {k: v for k, v in dataclasses.asdict(config).items() if k not in free}
-    # Earlier versions do not know these entries.
+    # A run's settings lack these at their defaults.
     for name, usual in (("method", "finetune"), ("linear_probe", False)):
         if recorded[name] == usual:
             del recorded[name]
     return {
-        **({} if is_earlier else {CHOICES: DEFAULTS}),
+        CHOICES: DEFAULTS,
         "task": task.name,
         "encoder": os.fspath(encoder),
         **{f"{name} rows": digest_of_rows(columns) for name, columns in data.items()},

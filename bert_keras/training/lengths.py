@@ -63,7 +63,7 @@ class TextLengths:
 
     def at(self, max_length: int) -> TextLengths:
         """Return the lengths with another maximum length."""
-        read = np.minimum(self.whole, max_length)
+        read = np.minimum(self.read, max_length)  # a query may have a smaller one
         return TextLengths(read, self.whole - read, max_length=max_length)
 
     def take(self, rows: Sequence[int]) -> TextLengths:

@@ -25,6 +25,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.distribution.replicas import take_from_first
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import CheckpointError, DataError, TrainingError, counted
+from bert_keras.files.json_file import read_json
 from bert_keras.inference.predictor import Predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.layers import undrawn
@@ -501,14 +502,12 @@ class FineTuningLoop(TrainingLoop):
             for weight in model.weights:
                 weight.assign(weights[weight.path])
             return
-        note = folder / EPOCH
-        if note.exists():  # earlier versions write none
-            epoch = json.loads(note.read_text(encoding="utf-8"))["epoch"]
-            if epoch != self.best.epoch:
-                raise CheckpointError(
-                    f"{folder}: must hold epoch {self.best.epoch}, the best one; holds "
-                    f"epoch {epoch}: `--resume never` starts over"
-                )
+        epoch = read_json(folder / EPOCH).get("epoch")
+        if epoch != self.best.epoch:
+            raise CheckpointError(
+                f"{folder}: must hold epoch {self.best.epoch}, the best one; holds "
+                f"epoch {epoch}: `--resume never` starts over"
+            )
         assign(model, read_checkpoint(folder))
 
     def answers(

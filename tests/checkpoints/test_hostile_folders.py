@@ -24,6 +24,7 @@ from bert_keras.inference.info import describe
 from bert_keras.models.convert import convert
 from bert_keras.models.loading import load_model
 from bert_keras.text.tokenizer import WordPieceTokenizer
+from checkpoints.test_tf_hub import write_pair
 
 _HUGE = 10**9
 _ODD: list[Any] = [None, True, "x", "", [], [1], {}, {"a": 1}, -1, 0, _HUGE, 1e300]
@@ -105,6 +106,8 @@ def folder_of(
         source = spam_folder
         if kind == "huggingface":
             return source
+        if kind == "tf-hub":
+            return write_pair(place / kind)
         if kind == "model-garden":  # has no classifier: it gets the encoder alone
             source = Path(shutil.copytree(spam_folder, place / "encoder"))
             known = read_checkpoint(spam_folder)

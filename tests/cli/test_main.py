@@ -585,7 +585,6 @@ def right(spam_file: Path, encoder_folder: Path, tmp_path: Path) -> list[object]
         (("--epochs", "0"), "`epochs`"),
         (("--epochs", "many"), "--epochs"),
         (("--epochs", "99999999999999999999"), "`epochs` must be a whole number of at"),
-        (("--save-every", "3"), "--save-every: it is now --checkpoint-every"),
         (("--checkpoint-every", "0s"), "seconds such as 300s, a number of updates"),
         (("--seeds", "99999999999"), "of at most 2147483647"),
         (("--learning-rate", "1e400"), "`learning_rate`"),

@@ -7,7 +7,6 @@ import pytest
 
 from bert_keras.data.holdout import (
     quantiles,
-    random_holdout,
     stratified_holdout,
     uncovered_classes,
 )
@@ -98,5 +97,3 @@ def test_whole_groups_are_never_divided() -> None:
 def test_rows_without_classes_are_random() -> None:
     assert len(stratified_holdout([()] * 50, 5, seed=0)) == 5
     assert stratified_holdout([("a",), ("b",)], 1, seed=0) == []
-    # As unfinished runs of earlier versions have chosen it.
-    assert random_holdout([("a",), ("b",), ("a",), ("a",)], 2, seed=0) == [0, 2]

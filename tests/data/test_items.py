@@ -12,13 +12,14 @@ import tensorflow as tf
 from conftest import refused
 from task_cases import first_case
 
-from bert_keras.data.items import as_items, as_strings
+from bert_keras.data.items import as_items, as_strings, is_blank
 from bert_keras.data.table import as_columns
 from bert_keras.inference.embedder import embed, load_embedder
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.search import SearchIndex, search
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.protocols import input_specs, texts_of
+from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.evaluation import evaluate
 
 CASES = {name: first_case(name) for name in TASKS}
@@ -245,3 +246,21 @@ def test_a_batch_size_is_a_whole_number(spam_model: Any, size: Any) -> None:
     refused(
         lambda: Predictor(spam_model).predict(["a"], batch_size=size), "`batch_size`"
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " \n",
+        "\u3000\xa0",
+        "\u200b\ufeff",
+        "\x00\x1b",
+        "\ufffd\ue000",
+        " a",
+        "\u0378",
+    ],
+)
+def test_a_blank_text_has_no_tokens(text: str) -> None:
+    tokenizer = WordPieceTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    assert is_blank(text) == (not tokenizer(text).numpy().size)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from conftest import TOO_WIDE, needs_browser
 
+from bert_keras.explained.words import Word
 from bert_keras.explanations.attention import Attention, AttentionList
 from bert_keras.explanations.embedding_map import EmbeddingMap
 from bert_keras.explanations.explanation import Explanation, Explanations
-from bert_keras.explanations.words import Word
 
 pytestmark = needs_browser()
 

@@ -33,10 +33,7 @@ TEXTS = ["free cash prize", "", "lunch at six, you", "sale " * 40]
 
 
 class TensorFlowSession(Session):
-    """Runs the Keras model itself, on the arrays that an engine is given.
-
-    Its names are those of the files that version 0.1 wrote.
-    """
+    """Runs the Keras model itself, on the arrays that an engine is given."""
 
     platform = "a name"
 
@@ -47,7 +44,7 @@ class TensorFlowSession(Session):
     def specs(self) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
         names = ("padding_mask", "segment_ids", "token_ids")
         inputs = [tf.TensorSpec([None, None], tf.int32, name) for name in names]
-        return inputs, [tf.TensorSpec([None, 3], tf.float32, "output")]
+        return inputs, [tf.TensorSpec([None, 3], tf.float32, "logits")]
 
     def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         assert {each.dtype for each in inputs.values()} == {np.dtype("int32")}
@@ -249,7 +246,8 @@ def test_only_an_export_has_an_engine(spam_folder: Path, tmp_path: Path) -> None
     assert find_engine("hf://owner/name") is None
     (tmp_path / ANSWERS).write_text("{}", encoding="utf-8")
     assert find_engine(tmp_path) is None
-    (tmp_path / "model.onnx").touch()
+    (tmp_path / "onnx").mkdir()
+    (tmp_path / "onnx/model.onnx").touch()
     assert find_engine(tmp_path) == "onnx"
 
 

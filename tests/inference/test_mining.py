@@ -16,6 +16,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.inference.embedder import embed, load_embedder
 from bert_keras.inference.mining import mine_negatives
 from bert_keras.inference.predictor import Predictor
+from bert_keras.runs import progress
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.reranking import Reranking
@@ -93,7 +94,10 @@ def test_the_margin_by_a_reranker(
 
 
 def test_mined_negatives_train_an_embedding(
-    encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    encoder_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = zip(*PAIRS.values(), strict=True)
     (tmp_path / "pairs.csv").write_text(
@@ -108,8 +112,10 @@ def test_mined_negatives_train_an_embedding(
         *("mine", str(encoder_folder), "--pairs", str(tmp_path / "pairs.csv")),
         *("--corpus", str(tmp_path / "corpus.jsonl"), "--output", str(output)),
     ]
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", -1)
     assert main([*command, "--range=0:20", "--margin=0", "--negatives=2"]) == 0
     told = capsys.readouterr().err
+    assert "vectors of the corpus: " in told and "searching: " in told
     assert "mean cosine of pairs" in told and "not written: id\n" in told
     assert f"left out, as empty: 1 of {len(CORPUS) + 2} texts" in told
     assert "`title` is read before `text`" in told

@@ -20,8 +20,10 @@ from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.search import SearchIndex, reranked
 from bert_keras.inference.search_export import export_search
 from bert_keras.scoring.bm25 import BM25
+from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.serving.signatures import signatures_of
 from bert_keras.tasks import searching
+from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.tasks.searching import Documents
@@ -89,6 +91,20 @@ def test_the_nearest_texts(
     assert [[name.decode() for name in row] for row in ids] == [r["ids"] for r in rows]
 
 
+def test_equal_texts_have_equal_scores(rng: np.random.Generator) -> None:
+    vectors = unit_rows(rng.standard_normal((17, 16)))
+    same = [*range(0, 17, 2)]
+    vectors[same] = vectors[0]
+    texts = [f"text {0 if row in same else row}" for row in range(17)]
+    settings: dict[str, Any] = dict.fromkeys(("offset", "step", "rescoring"))
+    documents = searching.Documents(texts, texts, vectors, **settings, width=16, top=17)
+    queries = unit_rows(rng.standard_normal((9, 16)))
+    rows, scores = (each.numpy() for each in documents.nearest(queries, 17))
+    assert all(row[np.isin(row, same)].tolist() == same for row in rows)
+    found = zip(rows, scores, strict=True)
+    assert all(len({*score[np.isin(row, same)]}) == 1 for row, score in found)
+
+
 def test_the_words_of_a_graph_are_those_of_bm25() -> None:
     texts = [
         "İstanbul ΟΔΟΣ,ΣΑΣ",
@@ -148,6 +164,14 @@ def test_a_reranker_in_the_graph(
         for key, name in (("scores", "score"), ("search_scores", "search_score")):
             scores = [each[name] for each in wanted]
             np.testing.assert_allclose(row[key], scores, atol=1e-5)
+    pairs = Classification(classes=("no", "yes"), pairs=True, positive_class="yes")
+    given["rerank"] = make_model(pairs)
+    rows = load_predictor(
+        export_search(model, tmp_path / "classes", candidates=6, **given)
+    ).predict(QUERIES[:1])
+    near = search(QUERIES[:1], top=6)[0]
+    wanted = reranked(Predictor(given["rerank"]), QUERIES[0], near, top=3)
+    assert rows[0]["texts"] == [each["text"] for each in wanted]
     refused(lambda: export_search(model, output, candidates=2, **given), "candidates")
     refused(
         lambda: export_search(model, output, **given | {"rerank": model}),

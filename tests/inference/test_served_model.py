@@ -180,6 +180,9 @@ def test_settings_in_the_graph_cannot_change(
     predictor = load_predictor(spam_export, task=spam_model.task)
     with pytest.raises(ValueError, match="are fixed in its graph"):
         predictor.model.task = other
+    named = dataclasses.replace(spam_model.task, positive_class="ham")
+    predictor.model.task = named  # only scores read it
+    assert predictor.model.task == named
 
 
 # A custom task.

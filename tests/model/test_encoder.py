@@ -3,7 +3,6 @@
 import itertools
 import random
 import warnings
-from pathlib import Path
 
 import keras
 import keras_hub
@@ -805,16 +804,3 @@ def test_two_encoders_in_a_model():
         inputs |= {n.name: n for n in own.values()}
     model = keras.Model(inputs, keras.layers.Dot(1)(vectors))
     assert len(model.trainable_weights) == 2 * len(tiny().trainable_weights)
-
-
-def test_own_model_of_an_earlier_version():
-    # Written at commit 4404ea9, where encoders had the inputs of packed rows and
-    # contained their poolers: Dense(1) on `encoder(inputs)["pooled_output"]`.
-    path = Path(__file__).parents[1] / "goldens" / "own_model.keras"
-    batch = {
-        "token_ids": np.array([[2, 5, 6, 3], [2, 7, 3, 0]]),
-        "segment_ids": np.zeros((2, 4), int),
-        "padding_mask": np.array([[1, 1, 1, 1], [1, 1, 1, 0]]),
-    }
-    answers = keras.saving.load_model(path)(batch)
-    np.testing.assert_allclose(answers, [[-0.018475682], [-0.018477833]], rtol=1e-5)

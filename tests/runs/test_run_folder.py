@@ -72,16 +72,6 @@ def test_another_run_is_rejected_and_unchanged(tmp_path: Path, content: str) -> 
     assert files_of(tmp_path) == before
 
 
-def test_a_run_of_version_0_1_resumes(tmp_path: Path) -> None:
-    before = {"training": {"dev_share": 0.1, "warmup_share": 0.2}, "seed": 0}
-    now = {"training": {"validation_split": 0.1, "warmup_ratio": 0.2}, "seed": 0}
-    with RunFolder(tmp_path / "run", before) as run:
-        run.save(1, fill, keep=1)
-        run.wait()
-    with open_run(tmp_path / "run", now, resume="auto") as run:
-        assert run.steps == [1]
-
-
 def test_a_run_gets_settings_that_it_lacks(tmp_path: Path) -> None:
     def opened(**settings: Any) -> RunFolder:
         return RunFolder(tmp_path / "run", settings, may_lack=["masking", "dev"])

@@ -30,7 +30,7 @@ from bert_keras.tasks.long_texts import most_tokens
 from bert_keras.tasks.reranking import Reranking
 from serving.conftest import Client
 
-TEXTS = ["free cash prize", "lunch at six", "", "cash"]
+TEXTS = ["free cash prize", "lunch at six", "a", "cash"]
 QUERY = "free cash"
 TASKS = {
     "vectors": Embedding(),
@@ -40,6 +40,12 @@ TASKS = {
     "entailed": Classification(
         classes=("no", "yes"), pairs=True, long="windows", max_windows=2
     ),
+}
+OTHERS = {  # of a second server
+    "linear": Reranking(activation="linear"),
+    "classes": Classification(classes=("no", "yes"), pairs=True),
+    "named": Classification(classes=("no", "yes"), pairs=True, positive_class="no"),
+    "prompts": Embedding(prompts={"query": "cash "}),
 }
 SENTENCES = {"source_sentence": "a", "sentences": ["b"]}
 DOCUMENTS = ["win free cash", "lunch at six, you", "see you at home"]
@@ -95,7 +101,10 @@ def test_a_served_index_is_searched(
                 for name in ("score", "search_score"):
                     scores = [row[name] for row in expected]
                     assert [row[name] for row in rows] == pytest.approx(scores, 1e-4)
-        refused(lambda: client.search(["cash", " "]), "a query must not be empty")
+        refused(
+            lambda: client.search(["cash", " "]),
+            "`text` must not be empty; received ' ' at 1",
+        )
         rule = "`top` must be a whole number from 1 to 2; received 5"
         refused(lambda: client.search(queries, top=5), "400", rule)
     with bert_keras.Client(server.url, model="found") as client:  # an export
@@ -196,7 +205,10 @@ def test_openai_embeddings(ask: Any, served: Any, vectors: np.ndarray) -> None:
     preprocessor = served[1]["vectors"].model.preprocessor
     read = preprocessor.lengths(TEXTS)[0].numpy().sum()
     assert found["usage"] == {"prompt_tokens": read, "total_tokens": read}
-    packed = ask("/v1/embeddings", input=TEXTS[0], encoding_format="base64")
+    without_effect = {"user": "me", "modality": "text", "late_chunking": False}
+    packed = ask(
+        "/v1/embeddings", input=TEXTS[0], encoding_format="base64", **without_effect
+    )
     decoded = base64.b64decode(packed["data"][0]["embedding"])
     np.testing.assert_allclose(np.frombuffer(decoded, "<f4"), vectors[0], atol=1e-5)
     short = ask("/v1/embeddings", input=TEXTS, dimensions=8)
@@ -320,19 +332,176 @@ def test_documents_are_ranked(ask: Any, served: Any) -> None:
     found = ask("/rerank", query=QUERY, texts=documents, return_text=True)
     assert [(each["index"], each["score"]) for each in found] == wanted
     assert [each["text"] for each in found] == [each["text"] for each in ranked]
-    for path in ("/v1/rerank", "/v2/rerank"):
-        given = [{"text": text} for text in documents]
+    given = [{"text": text} for text in documents]
+    limits = {"max_tokens_per_doc": 4096, "max_chunks_per_doc": 10, "priority": 1}
+    for path in ("/v1/rerank", "/v2/rerank", "/rerank"):
         found = ask(
             path,
             model="ranker",
             query=QUERY,
             documents=given,
             top_n=2,
-            max_tokens_per_doc=4096,
+            return_documents=True,
+            rank_fields=["text"],
+            **limits,
         )
         rows = [(each["index"], each["relevance_score"]) for each in found["results"]]
         assert rows == wanted[:2]
         assert found["usage"]["total_tokens"] > 0
+        texts = [each["text"] for each in ranked[:2]]
+        if path != "/rerank":  # infinity returns strings
+            texts = [{"text": text} for text in texts]
+        assert [each["document"] for each in found["results"]] == texts
+
+
+@pytest.fixture(scope="module")
+def others(
+    make_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Client, dict[str, Predictor]]]:
+    """Return a client of a second server, and predictors of its models by name."""
+    place = tmp_path_factory.mktemp("others")
+    models = {name: make_model(task) for name, task in OTHERS.items()}
+    head = models["linear"].get_layer("classifier")
+    head.kernel.assign(head.kernel * 300)  # scores beyond 0 and 1
+    for name, model in models.items():
+        save_model(model, place / name)
+    config = ServeConfig(port=0, no_grpc=True, positive_class="classes=yes")
+    paths = [str(place / name) for name in OTHERS]
+    with Server(paths, config=config, is_quiet=True).running() as server:
+        found = {name: Predictor(model) for name, model in models.items()}
+        yield Client(server.url), found
+
+
+def test_scores_of_linear_rankers_are_from_0_to_1(others: Any) -> None:
+    client, predictors = others
+    ranked = predictors["linear"].rank(QUERY, DOCUMENTS)
+    logits = np.array([row["score"] for row in ranked])
+    assert np.abs(logits).max() > 1
+    request = {"model": "linear", "query": QUERY}
+    for path, field, score in (
+        ("/rerank", "texts", "score"),
+        ("/rerank", "documents", "relevance_score"),
+        ("/v1/rerank", "documents", "relevance_score"),
+        ("/v2/rerank", "documents", "relevance_score"),
+    ):
+        for raw, wanted in ((False, 1 / (1 + np.exp(-logits))), (True, logits)):
+            fields = {**request, field: DOCUMENTS, "raw_scores": raw}
+            code, found = client.post(path, fields)
+            rows = found if field == "texts" else found["results"]
+            assert code == 200
+            assert [each["index"] for each in rows] == [e["index"] for e in ranked]
+            np.testing.assert_allclose([e[score] for e in rows], wanted, rtol=1e-4)
+
+
+def test_raw_scores_of_a_sigmoid(ask: Any, served: Any) -> None:
+    scores = np.array(
+        [each["score"] for each in served[1]["ranker"].rank(QUERY, DOCUMENTS)]
+    )
+    found = ask("/rerank", query=QUERY, texts=DOCUMENTS, raw_scores=True, top_n=2)
+    wanted = np.log(scores / (1 - scores))[:2]
+    np.testing.assert_allclose([e["score"] for e in found], wanted, atol=1e-5)
+
+
+def test_a_classifier_of_pairs_ranks(others: Any) -> None:
+    client, predictors = others
+    pairs = [(QUERY, text) for text in DOCUMENTS]
+    for name, relevant in (("classes", "yes"), ("named", "no")):
+        predictor = predictors[name]
+        rows = [row["probabilities"][relevant] for row in predictor.predict(pairs)]
+        order = sorted(range(3), key=lambda at: -rows[at])
+        given = relevant if name == "classes" else None
+        ranked = predictor.rank(QUERY, DOCUMENTS, positive_class=given)
+        assert [row["index"] for row in ranked] == order
+        assert [*ranked[0]] == ["rank", "score", "index", "text"]
+        scores = [pytest.approx(rows[at], abs=1e-5) for at in order]
+        assert [row["score"] for row in ranked] == scores
+        code, found = client.post(
+            "/v1/rerank", {"model": name, "query": QUERY, "documents": DOCUMENTS}
+        )
+        assert code == 200
+        assert [each["index"] for each in found["results"]] == order
+        assert [each["relevance_score"] for each in found["results"]] == scores
+    unnamed = predictors["classes"]
+    refused(lambda: unnamed.rank(QUERY, DOCUMENTS), "whose `positive_class` names")
+    other = functools.partial(unnamed.rank, QUERY, DOCUMENTS, positive_class="maybe")
+    refused(other, "`positive_class` must be one of", "'maybe'")
+
+
+def test_teis_prompts(others: Any) -> None:
+    client = others[0]
+    given = {"model": "prompts", "inputs": ["lunch"]}
+    _, plain = client.post("/embed", {**given, "inputs": ["cash lunch"]})
+    _, found = client.post("/embed", {**given, "prompt_name": "query"})
+    np.testing.assert_allclose(found, plain, atol=1e-5)
+    code, found = client.post("/embed", {**given, "prompt_name": "other"})
+    assert code == 400
+    assert "`prompt_name` must be one of query, document" in found["error"]
+
+
+@pytest.mark.parametrize("blank", ["", " \t", "\u200b\u3000"])
+def test_no_route_answers_an_empty_text(ask: Any, blank: str) -> None:
+    many, pair = ["a", blank], ["a", blank]
+    requests: list[tuple[str, str, dict[str, Any]]] = [
+        ("/v1/embeddings", "input", {"input": blank}),
+        ("/v1/embeddings", "input", {"input": many}),
+        ("/embed", "inputs", {"inputs": many}),
+        ("/embed_sparse", "inputs", {"inputs": many}),
+        ("/similarity", "sentences", {"inputs": {**SENTENCES, "sentences": many}}),
+        ("/tokenize", "inputs", {"inputs": many, "model": "vectors"}),
+        ("/predict", "inputs", {"inputs": [["a"], [blank]], "model": "letters"}),
+        ("/predict", "inputs", {"inputs": pair, "model": "entailed"}),
+        ("/rerank", "texts", {"texts": many, "query": "a"}),
+        ("/rerank", "documents", {"documents": many, "query": "a"}),
+        ("/v1/rerank", "query", {"documents": ["a"], "query": blank}),
+        ("/v2/rerank", "documents", {"documents": many, "query": "a"}),
+        ("/v1/models/letters:predict", "text", {"instances": many}),
+        ("/v1/models/letters:predict", "text", {"inputs": {"text": many}}),
+        ("/v1/models/found:predict", "text", {"instances": many}),
+        (
+            "/v1/models/entailed:predict",
+            "text_b",
+            {"instances": [{"text_a": "a", "text_b": blank}]},
+        ),
+        (
+            "/v2/models/letters/infer",
+            "text",
+            {
+                "inputs": [
+                    {"name": "text", "datatype": "BYTES", "shape": [2], "data": many}
+                ]
+            },
+        ),
+    ]
+    for path, name, fields in requests:
+        found = message_of(ask(path, status=400, **fields))
+        assert f"`{name}` must not be empty; received" in found, (path, found)
+
+
+def message_of(body: dict[str, Any]) -> str:
+    """Return the message of an error in the form of any of the APIs."""
+    error = body.get("error", body)
+    if isinstance(error, str):
+        return error
+    return str(error["message"] if "message" in error else error["detail"])
+
+
+def test_errors_have_the_form_of_each_api(ask: Any) -> None:
+    unknown = {"model": "none", "query": "a", "documents": ["a"]}
+    words = "`model` must be one of"
+    found = ask("/v1/embeddings", status=404, input="a", model="none")["error"]
+    assert words in found.pop("message")
+    kind = "invalid_request_error"
+    assert found == {"type": kind, "param": None, "code": "model_not_found"}
+    found = ask("/v1/embeddings", status=400, input=[[1, 2], [3]])["error"]
+    assert (found["type"], found["code"]) == (kind, None)
+    assert "`check_embedding_ctx_length=False`" in found["message"]
+    assert "must be a string or a list of strings" in found["message"]
+    found = ask("/embed", status=404, inputs="a", model="none")
+    assert words in found.pop("error") and found == {"error_type": "Validation"}
+    (jina,) = ask("/v1/rerank", status=404, **unknown).items()
+    (cohere,) = ask("/v2/rerank", status=404, **unknown).items()
+    assert (jina[0], cohere[0]) == ("detail", "message")
+    assert words in jina[1] and words in cohere[1]
 
 
 @pytest.mark.parametrize(
@@ -380,7 +549,36 @@ def test_documents_are_ranked(ask: Any, served: Any) -> None:
         ("/rerank", {"texts": ["a"], "query": " "}, "`query` must not be empty"),
         ("/rerank", {"texts": ["a", " "], "query": "b"}, "`texts` must not be empty"),
         ("/v2/rerank", {"documents": [""], "query": "b"}, "`documents` must not be"),
-        ("/rerank", {"texts": ["a"], "query": "b", "raw_scores": True}, "`raw_scores`"),
+        (
+            "/predict",
+            {"inputs": "a", "model": "letters", "raw_scores": True},
+            "`raw_scores` must be false",
+        ),
+        (
+            "/rerank",
+            {"texts": ["a"], "query": "b", "truncation_direction": "Left"},
+            '`truncation_direction` must be "Right"; received',
+        ),
+        (
+            "/v1/rerank",
+            {"documents": ["a"], "query": "b", "rank_fields": ["title"]},
+            '`rank_fields` must be ["text"]; received',
+        ),
+        (
+            "/v1/rerank",
+            {"documents": ["a"], "query": "b", "max_chunks_per_doc": 0},
+            "`max_chunks_per_doc` must be a whole number of at least 1; received 0",
+        ),
+        (
+            "/v1/embeddings",
+            {"input": "a", "late_chunking": True},
+            "`late_chunking` must be false; received True",
+        ),
+        (
+            "/embed",
+            {"inputs": "a", "prompt_name": "query"},
+            "`prompt_name` must be left out for vectors, which has no prompts",
+        ),
         ("/v1/rerank", {"documents": ["a"], "query": "b", "top_n": 0}, "`top_n`"),
         (
             "/v2/rerank",
@@ -425,7 +623,7 @@ def test_documents_are_ranked(ask: Any, served: Any) -> None:
                 "signature_name": "rank",
                 "instances": [{"query": " ", "documents": ["a"]}],
             },
-            "a query must not be empty; received one without text",
+            "`query` must not be empty; received ' ' at 0",
         ),
         ("/v1/models/found:predict", {"instances": ["a", " "]}, "must not be empty"),
     ],
@@ -433,7 +631,7 @@ def test_documents_are_ranked(ask: Any, served: Any) -> None:
 def test_wrong_requests_are_refused(
     ask: Any, path: str, fields: Any, words: str
 ) -> None:
-    assert words in ask(path, status=400, **fields)["error"]
+    assert words in message_of(ask(path, status=400, **fields))
 
 
 def test_limits_hold(ask: Any) -> None:
@@ -441,7 +639,7 @@ def test_limits_hold(ask: Any) -> None:
     many = ["a"] * 21
 
     def refusal(path: str, **fields: Any) -> str:
-        return ask(path, status=413, **fields)["error"]
+        return message_of(ask(path, status=413, **fields))
 
     assert "`input` must hold 1 to 20" in refusal("/v1/embeddings", input=many)
     assert "`input` must have at most" in refusal("/v1/embeddings", input="a" * 999)
@@ -449,7 +647,10 @@ def test_limits_hold(ask: Any) -> None:
     found = refusal("/v1/rerank", documents=many, query="a", model="ranker")
     assert "`documents` must hold 1 to 20" in found
     long = "word " * 99
+    for direction in ("Right", "right"):
+        assert ask("/embed", inputs=long, truncation_direction=direction)
     refusal("/embed", inputs=long, truncate=False)
+    refusal("/v1/embeddings", input=long, truncate=False)
     inputs = {"source_sentence": "a", "sentences": [long]}
     found = refusal("/similarity", inputs=inputs, parameters={"truncate": False})
     assert "`truncate` must be true" in found

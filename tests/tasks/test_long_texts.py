@@ -460,13 +460,6 @@ def test_the_graph_of_an_engine_combines_windows(
     assert_near(found, wanted)
 
 
-def test_what_version_0_1_called_combine_is_of_layers() -> None:
-    stored = {"layers": [0, 1], "combine": "concat"}
-    task = Embedding.from_config(stored)
-    assert (task.combine_layers, task.combine) == ("concat", "mean")
-    refused(lambda: Embedding(**stored), "`combine`", "`combine_layers` takes it")
-
-
 def test_only_tasks_with_the_setting_are_told_of_windows() -> None:
     entailed = Classification(CLASSES, entailment=("entailment", "neutral"))
     tasks = [Embedding(), Embedding(kind="sparse"), Classification(CLASSES)]

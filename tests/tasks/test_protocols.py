@@ -128,24 +128,6 @@ def test_explanations_and_findings_know_no_task_by_its_class() -> None:
     assert named == {"answer_rows", "base", "protocols"}
 
 
-@pytest.mark.parametrize(
-    "former",
-    [
-        {"rows": lambda self: None},
-        {"redrawn": lambda self: None},
-        {"pooler": False},
-        {"rows_per_text": property(lambda self: None)},
-    ],
-)
-def test_a_member_of_earlier_versions_is_refused(former: dict[str, Any]) -> None:
-    """It would not be read."""
-    line = refused(
-        lambda: type("Own", (Unwanted,), former),
-        f"`{next(iter(former))}` of a task is now",
-    )
-    assert line.endswith("Own defines the former")
-
-
 def test_the_contract_has_the_documented_members() -> None:
     """CONTRIBUTING lists them."""
     public = members(Task)

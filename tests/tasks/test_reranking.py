@@ -17,6 +17,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.search import SearchIndex, reranked
 from bert_keras.models.model_folder import save_model
+from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training.rows import TrainingRows
@@ -167,6 +168,26 @@ def test_other_tasks_do_not_rank(spam_model: Any, make_model: Any) -> None:
     refused(lambda: Predictor(spam_model).rank("a", ["b"]), "received one of class")
     single = Predictor(make_model(Regression()))
     refused(lambda: single.rank("a", ["b"]), "score pairs")
+
+
+def test_a_classifier_of_pairs_sorts_a_search(
+    make_model: Any, encoder_folder: Path, tmp_path: Path, capsys: Any
+) -> None:
+    model = make_model(Classification(classes=("0", "1"), pairs=True))
+    folder = str(save_model(model, tmp_path / "model"))
+    texts = [text for text, _ in ROWS]
+    file = write_tsv(tmp_path / "texts.tsv", [("text",), *((text,) for text in texts)])
+    given = ["search", str(encoder_folder), str(file), "--with-text", "win cash"]
+    assert main([*given, "--rerank", folder]) == 2
+    assert "whose `positive_class` names the class" in capsys.readouterr().err
+    assert main([*given, "--positive-class", "1"]) == 2
+    assert "only with --rerank; received 1" in capsys.readouterr().err
+    assert main([*given, "--rerank", folder, "--positive-class", "1"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    pairs = [("win cash", text) for text in texts]
+    rows = Predictor(model).predict(pairs)
+    scores = sorted((row["probabilities"]["1"] for row in rows), reverse=True)
+    assert [line["score"] for line in lines] == pytest.approx(scores[:5], abs=1e-5)
 
 
 def test_a_search_is_reranked(

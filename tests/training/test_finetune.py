@@ -26,6 +26,7 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.export import export_model
 from bert_keras.models.loading import new_model
 from bert_keras.models.model_folder import save_model
+from bert_keras.runs import progress
 from bert_keras.tasks import find_task
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
@@ -553,33 +554,6 @@ def test_without_dev_rows_the_last_epoch_is_kept(
         refused(action, f"`{name}` needs dev rows")
 
 
-@pytest.mark.thorough
-def test_a_run_of_an_earlier_version_resumes_with_its_dev_rows(
-    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    seen: list[list[str]] = []
-    loop = training.FineTuningLoop
-
-    def watched(model: Any, data: Any, context: Any) -> Any:
-        seen.append(data["dev"]["text"])
-        return loop(model, data, context)
-
-    monkeypatch.setattr(training, "FineTuningLoop", watched)
-    go = functools.partial(run, train=FEW, dev=None, validation_split=0.25)
-    with monkeypatch.context() as earlier:
-        earlier.setattr(training, "has_earlier_run", lambda path: True)
-        earlier.setattr(training, "finish_run", lambda *args, **given: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            go()
-    assert "an earlier version" not in capsys.readouterr().err
-    go()
-    err = capsys.readouterr().err
-    assert "an earlier version began this run: its choices are kept" in err
-    assert "resuming after step 4 of 4" in err
-    go()
-    assert seen[0] == seen[1] != seen[2]  # a new run has a stratified split
-
-
 def test_held_out_rows_are_mentioned_if_relevant() -> None:
     config = TrainConfig(validation_split=0.1)
     action = functools.partial(task_and_data, config=config, tell=str)
@@ -760,12 +734,19 @@ def test_a_folder_holds_the_report_and_the_scores(spam_run: TrainResult) -> None
     assert "Learning rate by step" in page and "bert-keras serve" in page
 
 
-def test_evaluation_scores_the_answers_of_predict(spam_folder: Path) -> None:
+def test_evaluation_scores_the_answers_of_predict(
+    spam_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", -1)
     predictor = load_predictor(spam_folder)
     rows = as_columns(text=TEXTS, label=["ham"] * len(TEXTS))
     said = [row["label"] for row in predictor.predict(TEXTS)]
     scores = evaluate(predictor, rows, batch_size=5)
     assert scores["accuracy"] == pytest.approx(said.count("ham") / len(said))
+    total = len(TEXTS)
+    assert f"scoring: {total} of {total} rows" in capsys.readouterr().err
 
 
 def test_an_unknown_label_at_evaluation_is_named_by_line(spam_folder: Path) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 from bert_keras.errors import ConfigError, received
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Target
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Target
 
 
 def explained_span(item: Item, *, temperature: float) -> list[Target]:

@@ -43,8 +43,8 @@ from bert_keras.text.ragged import sizes_of
 from bert_keras.text.windows import Cut, cut_windows, mark_windows
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Target
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Target
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

@@ -10,16 +10,18 @@ import numpy as np
 from bert_keras.scoring.entities import parse_tag
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Rows, Target
-    from bert_keras.tasks.tagging.task import TaggingTask
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Rows, Target
 
 _FAR = -1e9  # below any logit, finite
 Found = tuple[str, int, int]  # type, first word and the word after the last
 
 
-def explained_entities(task: TaggingTask, item: Item) -> list[Target]:
-    """Return the mean log-odds of the type over the words of each entity."""
+def explained_entities(task: Any, item: Item) -> list[Target]:
+    """Return the mean log-odds of the type over the words of each entity.
+
+    `task` is the `TaggingTask`.
+    """
     text, features = item.parts[0], item.features()
     if isinstance(text, str):
         pieces = item.words.add("text", text)

@@ -74,8 +74,8 @@ from bert_keras.tasks.tagging.settings import FeatureTaggingSettings, TaggingSet
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
-    from bert_keras.explanations.items import Item
-    from bert_keras.explanations.targets import Target
+    from bert_keras.explained.item import Item
+    from bert_keras.explained.targets import Target
 
 # Entries of a batch for the answers, not inputs of the model.
 _FOR_ANSWERS = ("words", "word_mask", "texts", "starts", "ends")

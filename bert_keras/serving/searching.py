@@ -243,8 +243,13 @@ def describe_search(task: Task, signatures: Mapping[str, Signature]) -> None:
     if isinstance(task, SearchingEmbedding):
         found = signatures[DEFAULT]
         (top,) = {each.shape[1] for each in found.outputs}
-        ranking = {"hybrid": task.hybrid, "hybrid_weight": task.hybrid_weight}
-        found.search = _facts(top, kind="dense", rerank=task.reranks, **ranking)
+        found.search = _facts(
+            top,
+            kind="dense",
+            rerank=task.reranks,
+            hybrid=task.hybrid,
+            hybrid_weight=task.hybrid_weight,
+        )
 
 
 def _facts(

@@ -158,7 +158,7 @@ class Documents(tf.Module):
         rescoring: int8 [N, D], for candidates that bits find.
         width: D.
         top: K, at most N.
-        words: the words of the texts, for a hybrid search.
+        words: the words of the texts, for `fused`.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Documents(tf.Module):
             for row, each in enumerate(equal)
         ]
         self.same = np.array(same) if len(first) < self.count else None
-        self.words = None
+        self.words: Any = None
         if words is not None:
             self.words = _Words(words, self.count)
             with tf.device("CPU"):

@@ -101,6 +101,7 @@ class TrainingProgress(UpdateProgress):
         self.tracing_seconds = math.nan  # of the first update, longer than others
         self.real_tokens = self.places = 0  # of this epoch's rows
         self._losses: list[float] = []  # since the last row
+        self._epoch_loss = (0.0, 0)  # sum and number of this epoch's losses
         self._clock = time.perf_counter()
         self._bar = Progress(
             "training",
@@ -130,6 +131,7 @@ class TrainingProgress(UpdateProgress):
             "places": self.places,
             "tracing_seconds": self.tracing_seconds,
             "losses": list(self._losses),
+            "epoch_loss": self._epoch_loss,
             "metrics": [
                 [read_here(variable).tolist() for variable in metric.variables]
                 for metric in self.metrics
@@ -143,6 +145,8 @@ class TrainingProgress(UpdateProgress):
         self.real_tokens, self.places = int(state["real_tokens"]), int(state["places"])
         # Earlier versions ended a row before each checkpoint.
         self._losses = [float(loss) for loss in state.get("losses", ())]
+        total, count = state.get("epoch_loss", (0.0, 0))
+        self._epoch_loss = float(total), int(count)
         for metric, values in zip(self.metrics, state.get("metrics", ()), strict=False):
             for variable, value in zip(metric.variables, values, strict=True):
                 assign_here(variable, value)
@@ -164,6 +168,7 @@ class TrainingProgress(UpdateProgress):
             self._skip(self.step + 1, loss)
         if self.step % self.rows.steps_per_epoch == 0:
             self.real_tokens = self.places = 0
+            self._epoch_loss = (0.0, 0)
         if math.isnan(self.tracing_seconds):
             self.tracing_seconds = self._bar.seconds - self._epoch_start
         self._seen += self.rows.size(self.step)
@@ -174,7 +179,8 @@ class TrainingProgress(UpdateProgress):
         self.places += places
         if is_made:
             self._losses.append(loss)
-            self._epoch_losses.append(loss)
+            total, count = self._epoch_loss
+            self._epoch_loss = total + loss, count + 1
         steps = self.rows.steps_per_epoch
         batch = (self.step - 1) % steps + 1
         self._bar.add(1, self._fields, ends=batch == steps)
@@ -253,15 +259,15 @@ class TrainingProgress(UpdateProgress):
         return rows * next(known, math.nan) if rows else 0.0
 
     def _begin_epoch(self) -> None:
-        self._epoch_losses: list[float] = []
         self._seen = self._tokens = 0
         self._epoch_start = self._bar.seconds
         self._bar.resume()
 
     def _fields(self) -> list[str]:
-        """Return the displayed fields of this epoch's updates in this process."""
+        """Return the displayed fields of this epoch; speeds are of this process."""
         seconds = max(self._bar.seconds - self._epoch_start, 1e-9)
-        loss = float(np.mean(self._epoch_losses)) if self._epoch_losses else np.nan
+        total, count = self._epoch_loss
+        loss = total / count if count else math.nan
         epoch = (self.step - 1) // self.rows.steps_per_epoch + 1
         return [
             f"epoch {epoch}/{self.rows.epochs}",

@@ -121,7 +121,7 @@ def test_a_stopped_run_resumes_and_ends_with_the_same_result(
             run(output)
     kept = tmp_path / ".model.run"
     names = sorted(path.name for path in (kept / "checkpoints").iterdir())
-    assert names == ["step-000000020"]  # nothing is due in the first 300 seconds
+    assert names == ["step-000000020"]  # none is due in the first minute
     assert load_model(kept / "best").task == whole.model.task
     assert files_of(output) == stood
     if again:
@@ -225,13 +225,23 @@ def test_when_a_checkpoint_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
         ends = {3, 6}
         return [n for n in range(1, 7) if clock.is_due(n, ends_epoch=n in ends)]
 
-    clocks = [checkpoint.CheckpointClock(every) for every in (2, "4", "epoch", "9s")]
+    of_time = ("9s", "300s")
+    clocks = [checkpoint.CheckpointClock(n) for n in (2, "4", "epoch", *of_time)]
     now[0] = 8.9
-    assert [due(clock) for clock in clocks] == [[2, 4, 6], [4], [3, 6], []]
+    assert [due(clock) for clock in clocks] == [[2, 4, 6], [4], [3, 6], [], []]
     now[0] = 9.0
     assert due(clocks[3]) == [1, 2, 3, 4, 5, 6]
-    clocks[3].restart()
-    assert due(clocks[3]) == []
+    clocks[3].saved()
+    assert due(clocks[3]) == due(clocks[4]) == []
+    # A run that is killed in its first five minutes has lost four at most.
+    now[0] = 60.0
+    assert [due(clock) for clock in clocks[:3]] == [[2, 4, 6], [4], [3, 6]]
+    assert due(clocks[4]) == [1, 2, 3, 4, 5, 6]
+    clocks[4].saved()
+    now[0] = 359.9
+    assert due(clocks[4]) == []
+    now[0] = 360.0
+    assert due(clocks[4]) == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.thorough

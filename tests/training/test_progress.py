@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -22,10 +23,10 @@ def progress(**changes: Any) -> TrainingProgress:
     return TrainingProgress(rows, **{"dev_rows": 30, "final_rows": 60, **changes})
 
 
-def update() -> Update:
-    """Return an update with a loss of 0.5 on 10 real tokens."""
-    loss, items = {"loss": tf.constant([0.5, 0.0])}, {"loss": tf.constant(1.0)}
-    return Update(loss, items, tf.constant(True), tf.constant([10, 10, 0]), [])
+def update(loss: float = 0.5) -> Update:
+    """Return an update with this loss on 10 real tokens."""
+    sums, items = {"loss": tf.constant([loss, 0.0])}, {"loss": tf.constant(1.0)}
+    return Update(sums, items, tf.constant(True), tf.constant([10, 10, 0]), [])
 
 
 def seconds_left(line: str) -> str:
@@ -85,6 +86,26 @@ def test_a_run_that_may_end_early_reports_the_maximum(
         clock.now += 6.0
         shown.add(update())
     assert seconds_left(capsys.readouterr().err.splitlines()[-1]) == "at most 36 s"
+
+
+def test_a_resumed_epoch_shows_the_mean_of_all_its_losses(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The state goes through the JSON of a checkpoint."""
+    before = progress()
+    for loss in (9.0, 2.0):
+        before.add(update(loss))
+    state = json.loads(json.dumps(before.state()))
+    resumed = progress(start=2)
+    resumed.restore(state)
+    capsys.readouterr()
+    for loss in (1.0, 4.0, 3.0):  # the last one is of the next epoch
+        clock.now += 6.0
+        resumed.add(update(loss))
+    shown = re.findall(r"loss ([0-9.]+)", capsys.readouterr().err)
+    assert shown == ["4.0000", "4.0000", "3.0000"]
+    del state["epoch_loss"]  # earlier versions
+    progress(start=2).restore(state)
 
 
 def test_another_worker_reports_nothing(

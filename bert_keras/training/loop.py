@@ -162,7 +162,7 @@ class TrainingLoop(abc.ABC):
             CheckpointError: writing fails.
             RunStopped: a stop was requested; the run is saved.
         """
-        self._clock.start()
+        first = self.step
         with contextlib.closing(self.progress):
             is_over = self.step > 0 and self.scores_at(self.step) and self.score()
             if not is_over and self.step < self.steps:
@@ -178,6 +178,8 @@ class TrainingLoop(abc.ABC):
                     ):
                         row = self.progress.add(update)
                         self.step += 1
+                        if self.step == first + 1:  # which has traced the graphs
+                            self._clock.start()
                         self.add_row(row)
                         if is_over := self._save_and_score():
                             break

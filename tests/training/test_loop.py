@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
@@ -242,6 +243,36 @@ def test_when_a_checkpoint_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     assert due(clocks[4]) == []
     now[0] = 360.0
     assert due(clocks[4]) == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_first_minute_begins_when_graphs_are_traced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A checkpoint after the first update alone would save next to nothing."""
+    now, saved = [0.0], []
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
+
+    class Loop(training_loop.TrainingLoop):
+        scores_at = score = checkpoint = read = lambda self, *_: False
+
+        def save(self) -> None:
+            saved.append(self.step)
+
+    def updates(*_: Any, **__: Any) -> Any:
+        for seconds in (100.0, 40.0, 40.0):
+            now[0] += seconds
+            yield None
+
+    monkeypatch.setattr(training_loop, "updates", updates)
+    loop: Any = object.__new__(Loop)
+    loop._clock = checkpoint.CheckpointClock("300s")
+    loop.step, loop.steps, loop.run, loop.metrics = 0, 3, None, ()
+    for name in ("model", "source", "optimizer", "distillation", "devices"):
+        setattr(loop, name, mock.MagicMock())
+    loop.progress = mock.MagicMock(add=lambda _: None, pause=lambda: None)
+    loop.stop = mock.MagicMock(is_due=lambda: False)
+    loop.train()
+    assert saved == [3]
 
 
 @pytest.mark.thorough

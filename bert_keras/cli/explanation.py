@@ -11,6 +11,8 @@ from bert_keras.cli.arguments import (
     WHERE,
     add_columns,
     add_own_task,
+    check_named_columns,
+    check_texts,
     given_classes,
     refuse_columns,
     with_settings,
@@ -120,6 +122,9 @@ def run_explain(options: argparse.Namespace) -> None:
             raise ConfigError(
                 f"`--{flag}` is for --view {' and '.join(views)}; received {given}"
             )
+    if options.input is not None:
+        check = check_named_columns if options.view == "words" else check_texts
+        check(options, options.input)
     load_tensorflow()
     run: dict[str, Any] = {
         "words": _explain_words,

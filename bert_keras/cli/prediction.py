@@ -23,7 +23,10 @@ from bert_keras.cli.arguments import (
     add_header,
     add_inference,
     add_text_column,
+    check_named_columns,
+    check_texts,
     chosen_columns,
+    columns_of_model,
     predictor_of,
     suggest_bfloat16,
 )
@@ -87,6 +90,8 @@ def run_predict(options: argparse.Namespace) -> None:
     if options.beam is not None:
         _predict_on_beam(options)
         return
+    first = list(columns_of_model(options).items())[:1]  # the others may be labels
+    check_named_columns(options, options.input, usual=dict(first))
     load_tensorflow()
     from bert_keras.inference.answered_rows import (
         BATCHES_TOGETHER,
@@ -233,6 +238,7 @@ def add_prompt(parser: argparse.ArgumentParser, unset: str) -> None:
 
 
 def run_features(options: argparse.Namespace) -> None:
+    check_texts(options, options.file)
     load_tensorflow()
     from bert_keras.inference.features import write_features
 
@@ -345,6 +351,7 @@ def run_search(options: argparse.Namespace) -> None:
     blank = next((query for query in given if not query.strip()), None)
     if blank is not None:
         raise ConfigError(f"`QUERY` must not be empty; {received(blank)}")
+    check_texts(options, options.file)
     load_tensorflow()
     from bert_keras.inference.answered_rows import BlankTexts
     from bert_keras.inference.search import SearchIndex, reranked

@@ -53,6 +53,67 @@ _ROWS_AN_EPOCH = 20
 # Cost of scoring a row relative to training on it, until it is measured: scoring
 # computes no gradients.
 _SCORING_COST = 1 / 3
+_UPDATES, _EXAMPLES = "updates", "examples"  # units of the jobs of a `Forecast`
+
+
+class Forecast:
+    """Counts the jobs of a run, so that each shows the time left of all of them.
+
+    Jobs are updates of `update_rows` rows each, and examples that are answered. The
+    pace of those that are not begun is that of the last job of their unit.
+
+    Args:
+        updates, examples: of all jobs of the run; NaN if their number is not known, and
+            then no time left is shown.
+        update_rows: rows of an update.
+
+    Attributes:
+        left: units of the jobs that are not begun.
+    """
+
+    def __init__(
+        self, *, updates: int = 0, examples: float = 0.0, update_rows: int = 1
+    ) -> None:
+        self.left: dict[str, float] = {_UPDATES: updates, _EXAMPLES: examples}
+        self._update_rows = update_rows
+        self._bars: dict[str, Progress] = {}  # the last one of each unit
+        self._paces: dict[str, float] = {}  # of the ones before
+
+    def updates(self, name: str, count: int) -> Progress:
+        """Return the progress of a job of updates."""
+        return self._job(name, _UPDATES, count)
+
+    def examples(self, name: str, count: int) -> Progress:
+        """Return the progress of a job that answers examples."""
+        return self._job(name, _EXAMPLES, count)
+
+    def leave_out(self, *, updates: int = 0, examples: int = 0) -> None:
+        """Note that some of the work is not to be done."""
+        self.left[_UPDATES] -= updates
+        self.left[_EXAMPLES] -= examples
+
+    def _job(self, name: str, unit: str, count: int) -> Progress:
+        self._paces = {each: self._pace(each) for each in self.left}
+        self.left[unit] -= count
+        self._bars[unit] = Progress(name, unit=unit, total=count, later=self._later)
+        return self._bars[unit]
+
+    def _later(self) -> float:
+        """Return the estimated seconds of the jobs that are not begun."""
+        return sum(
+            count * self._pace(unit)
+            for unit, count in self.left.items()
+            if not count <= 0  # it may be NaN
+        )
+
+    def _pace(self, unit: str) -> float:
+        """Return the seconds of a unit; NaN if unknown."""
+        found = self._bars[unit].typical_seconds if unit in self._bars else math.nan
+        if math.isnan(found):
+            found = self._paces.get(unit, math.nan)
+        if math.isnan(found) and unit == _EXAMPLES and _UPDATES in self._bars:
+            found = self._pace(_UPDATES) / self._update_rows * _SCORING_COST
+        return found
 
 
 class TrainingProgress(UpdateProgress):
@@ -234,6 +295,14 @@ class TrainingProgress(UpdateProgress):
             may_end_early=self._may_end_early and not self._is_over,
         )
         return self._scored
+
+    @property
+    def rows_left(self) -> float:
+        """The rows whose scoring takes as long as the rest of the run."""
+        steps = (self._bar.total or 0) - self._bar.done
+        epochs = steps / self.rows.steps_per_epoch
+        scored = epochs * self.dev_rows + self._final_rows
+        return steps * self.rows.batch_size / _SCORING_COST + scored
 
     def end_training(self) -> None:
         """Note that training is over, so that only scoring remains."""

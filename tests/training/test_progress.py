@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import tensorflow as tf
 from conftest import Clock
 
-from bert_keras.training.progress import TrainingProgress
+from bert_keras.training.progress import Forecast, TrainingProgress
 from bert_keras.training.train_step import Update
 
 
@@ -66,6 +67,30 @@ def test_time_left_counts_scoring(
         clock.now += 10.0
         seen(20)
     assert seconds_left(capsys.readouterr().err.splitlines()[-1]) == "10 s"
+
+
+def test_each_job_of_a_forecast_tells_the_time_left_of_all(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a fold, 0 s were left before two more folds and the training of all rows."""
+    work = Forecast(updates=8, examples=40, update_rows=10)
+
+    def done(bar: Any, count: int, seconds: float) -> list[str]:
+        for _ in range(4):
+            clock.now += seconds
+            bar.add(count)
+        lines = capsys.readouterr().err.splitlines()
+        return [line.rpartition("  ")[2] for line in lines]
+
+    # 6 s an update; a third of it for 10 examples.
+    found = done(work.updates("fold 1 of 2", 4), 1, 6.0)
+    assert found[1:] == ["44 s left", "38 s left", "32 s left"]
+    found = done(work.examples("vectors", 20), 5, 10.0)  # as measured: 2 s each
+    assert found[1:] == ["84 s left", "74 s left", "64 s left"]
+    work.leave_out(updates=4, examples=0)  # of an earlier process
+    assert done(work.examples("scoring test", 20), 5, 10.0)[-1] == "0 s left"
+    unknown = Forecast(examples=math.nan).examples("vectors", 20)
+    assert "left" not in done(unknown, 5, 10.0)[-1]
 
 
 def test_quick_scoring_is_not_reported(

@@ -34,7 +34,7 @@ from bert_keras.cli.given_texts import batches, given_texts, piped_lines, words
 from bert_keras.cli.options import add_count, add_path, add_word, path
 from bert_keras.errors import ConfigError, DataError, counted, received
 from bert_keras.runs.environment import load_tensorflow
-from bert_keras.runs.progress import Progress, say
+from bert_keras.runs.progress import Progress, say, say_once
 from bert_keras.settings import (
     COMBINATIONS,
     DTYPES,
@@ -47,6 +47,9 @@ from bert_keras.settings import (
 if TYPE_CHECKING:
     from bert_keras.data.columns import Columns
     from bert_keras.inference.predictor import Predictor
+
+
+_TOP = 5  # alternatives that a terminal shows
 
 
 def add_predict(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +71,15 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         "standard output",
     )
     add_columns(parser, label=False)
+    add_count(
+        parser,
+        "top",
+        None,
+        "alternatives that each answer has, the best first: classes with their "
+        "probabilities, words of a mask, answers to a question; 0: all",
+        least=0,
+        unset=f"{_TOP} on a terminal, else all",
+    )
     _add_on_empty(parser, "a row with an empty text")
     add_inference(parser)
     add_beam(parser)
@@ -112,7 +124,11 @@ def run_predict(options: argparse.Namespace) -> None:
     if options.texts:
         predictor.answer_once_without_graph()
     # A bar would be drawn between the answers of a terminal.
-    is_shown = bool(options.input) and bool(options.output or not sys.stdout.isatty())
+    on_terminal = not options.output and sys.stdout.isatty()
+    is_shown = bool(options.input) and not on_terminal
+    top = options.top
+    if top is None:
+        top = _TOP if on_terminal else 0
     with (
         answers_to(options.output) as write,
         Progress("answers", unit="rows", is_shown=is_shown) as shown,
@@ -126,13 +142,25 @@ def run_predict(options: argparse.Namespace) -> None:
                 max_batch_tokens=options.max_batch_tokens,
                 truncation=truncation,
             ):
-                write(row)
+                write(_shortened(row, top, is_told=options.top is None))
             shown.add(len(batch))
     blank.report()
     for line in predictor.truncated(truncation):
         say(line)
     if isinstance(predictor.model, TaskModel):
         suggest_bfloat16(options, "answers 1.7 times as many texts per second")
+
+
+def _shortened(row: dict[str, Any], top: int, *, is_told: bool) -> dict[str, Any]:
+    """Return a row with its best `top` alternatives, 0: all; tell what is left out."""
+    from bert_keras.tasks.answer_rows import with_top
+
+    if not top:
+        return row
+    found = with_top(row, top)
+    if is_told and found != row:
+        say_once(f"answers have their {top} best alternatives (--top 0 shows all)")
+    return found
 
 
 @contextlib.contextmanager
@@ -154,6 +182,10 @@ def _predict_on_beam(options: argparse.Namespace) -> None:
             raise ConfigError(f"`--beam` needs `--{name}`, which is not given")
     if options.texts:
         raise ConfigError("`TEXT` and `--input` cannot both be given")
+    if options.top is not None:
+        raise ConfigError(
+            f"`--top` has no effect with `--beam`; received {options.top}"
+        )
     load_tensorflow()
     from bert_keras.inference.beam import run_beam_predictions
 

@@ -87,6 +87,10 @@ class NoRowsError(DataError):
     """A data file is well-formed but has no rows."""
 
 
+class NoColumnError(DataError):
+    """A data file lacks a column."""
+
+
 def received(value: object) -> str:
     """Return the end of an error message: `received` and the shortened value."""
     return f"received {shown(value)}"

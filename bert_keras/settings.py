@@ -475,8 +475,8 @@ REMATERIALIZE = Option(
 CHECKPOINT_EVERY = Option(
     "300s",
     "interval of the checkpoints, from which a killed run resumes: seconds such as "
-    "300s, updates such as 500, or epoch; a run that is stopped or that fails writes "
-    "one in any case",
+    "300s, of which the first one is after 60s at most, updates such as 500, or epoch; "
+    "a run that is stopped or that fails writes one in any case",
     unit="interval",
     pattern="[1-9][0-9]{0,8}s?|epoch",
     form="seconds such as 300s, a number of updates such as 500, or epoch",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import json
+import os
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.options import FLAGS, add_count, add_option, add_path, add_word
 from bert_keras.errors import ConfigError
 from bert_keras.settings import ENGINES, HEADER, PRECISION, options_of
-from bert_keras.tasks import parse_settings, setting_value
+from bert_keras.tasks import TASKS, parse_settings, setting_value
 
 if TYPE_CHECKING:
     from bert_keras.inference.predictor import Predictor
@@ -226,6 +228,55 @@ def chosen_columns(options: argparse.Namespace) -> dict[str, str]:
             )
         found[role] = column
     return found
+
+
+def check_named_columns(
+    options: argparse.Namespace,
+    *files: str | None,
+    usual: Mapping[str, str] | None = None,
+    further: Sequence[str] = (),
+) -> None:
+    """Raise DataError if a table lacks a column, before TensorFlow is imported.
+
+    Args:
+        options: the parsed command line.
+        files: of rows; `None` for one that is not given.
+        usual: role to the column that must be there if the user names no other one.
+        further: columns that the user names beside those of roles.
+    """
+    from bert_keras.data.table import check_columns
+
+    columns = {**(usual or {}), **chosen_columns(options)}
+    # These may stand for several columns.
+    columns.pop("negative", None)
+    columns = {role: name for role, name in columns.items() if "," not in name}
+    others = {name: name for name in further}
+    for file in files:
+        if file is not None:
+            check_columns(file, columns, header=options.header)
+            check_columns(file, others, header=options.header, fixed=True)
+
+
+def columns_of_model(options: argparse.Namespace) -> Mapping[str, str]:
+    """Return `TaskHelp.columns` of the task that a local model folder names."""
+    from bert_keras.checkpoints.checkpoint import KEY
+
+    try:
+        with open(os.path.join(options.model, "config.json"), encoding="utf-8") as file:
+            name = json.load(file)[KEY]["task"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}  # of an export, from the hub, or broken
+    is_other = options.task is not None or options.classes is not None
+    return {} if is_other or name not in TASKS else TASKS[name].columns
+
+
+def check_texts(options: argparse.Namespace, file: str, **columns: str) -> None:
+    """Raise DataError if a table lacks its column of texts, or further `columns`."""
+    from bert_keras.data.table import check_columns
+
+    columns = {"text": getattr(options, "text", None) or "text", **columns}
+    is_fixed = not hasattr(options, "text")
+    check_columns(file, columns, header=options.header, fixed=is_fixed)
 
 
 def refuse_columns(options: argparse.Namespace, why: str) -> None:

@@ -11,6 +11,8 @@ from bert_keras.cli.arguments import (
     WHERE,
     add_columns,
     add_own_task,
+    check_named_columns,
+    check_texts,
     given_classes,
     refuse_columns,
     with_settings,
@@ -87,7 +89,8 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--label",
         metavar="COLUMN",
-        help=f"{WHERE} of the class, the colour of --view map; default: the predicted "
+        help=f"{WHERE} of the true label, which stands beside the answer; default: "
+        "label, if there is one. The colour of --view map; default: the predicted "
         "class, if the model has classes",
     )
     add_own_task(parser)
@@ -103,7 +106,7 @@ _OF_VIEWS: dict[str, tuple[tuple[str, ...], Any]] = {
     "baseline": (("words",), BASELINES[0]),
     "text_pair": (("words", "attention"), None),
     "projection": (("map",), PROJECTIONS[0]),
-    "label": (("map",), None),
+    "label": (("words", "map"), None),
 }
 
 
@@ -120,6 +123,9 @@ def run_explain(options: argparse.Namespace) -> None:
             raise ConfigError(
                 f"`--{flag}` is for --view {' and '.join(views)}; received {given}"
             )
+    if options.input is not None:
+        check = check_named_columns if options.view == "words" else check_texts
+        check(options, options.input)
     load_tensorflow()
     run: dict[str, Any] = {
         "words": _explain_words,
@@ -137,17 +143,56 @@ def _explain_words(options: argparse.Namespace) -> Explanations:
         options.model, task=options.task, classes=given_classes(options)
     )
     task = reading_task(with_settings(predictor.model, options, uses=["answers"]))
-    given = given_texts(options, task, piped_lines())
-    return explain(
+    labels = _true_labels(options)
+    items = [item for _, item in given_texts(options, task, piped_lines())]
+    found = explain(
         predictor,
-        [item for _, item in given],
+        items,
         method=options.method,
         target=options.target,
         against=options.against,
         baseline=options.baseline,
         steps=options.steps,
         batch_size=options.batch_size,
+        # Rows of a format of the task's own may have several lines.
+        labels=labels if len(labels) == len(items) else None,
     )
+    found.model = options.model
+    return found
+
+
+def _true_labels(options: argparse.Namespace) -> list[str | None]:
+    """Return the labels of a file; none if it is no table that has any.
+
+    The option is taken out of `options`: the model does not read labels.
+    """
+    from bert_keras.data.table import names_of, read_columns
+
+    if options.input is None:
+        return []
+    name, options.label = options.label, None
+    try:
+        if name is None and "label" not in names_of(options.input):
+            return []
+        found = read_columns(
+            options.input,
+            {"label": name or "label"},
+            empty=["label"],
+            whole=["label"],
+            header=options.header,
+        )
+    except DataError:
+        if name is not None:
+            raise
+        return []  # of another format
+    return [_shown_label(cell) for cell in found["label"]]
+
+
+def _shown_label(cell: Any) -> str | None:
+    """Return a label as text; `None` if there is none."""
+    if isinstance(cell, list) and all(isinstance(each, str) for each in cell):
+        return ", ".join(cell) or "none"
+    return None if cell is None or cell == "" else str(cell)
 
 
 def _attention(options: argparse.Namespace) -> AttentionList:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from bert_keras.cli.arguments import MODEL, ROWS, add_batches, add_header
+from bert_keras.cli.arguments import (
+    MODEL,
+    ROWS,
+    add_batches,
+    add_header,
+    check_texts,
+)
 from bert_keras.cli.options import add_count, add_option, add_path, path
 from bert_keras.cli.prediction import (
     add_lengths,
@@ -91,6 +97,9 @@ def run_mine(options: argparse.Namespace) -> None:
         raise ConfigError(
             f"`--range` must be FROM:TO, FROM below TO; received {first}:{end}"
         )
+    check_texts(options, options.pairs, text_pair="text_pair")
+    if options.corpus is not None:
+        check_texts(options, options.corpus)
     load_tensorflow()
     from bert_keras.data.collection import document_rules, with_titles
     from bert_keras.data.table import names_of, read_columns

@@ -23,7 +23,10 @@ from bert_keras.cli.arguments import (
     add_header,
     add_inference,
     add_text_column,
+    check_named_columns,
+    check_texts,
     chosen_columns,
+    columns_of_model,
     predictor_of,
     suggest_bfloat16,
 )
@@ -31,7 +34,7 @@ from bert_keras.cli.given_texts import batches, given_texts, piped_lines, words
 from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
 from bert_keras.errors import ConfigError, DataError, counted, received
 from bert_keras.runs.environment import load_tensorflow
-from bert_keras.runs.progress import Progress, say
+from bert_keras.runs.progress import Progress, say, say_once
 from bert_keras.settings import (
     COMBINATIONS,
     DTYPES,
@@ -46,6 +49,9 @@ from bert_keras.settings import (
 if TYPE_CHECKING:
     from bert_keras.data.columns import Columns
     from bert_keras.inference.predictor import Predictor
+
+
+_TOP = 5  # alternatives that a terminal shows
 
 
 def add_predict(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +73,15 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         "standard output",
     )
     add_columns(parser, label=False)
+    add_count(
+        parser,
+        "top",
+        None,
+        "alternatives that each answer has, the best first: classes with their "
+        "probabilities, words of a mask, answers to a question; 0: all",
+        least=0,
+        unset=f"{_TOP} on a terminal, else all",
+    )
     _add_on_empty(parser, "a row with an empty text")
     add_inference(parser)
     add_beam(parser)
@@ -89,6 +104,8 @@ def run_predict(options: argparse.Namespace) -> None:
     if options.beam is not None:
         _predict_on_beam(options)
         return
+    first = list(columns_of_model(options).items())[:1]  # the others may be labels
+    check_named_columns(options, options.input, usual=dict(first))
     load_tensorflow()
     from bert_keras.inference.answered_rows import (
         BATCHES_TOGETHER,
@@ -109,7 +126,11 @@ def run_predict(options: argparse.Namespace) -> None:
     if options.texts:
         predictor.answer_once_without_graph()
     # A bar would be drawn between the answers of a terminal.
-    is_shown = bool(options.input) and bool(options.output or not sys.stdout.isatty())
+    on_terminal = not options.output and sys.stdout.isatty()
+    is_shown = bool(options.input) and not on_terminal
+    top = options.top
+    if top is None:
+        top = _TOP if on_terminal else 0
     with (
         answers_to(options.output) as write,
         Progress("answers", unit="rows", is_shown=is_shown) as shown,
@@ -123,13 +144,25 @@ def run_predict(options: argparse.Namespace) -> None:
                 max_batch_tokens=options.max_batch_tokens,
                 truncation=truncation,
             ):
-                write(row)
+                write(_shortened(row, top, is_told=options.top is None))
             shown.add(len(batch))
     blank.report()
     for line in predictor.truncated(truncation):
         say(line)
     if isinstance(predictor.model, TaskModel):
         suggest_bfloat16(options, "answers 1.7 times as many texts per second")
+
+
+def _shortened(row: dict[str, Any], top: int, *, is_told: bool) -> dict[str, Any]:
+    """Return a row with its best `top` alternatives, 0: all; tell what is left out."""
+    from bert_keras.tasks.answer_rows import with_top
+
+    if not top:
+        return row
+    found = with_top(row, top)
+    if is_told and found != row:
+        say_once(f"answers have their {top} best alternatives (--top 0 shows all)")
+    return found
 
 
 @contextlib.contextmanager
@@ -151,6 +184,10 @@ def _predict_on_beam(options: argparse.Namespace) -> None:
             raise ConfigError(f"`--beam` needs `--{name}`, which is not given")
     if options.texts:
         raise ConfigError("`TEXT` and `--input` cannot both be given")
+    if options.top is not None:
+        raise ConfigError(
+            f"`--top` has no effect with `--beam`; received {options.top}"
+        )
     load_tensorflow()
     from bert_keras.inference.beam import run_beam_predictions
 
@@ -235,6 +272,7 @@ def add_prompt(parser: argparse.ArgumentParser, unset: str) -> None:
 
 
 def run_features(options: argparse.Namespace) -> None:
+    check_texts(options, options.file)
     load_tensorflow()
     from bert_keras.inference.features import write_features
 
@@ -345,6 +383,7 @@ def run_search(options: argparse.Namespace) -> None:
     blank = next((query for query in given if not query.strip()), None)
     if blank is not None:
         raise ConfigError(f"`QUERY` must not be empty; {received(blank)}")
+    check_texts(options, options.file)
     load_tensorflow()
     from bert_keras.inference.answered_rows import BlankTexts
     from bert_keras.inference.search import SearchIndex, reranked

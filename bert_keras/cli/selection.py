@@ -12,6 +12,7 @@ from bert_keras.cli.arguments import (
     add_batches,
     add_header,
     add_text_column,
+    check_texts,
 )
 from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
 from bert_keras.cli.prediction import add_lengths
@@ -65,6 +66,8 @@ def run_select(options: argparse.Namespace) -> None:
     held = {name: place for name, place in inputs.items() if place is not None}
     check_answer_file(options.output, held)
     _check_no_labels(options.output)
+    for file in filter(None, (options.file, options.labelled)):
+        check_texts(options, file)
     load_tensorflow()
     from bert_keras.data.table import read_columns
     from bert_keras.inference.selection import select_rows

@@ -18,7 +18,9 @@ from bert_keras.cli.arguments import (
     add_settings,
     add_slices,
     add_target_file,
+    check_named_columns,
     chosen_columns,
+    columns_of_model,
     predictor_of,
     refuse_columns,
     suggest_bfloat16,
@@ -36,7 +38,7 @@ from bert_keras.cli.options import (
 from bert_keras.errors import ConfigError
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.settings import GRIDS, HYBRID_WEIGHT, RESUME
-from bert_keras.tasks import TASKS, find_task, parse_settings
+from bert_keras.tasks import TASKS, check_task_name, find_task, parse_settings
 from bert_keras.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -133,6 +135,15 @@ def add_train(parser: argparse.ArgumentParser) -> None:
 
 
 def run_train(options: argparse.Namespace) -> None:
+    check_task_name(options.task)
+    tests = _tests(options)
+    files = [
+        (options.train, options.target_file),
+        (options.dev, options.dev_target_file),
+        *tests.values(),
+    ]
+    _check_columns(options, files)
+    _check_tables(options, files)
     load_tensorflow()
     from bert_keras.models.model_card import VALIDATION
     from bert_keras.report.terminal import interval_line, score_table
@@ -158,12 +169,6 @@ def run_train(options: argparse.Namespace) -> None:
         train = functools.partial(several_runs.search_settings, grid=options.search)
     elif options.learning_curve:
         train = several_runs.train_sizes
-    tests = _tests(options)
-    train_and_dev = [
-        (options.train, options.target_file),
-        (options.dev, options.dev_target_file),
-    ]
-    _check_columns(options, [*train_and_dev, *tests.values()])
     result = train(
         task,
         encoder=options.encoder,
@@ -201,6 +206,23 @@ def _check_columns(
     refuse_columns(
         options, "a file beside `--target-file` has one text per line and no columns"
     )
+
+
+def _check_tables(
+    options: argparse.Namespace, files: Sequence[tuple[str | None, str | None]]
+) -> None:
+    """Raise DataError if a table of labelled rows lacks a column that it must have.
+
+    `files` are those of training rows, of dev and of tests, with their targets.
+    """
+    usual = TASKS[options.task].columns if options.task in TASKS else {}
+    train, dev, *tests = (
+        source if target is None else None for source, target in files
+    )
+    check_named_columns(options, train, dev, *tests, usual=usual)
+    # Of the rows that are scored; without dev rows, some are held out.
+    scored = [train if options.dev is None else dev, *tests]
+    check_named_columns(options, *scored, further=options.slices)
 
 
 def _pairs(source: str | None, target: str | None) -> Any:
@@ -378,7 +400,6 @@ def _evaluate_rows(options: argparse.Namespace) -> dict[str, Any]:
                 f"`--{name.replace('_', '-')}` is for a folder with corpus.jsonl; "
                 f"received {given} and {options.file}"
             )
-    _check_columns(options, [(options.file, options.target_file)])
     return evaluate(
         predictor_of(options, use="scores"),
         _pairs(options.file, options.target_file),
@@ -392,6 +413,12 @@ def _evaluate_rows(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_evaluate(options: argparse.Namespace) -> None:
+    if not os.path.isdir(options.file):
+        _check_columns(options, [(options.file, options.target_file)])
+        if options.target_file is None:
+            usual = columns_of_model(options)
+            further = options.slices
+            check_named_columns(options, options.file, usual=usual, further=further)
     load_tensorflow()
     from bert_keras.data.collection import is_collection
     from bert_keras.files.json_file import json_text

@@ -30,7 +30,13 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
+from bert_keras.errors import (
+    ConfigError,
+    DataError,
+    NoColumnError,
+    NoRowsError,
+    first_of,
+)
 from bert_keras.files.parquet import is_stored
 from bert_keras.files.streams import COMPRESSED, bytes_of, decoded, lines_of
 from bert_keras.runs.progress import say_once
@@ -436,14 +442,14 @@ class Selection:
         if len(first) == 1:
             message += f", as read between {_DELIMITERS[delimiter]}"
         if self.fixed:
-            raise DataError(message, path=path)
+            raise NoColumnError(message, path=path)
         if named and len(first) > 1:
             message += self.other_columns(first, missing)
         if named and self.header == "auto":
             message += "; if its first line is not a header, select columns by number"
         elif not named and any(_number(c) is None for c in self.columns.values()):
             message += "; without a header, select columns by number"
-        raise DataError(message, path=path)
+        raise NoColumnError(message, path=path)
 
     def other_columns(self, names: Sequence[str], missing: Sequence[str]) -> str:
         """Return how to select a column in place of a missing one, for a message.

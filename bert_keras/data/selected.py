@@ -26,7 +26,7 @@ from bert_keras.data.rows import (
     repeated_headers,
 )
 from bert_keras.data.text_column import TextColumn, rows_among
-from bert_keras.errors import DataError, NoRowsError, first_of
+from bert_keras.errors import DataError, NoColumnError, NoRowsError, first_of
 from bert_keras.files.parquet import is_parquet, is_stored
 from bert_keras.runs.progress import say_once
 
@@ -246,7 +246,7 @@ def select_keys(
             message = f"have no column {', '.join(missing)}; they have {keys}"
         if not chosen.fixed:
             message += chosen.other_columns(list(rows[0][1]), missing)
-        raise DataError(message, path=path)
+        raise NoColumnError(message, path=path)
     found = Columns(path, cells, [line for line, _ in rows])
     if problems:
         found = found.take(good_rows(path, rows, problems, bad_rows=chosen.bad_rows))

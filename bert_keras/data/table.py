@@ -26,6 +26,7 @@ from bert_keras.data.memory import (
 )
 from bert_keras.data.objects import stream_objects
 from bert_keras.data.rows import (
+    FORMATS,
     ColumnNames,
     Selection,
     batched,
@@ -52,8 +53,10 @@ from bert_keras.data.selected import (
 from bert_keras.data.squad import is_squad, read_squad
 from bert_keras.data.tagged import read_tagged
 from bert_keras.errors import (
+    BertKerasError,
     ConfigError,
     DataError,
+    NoColumnError,
     received,
 )
 from bert_keras.files.parquet import is_stored, stream_tables
@@ -307,6 +310,42 @@ def read_columns(
     dialect = table_dialect(place, text, chosen)
     rows = list(table_rows(place, text, dialect))
     return told(select_cells(place, rows, chosen, dialect), dialect[0])
+
+
+_FIRST_ROWS = 1024  # in which `check_columns` looks for keys
+_NOT_TABLES = (".json", ".txt")  # perhaps not
+
+
+def check_columns(
+    path: str, columns: ColumnNames, *, header: str = "auto", fixed: bool = False
+) -> None:
+    """Raise NoColumnError if a table lacks a column, by a look at its first rows.
+
+    This is a check of a file before TensorFlow is imported and the file is read. Other
+    faults are left to the reader of the file, and so are files that are no tables.
+
+    Args:
+        path: the file.
+        columns: role to column, as in `read_columns`; none may be missing.
+        header, fixed: as in `read_columns`.
+    """
+    ending = ending_of(path)
+    is_table = ending in FORMATS and ending not in _NOT_TABLES or is_stored(path)
+    if not columns or not is_table or not os.path.exists(path):
+        return
+    rules: dict[str, Any] = dict.fromkeys(("empty", "lists", "nulls"), [*columns])
+    rules |= {"header": header, "fixed": fixed}
+    try:
+        try:
+            next(stream_columns(path, columns, rows_at_once=_FIRST_ROWS, **rules))
+        except NoColumnError:
+            if not has_objects(path):
+                raise
+            read_columns(path, columns, **rules)  # a later row may have the key
+    except NoColumnError:
+        raise
+    except (BertKerasError, OSError):
+        return
 
 
 def _select_objects(path: str, rows: list[Row], chosen: Selection) -> Columns:

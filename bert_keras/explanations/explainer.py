@@ -6,6 +6,7 @@ A task's method `explained` selects the numbers to explain, see `targets`;
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.errors import ConfigError, received
+from bert_keras.errors import ConfigError, counted, received
 from bert_keras.explained.item import Item
 from bert_keras.explained.targets import Target
 from bert_keras.explanations import attribution
@@ -49,6 +50,7 @@ def explain(
     steps: int | None = None,
     seed: int = 0,
     batch_size: int = 32,
+    labels: Sequence[str | None] | None = None,
 ) -> Explanations:
     """Return how much each word of texts contributes to the model's answers.
 
@@ -73,9 +75,12 @@ def explain(
             16 points, doubled up to 1,024 while the gap exceeds 1%; or 24 orders.
         seed: seed of the orders for `shapley`.
         batch_size: maximum rows computed at once.
+        labels: the true label of each text, which the page shows beside the answer;
+            `None` for one that is not known.
 
     Raises:
-        ConfigError: an argument is not allowed for the task.
+        ConfigError: an argument is not allowed for the task, or there is another number
+            of labels than of texts.
         DataError: a text is missing or not a string.
 
     Example:
@@ -95,17 +100,28 @@ def explain(
         chosen["steps"] = steps
     if method == "shapley":
         chosen["seed"] = seed
+    name = os.fspath(model) if isinstance(model, str | os.PathLike) else ""
     predictor, model = predictor_of(model)
     explainer = Explainer(
         model, functools.partial(METHODS[method], **chosen), baseline, batch_size
     )
     items = items_of(predictor, texts)
+    if labels is not None and len(labels) != len(items):
+        raise ConfigError(
+            "`labels` must have one label for each text; received "
+            f"{len(labels)} for {counted(len(items), 'texts')}"
+        )
     answers = answers_of(predictor, items, batch_size)
     found = [
         explainer(item_of(model, parts, answer, target=target, against=against))
         for parts, answer in zip(items, answers, strict=True)
     ]
-    return Explanations(found, method=method, baseline=baseline)
+    if labels is not None:
+        found = [
+            dataclasses.replace(each, label=label)
+            for each, label in zip(found, labels, strict=True)
+        ]
+    return Explanations(found, method=method, baseline=baseline, model=name)
 
 
 def predictor_of(

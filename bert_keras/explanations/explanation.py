@@ -42,6 +42,7 @@ class Explanation:
         answer: what `predict` returns for the text.
         read_to: for truncated texts, role to the offset in characters where reading
             ended.
+        label: the true label, if it is known.
     """
 
     texts: Mapping[str, str]
@@ -56,6 +57,7 @@ class Explanation:
     unit: str
     answer: Mapping[str, Any]
     read_to: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    label: str | None = None
 
     def top(self, count: int = 5, *, target: int = 0) -> list[tuple[str, float]]:
         """Return words with the largest absolute attributions, and the attributions.
@@ -72,6 +74,7 @@ class Explanation:
         """Return the explanation as JSON values."""
         return {
             "texts": dict(self.texts),
+            "label": self.label,
             "answer": dict(self.answer),
             "unit": self.unit,
             "read_to": dict(self.read_to),
@@ -103,14 +106,21 @@ class Explanations(list[Explanation]):
     Args:
         items: one for each text.
         method, baseline: as given to `explain`.
+        model: the model's name, if it is known.
     """
 
     def __init__(
-        self, items: Iterable[Explanation], *, method: str, baseline: str
+        self,
+        items: Iterable[Explanation],
+        *,
+        method: str,
+        baseline: str,
+        model: str = "",
     ) -> None:
         super().__init__(items)
         self.method = method
         self.baseline = baseline
+        self.model = model
 
     def write(
         self, path: str | os.PathLike[str], *, title: str = "Explanations"
@@ -125,7 +135,8 @@ class Explanations(list[Explanation]):
             DataError: it cannot be written.
         """
         if Path(path).suffix == ".jsonl":
-            lines = (json_text(each.to_dict()) for each in self)
+            named = {"model": self.model}
+            lines = (json_text({**named, **each.to_dict()}) for each in self)
             return write_file(path, "".join(f"{line}\n" for line in lines))
         return write_file(path, self.page(title=title))
 
@@ -136,23 +147,29 @@ class Explanations(list[Explanation]):
             "explanations.html",
             title=title,
             method=self.method,
+            model=self.model,
             baseline=f"[{self.baseline.upper()}]",
         )
 
     def _repr_html_(self) -> str:
-        return words_in_colour(self, "words.html")
+        baseline = f"[{self.baseline.upper()}]"
+        return words_in_colour(self, "words.html", model=self.model, baseline=baseline)
 
 
 def words_in_colour(
     explanations: Sequence[Explanation], template: str, **values: str
 ) -> str:
     """Return a template rendered with explanations and further values."""
-    return render(template, explanations=list(map(page_values, explanations)), **values)
+    shown = list(map(page_values, explanations))
+    return render(
+        template, explanations=shown, **{"model": "", "baseline": "", **values}
+    )
 
 
 def page_values(explanation: Explanation) -> dict[str, Any]:
     """Return the values of an explanation that a template reads."""
     return {
+        "label": explanation.label,
         "answer": answer_line(explanation.answer),
         "unit": explanation.unit,
         "targets": [

@@ -47,7 +47,8 @@ def check_answer_file(path: str | None, inputs: dict[str, Any]) -> None:
 def answers_to(path: str | None) -> Iterator[Write]:
     """Yield a function that writes one answer.
 
-    Answers to standard output are written at once. A file appears when all are written.
+    Answers to standard output are written at once, to a terminal with four digits of
+    each number that is not whole. A file appears when all are written.
 
     Args:
         path: see `check_answer_file`.
@@ -57,7 +58,8 @@ def answers_to(path: str | None) -> Iterator[Write]:
     """
     if path is None:
         _print_utf8()
-        yield lambda row: print(json_text(row), flush=True)
+        shown = rounded if sys.stdout.isatty() else dict
+        yield lambda row: print(json_text(shown(row)), flush=True)
         return
     try:
         with _new_file(path) as whole:
@@ -73,6 +75,15 @@ def answers_to(path: str | None) -> Iterator[Write]:
     except OSError as error:
         raise DataError(f"cannot be written: {reason_of(error)}", path=path) from None
     print(f"{path}: written", file=sys.stderr)
+
+
+def rounded(value: Any) -> Any:
+    """Return a value of JSON with four digits of each number that is not whole."""
+    if isinstance(value, dict):
+        return {key: rounded(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [rounded(each) for each in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 @contextlib.contextmanager

@@ -391,6 +391,7 @@ def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
     classes: Mapping[str, int] = data.get("train", {}).get("classes", {})
     settings: Mapping[str, Any] = report.get("settings", {})
     environment: Mapping[str, Any] = report.get("environment", {})
+    validation = next((s for s in _splits(report) if s.startswith(VALIDATION)), "")
     training = [("setting", "value")]
     for key in _SETTINGS:
         if settings.get(key) not in (None, 0):
@@ -400,9 +401,8 @@ def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
         "data": rows if data else [],
         "notes": [facts for facts in data.values() if isinstance(facts, str)],
         "has_dev": "dev" in report.get("scores", {}) and "best_epoch" in settings,
-        "validation": next(
-            (s for s in _splits(report) if s.startswith(VALIDATION)), ""
-        ),
+        "validation": validation,
+        "trained_on": _splits(report).get(validation, {}).get("trained_on", ""),
         "classes": [f"{_code(name)} {count:,}" for name, count in classes.items()],
         "splits": _splits(report),
         "best_score": report.get("best_score"),

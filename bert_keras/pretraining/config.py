@@ -206,7 +206,8 @@ class PretrainConfig:
     rematerialize: bool = settings.REMATERIALIZE.field()
     checkpoint_every: str | int = settings.CHECKPOINT_EVERY.field(
         help="interval of the checkpoints, from which a killed run resumes: seconds "
-        "such as 300s, or updates such as 500; one is also written at the end",
+        "such as 300s, of which the first one is after 60s at most, or updates such as "
+        "500; one is also written at the end",
         pattern="[1-9][0-9]{0,8}s?",
         form="seconds such as 300s, or a number of updates such as 500",
     )

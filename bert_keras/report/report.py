@@ -131,6 +131,8 @@ def write_report(
         ),
         mistakes=_mistakes(mistakes, *last),
         explanations=explanations,
+        model=title.rpartition(": ")[2],
+        baseline="",
         doubtful=_doubtful(doubtful_labels) if doubtful_labels else {},
         usage=usage or {},
         data=_data(data),

@@ -15,7 +15,7 @@ _WORST_CLASSES = 20  # that are shown if there are more than that
 
 
 def score_table(scores: dict[str, Any]) -> str:
-    """Return scores as aligned text: plain numbers, then the tables, such as classes.
+    """Return scores as aligned text: numbers and words, then tables, such as classes.
 
     Classes are sorted by F1, the worst first and classes without rows last; of more
     than 40, the 20 worst are shown. Other scores, and the rows of other tables after
@@ -25,6 +25,11 @@ def score_table(scores: dict[str, Any]) -> str:
         f"  {words(key):<28}{_number(value):>10}"
         for key, value in scores.items()
         if _is_number(value)
+    ]
+    lines += [
+        f"  {words(key):<28}  {value}"
+        for key, value in scores.items()
+        if isinstance(value, str)
     ]
     for key, table in scores.items():
         if _is_row(table):  # one number per name: a table with one column

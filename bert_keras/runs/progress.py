@@ -7,6 +7,7 @@ random weights, are still printed.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
@@ -22,7 +23,8 @@ Fields = Callable[[], Sequence[str]]
 _SECONDS_BETWEEN_LINES = 5.0
 _SECONDS_BETWEEN_DRAWS = 0.2  # of a bar
 _BAR_WIDTH = 20  # characters
-_RECENT = 50  # calls of `add` from which the time left is estimated
+_RECENT = 500  # calls of `add` from which the time left is estimated
+_OUTLIER = 10.0  # times the median of these calls
 
 _is_quiet = False
 
@@ -59,6 +61,23 @@ def is_watched() -> bool:
     if _is_quiet or sys.stderr is None or os.environ.get("TERM") == "dumb":
         return False
     return sys.stderr.isatty()
+
+
+_following: list[Callable[[float], float]] = []
+
+
+@contextlib.contextmanager
+def followed_by(seconds: Callable[[float], float]) -> Iterator[None]:
+    """Add the work behind a `with` block to the times left that are shown in it.
+
+    `seconds` returns the estimated seconds of that work from those that the block
+    itself still takes.
+    """
+    _following.append(seconds)
+    try:
+        yield
+    finally:
+        _following.pop()
 
 
 class Progress:
@@ -111,8 +130,8 @@ class Progress:
         self._clock: float | None = time.perf_counter()  # `None` in a pause
         self._last_shown = time.perf_counter()
         self._bar: Any = None
-        self._added_at = 0.0  # seconds of work before the last `add`
-        # Seconds per unit and units of the last calls of `add`.
+        self._added_at = math.nan  # seconds of work before the last `add`
+        # Seconds per unit and units of the last calls of `add`, without the first one.
         self._paces: deque[tuple[float, int]] = deque(maxlen=_RECENT)
 
     def __enter__(self) -> Progress:
@@ -137,22 +156,27 @@ class Progress:
     def typical_seconds(self) -> float:
         """Seconds per unit without outliers; NaN if unknown.
 
-        The mean of the last calls of `add` without the slowest tenth of them, at least
-        one: the first one often traces graphs, which may take as long as a hundred
-        others.
+        The mean of the last calls of `add`, without the first one of all, which often
+        traces graphs and then takes as long as a hundred others, and without calls that
+        are much slower than most, which do so, too. Of the calls that are left the slow
+        ones count like the fast ones: otherwise the time left would rise.
         """
-        paces = sorted(self._paces)
-        paces = paces[: len(paces) - max(1, len(paces) // 10)]
-        units = sum(count for _, count in paces)
-        return sum(pace * count for pace, count in paces) / units if units else math.nan
+        if not self._paces:
+            return math.nan
+        limit = _OUTLIER * sorted(self._paces)[(len(self._paces) - 1) // 2][0]
+        usual = [(pace, count) for pace, count in self._paces if pace <= limit]
+        units = sum(count for _, count in usual)
+        return sum(pace * count for pace, count in usual) / units
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated seconds until the job is done, `None` if unknown."""
+        """Estimated seconds until job and later work are done, `None` if unknown."""
         if self.total is None:
             return None
         missing = max(self.total - self.done, 0)
         left = (missing * self.typical_seconds if missing else 0.0) + self._later()
+        for following in reversed(_following):  # from the inner block to the outer one
+            left += following(left)
         return None if math.isnan(left) else left
 
     def resume(self) -> None:
@@ -174,7 +198,8 @@ class Progress:
         """
         self.done += count
         if count > 0:
-            self._paces.append(((self.seconds - self._added_at) / count, count))
+            if not math.isnan(self._added_at):
+                self._paces.append(((self.seconds - self._added_at) / count, count))
             self._added_at = self.seconds
         if not self.is_shown or _is_quiet:
             return

@@ -28,6 +28,28 @@ def rows_of(outputs: Mapping[str, Any]) -> list[Row]:
     return rows if form is None else [form.row(row) for row in rows]
 
 
+_LISTS = ("sequences", "n_best")  # alternatives, the best first
+
+
+def with_top(row: Mapping[str, Any], count: int) -> Row:
+    """Return a row with the best `count` of the alternatives to its answer.
+
+    They are classes by their probability, the words of each mask with the sequences,
+    and the further answers to a question; whatever else is in the row is kept.
+    """
+    found = dict(row)
+    classes, masks = row.get("probabilities"), row.get("masks")
+    if isinstance(classes, Mapping) and len(classes) > count:
+        best = sorted(classes.items(), key=lambda each: -each[1])
+        found["probabilities"] = dict(best[:count])
+    if masks:
+        found["masks"] = [words[:count] for words in masks]
+    for name in _LISTS:
+        if isinstance(row.get(name), list):
+            found[name] = row[name][:count]
+    return found
+
+
 @functools.cache  # reading the tasks takes longer than the row of one text
 def _forms() -> list[RowForm]:
     return [form for task in TASKS.values() for form in task.row_forms]

@@ -49,6 +49,7 @@ class TaskHelp:
         scores: what `evaluate` returns.
         answers: what `predict` and the SavedModel return.
         row_forms: how `predict` shows outputs of the graph; others are shown by name.
+        columns: role to usual name of the columns that each table for training has.
     """
 
     place: str
@@ -60,3 +61,4 @@ class TaskHelp:
     scores: str
     answers: str
     row_forms: tuple[RowForm, ...] = ()
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -55,4 +55,5 @@ HELP = TaskHelp(
     row_forms=(
         RowForm(frozenset(("summary", "sentences", "starts", "ends", "scores")), _row),
     ),
+    columns={"document": "document", "summary": "summary"},
 )

@@ -17,6 +17,9 @@ from bert_keras.errors import CheckpointError
 
 FILE = "training_state.safetensors"
 WriteCheckpoint = Callable[[Path], object]
+# Of training in a process, after which it writes its first checkpoint, unless the
+# interval is shorter: a process that is often killed gets on nevertheless.
+_FIRST_SECONDS = 60.0
 
 
 class TrainingState:
@@ -87,7 +90,8 @@ def _numbered(scope: str, variables: Sequence[Any]) -> dict[str, Any]:
 class CheckpointClock:
     """Says when a checkpoint is due.
 
-    `every` is the interval: seconds such as `300s`, a number of updates, or `epoch`.
+    `every` is the interval: seconds such as `300s`, a number of updates, or `epoch`. Of
+    seconds, the first checkpoint of a process is due after a minute at most.
     """
 
     def __init__(self, every: str | int) -> None:
@@ -95,18 +99,18 @@ class CheckpointClock:
         self._seconds = float(every[:-1]) if every.endswith("s") else math.inf
         self._updates = int(every) if every.isdecimal() else 0
         self._is_by_epoch = every == "epoch"
-        self.restart()
+        self.start()
 
-    def restart(self) -> None:
-        """Count the seconds from now on."""
-        self._started = time.monotonic()
+    def start(self) -> None:
+        """Count the seconds of training from now on."""
+        self._due_at = time.monotonic() + min(self._seconds, _FIRST_SECONDS)
 
-    def is_late(self) -> bool:
-        """Return whether the interval is one of time, and over."""
-        return time.monotonic() - self._started >= self._seconds
+    def saved(self) -> None:
+        """Count the seconds from now on, as a checkpoint has been written."""
+        self._due_at = time.monotonic() + self._seconds
 
     def is_due(self, step: int, *, ends_epoch: bool) -> bool:
         """Return whether a checkpoint is due after a number of updates."""
         if self._updates:
             return step % self._updates == 0
-        return ends_epoch if self._is_by_epoch else self.is_late()
+        return ends_epoch if self._is_by_epoch else time.monotonic() >= self._due_at

@@ -18,7 +18,6 @@ from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.model.contrastive import SharedClassLoss
 from bert_keras.models.task_model import TaskModel
-from bert_keras.runs.progress import Progress
 from bert_keras.tasks.classifier import PooledTask
 from bert_keras.training.balanced_batches import ROWS, balanced_batches, updates_for
 from bert_keras.training.config import TrainConfig
@@ -32,6 +31,7 @@ from bert_keras.training.linear_head import (
     validation_of,
 )
 from bert_keras.training.loop import RunContext
+from bert_keras.training.progress import Forecast
 from bert_keras.training.self_training import self_trained_head
 from bert_keras.training.updates import Fit
 
@@ -48,18 +48,34 @@ class ContrastiveFit(HeadFit):
     """
 
     keeps_vectors = False
+    fitted_parts = "encoders with a head"
     most_folds = 3
 
     def __init__(
-        self, model: TaskModel, data: Mapping[str, Columns], context: RunContext
+        self,
+        model: TaskModel,
+        data: Mapping[str, Columns],
+        context: RunContext,
+        *,
+        then: float = 0.0,
     ) -> None:
-        super().__init__(model, data, context)
+        super().__init__(model, data, context, then=then)
         devices = context.devices
         if devices.replicas > 1 or devices.has_static_shapes:
             raise ConfigError(
                 "`strategy` must use one replica, not a TPU's, with `method` "
                 f"contrastive; received {devices.name}, {devices.replicas} replicas"
             )
+
+    def planned(self, folds: Sequence[Sequence[int]]) -> Forecast:
+        count, others = len(self.train_rows), len(self.unlabelled or ())
+        kept = [count - len(fold) for fold in folds] if self.needs_folds else []
+        examples = len(kept) * (count + others) + count + others
+        return Forecast(
+            updates=sum(map(updates_for, [*kept, count])),
+            examples=examples + self._then,
+            update_rows=ROWS,
+        )
 
     @property
     def needs_folds(self) -> bool:  # type: ignore[override]
@@ -75,7 +91,7 @@ class ContrastiveFit(HeadFit):
         weights: np.ndarray | None,
     ) -> tuple[Head, Validation | None, str]:
         start = [weight.numpy() for weight in self.model.backbone.weights]
-        train_on_pairs = PairTraining(self.model, self.config)
+        train_on_pairs = PairTraining(self.model, self.config, self.forecast)
         weights = np.ones(len(targets)) if weights is None else weights
 
         def heads_of(
@@ -114,8 +130,11 @@ class ContrastiveFit(HeadFit):
                 )
             ]
             power, found = self.best_power(tried[: len(powers)])
-            if self.unlabelled is not None and self.gains(found, tried[-1]):
-                found, unlabelled = tried[-1], self.unlabelled
+            if self.unlabelled is not None:
+                if self.gains(found, tried[-1]):
+                    found, unlabelled = tried[-1], self.unlabelled
+                else:
+                    self.forecast.leave_out(examples=len(self.unlabelled))
         note = balance_note(power) if unlabelled is None else ""
         line = (
             f"the encoder, trained on pairs within and across classes "
@@ -149,6 +168,12 @@ class ContrastiveFit(HeadFit):
                 found = np.stack([head(x) for head in heads])
                 if self.run is not None:
                     self.run.add_array(name, found)
+            else:
+                count = len(self.train_rows)
+                self.forecast.leave_out(
+                    updates=updates_for(count - len(fold)),
+                    examples=count + len(self.unlabelled or ()),
+                )
             logits[:, fold] = found
         return logits
 
@@ -159,6 +184,7 @@ class PairTraining:
     Args:
         model: its encoder is trained; its head is not used.
         config: its learning rate, optimizer and seed are used.
+        forecast: counts the updates.
 
     Call:
         rows: N training rows.
@@ -166,8 +192,10 @@ class PairTraining:
         name: what the progress is named after.
     """
 
-    def __init__(self, model: TaskModel, config: TrainConfig) -> None:
-        self.model, self.seed = model, config.seed
+    def __init__(
+        self, model: TaskModel, config: TrainConfig, forecast: Forecast
+    ) -> None:
+        self.model, self.seed, self.forecast = model, config.seed, forecast
         task = _pairs_task(model.task, np.zeros((0, 0)), [])
         self._pairs = TaskModel(
             model.backbone, task, model.preprocessor, seed=config.seed
@@ -181,7 +209,7 @@ class PairTraining:
         steps = updates_for(len(rows))
         batches = balanced_batches(targets, steps, seed=self.seed)
         self._pairs.task = _pairs_task(self.model.task, targets, batches)
-        with Progress(name, unit="updates", total=steps) as bar:
+        with self.forecast.updates(name, steps) as bar:
             self._fit(rows, after_update=lambda _: bar.add(1))
 
 

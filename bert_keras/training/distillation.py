@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -248,7 +249,10 @@ class Distillation:
                     f"`teacher` cannot read the {name} rows: {error}"
                 ) from None
             tell(f"the teacher answers {counted(len(columns), f'{name} rows')}")
-            with Progress("teacher", unit="rows", total=len(columns)) as bar:
+            # How long the training takes that follows is not known yet.
+            with Progress(
+                "teacher", unit="rows", total=len(columns), later=lambda: math.nan
+            ) as bar:
                 for part in self.predictor.stream(texts, truncation=counts):
                     parts.append(part)
                     bar.add(len(next(iter(part.values()))))

@@ -33,6 +33,8 @@ from bert_keras.tasks.protocols import (
     texts_of,
 )
 from bert_keras.text.preprocessor import as_tensors
+from bert_keras.training import config as training_config
+from bert_keras.training.config import TrainConfig
 from bert_keras.training.lengths import TextLengths
 
 if TYPE_CHECKING:
@@ -137,6 +139,14 @@ def findings_of(
         # No label to check is a finding, too.
         found["doubtful_labels"][split] = task.doubtful_labels(columns, answers)
     return found
+
+
+def explanation_seconds(config: TrainConfig, seconds: float) -> float:
+    """Return how long the explanations of a report may take, after so many seconds."""
+    if not config.explain_mistakes:
+        return 0.0
+    share = training_config.EXPLAIN_SHARE * seconds
+    return min(training_config.EXPLAIN_SECONDS, share)
 
 
 @dataclasses.dataclass

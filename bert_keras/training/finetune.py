@@ -38,6 +38,7 @@ from bert_keras.models.model_folder import write_model
 from bert_keras.models.new_tokens import TABLE
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.environment import environment
+from bert_keras.runs.progress import followed_by
 from bert_keras.runs.run_folder import (
     CHOICES,
     DEFAULTS,
@@ -63,7 +64,6 @@ from bert_keras.tasks.protocols import (
     training_examples,
 )
 from bert_keras.text.tokenizer_files import vocabulary_hash
-from bert_keras.training import config as training_config
 from bert_keras.training.config import TrainConfig, unused_options
 from bert_keras.training.contrastive_fit import ContrastiveFit
 from bert_keras.training.data import (
@@ -85,6 +85,7 @@ from bert_keras.training.divergence import Divergence, divergence
 from bert_keras.training.findings import (
     ExplanationCosts,
     explained_mistakes,
+    explanation_seconds,
     findings_of,
 )
 from bert_keras.training.head_fit import HeadFit, lower_layers_help, probe
@@ -467,10 +468,17 @@ class _Training:
         opened = contextlib.nullcontext()
         if devices.is_chief:
             opened = open_run(path, recorded, resume=self.resume)
+        has_mistakes = "dev" in data or bool(tests_of(data))
+
+        def explaining(left: float) -> float:
+            seconds = loop.seconds + left if has_mistakes else 0.0
+            return explanation_seconds(config, seconds)
+
         with (
             opened as run,
             StopSignal(devices.vote) as stop,
             tracked(config, self.output, is_chief=devices.is_chief) as trackers,
+            followed_by(explaining),
         ):
             method: type[FineTuningLoop] | type[HeadFit]
             method = _HEAD_FITS.get(config.method, FineTuningLoop)
@@ -492,7 +500,7 @@ class _Training:
             )
             if config.linear_probe and isinstance(loop, FineTuningLoop):
                 if loop.step == 0:
-                    probe(model, data, context)
+                    probe(model, data, context, then=loop.progress.rows_left)
             loop.train()
             failed = None
             if config.method == "finetune" and self.distillation is None:
@@ -647,11 +655,11 @@ def finish_run(
             scores["dev"] = task.score(data["dev"], answers)
         scored["dev"] = (data["dev"], answers, lengths["dev"])
     elif validated is not None:
-        name, chosen, answers, tuned = validated
+        name, chosen, answers, tuned, trained_on = validated
         columns, sizes = data["train"].take(chosen), lengths["train"].take(chosen)
         if isinstance(task, Tunable):
             model.task = task = tuned
-        scores[name] = tuned.score(columns, answers)
+        scores[name] = {**tuned.score(columns, answers), "trained_on": trained_on}
         scored[name] = (columns, answers, sizes)
         facts[name] = facts_of(model, columns, sizes)
     else:
@@ -706,10 +714,7 @@ def finish_run(
             # Of cross-validation, they are not mistakes of the final model.
             mistakes if last in data else [],
             most=config.explain_mistakes,
-            seconds=min(
-                training_config.EXPLAIN_SECONDS,
-                training_config.EXPLAIN_SHARE * loop.seconds,
-            ),
+            seconds=explanation_seconds(config, loop.seconds),
             costs=ExplanationCosts(*loop.update_seconds),
         )
         with replaced_folder(output) as folder:

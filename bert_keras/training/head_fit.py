@@ -27,7 +27,7 @@ from bert_keras.model.encoder import BatchModel
 from bert_keras.models.backend import Backend
 from bert_keras.models.loading import new_model
 from bert_keras.models.task_model import TaskModel, with_head
-from bert_keras.runs.progress import Progress, say
+from bert_keras.runs.progress import say
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.classifier_settings import ALL, LAST
@@ -42,6 +42,7 @@ from bert_keras.tasks.protocols import (
 )
 from bert_keras.training.best_epoch import BestEpoch
 from bert_keras.training.config import TrainConfig
+from bert_keras.training.data import tests_of
 from bert_keras.training.linear_head import (
     DECAYS,
     FOLDS,
@@ -59,6 +60,7 @@ from bert_keras.training.linear_head import (
     strengths_of,
 )
 from bert_keras.training.loop import RunContext
+from bert_keras.training.progress import Forecast
 from bert_keras.training.self_training import (
     self_trained_head,
     validate_self_training,
@@ -105,12 +107,15 @@ class CrossValidated(NamedTuple):
         answers: the answers to them by name. Thresholds and the like, which follow from
             answers, are of the other folds.
         task: the task, with thresholds of all answers.
+        trained_on: how many rows the models of the folds have seen, in words: they are
+            often a little worse than the model of all rows.
     """
 
     name: str
     rows: list[int]
     answers: dict[str, np.ndarray]
     task: Task
+    trained_on: str
 
 
 class HeadFit:
@@ -128,12 +133,14 @@ class HeadFit:
         data: the rows by name; `dev` is only scored, and `unlabeled` are labelled by
             the head itself.
         context: the run that it belongs to.
+        then: rows whose answers take as long as what follows the run; NaN if unknown.
 
     Attributes:
         validation: what cross-validation found.
     """
 
     keeps_vectors = True  # of the training rows, in the run folder
+    fitted_parts = "heads"  # of a fold
     most_folds = FOLDS
     needs_folds = True
     steps = 1
@@ -147,6 +154,8 @@ class HeadFit:
         model: TaskModel,
         data: Mapping[str, Columns],
         context: RunContext,
+        *,
+        then: float = 0.0,
     ) -> None:
         self.model = model
         self.train_rows, self.dev = data["train"], data.get("dev")
@@ -163,6 +172,9 @@ class HeadFit:
         self._width = model.backbone.config.hidden_size
         self._task = model.task  # before it is finalized
         self._start = time.perf_counter()
+        scored = len(self.dev or ()) + sum(len(data[name]) for name in tests_of(data))
+        self._then = scored + then
+        self.forecast = Forecast(examples=math.nan)
 
     @property
     def seconds(self) -> float:
@@ -189,6 +201,7 @@ class HeadFit:
             )
         if self.needs_folds:
             _tell_alone(strata, folds)
+        self.forecast = self.planned(folds)
         with self.stop.at_once():
             head, found, self.ending = self.fitted(
                 targets, folds, loss=loss, weights=weights
@@ -217,6 +230,11 @@ class HeadFit:
             equal=repeated_texts(texts_of(task, columns)),
             most=self.most_folds,
         )
+
+    def planned(self, folds: Sequence[Sequence[int]]) -> Forecast:
+        """Return the forecast of the run."""
+        rows = len(self.train_rows) + len(self.unlabelled or ())
+        return Forecast(examples=rows + self._then)
 
     def lower_layers_help(self) -> bool:
         """Return whether a head on all layers is much better than one on the last.
@@ -385,7 +403,10 @@ class HeadFit:
         if isinstance(task, Tunable):
             answers, task = _tuned_answers(task, columns, answers, found)
         name = f"cross-validation, {len(found.folds)} folds"
-        return CrossValidated(name, found.rows, answers, task)
+        share = 1 - len(found.rows) / len(found.folds) / len(self.train_rows)
+        trained_on = f"each of {len(found.folds)} {self.fitted_parts} saw {share:.0%} "
+        trained_on += "of the rows, the model all of them"
+        return CrossValidated(name, found.rows, answers, task, trained_on)
 
     def best_model(self) -> TaskModel:
         """Return the model with its head."""
@@ -399,7 +420,7 @@ class HeadFit:
         self, predictor: Predictor, name: str, rows: Columns
     ) -> dict[str, np.ndarray]:
         """Return the answers to the rows of a data set, and show the progress."""
-        with Progress(f"scoring {name}", unit="examples", total=len(rows)) as bar:
+        with self.forecast.examples(f"scoring {name}", len(rows)) as bar:
             return predictor.answers(rows, seen=bar.add)
 
     @functools.cached_property
@@ -413,7 +434,7 @@ class HeadFit:
         """
         run = self.run if self.keeps_vectors else None
         parts = []
-        with Progress("vectors", unit="examples", total=len(columns)) as bar:
+        with self.forecast.examples("vectors", len(columns)) as bar:
             for start in range(0, len(columns), _AT_ONCE):
                 rows = columns.take(range(len(columns))[start : start + _AT_ONCE])
                 file = f"{name}-{start:09d}.npy"
@@ -442,15 +463,18 @@ def lower_layers_help(
     return HeadFit(model, {"train": rows}, context).lower_layers_help()
 
 
-def probe(model: TaskModel, data: Mapping[str, Columns], context: RunContext) -> None:
+def probe(
+    model: TaskModel, data: Mapping[str, Columns], context: RunContext, *, then: float
+) -> None:
     """Set the head of a model to one that is fitted on the encoder's vectors.
 
     Fine-tuning from there changes the encoder less than from a random head, whose first
-    gradients say nothing (Kumar et al. 2022, arXiv:2202.10054).
+    gradients say nothing (Kumar et al. 2022, arXiv:2202.10054). `then` is as in
+    `HeadFit`.
 
     Raises as `HeadFit.train` does.
     """
-    HeadFit(model, {"train": data["train"]}, context).train()
+    HeadFit(model, {"train": data["train"]}, context, then=then).train()
 
 
 def _answers_of(task: Task, logits: np.ndarray) -> dict[str, np.ndarray]:

@@ -42,6 +42,7 @@ _FIXED_SHARE = 0.99  # of the texts that a length holds if all rows are padded t
 _MEASURED = 1000  # texts at most, to choose how long ones are read
 _LONG_SHARE = 0.1  # of the tokens unread, from which long texts are read in windows
 _WINDOW, _TRAIN_WINDOWS, _ROWS_AT_ONCE = 256, 4, 4
+_IN_WINDOWS = ("finetune", "linear")  # methods that then read them so
 # After a linear probe, by `benchmarks/gpu_quality.py` (`probed`): rows of an update,
 # epochs, and the share of the usual learning rate.
 _PROBED = 4, 5, 0.5
@@ -172,8 +173,9 @@ def reads_long_texts(
     Neither `long` nor the maximum length is given, the task has one text a row and a
     linear head, and the longest input that `train` would choose leaves a tenth of the
     tokens unread. Windows and their number are as measured by
-    `benchmarks/gpu_quality.py`. On an encoder of vectors, the head is fitted before all
-    weights are trained, so that few epochs do.
+    `benchmarks/gpu_quality.py`. With method finetune on an encoder of vectors, the head
+    is fitted before all weights are trained, so that few epochs do; linear reads all
+    windows of a text.
 
     Args:
         task: of the run.
@@ -184,7 +186,7 @@ def reads_long_texts(
         one_replica: whether the strategy has a single one, and not on a TPU.
         tell: gets a line if windows are read.
     """
-    is_open = config.method == "finetune" and config.max_length is None
+    is_open = config.method in _IN_WINDOWS and config.max_length is None
     is_open = is_open and config.teacher is None and "long" not in settings
     is_single = isinstance(task, Linear) and len(task.roles) == 1
     if not is_open or not is_single or not may_read_windows(task):
@@ -206,9 +208,14 @@ def reads_long_texts(
     longer = percent(int((sizes > length).sum()), len(sizes))
     line = (
         f"long texts: {longer} have more than {length:,} tokens, so they are read in "
-        f"windows of {window}, {all_of_them / read:,.1f} times the tokens, "
-        f"of which an epoch draws {_TRAIN_WINDOWS}; "
+        f"windows of {window}, {all_of_them / read:,.1f} times the tokens"
     )
+    way_back = "(--set long=truncate reads the start alone)"
+    if config.method == "linear":
+        tell(f"{line} {way_back}")
+        config = dataclasses.replace(config, max_length=window)
+        return replaced(task, long="windows"), config
+    line += f", of which an epoch draws {_TRAIN_WINDOWS}; "
     own = vectors_of(encoder, task, rows, settings)
     if own and one_replica:
         config = probed(config, task, folder.checkpoint.config.hidden_size)
@@ -224,7 +231,7 @@ def reads_long_texts(
     if parts == 1 and batch > _ROWS_AT_ONCE:
         parts = math.gcd(batch, _ROWS_AT_ONCE)
         line += f"an update computes its rows in {parts} parts "
-    tell(f"{line.rstrip('; ')} (--set long=truncate reads the start alone)")
+    tell(f"{line.rstrip('; ')} {way_back}")
     return (
         replaced(task, long="windows", train_windows=_TRAIN_WINDOWS, **own),
         dataclasses.replace(config, max_length=window, accumulation=parts),

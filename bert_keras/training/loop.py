@@ -163,7 +163,7 @@ class TrainingLoop(abc.ABC):
             CheckpointError: writing fails.
             RunStopped: a stop was requested; the run is saved.
         """
-        self._clock.restart()
+        first = self.step
         with contextlib.closing(self.progress):
             is_over = self.step > 0 and self.scores_at(self.step) and self.score()
             if not is_over and self.step < self.steps:
@@ -179,6 +179,8 @@ class TrainingLoop(abc.ABC):
                     ):
                         row = self.progress.add(update)
                         self.step += 1
+                        if self.step == first + 1:  # which has traced the graphs
+                            self._clock.start()
                         self.add_row(row)
                         if is_over := self._save_and_score():
                             break
@@ -192,7 +194,7 @@ class TrainingLoop(abc.ABC):
         """Write a checkpoint in the background, on the chief."""
         if self.run is not None:
             self.write(self.run, self.checkpoint())
-        self._clock.restart()
+        self._clock.saved()
 
     def write(self, run: RunFolder, checkpoint: WriteCheckpoint) -> None:
         """Write the checkpoint of the current step in the background."""

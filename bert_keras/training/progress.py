@@ -53,6 +53,67 @@ _ROWS_AN_EPOCH = 20
 # Cost of scoring a row relative to training on it, until it is measured: scoring
 # computes no gradients.
 _SCORING_COST = 1 / 3
+_UPDATES, _EXAMPLES = "updates", "examples"  # units of the jobs of a `Forecast`
+
+
+class Forecast:
+    """Counts the jobs of a run, so that each shows the time left of all of them.
+
+    Jobs are updates of `update_rows` rows each, and examples that are answered. The
+    pace of those that are not begun is that of the last job of their unit.
+
+    Args:
+        updates, examples: of all jobs of the run; NaN if their number is not known, and
+            then no time left is shown.
+        update_rows: rows of an update.
+
+    Attributes:
+        left: units of the jobs that are not begun.
+    """
+
+    def __init__(
+        self, *, updates: int = 0, examples: float = 0.0, update_rows: int = 1
+    ) -> None:
+        self.left: dict[str, float] = {_UPDATES: updates, _EXAMPLES: examples}
+        self._update_rows = update_rows
+        self._bars: dict[str, Progress] = {}  # the last one of each unit
+        self._paces: dict[str, float] = {}  # of the ones before
+
+    def updates(self, name: str, count: int) -> Progress:
+        """Return the progress of a job of updates."""
+        return self._job(name, _UPDATES, count)
+
+    def examples(self, name: str, count: int) -> Progress:
+        """Return the progress of a job that answers examples."""
+        return self._job(name, _EXAMPLES, count)
+
+    def leave_out(self, *, updates: int = 0, examples: int = 0) -> None:
+        """Note that some of the work is not to be done."""
+        self.left[_UPDATES] -= updates
+        self.left[_EXAMPLES] -= examples
+
+    def _job(self, name: str, unit: str, count: int) -> Progress:
+        self._paces = {each: self._pace(each) for each in self.left}
+        self.left[unit] -= count
+        self._bars[unit] = Progress(name, unit=unit, total=count, later=self._later)
+        return self._bars[unit]
+
+    def _later(self) -> float:
+        """Return the estimated seconds of the jobs that are not begun."""
+        return sum(
+            count * self._pace(unit)
+            for unit, count in self.left.items()
+            if not count <= 0  # it may be NaN
+        )
+
+    def _pace(self, unit: str) -> float:
+        """Return the seconds of a unit; NaN if unknown."""
+        found = self._bars[unit].typical_seconds if unit in self._bars else math.nan
+        if math.isnan(found):
+            found = self._paces.get(unit, math.nan)
+        if math.isnan(found) and unit == _EXAMPLES and _UPDATES in self._bars:
+            found = self._pace(_UPDATES) / self._update_rows * _SCORING_COST
+        return found
 
 
 class TrainingProgress(UpdateProgress):
@@ -101,6 +162,7 @@ class TrainingProgress(UpdateProgress):
         self.tracing_seconds = math.nan  # of the first update, longer than others
         self.real_tokens = self.places = 0  # of this epoch's rows
         self._losses: list[float] = []  # since the last row
+        self._epoch_loss = (0.0, 0)  # sum and number of this epoch's losses
         self._clock = time.perf_counter()
         self._bar = Progress(
             "training",
@@ -130,6 +192,7 @@ class TrainingProgress(UpdateProgress):
             "places": self.places,
             "tracing_seconds": self.tracing_seconds,
             "losses": list(self._losses),
+            "epoch_loss": self._epoch_loss,
             "metrics": [
                 [read_here(variable).tolist() for variable in metric.variables]
                 for metric in self.metrics
@@ -143,6 +206,8 @@ class TrainingProgress(UpdateProgress):
         self.real_tokens, self.places = int(state["real_tokens"]), int(state["places"])
         # Earlier versions ended a row before each checkpoint.
         self._losses = [float(loss) for loss in state.get("losses", ())]
+        total, count = state.get("epoch_loss", (0.0, 0))
+        self._epoch_loss = float(total), int(count)
         for metric, values in zip(self.metrics, state.get("metrics", ()), strict=False):
             for variable, value in zip(metric.variables, values, strict=True):
                 assign_here(variable, value)
@@ -164,6 +229,7 @@ class TrainingProgress(UpdateProgress):
             self._skip(self.step + 1, loss)
         if self.step % self.rows.steps_per_epoch == 0:
             self.real_tokens = self.places = 0
+            self._epoch_loss = (0.0, 0)
         if math.isnan(self.tracing_seconds):
             self.tracing_seconds = self._bar.seconds - self._epoch_start
         self._seen += self.rows.size(self.step)
@@ -174,7 +240,8 @@ class TrainingProgress(UpdateProgress):
         self.places += places
         if is_made:
             self._losses.append(loss)
-            self._epoch_losses.append(loss)
+            total, count = self._epoch_loss
+            self._epoch_loss = total + loss, count + 1
         steps = self.rows.steps_per_epoch
         batch = (self.step - 1) % steps + 1
         self._bar.add(1, self._fields, ends=batch == steps)
@@ -229,6 +296,14 @@ class TrainingProgress(UpdateProgress):
         )
         return self._scored
 
+    @property
+    def rows_left(self) -> float:
+        """The rows whose scoring takes as long as the rest of the run."""
+        steps = (self._bar.total or 0) - self._bar.done
+        epochs = steps / self.rows.steps_per_epoch
+        scored = epochs * self.dev_rows + self._final_rows
+        return steps * self.rows.batch_size / _SCORING_COST + scored
+
     def end_training(self) -> None:
         """Note that training is over, so that only scoring remains."""
         self.close()
@@ -253,15 +328,15 @@ class TrainingProgress(UpdateProgress):
         return rows * next(known, math.nan) if rows else 0.0
 
     def _begin_epoch(self) -> None:
-        self._epoch_losses: list[float] = []
         self._seen = self._tokens = 0
         self._epoch_start = self._bar.seconds
         self._bar.resume()
 
     def _fields(self) -> list[str]:
-        """Return the displayed fields of this epoch's updates in this process."""
+        """Return the displayed fields of this epoch; speeds are of this process."""
         seconds = max(self._bar.seconds - self._epoch_start, 1e-9)
-        loss = float(np.mean(self._epoch_losses)) if self._epoch_losses else np.nan
+        total, count = self._epoch_loss
+        loss = total / count if count else math.nan
         epoch = (self.step - 1) // self.rows.steps_per_epoch + 1
         return [
             f"epoch {epoch}/{self.rows.epochs}",

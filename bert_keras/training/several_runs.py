@@ -16,13 +16,15 @@ import json
 import math
 import os
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from bert_keras.checkpoints import one_revision
+from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata
 from bert_keras.distribution.strategy import find_strategy
 from bert_keras.errors import CheckpointError, ConfigError, DataError
@@ -34,7 +36,7 @@ from bert_keras.files.atomic import (
 from bert_keras.models.loading import load_model
 from bert_keras.report.comparison import RUN
 from bert_keras.report.report import DOUBTFUL
-from bert_keras.runs.progress import say
+from bert_keras.runs.progress import followed_by, say
 from bert_keras.runs.run_folder import (
     FINISHED,
     RunFolder,
@@ -100,8 +102,12 @@ def train_seeds(
             f"only the folds of cross-validation; received {config.method}"
         )
     with one_revision(), _Runs(task, output, config, given, free=("seed",)) as runs:
-        for seed in range(config.seed, config.seed + seeds):
-            runs.make(f"seed-{seed}", dataclasses.replace(config, seed=seed))
+        runs.make_all(
+            {
+                f"seed-{seed}": (dataclasses.replace(config, seed=seed), {})
+                for seed in range(config.seed, config.seed + seeds)
+            }
+        )
         return runs.finish()
 
 
@@ -130,10 +136,12 @@ def search_settings(
             f"chooses; received {config.method}"
         )
     with one_revision(), _Runs(task, output, config, given, free=tuple(space)) as runs:
+        plan: dict[str, tuple[TrainConfig, dict[str, Any]]] = {}
         for values in itertools.product(*space.values()):
             point: dict[str, Any] = dict(zip(space, values, strict=True))
             name = "_".join(f"{key}-{value:g}" for key, value in point.items())
-            runs.make(name, dataclasses.replace(config, **point))
+            plan[name] = dataclasses.replace(config, **point), {}
+        runs.make_all(plan)
         return runs.finish()
 
 
@@ -174,9 +182,11 @@ def train_sizes(
             raise DataError(
                 f"has too few rows for a learning curve: {len(rows)}", path=rows.path
             )
+        plan = {}
         for size in sizes:
             chosen = rows.take(sorted(order[:size])) if size < len(rows) else rows
-            runs.make(f"rows-{size}", config, train=chosen)
+            plan[f"rows-{size}"] = config, {"train": chosen}
+        runs.make_all(plan)
         return runs.finish_sizes({f"rows-{size}": size for size in sizes})
 
 
@@ -255,6 +265,38 @@ class _Runs:
 
     def __exit__(self, *error: Any) -> None:
         self._run.__exit__(*error)
+
+    def make_all(
+        self, plan: Mapping[str, tuple[TrainConfig, Mapping[str, Any]]]
+    ) -> None:
+        """Make runs by name: the config of each, and its changed arguments.
+
+        The time left that a run shows is of all runs: they take as long as their
+        updates have rows.
+        """
+        costs = {
+            name: self._rows_of_updates(config, changes.get("train"))
+            for name, (config, changes) in plan.items()
+            if not (self._run.path / f"{name}{FINISHED}").exists()
+        }
+        left = sum(costs.values())
+        for name, (config, changes) in plan.items():
+            cost = costs.get(name, 0.0)
+            left -= cost
+            ratio, started = left / cost if cost else 0.0, time.perf_counter()
+
+            def others(seconds: float, r: float = ratio, at: float = started) -> float:
+                return r * (time.perf_counter() - at + seconds)
+
+            with followed_by(others):
+                self.make(name, config, **changes)
+
+    def _rows_of_updates(self, config: TrainConfig, train: Columns | None) -> float:
+        """Return how many rows the updates of a run read."""
+        rows = len(self.given["train"] if train is None else train)
+        if config.method != "finetune":
+            return float(rows)
+        return float(rows * cast(int, config.finalized(self.task, rows).epochs))
 
     def make(self, name: str, config: TrainConfig, **changes: Any) -> None:
         """Train, with changed arguments, unless the run is already finished."""

@@ -13,7 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, ROWS, thorough, write_tsv
+from conftest import ROOT, ROWS, refused, thorough, write_tsv
+
+from bert_keras.data.table import check_columns
+from bert_keras.tasks import TASKS, find_task
+from bert_keras.tasks.base import roles_with
 
 # Only presets of KerasHub, other formats and other verbs need them.
 UNUSED = {
@@ -208,3 +212,72 @@ def test_further_verbs_import_what_they_use(spam_folder: Path, tmp_path: Path) -
         for (line, unused), (code, modules) in zip(FURTHER, told, strict=True)
     }
     assert found == dict.fromkeys(found, (0, [])), done.stderr
+
+
+# A command and what its line names; `bare.csv` has `body` and `label`.
+WITHOUT_A_COLUMN = (
+    ("train classification --encoder e --train bare.csv --output o", "`text`"),
+    ("train regression --encoder e --train rows.csv --dev bare.csv --output o", "text"),
+    ("train classification --encoder e --train rows.csv --slice to --output o", "to"),
+    ("train multi-label --encoder e --train rows.csv --label tags --output o", "tags"),
+    ("train embedding --encoder e --train rows.csv --text-pair b --output o", "b"),
+    ("evaluate m rows.csv --label kind", "kind"),
+    ("evaluate m bare.csv", "text"),
+    ("evaluate m rows.csv --slice to", "to"),
+    ("predict m --input rows.csv --text body", "body"),
+    ("predict m --input bare.csv", "text"),
+    ("predict m --input rows.jsonl --column id=number", "number"),
+    ("features m bare.csv --output f.npz", "text"),
+    ("search m bare.csv query", "text"),
+    ("select m rows.csv --labelled bare.csv --output s.csv", "text"),
+    ("mine m --pairs rows.csv --output n.jsonl", "text_pair"),
+    ("explain m --input rows.csv --text body --output e.html", "body"),
+    ("explain m --input bare.csv --view map --output e.html", "text"),
+)
+_WITHOUT_TENSORFLOW = """
+import json, sys
+from bert_keras.cli.main import main
+codes = [main(words.split()) for words in json.loads(sys.argv[1])]
+print(json.dumps([codes, [n for n in ("tensorflow", "keras") if n in sys.modules]]))
+"""
+
+
+def test_a_missing_column_is_told_before_tensorflow_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "bare.csv").write_text("body,label\nwin cash,1\n")
+    (tmp_path / "rows.csv").write_text("text,label\nwin cash,1\n")
+    (tmp_path / "rows.jsonl").write_text('{"text": "win cash", "label": "1"}\n')
+    (tmp_path / "m").mkdir()
+    entry = {"bert_keras": {"task": "classification"}}
+    (tmp_path / "m" / "config.json").write_text(json.dumps(entry))
+    commands = json.dumps([words for words, _ in WITHOUT_A_COLUMN])
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_TENSORFLOW, commands],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    codes, imported = json.loads(done.stdout)
+    assert set(codes) == {2} and not imported
+    lines = done.stderr.splitlines()
+    for (words, name), line in zip(WITHOUT_A_COLUMN, lines, strict=True):
+        assert re.search(rf"has no (column|key) `{name.strip('`')}`; ", line), words
+
+
+def test_a_later_row_may_have_a_key_that_the_first_ones_lack(tmp_path: Path) -> None:
+    """And what is not known to be a table is left to its reader."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "win"}\n' * 2000 + '{"text": "win", "id": "7"}\n')
+    check_columns(str(path), {"text": "text", "id": "id"})
+    refused(lambda: check_columns(str(path), {"text": "body"}), "has no key `body`")
+    path.with_suffix(".json").write_text('{"data": []}')
+    check_columns(str(path.with_suffix(".json")), {"text": "text"})
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if TASKS[name].columns])
+def test_the_columns_that_a_task_declares_are_those_that_it_needs(name: str) -> None:
+    columns = find_task(name).columns
+    optional = roles_with(columns, "optional")
+    needed = {role: each for role, each in columns.items() if role not in optional}
+    assert TASKS[name].columns == needed

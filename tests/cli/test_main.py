@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, ROWS, SHARED, files_of, refused, thorough, write_tsv
 
+from bert_keras.cli import prediction
 from bert_keras.cli import tasks as tasks_verb
 from bert_keras.cli.given_texts import Lines, batches
 from bert_keras.cli.main import main
@@ -319,6 +320,27 @@ def test_predict_rows_without_a_text(
     line = 2 if name in ("stdin", "a.jsonl") else 3
     error = fail(*words, "--on-empty", "error")
     assert f"{name}:{line}: " in error and "`text`" in error
+
+
+def test_a_terminal_gets_the_best_classes_and_four_digits(
+    run: Run, spam_folder: Path, capfd: Any, monkeypatch: Any
+) -> None:
+    words = ("predict", spam_folder, "win cash now")
+    (whole,) = objects(run(*words))  # of a pipe
+    ranked = sorted(whole["probabilities"].items(), key=lambda each: -each[1])
+    assert len(ranked) == 3
+    (one,) = objects(run(*words, "--top", 1))
+    assert one == {**whole, "probabilities": dict(ranked[:1])}
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(prediction, "_TOP", 2)
+    assert main(list(map(str, words))) == 0
+    output, errors = capfd.readouterr()
+    (shown,) = objects(output)
+    best = {name: float(f"{value:.4g}") for name, value in ranked[:2]}
+    assert list(shown["probabilities"].items()) == list(best.items())
+    assert shown["score"] == float(f"{whole['score']:.4g}") != whole["score"]
+    assert "answers have their 2 best alternatives (--top 0 shows all)" in errors
+    assert len(objects(run(*words, "--top", 0))[0]["probabilities"]) == 3
 
 
 def test_a_bad_row_after_answers(
@@ -818,6 +840,7 @@ def test_scores_of_any_task_are_aligned() -> None:
     assert score_table(scores).splitlines() == [
         "  Number of examples               1,234",
         "  ROUGE-1                         0.5000",
+        "  Note                          a word",
         "  Baselines                       ROUGE-1  Mean absolute error",
         "  lead_3                           0.2500                    2",
         "  oracle                           1.0000                    -",
@@ -875,11 +898,19 @@ def test_explain_writes_a_page_and_numbers(
     options = ("--method", "occlusion", "--target", "spam", "--against", "ham")
     printed = run("explain", spam_folder, "free cash", "--output", page, *options)
     assert printed == f"{page}\n"
-    assert "spam" in page.read_text("utf-8")
-    run("explain", spam_folder, "--input", spam_file, "--output", numbers, *options)
-    lines = numbers.read_text("utf-8").splitlines()
-    assert len(lines) == len(ROWS)
-    assert json.loads(lines[0])["targets"][0]["against"] == "ham"
+    told = page.read_text("utf-8")
+    assert "spam" in told and "True label" not in told
+    assert f"Answers of the model {spam_folder}." in told
+    assert "is the number for the same text with [PAD], which stands for no" in told
+    given = ("explain", spam_folder, "--input", spam_file, *options)
+    run(*given, "--output", numbers)
+    rows = objects(numbers.read_text("utf-8"))
+    assert [row["label"] for row in rows] == [label for _, label in ROWS]
+    assert {row["model"] for row in rows} == {str(spam_folder)}
+    assert rows[0]["targets"][0]["against"] == "ham"
+    run(*given, "--output", page, "--baseline", "mask", "--label", "text")
+    told = page.read_text("utf-8")
+    assert f"True label</span> {ROWS[0][0]} " in told and "with [MASK], which" in told
 
 
 @pytest.mark.slow

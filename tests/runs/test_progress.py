@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import ROOT, Clock
 
-from bert_keras.runs.progress import Progress, report, say, set_quiet
+from bert_keras.runs.progress import Progress, followed_by, report, say, set_quiet
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +84,35 @@ def test_a_slow_first_step_does_not_count_in_the_time_left(clock: Clock) -> None
     assert shown.seconds_left == pytest.approx(210.0)
     unknown = Progress("a", unit="b", total=1, done=1, later=lambda: float("nan"))
     assert unknown.seconds_left is None
+
+
+def test_the_time_left_does_not_rise_by_itself(clock: Clock) -> None:
+    """It has: of the first calls the slower ones did not count, nor old ones later."""
+    shown = Progress("training", unit="steps", total=2000, is_shown=False)
+    left = []
+    for number in range(1000):
+        # Texts are read by length: the long ones first, and then the next window.
+        clock.now += 2.0 if number % 100 < 20 else 0.5
+        shown.add(1)
+        left.append(shown.seconds_left)
+    assert left[1] == 1998 * 2.0  # the first call is of unknown length
+    ends = left[99::100]
+    assert ends == pytest.approx([0.8 * (1900 - n) for n in range(0, 1000, 100)], 0.02)
+    assert left[100::100] == pytest.approx(ends[:-1], 0.02)
+
+
+def test_the_time_left_counts_the_work_that_follows(clock: Clock) -> None:
+    shown = Progress("fold", unit="steps", total=5, is_shown=False, later=lambda: 1.0)
+    for _ in range(3):
+        clock.now += 2.0
+        shown.add(1)
+    assert shown.seconds_left == 5.0
+    with followed_by(lambda left: 3 * left):  # three runs as long as this one
+        with followed_by(lambda left: 10.0):  # its report
+            assert shown.seconds_left == 60.0
+        with followed_by(lambda left: float("nan")):
+            assert shown.seconds_left is None
+    assert shown.seconds_left == 5.0
 
 
 def test_quiet_leaves_notes_alone(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
-from bert_keras.tasks.answer_rows import rows_of
+from bert_keras.tasks.answer_rows import rows_of, with_top
 
 CLASSES = {"probabilities": [0.25, 0.75], "classes": ["ham", "spam"]}
 BY_CLASS = {"ham": 0.25, "spam": 0.75}
@@ -98,3 +99,30 @@ def test_row(name: str) -> None:
 def test_classes_that_do_not_fit_are_rejected() -> None:
     with pytest.raises(ValueError, match="zip"):
         rows_of({"label": ["a"], "probabilities": [[0.5, 0.5]], "classes": [["a"]]})
+
+
+@pytest.mark.parametrize(
+    ("row", "wanted"),
+    [
+        (
+            {"label": "b", "probabilities": {"a": 0.1, "b": 0.6, "c": 0.1, "d": 0.2}},
+            {"label": "b", "probabilities": {"b": 0.6, "d": 0.2}},
+        ),
+        (
+            {"masks": [["to", "of", "in"], ["x"]], "sequences": ["s", "t", "u"]},
+            {"masks": [["to", "of"], ["x"]], "sequences": ["s", "t"]},
+        ),
+        ({"answer": "6", "n_best": [1, 2, 3]}, {"answer": "6", "n_best": [1, 2]}),
+        # One value for each choice, in their order; no answer; all entities.
+        ({"probabilities": [0.1, 0.6, 0.3]},) * 2,
+        ({"probabilities": None, "masks": None, "n_best": None},) * 2,
+        ({"entities": [{"score": 0.1}] * 3, "scores": [1, 2, 3]},) * 2,
+    ],
+)
+def test_the_best_alternatives_of_an_answer(row: Any, wanted: Any) -> None:
+    before = copy.deepcopy(row)
+    found = with_top(row, 2)
+    assert found == wanted and row == before
+    if isinstance(found.get("probabilities"), dict):
+        assert list(found["probabilities"]) == ["b", "d"]
+    assert with_top(row, 9) == row

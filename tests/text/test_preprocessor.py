@@ -87,3 +87,15 @@ def test_few_lengths_on_jax(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lengths == [16, 16, 32, 64, 100]
     exact = preprocessor(max_length=100, length_multiple=8)(["good " * 15])
     assert exact["token_ids"].shape[1] == 24
+
+
+def test_a_model_of_strings_is_trained_on_what_its_page_says() -> None:
+    """Keras itself takes no lists of strings."""
+    text, labels = texts_input(), np.array([0, 1, 0])
+    model = keras.Model(text, vectors(preprocessor()(text)))
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    for given in (np.array(TEXTS, object), tf.constant(TEXTS)):
+        model.fit(given, labels, verbose=0)
+        assert model.predict(given, verbose=0).shape == (3, 2)
+    with pytest.raises(ValueError, match="Unrecognized data type"):
+        model.fit(TEXTS, labels, verbose=0)

@@ -24,11 +24,16 @@ from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training import head_fit
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.contrastive_fit import PairTraining, balanced_batches
+from bert_keras.training.contrastive_fit import (
+    ContrastiveFit,
+    PairTraining,
+    balanced_batches,
+)
 from bert_keras.training.data import task_and_data
 from bert_keras.training.finetune import train
 from bert_keras.training.head_fit import HeadInputs
 from bert_keras.training.methods import pooling_note, pooling_of, with_method
+from bert_keras.training.progress import Forecast
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
 CONFIG = TrainConfig(method="contrastive", max_length=24, learning_rate=1e-3)
@@ -74,7 +79,7 @@ def test_pairs_bring_vectors_of_a_class_together(
 
     before = gap()
     start = [weight.numpy() for weight in model.backbone.weights]
-    train_on_pairs = PairTraining(model, CONFIG)
+    train_on_pairs = PairTraining(model, CONFIG, Forecast())
     train_on_pairs(columns, targets)
     assert gap() > before + 0.05
     np.testing.assert_array_equal(model.get_layer("classifier").kernel.numpy(), head)
@@ -89,7 +94,7 @@ def test_pairs_bring_vectors_of_a_class_together(
 
     wild = dataclasses.replace(CONFIG, learning_rate=1e30)
     refused(
-        lambda: PairTraining(model, wild)(columns, targets),
+        lambda: PairTraining(model, wild, Forecast())(columns, targets),
         "updates were not finite, and skipped",
     )
 
@@ -109,13 +114,22 @@ def test_a_contrastive_run_is_scored_by_whole_folds_and_resumes(
         plain(*args, **options)
 
     monkeypatch.setattr(PairTraining, "__call__", counted)
+    planned, plan = [], ContrastiveFit.planned
+
+    def noted(*args: Any) -> Forecast:
+        planned.append(plan(*args))
+        return planned[-1]
+
+    monkeypatch.setattr(ContrastiveFit, "planned", noted)
     given: dict[str, Any] = {"encoder": encoder_folder, "train": DATA[name]}
     given |= {"output": tmp_path / "m", "config": CONFIG}
     given["unlabeled"] = {"text": [f"{text} now" for text in TEXTS]}
+    given["test"] = DATA[name]
     with pytest.raises(RunStopped):
         train(name, **given)
     found = train(name, **given)
     assert fitted[1:] == ["fold 2 of 3", "fold 2 of 3", "fold 3 of 3", "all rows"]
+    assert planned[-1].left == {"updates": 0, "examples": 0}  # and no more was done
     assert found.scores["cross-validation, 3 folds"]["num_examples"] == 12
     assert found.report["settings"]["unlabeled"].startswith("12 unlabelled rows are ")
     assert "pairs within and across classes" in found.report["settings"]["training"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -192,7 +193,10 @@ def test_a_linear_run_writes_an_ordinary_folder(
     shown = rows_of({k: v.numpy() for k, v in packed.items()})
     assert_near(shown, answers)
     card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
-    assert "has not seen it; the model itself was fitted on all rows" in card
+    told = found.scores[validation]["trained_on"]
+    share = r"each of [3-5] heads saw (67|75|80)% of the rows, the model all of them"
+    assert re.fullmatch(share, told) and f"has not seen it; {told}." in card
+    assert told in (tmp_path / "model" / "report.html").read_text("utf-8")
     assert "mean of the tokens' vectors" in card and "chose the epoch" not in card
     assert validation in (tmp_path / "model" / "report.html").read_text("utf-8")
     assert not list(tmp_path.glob(".*run*"))

@@ -171,6 +171,22 @@ def test_long_texts_on_an_encoder_of_vectors_begin_with_a_fitted_head(
         train_spam(tmp_path / "out", **given)
     with pytest.raises(KeyError, match="'pooler', False, 4, 8, 2, 0.01"):
         train_spam(tmp_path / "out", **given, task_settings={"pooling": "pooler"})
+    with monkeypatch.context() as patch:  # of which linear computes all once
+
+        def fit(model: Any, *_: Any) -> None:
+            raise KeyError(model.task.long, model.preprocessor.max_length)
+
+        patch.setitem(finetune._HEAD_FITS, "linear", fit)
+        capsys.readouterr()
+        linear = {**given, **free, "dev": None, "method": "linear"}
+        with pytest.raises(KeyError, match="'windows', 40"):
+            train_spam(tmp_path / "out", **linear)
+        told = capsys.readouterr().err
+        assert "times the tokens (--set long=truncate reads the start alone)" in told
+        assert "draws" not in told and "the head is fitted" not in told
+        with pytest.raises(KeyError, match="'truncate', 40"):
+            settings = {"long": "truncate"}
+            train_spam(tmp_path / "out", **linear, task_settings=settings)
     given.pop("max_length")
     several = {**given, "output": tmp_path / "several", "dev": table}
     with pytest.raises(KeyError, match="'mean', True, 1, 4, 5, 0.00015"):

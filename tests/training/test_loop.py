@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
@@ -121,7 +122,7 @@ def test_a_stopped_run_resumes_and_ends_with_the_same_result(
             run(output)
     kept = tmp_path / ".model.run"
     names = sorted(path.name for path in (kept / "checkpoints").iterdir())
-    assert names == ["step-000000020"]  # nothing is due in the first 300 seconds
+    assert names == ["step-000000020"]  # none is due in the first minute
     assert load_model(kept / "best").task == whole.model.task
     assert files_of(output) == stood
     if again:
@@ -225,13 +226,53 @@ def test_when_a_checkpoint_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
         ends = {3, 6}
         return [n for n in range(1, 7) if clock.is_due(n, ends_epoch=n in ends)]
 
-    clocks = [checkpoint.CheckpointClock(every) for every in (2, "4", "epoch", "9s")]
+    of_time = ("9s", "300s")
+    clocks = [checkpoint.CheckpointClock(n) for n in (2, "4", "epoch", *of_time)]
     now[0] = 8.9
-    assert [due(clock) for clock in clocks] == [[2, 4, 6], [4], [3, 6], []]
+    assert [due(clock) for clock in clocks] == [[2, 4, 6], [4], [3, 6], [], []]
     now[0] = 9.0
     assert due(clocks[3]) == [1, 2, 3, 4, 5, 6]
-    clocks[3].restart()
-    assert due(clocks[3]) == []
+    clocks[3].saved()
+    assert due(clocks[3]) == due(clocks[4]) == []
+    # A run that is killed in its first five minutes has lost four at most.
+    now[0] = 60.0
+    assert [due(clock) for clock in clocks[:3]] == [[2, 4, 6], [4], [3, 6]]
+    assert due(clocks[4]) == [1, 2, 3, 4, 5, 6]
+    clocks[4].saved()
+    now[0] = 359.9
+    assert due(clocks[4]) == []
+    now[0] = 360.0
+    assert due(clocks[4]) == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_first_minute_begins_when_graphs_are_traced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A checkpoint after the first update alone would save next to nothing."""
+    now, saved = [0.0], []
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
+
+    class Loop(training_loop.TrainingLoop):
+        scores_at = score = checkpoint = read = lambda self, *_: False
+
+        def save(self) -> None:
+            saved.append(self.step)
+
+    def updates(*_: Any, **__: Any) -> Any:
+        for seconds in (100.0, 40.0, 40.0):
+            now[0] += seconds
+            yield None
+
+    monkeypatch.setattr(training_loop, "updates", updates)
+    loop: Any = object.__new__(Loop)
+    loop._clock = checkpoint.CheckpointClock("300s")
+    loop.step, loop.steps, loop.run, loop.metrics = 0, 3, None, ()
+    for name in ("model", "source", "optimizer", "distillation", "devices"):
+        setattr(loop, name, mock.MagicMock())
+    loop.progress = mock.MagicMock(add=lambda _: None, pause=lambda: None)
+    loop.stop = mock.MagicMock(is_due=lambda: False)
+    loop.train()
+    assert saved == [3]
 
 
 @pytest.mark.thorough

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 import tensorflow as tf
 from conftest import Clock
 
-from bert_keras.training.progress import TrainingProgress
+from bert_keras.training.progress import Forecast, TrainingProgress
 from bert_keras.training.train_step import Update
 
 
@@ -22,10 +24,10 @@ def progress(**changes: Any) -> TrainingProgress:
     return TrainingProgress(rows, **{"dev_rows": 30, "final_rows": 60, **changes})
 
 
-def update() -> Update:
-    """Return an update with a loss of 0.5 on 10 real tokens."""
-    loss, items = {"loss": tf.constant([0.5, 0.0])}, {"loss": tf.constant(1.0)}
-    return Update(loss, items, tf.constant(True), tf.constant([10, 10, 0]), [])
+def update(loss: float = 0.5) -> Update:
+    """Return an update with this loss on 10 real tokens."""
+    sums, items = {"loss": tf.constant([loss, 0.0])}, {"loss": tf.constant(1.0)}
+    return Update(sums, items, tf.constant(True), tf.constant([10, 10, 0]), [])
 
 
 def seconds_left(line: str) -> str:
@@ -67,6 +69,30 @@ def test_time_left_counts_scoring(
     assert seconds_left(capsys.readouterr().err.splitlines()[-1]) == "10 s"
 
 
+def test_each_job_of_a_forecast_tells_the_time_left_of_all(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a fold, 0 s were left before two more folds and the training of all rows."""
+    work = Forecast(updates=8, examples=40, update_rows=10)
+
+    def done(bar: Any, count: int, seconds: float) -> list[str]:
+        for _ in range(4):
+            clock.now += seconds
+            bar.add(count)
+        lines = capsys.readouterr().err.splitlines()
+        return [line.rpartition("  ")[2] for line in lines]
+
+    # 6 s an update; a third of it for 10 examples.
+    found = done(work.updates("fold 1 of 2", 4), 1, 6.0)
+    assert found[1:] == ["44 s left", "38 s left", "32 s left"]
+    found = done(work.examples("vectors", 20), 5, 10.0)  # as measured: 2 s each
+    assert found[1:] == ["84 s left", "74 s left", "64 s left"]
+    work.leave_out(updates=4, examples=0)  # of an earlier process
+    assert done(work.examples("scoring test", 20), 5, 10.0)[-1] == "0 s left"
+    unknown = Forecast(examples=math.nan).examples("vectors", 20)
+    assert "left" not in done(unknown, 5, 10.0)[-1]
+
+
 def test_quick_scoring_is_not_reported(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,6 +111,26 @@ def test_a_run_that_may_end_early_reports_the_maximum(
         clock.now += 6.0
         shown.add(update())
     assert seconds_left(capsys.readouterr().err.splitlines()[-1]) == "at most 36 s"
+
+
+def test_a_resumed_epoch_shows_the_mean_of_all_its_losses(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The state goes through the JSON of a checkpoint."""
+    before = progress()
+    for loss in (9.0, 2.0):
+        before.add(update(loss))
+    state = json.loads(json.dumps(before.state()))
+    resumed = progress(start=2)
+    resumed.restore(state)
+    capsys.readouterr()
+    for loss in (1.0, 4.0, 3.0):  # the last one is of the next epoch
+        clock.now += 6.0
+        resumed.add(update(loss))
+    shown = re.findall(r"loss ([0-9.]+)", capsys.readouterr().err)
+    assert shown == ["4.0000", "4.0000", "3.0000"]
+    del state["epoch_loss"]  # earlier versions
+    progress(start=2).restore(state)
 
 
 def test_another_worker_reports_nothing(

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROWS, refused
+from conftest import ROWS, Clock, refused
 
 from bert_keras.data.table import as_columns
+from bert_keras.runs.progress import Progress
 from bert_keras.settings import GRIDS
 from bert_keras.tasks.classification import Classification
 from bert_keras.training import data, several_runs
@@ -38,6 +39,7 @@ class Trainer:
     loss: dict[Any, float | None] = dataclasses.field(default_factory=dict)
     calls: list[TrainConfig] = dataclasses.field(default_factory=list)
     fails: Any = None
+    left: list[float | None] = dataclasses.field(default_factory=list)  # if 1 s is
 
     def key(self, config: TrainConfig) -> Any:
         return config.seed
@@ -46,6 +48,8 @@ class Trainer:
         if self.key(config) == self.fails:
             raise KeyError("the machine is gone")
         self.calls.append(config)
+        bar = Progress("scoring", unit="rows", total=0, later=lambda: 1.0)
+        self.left.append(bar.seconds_left)
         shutil.copytree(self.source.folder, output)
         scores = {
             "dev": {"accuracy": self.accuracy[self.key(config)], "num_examples": 12},
@@ -62,6 +66,7 @@ class Trainer:
 def trainer(spam_run: TrainResult, monkeypatch: pytest.MonkeyPatch) -> Trainer:
     made = Trainer(spam_run, {7: 0.5, 8: 0.75, 9: 0.7})
     monkeypatch.setattr(several_runs, "train", made)
+    monkeypatch.setattr(several_runs, "time", Clock())
     # The encoder is never read.
     monkeypatch.setattr(data, "inherited_settings", lambda *given: {})
     return made
@@ -94,6 +99,7 @@ def test_the_best_seed_is_kept_and_all_are_reported(
 ) -> None:
     result = seeds(tmp_path)
     assert [config.seed for config in trainer.calls] == [7, 8, 9]
+    assert trainer.left == [3.0, 2.0, 1.0]
     runs = json.loads((result.folder / "scores.json").read_text())["runs"]
     assert runs == result.scores["runs"]
     assert runs["per_run"]["seed-8"] == {"dev": 0.75, "test": 0.5}
@@ -157,9 +163,11 @@ def test_a_grid(
     with pytest.raises(KeyError):
         search_settings(Classification, output=tmp_path / "model", **given)
     done, trainer.fails = len(trainer.calls), None
+    trainer.left.clear()
     result = search_settings(Classification, output=tmp_path / "model", **given)
     found = {trainer.key(config) for config in trainer.calls}
     assert found == set(points) and len(trainer.calls) == 18 > done
+    assert trainer.left[0] == pytest.approx(sum(n for _, _, n in points[11:]) / 4)
     assert result.report["settings"]["best_run"] == (
         "batch_size-32_learning_rate-5e-05_epochs-3"
     )

@@ -54,19 +54,9 @@ class SearchingEmbedding(Embedding):
         refuse_empty_queries(queries)
         return (queries,)
 
-    def _batch(
-        self,
-        preprocessor: Preprocessor,
-        prompts: Any,
-        lengths: Any,
-        texts: Any,
-        draws: Any = None,
-    ) -> Batch:
-        queries = non_empty_queries(texts)
-        return super()._batch(preprocessor, prompts, lengths, queries, draws)
-
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
-        return {**super().features(preprocessor, texts), "queries": texts}
+        queries = non_empty_queries(texts)
+        return {**super().features(preprocessor, queries), "queries": queries}
 
     @property
     def answers_ids(self) -> bool:

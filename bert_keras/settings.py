@@ -57,6 +57,7 @@ VIEWS = ("words", "attention", "map")
 PROJECTIONS = ("pca", "tsne", "umap")
 # Of sentence-transformers; `mean_sqrt_len_tokens` divides the sum by the root of the
 # number of tokens, `weightedmean` weights them by their position.
+POOLER = "pooler"  # of BERT, in place of a pooling of the tokens
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 DTYPES = ("float32", "int8", "binary")  # of stored vectors
 LONG = ("truncate", "head-tail", "windows")

@@ -21,7 +21,8 @@ PACKAGE = ROOT / "bert_keras"
 # What any room may import, and the only modules outside of the rooms.
 GROUND = {"__init__", "__main__", "config", "errors", "settings", "spark", "version"}
 _BELOW_TASKS = {
-    *("checkpoints", "data", "distribution", "explained", "model", "scoring", "text"),
+    *("checkpoints", "data", "distribution", "explained", "model", "reading"),
+    *("scoring", "text"),
 }
 _BELOW_MODELS = {"files", "generation", "runs", "tasks", *_BELOW_TASKS}
 _BELOW_INFERENCE = {"models", *_BELOW_MODELS}
@@ -39,6 +40,7 @@ ROOMS: dict[str, set[str]] = {
     "distribution": {"runs"},
     "generation": {"model"},
     "explained": {"model", "text"},
+    "reading": {"checkpoints", "model", "text"},
     "tasks": {"generation", "runs", *_BELOW_TASKS},
     "models": _BELOW_MODELS,
     "inference": _BELOW_INFERENCE,
@@ -54,10 +56,40 @@ FORBIDDEN = {
 }
 # The contract of a task names its abilities, and they name the contract.
 ONE_CONCEPT = ("tasks.base", "tasks.protocols")
+# Modules of `tasks/` that are of no task; others ask a task or its reader instead of
+# importing its class, but for those that are left.
+OF_ALL_TASKS = {
+    *("__init__", "answer_rows", "base", "catalog", "declaration", "hugging_face"),
+    *("long_text_settings", "long_texts", "needs", "plain_settings", "protocols"),
+    "negatives",
+}
+OF_ONE_TASK = {
+    "cli.mining": "embedding",
+    "inference.embedder": "embedding",
+    "inference.features": "embedding",
+    "inference.mining": "embedding",
+    "inference.retrieval": "searching",
+    "inference.search_export": "searching",
+    "inference.selection": "classifier multi_label",
+    "models.fit_data": "classifier",
+    "models.kept_layers": "classifier_settings",
+    "models.task_model": "classifier",
+    "models.zero_shot": "classification entailment multi_label",
+    "serving.embedding_apis": "embedding_settings",
+    "serving.searching": "searching",
+    "training.data": "classifier classifier_settings",
+    "training.distillation": "question_answering regression",
+    "training.divergence": "regression",
+    "training.finetune": "classifier classifier_settings",
+    "training.head_fit": "classifier_settings",
+    "training.methods": "classifier classifier_settings embedding reranking",
+    "training.shrinking": "embedding",
+}
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path
     for path in sorted(PACKAGE.rglob("*.py"))
 }
+TASK_MODULES = {name.split(".")[1] for name in MODULES if name.startswith("tasks.")}
 LIGHT = (
     "bert_keras bert_keras.cli.main bert_keras.cli.training bert_keras.training.config"
 )
@@ -124,6 +156,18 @@ def test_modules_of_a_room_have_no_import_cycle() -> None:
     first, second = ONE_CONCEPT
     graph[second] -= {first}
     graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_no_more_modules_know_a_task_by_its_class() -> None:
+    """The list shrinks: a module that needs a task no more leaves it, too."""
+    found = {}
+    for name, path in MODULES.items():
+        parts = [module.split(".") for module, _ in imports(path)]
+        used = {part[2] for part in parts if part[:2] == ["bert_keras", "tasks"]}
+        used = {each for each in used - OF_ALL_TASKS if each in TASK_MODULES}
+        if used and room_of(name) != "tasks":
+            found[name] = " ".join(sorted(used))
+    assert found == OF_ONE_TASK
 
 
 @pytest.mark.parametrize("name", sorted(GROUND - {"__main__"}))

@@ -20,10 +20,10 @@ from bert_keras.models.folder import Folder, check_max_length
 from bert_keras.models.loading import load_model
 from bert_keras.runs.progress import Progress, say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
-from bert_keras.tasks.embedding import Embedding, check_dense
+from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.plain_settings import check_effects
-from bert_keras.tasks.protocols import item_parts
+from bert_keras.tasks.protocols import check_dense, item_parts
 from bert_keras.text.truncation import Truncation
 
 _OF_LONG_TEXTS = {"long", "stride", "max_windows"}  # also of sparse vectors
@@ -206,7 +206,7 @@ def shortened_task(model: Any, width: int) -> Any:
     """
     task = model.task
     check_whole_number("dimensions", width, least=1)
-    if not isinstance(task, Embedding):
+    if not task.vector_output:
         raise ConfigError(
             "`dimensions` must be left out for models of other tasks than embedding; "
             f"received {width} and a model of {task.name}"

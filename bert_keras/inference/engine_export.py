@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,9 +40,9 @@ from bert_keras.models.model_file import (
 from bert_keras.models.model_folder import config_of, write_sentence_files
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.task_model import TaskModel
+from bert_keras.reading.text_vector import PROMPT_LENGTHS
+from bert_keras.reading.windows import WINDOW_LOGITS
 from bert_keras.settings import check_choice, check_number
-from bert_keras.tasks.embedding import PROMPT_LENGTHS
-from bert_keras.tasks.long_texts import WINDOW_LOGITS, LongTexts
 from bert_keras.tasks.protocols import (
     reads_windows,
     recipe_of,
@@ -200,7 +200,7 @@ def _describe(
         "answer": recipe_of(task),
     }
     if reads_windows(model.task):
-        others["windows"] = cast(LongTexts, model.task).window_recipe(length)
+        others["windows"] = model.task.reader.window_recipe(length)
     write_description(model, folder, others)  # removes an older tokenizer.json
     config = json_text(config_of(model), indent=2)
     (folder / CONFIG).write_text(f"{config}\n", encoding="utf-8")

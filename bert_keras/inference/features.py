@@ -41,10 +41,12 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.vector_file import MODEL_KEY, TextsHash, entries_of
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.pooling import unit_vectors
+from bert_keras.reading.text_vector import TextVector
 from bert_keras.runs.progress import Progress, report, say
 from bert_keras.settings import DTYPES, check_choice
-from bert_keras.tasks.embedding import Embedding, check_dense
+from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.needs import Needs
+from bert_keras.tasks.protocols import check_dense
 from bert_keras.text.packing import join, unpack
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.truncation import Truncation
@@ -253,9 +255,10 @@ class TokenVectors(Embedding):
     name = "token-vectors"
     may_read_windows = False
 
-    def prompt(self, *names: str) -> str:
-        """Return no prompt: places are counted in the text itself."""
-        return ""
+    @property
+    def reader(self) -> TextVector:
+        """As of `Embedding`, without prompts: places are counted in the text itself."""
+        return dataclasses.replace(super().reader, prompts={}, default_prompt="")
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> dict[str, Any]:
         """Return the batch dict with `starts` and `ends` of the tokens, in characters.
@@ -280,7 +283,7 @@ class TokenVectors(Embedding):
     def outputs(
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
-        vectors = keras.ops.cast(self.token_vectors(encoder, inputs), "float32")
+        vectors = keras.ops.cast(self.reader.token_vectors(encoder, inputs), "float32")
         return unit_vectors(vectors) if self.normalize else vectors
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:

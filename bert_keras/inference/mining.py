@@ -25,9 +25,9 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.runs.progress import Progress
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import check_whole_number
-from bert_keras.tasks.embedding import check_dense, pairs_of
+from bert_keras.tasks.embedding import pairs_of
 from bert_keras.tasks.negatives import NEGATIVE, negatives_of
-from bert_keras.tasks.protocols import check_scores_pairs
+from bert_keras.tasks.protocols import check_dense, check_scores_pairs
 
 _AT_ONCE = 256  # texts whose candidates are ranked at once
 

@@ -51,7 +51,6 @@ from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.base import Task, changed, replaced
-from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.protocols import (
     Writing,
     check_scores_pairs,
@@ -61,6 +60,8 @@ from bert_keras.tasks.protocols import (
     lengths_of,
     pair_answers,
     reads_windows,
+    score_specs,
+    scores_sides,
     strata_of,
     texts_of,
     whole_by,
@@ -172,14 +173,18 @@ class Predictor:
         # attention costs least with one text per row.
         self._padded = padded = model.preprocessor.replace(layout="padded")
 
-        def lengths(*texts: Any) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        def lengths(
+            *texts: Any, scored: bool = False
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             given = one_or_all(texts)
-            read, lost = lengths_of(model.task, padded, given)
-            windows = windows_of(model.task, padded, given, read)
+            read, lost = lengths_of(model.task, padded, given, scored=scored)
+            windows = windows_of(model.task, padded, given, read, scored=scored)
             return read, tf.cast(lost, tf.int32), windows
 
         # Traced at their first call.
-        self._lengths = self._graphs(lengths)
+        self._lengths = self._scored_lengths = self._graphs(lengths)
+        if scores_sides(model.task):
+            self._scored_lengths = self._graphs(lengths, scored=True)
         self._functions: dict[str, Callable[..., Any]] = {"_lengths": lengths}
         self._untraced = False
         self._lock = threading.Lock()
@@ -203,9 +208,8 @@ class Predictor:
                 given = one_or_all(texts)
                 return model.answer(given, preprocessor=self._padded, scored=scored)
 
-        measure = functools.partial(answer, scored=True)
-
-        self._answer, self._measure = self._graphs(answer), self._graphs(measure)
+        self._answer = self._graphs(answer)
+        self._measure = self._graphs(answer, scored=True)
         self._functions["_answer"] = answer
 
     def answer_once_without_graph(self) -> None:
@@ -238,11 +242,12 @@ class Predictor:
         graph = next(iter(self._current("_answer").values()))
         return dict(graph().structured_outputs)
 
-    def _graphs(self, function: Callable[..., Any]) -> _Graphs:
+    def _graphs(self, function: Callable[..., Any], *, scored: bool = False) -> _Graphs:
         """Return a graph for each form of the texts, by the ranks of its tensors.
 
-        Each has a signature, so that it accepts batches of any size. A concrete
-        function is called in less time than the `tf.function` that looks it up.
+        `scored` is for texts to score. Each has a signature, so that it accepts batches
+        of any size. A concrete function is called in less time than the `tf.function`
+        that looks it up.
         """
         task = self.model.task
         return {
@@ -250,12 +255,12 @@ class Predictor:
             # object, and warns when a program has loaded five models.
             _ranks(signature): functools.cache(
                 tf.function(
-                    functools.partial(function),
+                    functools.partial(function, scored=scored),
                     input_signature=signature,
                     autograph=False,
                 ).get_concrete_function
             )
-            for signature in input_specs(task).values()
+            for signature in (score_specs if scored else input_specs)(task).values()
         }
 
     def with_classes(
@@ -297,7 +302,7 @@ class Predictor:
             >>> helpdesk.predict(["Where is my parcel?"])[0]["label"]
             'delivery'
         """
-        if multi_label and dev is None and isinstance(self.model.task, Embedding):
+        if multi_label and dev is None and self.model.task.vector_output:
             raise ConfigError(
                 "`multi_label` needs `dev` for an embedding model: labelled rows that "
                 "tell from which cosine on a class applies"
@@ -312,7 +317,7 @@ class Predictor:
             if not isinstance(dev, Columns):
                 rows = task.read(dev, columns=columns, header=header)
             missing = set(task.classes) - classes_of(strata_of(task, rows))
-            if multi_label and missing and isinstance(self.model.task, Embedding):
+            if multi_label and missing and self.model.task.vector_output:
                 raise DataError(
                     "must have a row of each class, which tells from which cosine on "
                     f"it applies; has none of {listed(sorted(missing))}",
@@ -485,7 +490,7 @@ class Predictor:
             return []
         task = self.model.task
         how = "`long` windows"  # of an embedding model also after training
-        if not isinstance(task, Embedding):
+        if not task.vector_output:
             how = "training with --set long=windows"
         return counts.lines(
             of=of,
@@ -610,7 +615,8 @@ class Predictor:
         batch_size = max(batch_size // self.model.task.needs.readings, 1)
         count = len(texts[0]) if texts else 0
         window = _WINDOW_BATCHES * batch_size
-        graphs = {"_lengths": self._lengths, kind: self._current(kind)}
+        measured = self._lengths if kind == "_answer" else self._scored_lengths
+        graphs = {"_lengths": measured, kind: self._current(kind)}
         is_answer = kind == "_answer"
         fits = 0 < count <= batch_size and max_tokens is None
         is_untraced = is_answer and fits and self._is_untraced()
@@ -684,14 +690,19 @@ class Predictor:
         A token has at least one byte of text, so that short texts need not be
         tokenized to know it.
         """
-        if self.model.task.needs.rows_per_text is None:  # windows have other limits
+        task = self.model.task
+        if task.needs.rows_per_text is None:  # windows have other limits
+            return True
+        if scores_sides(task) and len(texts) > len(task.roles):  # sides, too
             return True
         room = self.model.preprocessor.max_length - len(texts) - 1
         return any(sum(map(_bytes_of, row)) > room for row in zip(*texts, strict=True))
 
 
-def _bytes_of(text: str | Sequence[str]) -> int:
-    """Return the bytes of a text, or of a list of texts, in UTF-8."""
+def _bytes_of(text: str | Sequence[str] | int) -> int:
+    """Return the bytes of a text, or of a list of texts, in UTF-8; 0 of a side."""
+    if isinstance(text, int):
+        return 0
     if isinstance(text, str):
         return len(text.encode("utf-8", "surrogatepass"))
     return sum(map(_bytes_of, text))

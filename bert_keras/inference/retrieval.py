@@ -40,7 +40,6 @@ from bert_keras.scoring.ranking import (
 )
 from bert_keras.settings import DTYPES, HYBRID_WEIGHT, check_whole_number
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.protocols import check_scores_pairs
 from bert_keras.tasks.searching import SearchingEmbedding
 
@@ -109,7 +108,7 @@ def evaluate_collection(
         check_output_place("save_run", save_run, {"index": index})
     task = predictor.model.task
     check_ranks(task)
-    if not isinstance(task, Embedding):
+    if not task.vector_output:
         for name, given in (
             ("index", index),
             ("tune", tune or None),
@@ -125,10 +124,10 @@ def evaluate_collection(
         _answered(collection.qrels)  # before the model runs
     for note in collection.notes:
         say(note)
-    if isinstance(task, Embedding) or collection.candidates is None:
+    if task.vector_output or collection.candidates is None:
         _tell_depths(top, len(collection.documents))
     more = {}
-    if isinstance(task, Embedding):
+    if task.vector_output:
         runs, hybrid = search_runs(
             predictor,
             collection,
@@ -206,7 +205,7 @@ def _tell_depths(top: int, count: int) -> None:
 
 def check_ranks(task: Task) -> None:
     """Raise ConfigError unless a task gives vectors of texts or scores of pairs."""
-    if not isinstance(task, Embedding):
+    if not task.vector_output:
         check_scores_pairs(task)
     elif isinstance(task, SearchingEmbedding):
         raise ConfigError(

@@ -19,8 +19,7 @@ from bert_keras.runs.progress import say
 from bert_keras.scoring.bm25 import BM25
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import check_whole_number
-from bert_keras.tasks.embedding import Embedding, check_dense
-from bert_keras.tasks.protocols import check_scores_pairs
+from bert_keras.tasks.protocols import check_dense, check_scores_pairs
 from bert_keras.tasks.searching import Documents, RerankedSearch, SearchingEmbedding
 
 CANDIDATES = 100  # texts of a query that a reranking model sorts
@@ -61,7 +60,7 @@ def export_search(
     """
     check_whole_number("top", top, least=1)
     task = model.task
-    if not isinstance(task, Embedding):
+    if not task.vector_output:
         raise ConfigError(
             f"`index` needs a model of the task embedding; received {task.name}"
         )
@@ -75,10 +74,11 @@ def export_search(
     settings = task.with_prompt("query").get_config()
     settings |= {"hybrid": hybrid, "hybrid_weight": float(hybrid_weight)}
     try:
-        model.task = SearchingEmbedding(**settings).with_documents(documents)
-        if rerank is not None:
-            plain: Any = RerankedSearch(**settings).with_documents(documents)
-            model.task = plain.with_ranker(rerank, top=top)
+        settings |= {"documents": documents}
+        if rerank is None:
+            model.task = SearchingEmbedding(**settings)
+        else:
+            model.task = RerankedSearch(**settings, ranker=rerank, top=top)
         return export_model(model, output)
     finally:
         model.task = task

@@ -23,8 +23,8 @@ from bert_keras.scoring.calibration import yes_or_no
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import SELECTIONS, check_choice, check_whole_number
 from bert_keras.tasks.classifier import NamedClasses
-from bert_keras.tasks.embedding import check_dense
 from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.protocols import check_dense
 from bert_keras.text.truncation import Truncation
 
 _SHORTLIST = 20  # uncertain texts that `mixture` considers for each that it selects

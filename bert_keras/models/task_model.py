@@ -42,6 +42,7 @@ from bert_keras.models.fit_data import (
 from bert_keras.models.keras_hub_task import Task as KerasHubTask
 from bert_keras.models.trainable_model import TrainableModel
 from bert_keras.models.truncated_rows import TruncatedRows
+from bert_keras.reading.windows import Drawn
 from bert_keras.runs.progress import say
 from bert_keras.settings import check_type
 from bert_keras.tasks.base import Batch, Task, default_learning_rate, refuse_weights
@@ -549,7 +550,11 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
         elif y is None:
             x = self.task.features(preprocessor, x)
         else:
-            x, y, weights = self.task.examples(preprocessor, x, y, weights)
+            task: Any = self.task  # some draw windows
+            drawn = {}
+            if isinstance(x, Drawn):
+                x, drawn = x.texts, {"draws": x.draws}
+            x, y, weights = task.examples(preprocessor, x, y, weights, **drawn)
         if keras.config.backend() != "tensorflow":
             # What only the answers need may be strings, which other backends lack.
             x = {name: x[name] for name in self._inputs_struct if name in x}

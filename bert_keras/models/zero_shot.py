@@ -20,14 +20,14 @@ from bert_keras.errors import ConfigError, shown
 from bert_keras.models.backend import Backend
 from bert_keras.models.kept_layers import KERNEL
 from bert_keras.models.task_model import TaskModel, with_head
+from bert_keras.reading.layers import LAST
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import POOLINGS
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.classification import Classification
-from bert_keras.tasks.embedding import Embedding, check_dense
-from bert_keras.tasks.embedding_settings import LAST
 from bert_keras.tasks.entailment import PLACE, check_template
 from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.protocols import check_dense
 
 BIAS = "classifier/bias"
 
@@ -65,7 +65,7 @@ def zero_shot_model(
     if model.preprocessor.tokenizer.lowercase:
         _check_case(names)
     kind = MultiLabel if multi_label else Classification
-    if isinstance(model.task, Embedding):
+    if model.task.vector_output:
         check_dense(model.task, "`classes`")
         vectors = _name_vectors(model, names, templates or [PLACE])
         settings: dict[str, Any] = {

@@ -24,6 +24,7 @@ from bert_keras.data.rows import ColumnNames, check_header
 from bert_keras.data.table import read_columns, stream_columns
 from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.reading.windows import LongTexts
 from bert_keras.settings import options_of
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
@@ -141,6 +142,9 @@ class Task(PlainSettings, abc.ABC):
             depends on the settings.
         columns: role to the default name of its column, labels included; a `Column`
             may be optional, or have other cells than one text.
+        vector_output: the name of the vectors of texts among the answers, for search
+            and other uses; empty for other tasks. A property if it depends on the
+            settings.
         needs: what the task asks of the encoder, of its rows and of its training. A
             property if it depends on the settings.
         head_codec: how Hugging Face's `config.json` names the head, both ways.
@@ -149,6 +153,7 @@ class Task(PlainSettings, abc.ABC):
     best_score: ClassVar[str]
     roles: tuple[str, ...] = ("text",)
     columns: ClassVar[Mapping[str, str]]
+    vector_output: str = ""
     needs: Needs = Needs()
     head_codec: ClassVar[HeadCodec] = HeadCodec()
 
@@ -249,6 +254,11 @@ class Task(PlainSettings, abc.ABC):
         """Return the scores of answers, [N, …], against the labels of the rows."""
 
     # Text to batch.
+
+    @property
+    def reader(self) -> LongTexts:
+        """How a text is read; by default it is truncated to a row."""
+        return LongTexts()
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch dict of texts, in graph.

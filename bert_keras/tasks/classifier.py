@@ -34,9 +34,12 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.holdout import Strata
 from bert_keras.errors import ConfigError, DataError, received
-from bert_keras.model.encoder import WINDOW_STARTS, BertEncoder, batch_inputs
+from bert_keras.model.encoder import WINDOW_STARTS, BertEncoder
 from bert_keras.model.heads import PooledHead
-from bert_keras.model.pooling import TextPooling
+from bert_keras.reading.layers import EMBEDDINGS_AND_ALL
+from bert_keras.reading.layers import LAST as LAST_LAYER
+from bert_keras.reading.text_vector import TextVector
+from bert_keras.reading.windows import SHARES, WINDOW_LOGITS, decided_at
 from bert_keras.scoring.calibration import (
     abstention_scores,
     abstention_threshold,
@@ -46,12 +49,13 @@ from bert_keras.scoring.calibration import (
 )
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.scoring.doubtful_labels import labels_to_check
+from bert_keras.settings import POOLER
 from bert_keras.tasks.base import Answers, Batch, Column, Task, check_parts
 from bert_keras.tasks.classifier_settings import (
+    ALL,
     COLDEST,
     HOTTEST,
     LAST,
-    POOLER,
     CalibrationSettings,
     ClassesSettings,
     ConfidenceSettings,
@@ -63,12 +67,7 @@ from bert_keras.tasks.hugging_face import (
     PooledCodec,
 )
 from bert_keras.tasks.long_text_settings import LongTextSettings
-from bert_keras.tasks.long_texts import (
-    SHARES,
-    WINDOW_LOGITS,
-    LongTexts,
-    decided_at,
-)
+from bert_keras.tasks.long_texts import LongTextTask
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import (
     Decisions,
@@ -77,7 +76,7 @@ from bert_keras.tasks.protocols import (
     string_parts,
     texts_of,
 )
-from bert_keras.text.preprocessor import Preprocessor, one_or_all
+from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
     from bert_keras.explained.item import Item
@@ -86,7 +85,7 @@ if TYPE_CHECKING:
 PAIRS = "pairs"  # the signature of pairs where `serving_default` takes single texts
 
 
-class PooledTask(LongTexts, Task):
+class PooledTask(LongTextTask, Task):
     """A task with one linear layer on the pooled output of a text, or of a pair.
 
     A subclass defines its number of outputs in `units`; one that also reads pairs has a
@@ -177,21 +176,36 @@ class PooledTask(LongTexts, Task):
 
     # Text to batch.
 
+    @property
+    def reader(self) -> TextVector:
+        """How a text, or a pair, becomes the vector that the head reads."""
+        reads_all = self.layers == ALL
+        return TextVector(
+            pooling=self.pooling,
+            normalize=self.normalize,
+            layers=EMBEDDINGS_AND_ALL if reads_all else LAST_LAYER,
+            pools_each_layer=reads_all,
+            **self.long_settings,
+        )
+
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
-        if self.long == "truncate":
-            return super().features(preprocessor, texts)
         check_parts(self, texts)
-        return self.long_batch(preprocessor, texts)
+        return self.reader.batch(preprocessor, texts)
 
     def examples(
-        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
+        self,
+        preprocessor: Preprocessor,
+        texts: Any,
+        targets: Any,
+        weights: Any = None,
+        *,
+        draws: Any = None,
     ) -> tuple[Batch, Any, Any]:
-        """Return the batch; the texts may be followed by draws, see `resample`."""
-        last = texts[-1] if isinstance(texts, tuple) else None
-        if getattr(last, "dtype", None) != tf.int64:
+        """Return the batch; `draws`, int64 [B], draw the windows of the texts."""
+        if draws is None:
             batch = self.features(preprocessor, texts)
         else:
-            batch = self.long_batch(preprocessor, one_or_all(texts[:-1]), draws=last)
+            batch = self.reader.batch(preprocessor, texts, draws=draws)
         return batch, self.encode_targets(targets), weights
 
     @property
@@ -212,48 +226,33 @@ class PooledTask(LongTexts, Task):
 
     @property
     def needs(self) -> Needs:  # type: ignore[override]
+        reader = self.reader
         return Needs(
-            pooler=self.pooling == POOLER,
-            outputs=() if self.layers == LAST else ("hidden_states",),
-            inputs=self._inputs,
+            pooler=reader.needs_pooler,
+            outputs=reader.encoder_outputs,
+            inputs=reader.inputs,
             rows_per_text=None if self.reads_windows else 1,
         )
 
-    def _inputs(self) -> Batch:
-        return {**batch_inputs(), **self.window_inputs()}
-
-    def pooled(self, encoder: BertEncoder, inputs: Batch) -> Any:
-        """Return the Keras tensor of each text's vector, [B, D], which the head reads:
-        with windows, from their vectors. D is the hidden size H, or (L + 1) * H of all
-        layers.
-        """
-        return self.combined(self.row_vectors(encoder, inputs), inputs)
-
-    def row_vectors(self, encoder: BertEncoder, inputs: Batch) -> Any:
-        """Return the Keras tensor of the vectors of texts, or of their windows."""
-        if self.needs.pooler:
-            return encoder.pool(inputs)
-        pool = TextPooling(self.pooling, normalize=self.normalize, dtype="float32")
-        names = ("padding_mask", "position_ids", "cls_positions")
-        given = [inputs[name] for name in names]
-        outputs = encoder(inputs)
-        if self.layers == LAST:
-            return pool(outputs["sequence_output"], *given)
-        vectors = [pool(states, *given) for states in outputs["hidden_states"]]
-        return keras.layers.Concatenate(dtype="float32")(vectors)
-
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         head = PooledHead.on(encoder, self.units, seed=seed)
-        return head(self.pooled(encoder, inputs))
+        return head(self.reader.vector(encoder, inputs, seed))
 
     def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
         named = outputs if isinstance(outputs, dict) else {"logits": outputs}
-        return {**named, **self.named_window_outputs(model)}
+        if not self.reads_windows:
+            return named
+        return {**named, WINDOW_LOGITS: self.reader.below(model).named_shares()}
 
     def from_named(self, named: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
         if self.reads_windows:
             return {"outputs": named["logits"], SHARES: named[WINDOW_LOGITS]}
         return named["logits"] if set(named) == {"logits"} else named
+
+    def window_outputs(self, model: keras.Model, batch: Batch) -> dict[str, Any]:
+        """Return `outputs` [B, C] and `shares` [S, C], see `Below`."""
+        whole, shares = self.reader.below(model).outputs_and_shares(batch)
+        return {"outputs": whole, SHARES: shares}
 
     def answer_windows(
         self, outputs: Any, batch: Mapping[str, Any]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_keras.settings import POOLINGS, REQUIRED, Condition, Option, option
+from bert_keras.settings import POOLER, POOLINGS, REQUIRED, Condition, Option, option
 from bert_keras.tasks.declaration import Row, RowForm
 
 CLASSES = Option(
@@ -18,7 +18,6 @@ CLASSES = Option(
     free=True,
 )
 PAIRS = Option(False, "whether a row is a pair of texts", unset="from the data")
-POOLER = "pooler"
 POOLING = Option(
     POOLER,
     "the vector that the head reads: pooler, of BERT, which other tools read, too; or "

@@ -21,7 +21,6 @@ import tensorflow as tf
 from bert_keras.checkpoints import Checkpoint
 from bert_keras.checkpoints.sentence_files import (
     DENSE_SCOPE,
-    DOCUMENT_PROMPTS,
     OWN_LENGTHS,
     sentence_settings,
     write_sentence_files,
@@ -33,7 +32,6 @@ from bert_keras.errors import (
     ConfigError,
     DataError,
     counted,
-    received,
     shown,
 )
 from bert_keras.model.contrastive import (
@@ -41,16 +39,12 @@ from bert_keras.model.contrastive import (
     SimilarityOrderLoss,
     SparseRankingLoss,
 )
-from bert_keras.model.encoder import WINDOW_STARTS, BertEncoder, batch_inputs
-from bert_keras.model.heads import MaskedLMHead
-from bert_keras.model.pooling import (
-    LayerMix,
-    ResidualDense,
-    TermWeights,
-    TextPooling,
-    UnitVectors,
-    unit_vectors,
-)
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.model.pooling import TextPooling, unit_vectors
+from bert_keras.reading.dense import checked_dense
+from bert_keras.reading.layers import LAST, parse_layers, whole_number
+from bert_keras.reading.term_vector import TermVector
+from bert_keras.reading.text_vector import DOCUMENT, QUERY, TextVector, check_prompts
 from bert_keras.scoring.correlation import ranks
 from bert_keras.scoring.embeddings import (
     cosines,
@@ -58,25 +52,12 @@ from bert_keras.scoring.embeddings import (
     retrieval_scores,
     similarity_scores,
 )
-from bert_keras.settings import (
-    NAMED_LAYERS,
-    POOLINGS,
-    check_boolean,
-    check_choice,
-    check_whole_number,
-    with_options_documented,
-)
+from bert_keras.settings import POOLINGS, check_choice, with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Column, Run, Task
 from bert_keras.tasks.classifier import label_numbers, numbers
-from bert_keras.tasks.embedding_settings import (
-    ALL,
-    LAST,
-    TERM_WEIGHTS,
-    EmbeddingSettings,
-    Layers,
-)
+from bert_keras.tasks.embedding_settings import TERM_WEIGHTS, EmbeddingSettings
 from bert_keras.tasks.hugging_face import HeadCodec
-from bert_keras.tasks.long_texts import PREFIX_LENGTHS, LongTexts
+from bert_keras.tasks.long_texts import LongTextTask
 from bert_keras.tasks.needs import Needs, named_scope
 from bert_keras.tasks.negatives import (
     NEGATIVE,
@@ -84,7 +65,7 @@ from bert_keras.tasks.negatives import (
     read_with_negatives,
     without_positives,
 )
-from bert_keras.tasks.protocols import Reading, role_signatures, role_texts
+from bert_keras.tasks.protocols import Reading, check_dense, role_signatures, role_texts
 from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
@@ -124,15 +105,11 @@ def places_of(
     )
 
 
-def check_dense(task: Any, what: str) -> None:
-    """Raise ConfigError if a task gives sparse vectors, which `what` does not read."""
-    if getattr(task, "kind", "dense") == "sparse":
-        raise ConfigError(f"{what} needs vectors of `kind` dense; received sparse")
-
-
-PROMPT_LENGTHS = "prompt_lengths"  # tokens that are not pooled, `[CLS]` included
-_DENSE_ACTIVATIONS = ("linear", "sigmoid", "tanh", "relu", "gelu", "silu")
-_MOST_DENSE = 4
+# The settings of `TextVector` that have the same names here.
+_READ = (
+    *("pooling", "normalize", "layers", "combine_layers", "dense", "prompts"),
+    *("default_prompt", "include_prompt", "default_length", *OWN_LENGTHS),
+)
 _LEAST_LENGTH = 3  # [CLS], a token and [SEP]
 _RARITY = 4.0  # of the words that a new masked-LM head finds in a text
 _FLOPS = (5e-5, 3e-5)  # the defaults of `query_flops` and `document_flops`
@@ -179,7 +156,7 @@ class EmbeddingCodec(HeadCodec):
 @keras.saving.register_keras_serializable(package="bert_keras")
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
-class Embedding(EmbeddingSettings, LongTexts, Task):
+class Embedding(EmbeddingSettings, LongTextTask, Task):
     """One vector for each text.
 
     With the objective `ranking` the rows are matching pairs, and the other texts of the
@@ -204,10 +181,10 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", parse_layers(self.layers))
         object.__setattr__(self, "dimensions", _parsed_widths(self.dimensions))
-        object.__setattr__(self, "dense", _checked_dense(self.dense, self.layers))
+        object.__setattr__(self, "dense", checked_dense(self.dense, self.layers))
         for mode in str(self.pooling).split("+"):
             check_choice("pooling", mode, POOLINGS)
-        _check_prompts(self.prompts, self.default_prompt)
+        check_prompts(self.prompts, self.default_prompt)
         super().__post_init__()
         for name in (*OWN_LENGTHS, "default_length"):
             if 0 < (length := getattr(self, name)) < _LEAST_LENGTH:
@@ -247,8 +224,7 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         return self.kind == "sparse"
 
     @property
-    def vector_output(self) -> str:
-        """The name of the vectors among the answers."""
+    def vector_output(self) -> str:  # type: ignore[override]
         return TERM_WEIGHTS if self.is_sparse else "embedding"
 
     @property
@@ -259,9 +235,9 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
     def needs(self) -> Needs:  # type: ignore[override]
         return Needs(
             pooler=False,
-            outputs=() if self.layers == LAST else ("hidden_states",),
+            outputs=self.reader.encoder_outputs,
             scopes=("cls/predictions/",) if self.is_sparse else (),
-            inputs=self._inputs,
+            inputs=self.reader.inputs,
             rows_per_text=None if self.reads_windows else 2,
         )
 
@@ -308,8 +284,8 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         """Return the texts; to train, both of each pair, and then its negatives.
 
         Empty negatives fill the rows that have fewer. To score, all first texts,
-        followed by all second texts and all negatives; if there are prompts, or lengths
-        of queries and documents, each after its own prompt and a NUL.
+        followed by all second texts and all negatives; if `scores_sides`, also whether
+        each is a query or a document.
         """
         if use == "answer":
             return role_texts(self, columns)
@@ -318,11 +294,9 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
             some = self._negatives(columns)
             filled = itertools.zip_longest(*some, fillvalue="")
             return first, second, *map(list, filled)
-        query, document = self._pair_prompts()
-        if self._reads_by_side:
-            query, document = query + _END, _DOCUMENT + document + _END
-        found = candidates_of(columns)
-        return ([query + text for text in first] + [document + t for t in found],)
+        others = candidates_of(columns)
+        sides = [QUERY] * len(first) + [DOCUMENT] * len(others)
+        return ([*first, *others], sides) if self.scores_sides else ([*first, *others],)
 
     def _negatives(self, columns: Columns) -> list[list[str]]:
         """Return the negatives of each row for training.
@@ -348,32 +322,15 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
 
     def prompt(self, *names: str) -> str:
         """Return the first of these prompts that exists, or else the default one."""
-        found = [name for name in names if name in self.prompts]
-        name = found[0] if found else self.default_prompt
-        return self.prompts.get(name, "")
+        return self.reader.prompt(*names)
 
     def with_prompt(self, name: str) -> Embedding:
-        """Return the task with a prompt before each text, and its length.
-
-        As in sentence-transformers, `query` and `document` may be missing: there is no
-        prompt then, not even the default one. `document` may be named `passage` or
-        `corpus`. Texts have `query_length` or `document_length`, as by `encode_query`
-        and `encode_document`.
-
-        Raises:
-            ConfigError: the task has prompts, but not this one.
-        """
-        names = (name, *DOCUMENT_PROMPTS) if name == "document" else (name,)
-        found = [each for each in names if each in self.prompts]
-        if not found and name not in ("query", "document"):
-            allowed = f"one of {', '.join(self.prompts)}"
-            if not self.prompts:
-                allowed = "query, document or left out for a model without prompts"
-            raise ConfigError(f"`prompt` must be {allowed}; {received(name)}")
-        lengths = {"query": self.query_length}
-        lengths |= dict.fromkeys(DOCUMENT_PROMPTS, self.document_length)
+        """Return the task with a prompt before each text, see `TextVector`."""
+        found = self.reader.with_prompt(name)
         return dataclasses.replace(
-            self, default_prompt=(*found, "")[0], default_length=lengths.get(name, 0)
+            self,
+            default_prompt=found.default_prompt,
+            default_length=found.default_length,
         )
 
     def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
@@ -381,96 +338,57 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         than other texts.
         """
         found = role_signatures(self)
-        named = {"query", *DOCUMENT_PROMPTS} & {*self.prompts}
-        if (
-            (named or self.query_length or self.document_length)
-            and self._is_of_strings
-            and len(self.roles) == 1
-        ):
+        is_plain = self._is_of_strings and len(self.roles) == 1
+        if is_plain and self.reader.names_sides:
             found |= dict.fromkeys(("query", "document"), found["serving_default"])
         return found
 
     def of_signature(self, name: str) -> Embedding:
         return self.with_prompt(name) if name in ("query", "document") else self
 
-    def _pair_prompts(self) -> tuple[str, str]:
-        """Return what is put before the first and the second text of a pair."""
-        if self.objective == "similarity":
-            return (self.prompt(),) * 2  # both are of one kind
-        return self.prompt("query"), self.prompt(*DOCUMENT_PROMPTS)
-
-    def _pair_lengths(self) -> tuple[int, int]:
-        """Return the most tokens of the first and of the second text of a pair."""
-        if self.objective == "similarity":
-            return (self.default_length,) * 2
-        return self.query_length, self.document_length
+    # Text to batch.
 
     @property
-    def _reads_by_side(self) -> bool:
-        """Whether texts of pairs have prompts or lengths of their own."""
-        return any((*self._pair_prompts(), *self._pair_lengths()))
+    def reader(self) -> TextVector:
+        """How a text becomes a vector."""
+        kind = TermVector if self.is_sparse else TextVector
+        own = {name: getattr(self, name) for name in _READ}
+        return kind(normalize_combined=self.normalize, **own, **self.long_settings)
+
+    @property
+    def scores_sides(self) -> bool:
+        return self.objective == "ranking" and self.reader.reads_sides
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch of texts, each with the default prompt before it."""
-        return self._batch(preprocessor, self.prompt(), self.default_length, texts)
+        return self.reader.batch(preprocessor, texts)
 
-    def _batch(
-        self,
-        preprocessor: Preprocessor,
-        prompts: Any,
-        lengths: Any,
-        texts: Any,
-        draws: Any = None,
-    ) -> Batch:
-        """Return the batch of texts with prompts before them: one, or tf.string [B].
-
-        `lengths` are the most tokens of a text, int or int32 [B]; 0: `max_length`.
-        """
-        limits = _limits(preprocessor, lengths)
-        if self.long != "truncate":
-            prefixes = _prefixes(prompts, texts)
-            found = self.long_batch(
-                preprocessor, texts, prefixes=prefixes, draws=draws, limits=limits
-            )
-            before = found.pop(PREFIX_LENGTHS, None)
-            if not self.include_prompt:
-                if before is None:
-                    before = _tokens_before(preprocessor, prompts, texts)
-                found[PROMPT_LENGTHS] = before
-            return found
-        joined = preprocessor.join(_prompted(prompts, texts), limits)
-        batch: Batch = preprocessor.lay(*joined)
-        if not self.include_prompt:
-            batch[PROMPT_LENGTHS] = _tokens_before(preprocessor, prompts, texts)
-        return batch
-
-    def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+    def lengths(
+        self, preprocessor: Preprocessor, texts: Any, *, sides: Any = None
+    ) -> tuple[Any, Any]:
         """Return the lengths, int32, of texts, [B], or of each text of rows, [2B …]."""
-        prefixes, lengths, texts = self._prefixed(texts)
-        limits = _limits(preprocessor, lengths)
-        return self.lengths_after(prefixes, preprocessor, texts, limits)
+        if isinstance(texts, tuple):
+            texts, sides = self._one_after_the_other(texts)
+        return self.reader.lengths(preprocessor, texts, sides=sides)
 
-    def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
+    def windows_of(
+        self, preprocessor: Preprocessor, texts: Any, *, sides: Any = None
+    ) -> Any:
         """Return the windows, int32, of texts, [B, 2], or of each text of rows."""
-        prefixes, _, texts = self._prefixed(texts)
-        return self.windows_after(prefixes, preprocessor, texts)
+        if isinstance(texts, tuple):
+            texts, sides = self._one_after_the_other(texts)
+        return self.reader.windows_of(preprocessor, texts, sides=sides)
 
-    def window_recipe(self, max_length: int) -> dict[str, Any]:
-        found, prompt = super().window_recipe(max_length), self.prompt()
-        if not prompt:
-            return found
-        meaning = f"{found['meaning']}. The tokens of `prompt` follow [CLS] in each row"
-        return {**found, "meaning": meaning, "prompt": prompt}
+    def _one_after_the_other(self, rows: Sequence[Any]) -> tuple[Any, Any]:
+        """Return the texts of rows, tf.string [2B], or more, and their sides.
 
-    def _prefixed(self, texts: Any) -> tuple[Any, Any, Any]:
-        """Return the prompts, or `None`, the most tokens of each text, and the texts,
-        of rows one after the other.
+        `rows` are first texts, second texts and perhaps negatives, tf.string [B] each.
         """
-        given = (self.prompt(), self.default_length, texts)
-        prompts, lengths, texts = (
-            self._both(texts) if isinstance(texts, tuple) else given
-        )
-        return _prefixes(prompts, texts), lengths, texts
+        texts = tf.reshape(tf.stack(rows, axis=1), [-1])
+        if not self.scores_sides:
+            return texts, None
+        sides = [QUERY] + [DOCUMENT] * (len(rows) - 1)
+        return texts, tf.tile(sides, tf.shape(texts) // len(rows))
 
     @property
     def _is_of_strings(self) -> bool:
@@ -488,16 +406,9 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
     def respond(
         self, texts: Any, preprocessor: Preprocessor, run: Run, *, scored: bool = False
     ) -> dict[str, tf.Tensor]:
-        if not scored or not self._reads_by_side:
-            batch = self.features(preprocessor, texts)
-        else:  # `texts` has put the prompts before them
-            parts = tf.strings.split(texts, _END, maxsplit=1).to_tensor(shape=[None, 2])
-            prompts, texts = parts[:, 0], parts[:, 1]
-            query, document = self._pair_lengths()
-            is_document = tf.strings.substr(prompts, 0, 1) == _DOCUMENT
-            lengths = tf.where(is_document, document, query)
-            prompts = tf.strings.regex_replace(prompts, f"^{_DOCUMENT}", "")
-            batch = self._batch(preprocessor, prompts, lengths, texts)
+        batch = self.features(preprocessor, texts)
+        if scored and self.scores_sides:
+            batch = self.reader.batch(preprocessor, texts[0], sides=texts[1])
         return self.answer(run(batch), batch)
 
     def targets(self, columns: Columns) -> np.ndarray:
@@ -521,36 +432,25 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         return np.array(rows, np.int32).reshape(-1, len(texts))
 
     def examples(
-        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
+        self,
+        preprocessor: Preprocessor,
+        texts: Any,
+        targets: Any,
+        weights: Any = None,
+        *,
+        draws: Any = None,
     ) -> tuple[Batch, Any, Any]:
         """Return one batch with the texts of each row, one after the other.
 
-        They may be followed by draws, see `resample`.
+        `draws`, int64 [B], draw the windows of the texts of a row.
         """
-        draws = None
-        if isinstance(texts, tuple) and texts[-1].dtype == tf.int64:
-            *texts, draws = texts
         if not isinstance(texts, tuple | list) or len(texts) < 2:
             raise ConfigError("`x` must be a pair of texts to train embeddings")
         if draws is not None:
             draws = tf.repeat(draws, len(texts))
-        batch = self._batch(preprocessor, *self._both(texts), draws)
+        each, sides = self._one_after_the_other(texts)
+        batch = self.reader.batch(preprocessor, each, sides=sides, draws=draws)
         return batch, self.encode_targets(targets), weights
-
-    def _both(self, pairs: Any) -> tuple[Any, Any, Any]:
-        """Return prompts, lengths and texts of rows, one after the other, in graph.
-
-        `pairs` are first texts, second texts and perhaps negatives, tf.string [B] each;
-        returns [2B], or more, each.
-        """
-        texts = tf.reshape(tf.stack(pairs, axis=1), [-1])
-        prompts, lengths = (
-            tf.tile(
-                [query] + [document] * (len(pairs) - 1), tf.shape(texts) // len(pairs)
-            )
-            for query, document in (self._pair_prompts(), self._pair_lengths())
-        )
-        return prompts, lengths if any(self._pair_lengths()) else 0, texts
 
     def encode_targets(self, targets: Any) -> Any:
         """Return numbers for labels as written in a file."""
@@ -558,53 +458,12 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
 
     # The model.
 
-    def _inputs(self) -> Batch:
-        found = {**batch_inputs(), **self.window_inputs()}
-        if not self.include_prompt:
-            found[PROMPT_LENGTHS] = keras.Input((), dtype="int32", name=PROMPT_LENGTHS)
-        return found
-
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
-        if self.is_sparse:
-            x = self._term_weights(encoder, inputs, seed)
-        else:
-            x = self._text_vectors(encoder, inputs, seed)
-        if not self.reads_windows:
-            return x
-        x = self.combined(x, inputs)
-        return UnitVectors(name="unit_windows")(x) if self.normalize else x
-
-    def _text_vectors(self, encoder: BertEncoder, inputs: Batch, seed: Any) -> Any:
-        """Return the vector of each text, or of each window, float32 [B, D]."""
-        layers = _dense_layers(self.dense, seed)
-        below = sum(1 for layer in self.dense if layer.get("on_tokens"))
-        normalize = self.normalize and below == len(layers)
-        pool = TextPooling(self.pooling, normalize=normalize, dtype="float32")
-        x = self.token_vectors(encoder, inputs)
-        for layer in layers[:below]:
-            x = layer(x)
-        x = pool(
-            x,
-            inputs["padding_mask"],
-            inputs["position_ids"],
-            inputs["cls_positions"],
-            inputs.get(PROMPT_LENGTHS),
-        )
-        for layer in layers[below:]:
-            x = layer(x)
-        width = int(x.shape[-1])
+        vectors = self.reader.vector(encoder, inputs, seed)
+        width = int(vectors.shape[-1])
         _check_width("dimensions", max(self.dimensions, default=0), width)
         _check_width("truncate_dim", self.truncate_dim, width)
-        return UnitVectors()(x) if self.normalize and not normalize else x
-
-    def _term_weights(self, encoder: BertEncoder, inputs: Batch, seed: Any) -> Any:
-        """Return the weight of each token of the vocabulary, float32 [B, V]."""
-        head = MaskedLMHead.on(encoder, seed=seed)
-        states = self.token_vectors(encoder, inputs)
-        logits = head(states, encoder.token_table(inputs))
-        pool = TextPooling("max", normalize=False, dtype="float32")
-        places = (inputs[name] for name in ("position_ids", "cls_positions"))
-        return TermWeights()(pool(logits, inputs["padding_mask"], *places))
+        return vectors
 
     def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
         found = {"sentence_embedding": self.answer(outputs, {})[self.vector_output]}
@@ -644,23 +503,9 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
                 notes.append(f"{layer.name}: initialized randomly")
         return notes
 
-    def token_vectors(self, encoder: BertEncoder, inputs: dict[str, Any]) -> Any:
-        """Return the Keras tensor of each token's vector from the selected layers."""
-        own = (PROMPT_LENGTHS, WINDOW_STARTS)
-        outputs = encoder({k: v for k, v in inputs.items() if k not in own})
-        if self.layers == LAST:
-            return outputs["sequence_output"]
-        chosen = resolve_layers(self.layers, encoder.config.num_hidden_layers)
-        states = [outputs["hidden_states"][place] for place in chosen]
-        mix = LayerMix(self.combine_layers, dtype=encoder.dtype_policy)
-        return mix(states) if len(states) > 1 else states[0]
-
     def frozen(self, encoder: BertEncoder) -> list[keras.layers.Layer]:
         """Return the blocks above the selected layers: they do not affect the loss."""
-        if self.layers == LAST:
-            return []
-        chosen = resolve_layers(self.layers, encoder.config.num_hidden_layers)
-        return encoder.blocks[max(chosen) :]
+        return self.reader.unread_blocks(encoder)
 
     def loss(self) -> keras.losses.Loss:
         if self.is_sparse:
@@ -674,7 +519,7 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
         return SimilarityOrderLoss(self.scale, self.dimensions)
 
     def window_outputs(self, model: keras.Model, batch: Batch) -> Any:
-        return self.combined_outputs(model, batch)
+        return self.reader.below(model).outputs(batch)
 
     # Answers and scores.
 
@@ -709,8 +554,7 @@ class Embedding(EmbeddingSettings, LongTexts, Task):
             "meaning": "sentence_embedding is the vector of the text, pooled from its "
             "tokens",
             "activation": "none",
-            "pooling": self.pooling,
-            "normalized": self.normalize,
+            **self.reader.recipe(),
             **({"width": self.truncate_dim} if self.truncate_dim else {}),
         }
 
@@ -843,48 +687,10 @@ def _of_pairs(columns: Columns, vectors: np.ndarray) -> tuple[np.ndarray, np.nda
     return vectors[:count], vectors[count : 2 * count]
 
 
-# Of a text to score: what follows its prompt, and what precedes a document's.
-_END, _DOCUMENT = "\0", "\1"
-
-
-def _prompted(prompts: Any, texts: Any) -> Any:
-    """Return texts, tf.string [B], with a prompt before each, in graph.
-
-    There is one prompt for all, or tf.string [B].
-    """
-    is_empty = isinstance(prompts, str) and not prompts
-    return texts if is_empty else tf.strings.join([prompts, texts])
-
-
-def _limits(preprocessor: Preprocessor, lengths: Any) -> Any:
-    """Return the most tokens of texts, `None` or int32; `lengths` as in `_batch`."""
-    if isinstance(lengths, int):
-        return lengths or None
-    return tf.where(lengths > 0, lengths, preprocessor.max_length)
-
-
-def _prefixes(prompts: Any, texts: Any) -> Any:
-    """Return the prompt of each text, tf.string [B], or `None` if there is none."""
-    if isinstance(prompts, str) and not prompts:
-        return None
-    return tf.broadcast_to(prompts, tf.shape(texts))
-
-
-def _tokens_before(preprocessor: Preprocessor, prompts: Any, texts: Any) -> Any:
-    """Return the tokens of each text's prompt, `[CLS]` included, int32 [B].
-
-    0 without a prompt. The prompt is tokenized alone, as in sentence-transformers.
-    """
-    prompts = tf.reshape(prompts, [-1])
-    sizes, _ = preprocessor.lengths(prompts)
-    before = tf.where(prompts == "", 0, sizes - 1)  # without `[SEP]`
-    return tf.broadcast_to(before, tf.shape(texts))
-
-
 def _parsed_widths(value: Any) -> Any:
     """Return widths given as JSON's list, one number, or `192,96` as a tuple."""
     if isinstance(value, str):
-        value = [_number(part) for part in value.split(",")]
+        value = [whole_number(part) for part in value.split(",")]
     if isinstance(value, list):
         return tuple(value)
     return (value,) if isinstance(value, int) else value
@@ -897,120 +703,3 @@ def _check_width(name: str, given: int, width: int) -> None:
             f"`{name}` must be at most {width}, the width of the vectors; received "
             f"{given}"
         )
-
-
-def _checked_dense(given: Any, layers: Layers) -> tuple[dict[str, Any], ...]:
-    """Return the settings of layers on a text's vector, checked."""
-    keys, more = {"units", "activation", "use_bias"}, {"use_residual", "on_tokens"}
-    whole = isinstance(given, tuple | list)
-    if not whole or not all(
-        isinstance(d, Mapping) and keys <= set(d) <= keys | more for d in given
-    ):
-        raise ConfigError(
-            f"`dense` must be a list of objects with {', '.join(sorted(keys))} and "
-            f"perhaps {', '.join(sorted(more))}; received {shown(given)}"
-        )
-    if len(given) > _MOST_DENSE or (given and layers != LAST):
-        raise ConfigError(
-            f"`dense` must be at most {_MOST_DENSE} layers, on the last hidden state; "
-            f"received {len(given)} with `layers` {shown(layers)}"
-        )
-    for layer in given:
-        check_whole_number("units", layer["units"], least=1, most=1 << 16)
-        check_choice("activation", layer["activation"], _DENSE_ACTIVATIONS)
-        for name in ("use_bias", *more & set(layer)):
-            check_boolean(name, layer[name])
-    places = [bool(layer.get("on_tokens")) for layer in given]
-    if places != sorted(places, reverse=True):
-        raise ConfigError(
-            "`on_tokens` must be true of the first layers of `dense` alone; received "
-            f"{shown(places)}"
-        )
-    return tuple(
-        {k: v for k, v in layer.items() if v or k not in more} for layer in given
-    )
-
-
-def _dense_layers(given: Any, seed: Any) -> list[keras.layers.Layer]:
-    """Return the layers of the setting `dense`."""
-    found = []
-    for number, layer in enumerate(given):
-        settings = {
-            k: v for k, v in layer.items() if k not in ("use_residual", "on_tokens")
-        }
-        kind = ResidualDense if layer.get("use_residual") else keras.layers.Dense
-        first = keras.initializers.GlorotUniform(seed=seed)
-        name = f"{DENSE_SCOPE}{number}"
-        settings |= {"kernel_initializer": first, "name": name, "dtype": "float32"}
-        found.append(kind(**settings))
-    return found
-
-
-def _check_prompts(prompts: Any, default: Any) -> None:
-    """Raise a ConfigError unless prompts are texts by name, the default one of them."""
-    if not isinstance(prompts, Mapping) or not all(
-        isinstance(part, str) for item in prompts.items() for part in item
-    ):
-        raise ConfigError(f"`prompts` must map names to texts; {received(prompts)}")
-    if default and default not in prompts:
-        allowed = f"one of {', '.join(prompts)}" if prompts else "empty without prompts"
-        raise ConfigError(
-            f"`default_prompt` must be {allowed}; received {shown(default)}"
-        )
-
-
-def parse_layers(value: str | int | Sequence[int]) -> Layers:
-    """Return a selection of layers as numbers, or `all`.
-
-    Args:
-        value: a name of `NAMED_LAYERS`, `all`, one number, several numbers, or `1,2,3`.
-
-    Raises:
-        ConfigError: the value has another form.
-    """
-    if value == ALL:
-        return ALL
-    if isinstance(value, str):
-        if value in NAMED_LAYERS:
-            return NAMED_LAYERS[value]
-        parts: list[object] = [_number(part) for part in value.split(",")]
-    else:
-        parts = list(value) if isinstance(value, Sequence) else [value]
-    whole = [part for part in parts if type(part) is int]
-    if not parts or len(whole) < len(parts) or len(set(whole)) < len(whole):
-        raise ConfigError(
-            f"`layers` must be {', '.join(NAMED_LAYERS)}, {ALL} or different whole "
-            f"numbers such as 1,2,3; received {shown(value)}"
-        )
-    return tuple(whole)
-
-
-def resolve_layers(layers: Layers, num_hidden_layers: int) -> tuple[int, ...]:
-    """Return the indices of the layers in `hidden_states`, each from 0 to L.
-
-    Raises:
-        ConfigError: the encoder does not have such a layer, or one is named twice.
-    """
-    if isinstance(layers, str):
-        return tuple(range(1, num_hidden_layers + 1))
-    count = num_hidden_layers + 1
-    found = tuple(layer + count if layer < 0 else layer for layer in layers)
-    wrong = [
-        layer
-        for layer, place in zip(layers, found, strict=True)
-        if not 0 <= place < count or found.count(place) > 1
-    ]
-    if wrong:
-        raise ConfigError(
-            f"`layers` must be different numbers from 0 (embeddings) to "
-            f"{num_hidden_layers}, or from -1 down to -{count}; received {wrong[0]} "
-            f"among {', '.join(map(str, layers))}"
-        )
-    return found
-
-
-def _number(text: str) -> object:
-    try:
-        return int(text)
-    except ValueError:
-        return text

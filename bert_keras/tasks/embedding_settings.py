@@ -6,14 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from bert_keras.reading.layers import LAST, Layers
 from bert_keras.settings import COMBINATIONS, POOLINGS, Condition, option
 from bert_keras.tasks.declaration import Row, RowForm, TaskHelp
 from bert_keras.tasks.long_text_settings import LongTextSettings
 
-LAST = (-1,)
 TERM_WEIGHTS = "term_weights"
-ALL = "all"  # blocks 1 to L, for any L
-Layers = tuple[int, ...] | str
 
 
 def _combines(task: Any) -> bool:

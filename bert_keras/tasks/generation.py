@@ -42,6 +42,7 @@ from bert_keras.model.encoder import (
 )
 from bert_keras.model.encoder_decoder import logits_of, source_inputs
 from bert_keras.model.heads import NO_LABEL, MaskedAccuracy, SmoothedCrossentropy
+from bert_keras.reading.windows import Parts, check_windows_run
 from bert_keras.scoring.rouge import Rouge
 from bert_keras.scoring.translation import translation_scores
 from bert_keras.settings import with_options_documented
@@ -61,7 +62,7 @@ from bert_keras.tasks.generation_settings import (
     GenerationSettings,
 )
 from bert_keras.tasks.hugging_face import HeadCodec
-from bert_keras.tasks.long_texts import LongTexts, Parts, check_windows_run
+from bert_keras.tasks.long_texts import LongTextTask
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import Reading
 from bert_keras.text.detokenizer import detokenized
@@ -136,7 +137,7 @@ class DecoderCodec(HeadCodec):
 
 
 @dataclasses.dataclass(frozen=True)
-class Generation(GenerationSettings, LongTexts, Task):
+class Generation(GenerationSettings, LongTextTask, Task):
     """The shared parts of the tasks that write.
 
     In Python, `target_vocab` may also be the config of a `WordPieceTokenizer`.
@@ -313,14 +314,19 @@ class Generation(GenerationSettings, LongTexts, Task):
         }
 
     def examples(
-        self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
+        self,
+        preprocessor: Preprocessor,
+        texts: Any,
+        targets: Any,
+        weights: Any = None,
+        *,
+        draws: Any = None,
     ) -> tuple[dict[str, Any], Any, Any]:
         """Return the batch, labels int32 [R, T] (-1: none) and no weights, in graph.
 
-        The texts may be followed by draws of windows, see `resample`.
+        `draws`, int64 [B], draw the windows of the sources.
         """
         refuse_weights(self, weights)
-        texts, draws = texts if isinstance(texts, tuple) else (texts, None)
         tokenizer = self.target_tokenizer(preprocessor)
         pieces = tokenizer(tf.convert_to_tensor(targets, tf.string))
         most = self.max_target_length - 1
@@ -369,7 +375,7 @@ class Generation(GenerationSettings, LongTexts, Task):
         if not self.reads_windows:
             return preprocessor.lay(*self._joined(preprocessor, texts)), None
         pieces = preprocessor.tokenizer(texts)
-        windows = self.cut_texts(preprocessor, pieces, draws=draws)
+        windows = self.reader.cut_texts(preprocessor, pieces, draws=draws)
         batch = preprocessor.lay(windows.ids, windows.segments)
         starts, sizes = text_starts(batch), sizes_of(windows.ids)
         places = tf.ragged.range(starts, starts + sizes).values

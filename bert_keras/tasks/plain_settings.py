@@ -15,6 +15,11 @@ from bert_keras.errors import ConfigError, shown
 from bert_keras.settings import options_of
 
 
+def of_graph() -> Any:
+    """Return a field for a part of the graph that is traced: it is no setting."""
+    return dataclasses.field(default=None, compare=False, repr=False)
+
+
 class PlainSettings:
     """The base of a frozen dataclass whose fields are the settings of a task.
 
@@ -36,7 +41,13 @@ class PlainSettings:
     @final
     def get_config(self) -> dict[str, Any]:
         """Return the settings as plain values, but no `later` one at its default."""
-        values: dict[str, Any] = dataclasses.asdict(self)  # type: ignore[call-overload]
+        task: Any = self
+        parts = [each.name for each in dataclasses.fields(task) if not each.compare]
+        if parts:
+            task = dataclasses.replace(task, **dict.fromkeys(parts))
+        values = dataclasses.asdict(task)
+        for name in parts:
+            del values[name]
         for name, declared in options_of(type(self)).items():
             if declared.later and values[name] == declared.default:
                 del values[name]

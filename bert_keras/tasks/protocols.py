@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Protocol,
+    TypeGuard,
+    runtime_checkable,
+)
 
 import numpy as np
 import tensorflow as tf
@@ -100,8 +107,8 @@ def texts_of(
 ) -> tuple[list[Any], ...]:
     """Return the texts of each role: N strings, or N lists of strings, each.
 
-    `use` is `answer`, `train` (for `Task.examples`) or `score` (for scored answers);
-    most tasks use the same texts.
+    `use` is `answer`, `train` (for `Task.examples`) or `score` (for scored answers,
+    perhaps followed by N sides, see `ScoringSides`); most tasks use the same texts.
     """
     if isinstance(task, OwnTexts):
         return task.texts(columns, use=use)
@@ -364,21 +371,67 @@ class MeasuringLengths(Protocol):
         ...
 
 
-def lengths_of(task: Task, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
+@runtime_checkable
+class ScoringSides(Protocol):
+    """Reads the two sides of pairs, queries and documents, in different ways."""
+
+    @property
+    def scores_sides(self) -> bool:
+        """Whether the sides of texts follow them to score, int32 [B]: 0 for a query,
+        1 for a document.
+        """
+        ...
+
+    def lengths(self, preprocessor: Preprocessor, texts: Any, *, sides: Any) -> Any:
+        """Return `lengths_of` texts with their sides."""
+        ...
+
+    def windows_of(self, preprocessor: Preprocessor, texts: Any, *, sides: Any) -> Any:
+        """Return `windows_of` texts with their sides."""
+        ...
+
+
+def scores_sides(task: Task) -> TypeGuard[ScoringSides]:
+    """Return whether sides follow the texts of a task to score."""
+    return isinstance(task, ScoringSides) and task.scores_sides
+
+
+def score_specs(task: Task) -> dict[str, tuple[tf.TensorSpec, ...]]:
+    """Return the inputs of the texts to score, as `input_specs` those to answer."""
+    if not scores_sides(task):
+        return input_specs(task)
+    sides = tf.TensorSpec([None], tf.int32, name="sides")
+    return {"score": (*role_signatures(task)["serving_default"], sides)}
+
+
+def lengths_of(
+    task: Task, preprocessor: Preprocessor, texts: Any, *, scored: bool = False
+) -> tuple[Any, Any]:
     """Return how many tokens of each text are read, and how many are truncated.
 
-    int32 [B] each, special tokens included; in graph.
+    int32 [B] each, special tokens included; in graph. `scored` are texts to score.
     """
+    if scored and scores_sides(task):
+        return task.lengths(preprocessor, texts[0], sides=texts[1])
     if isinstance(task, MeasuringLengths):
         return task.lengths(preprocessor, texts)
     return preprocessor.lengths(texts)
 
 
-def windows_of(task: Task, preprocessor: Preprocessor, texts: Any, like: Any) -> Any:
+def windows_of(
+    task: Task,
+    preprocessor: Preprocessor,
+    texts: Any,
+    like: Any,
+    *,
+    scored: bool = False,
+) -> Any:
     """Return the windows of each text, see `Windowed`, int32 [B, 2], in graph.
 
-    0 for other tasks; `like` is int32 [B].
+    0 for other tasks; `like` is int32 [B], and `scored` are texts to score.
     """
+    if scored and scores_sides(task) and reads_windows(task):
+        return task.windows_of(preprocessor, texts[0], sides=texts[1])
     if isinstance(task, Windowed) and task.reads_windows:
         return task.windows_of(preprocessor, texts)
     return tf.zeros([tf.shape(like)[0], 2], tf.int32)
@@ -779,6 +832,12 @@ def pair_answers(task: Task, answers: Mapping[str, Any]) -> dict[str, Any]:
     scoring: Any = task
     windows = {name: answers[name] for name in ("start", "end") if name in answers}
     return {"score": scoring.pair_scores(answers), **windows}
+
+
+def check_dense(task: Any, what: str) -> None:
+    """Raise ConfigError if a task gives sparse vectors, which `what` does not read."""
+    if getattr(task, "kind", "dense") == "sparse":
+        raise ConfigError(f"{what} needs vectors of `kind` dense; received sparse")
 
 
 # Scores and the report.

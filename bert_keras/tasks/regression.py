@@ -111,7 +111,7 @@ class NumberTask(PooledTask):
     def outputs(self, encoder: Any, inputs: Batch, seed: int | None) -> Any:
         # As in every pooled task, but in float32, since users read this number.
         head = PooledHead.on(encoder, 1, seed=seed, dtype="float32")
-        return head(self.pooled(encoder, inputs))
+        return head(self.reader.vector(encoder, inputs, seed))
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `score` float32 [B], in the units of the training file."""

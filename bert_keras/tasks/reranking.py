@@ -334,7 +334,7 @@ class Reranking(RerankingSettings, NumberTask):
 
     def windows_of(self, preprocessor: Preprocessor, texts: Any) -> Any:
         """Return the windows of each pair, or of each query's documents, int32 [B, 2],
-        see `LongTexts`.
+        see `LongTextTask`.
         """
         if not _is_of_queries(texts):
             return super().windows_of(preprocessor, texts)
@@ -348,7 +348,7 @@ class Reranking(RerankingSettings, NumberTask):
         if not self.reads_windows or self.combine != BEST:
             return super().outputs(encoder, inputs, seed)
         head = PooledHead.on(encoder, 1, seed=seed, dtype="float32")
-        scores = head(self.row_vectors(encoder, inputs))
+        scores = head(self.reader.row_vectors(encoder, inputs, seed))
         return WindowCombination("max")(scores, inputs[WINDOW_STARTS])
 
     def loss(self) -> keras.losses.Loss:

@@ -16,6 +16,7 @@ from bert_keras.scoring.bm25 import BM25, FUSED, FUSION
 from bert_keras.settings import HYBRID, HYBRID_WEIGHT
 from bert_keras.tasks.base import Batch
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.plain_settings import of_graph
 from bert_keras.tasks.protocols import pair_answers, role_signatures, string_parts
 from bert_keras.tasks.reranking import non_empty_queries, refuse_empty_queries
 from bert_keras.text.preprocessor import Preprocessor
@@ -30,21 +31,16 @@ _RESCORED = 4  # times as many candidates as answers are compared again
 class SearchingEmbedding(Embedding):
     """Answers a query with the documents of an index nearest to it.
 
-    It has the settings of `Embedding`, and how documents are ranked; `with_documents`
-    gives it the index, which only the graph of an export holds.
+    It has the settings of `Embedding`, and how documents are ranked. The index,
+    `documents`, is in the graph of an export alone.
     """
 
     hybrid: bool = HYBRID.field(later=True)
     hybrid_weight: float = HYBRID_WEIGHT.field(later=True)
+    documents: Documents | None = of_graph()
 
     name = "search"
     reranks: ClassVar[bool] = False
-
-    def with_documents(self, documents: Documents) -> SearchingEmbedding:
-        """Return the task with an index; it is put into the graph that is traced."""
-        found = dataclasses.replace(self)
-        object.__setattr__(found, "documents", documents)  # no setting
-        return found
 
     def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
         return role_signatures(self)
@@ -65,7 +61,7 @@ class SearchingEmbedding(Embedding):
     @property
     def holds(self) -> tuple[Any, ...]:
         """Other parts of the graph, whose tables it needs."""
-        return (vars(self)["documents"],)
+        return (self.documents,)
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `ids` and `texts`, string [B, K], and their `scores`, best first.
@@ -73,7 +69,7 @@ class SearchingEmbedding(Embedding):
         The scores are cosines, or of a hybrid search sums of reciprocal ranks, float32
         [B, K].
         """
-        documents: Documents = vars(self)["documents"]
+        documents: Any = self.documents
         vectors = unit_vectors(super().answer(outputs, batch)["embedding"])
         if self.hybrid:
             return documents.fused(vectors, batch["queries"], self.hybrid_weight)
@@ -92,26 +88,18 @@ class SearchingEmbedding(Embedding):
 class RerankedSearch(SearchingEmbedding):
     """Answers a query with the nearest documents in the order of a reranking model.
 
-    `with_ranker` gives it the model, which only the graph of an export holds.
+    The model, a `TaskModel` that scores pairs, is in the graph of an export alone, as
+    is the number of documents of an answer, `top`: it sorts all that the index returns.
     """
+
+    ranker: Any = of_graph()
+    top: int = of_graph()
 
     reranks = True
 
-    def with_ranker(self, ranker: Any, *, top: int) -> RerankedSearch:
-        """Return the task, with documents, and with a model that scores pairs.
-
-        Args:
-            ranker: a `TaskModel`; it sorts all documents that the index returns.
-            top: number of documents of an answer.
-        """
-        found = self.with_documents(vars(self)["documents"])
-        object.__setattr__(found, "ranker", ranker)  # no setting
-        object.__setattr__(found, "top", top)
-        return found  # type: ignore[return-value]
-
     @property
     def holds(self) -> tuple[Any, ...]:
-        return (*super().holds, vars(self)["ranker"])
+        return (*super().holds, self.ranker)
 
     @property
     def answers_ids(self) -> bool:
@@ -120,7 +108,7 @@ class RerankedSearch(SearchingEmbedding):
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `ids`, `texts`, `scores`, and the search's `search_scores`, [B, K]."""
         near = super().answer(outputs, batch)
-        ranker: Any = vars(self)["ranker"]
+        ranker = self.ranker
         count = near["texts"].shape[1]
         queries = tf.repeat(batch["queries"], count)
         texts = tf.reshape(near["texts"], [-1])
@@ -132,7 +120,7 @@ class RerankedSearch(SearchingEmbedding):
         pairs = (tf.gather(queries, first), tf.gather(texts, first))
         answers = pair_answers(ranker.task, ranker.answer(pairs))
         scores = tf.reshape(tf.gather(answers["score"], places), [-1, count])
-        best, places = tf.math.top_k(scores, min(vars(self)["top"], count))
+        best, places = tf.math.top_k(scores, min(self.top, count))
         found = {k: tf.gather(v, places, batch_dims=1) for k, v in near.items()}
         return {**found, "scores": best, "search_scores": found["scores"]}
 

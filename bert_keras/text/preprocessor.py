@@ -260,7 +260,7 @@ def as_tensors(parts: Sequence[Sequence[Any]]) -> Any:
     """Return the texts of each role as inputs of a model: one tensor, or a tuple.
 
     tf.string [N], or [N, M] for lists of strings, shorter ones padded with empty
-    strings. A lone surrogate becomes invalid UTF-8.
+    strings; int32 [N] for numbers. A lone surrogate becomes invalid UTF-8.
     """
     return one_or_all(tuple(_strings(part) for part in parts))
 
@@ -271,6 +271,8 @@ def one_or_all(texts: tuple[Any, ...]) -> Any:
 
 
 def _strings(texts: Sequence[Any]) -> tf.Tensor:
+    if len(texts) and isinstance(texts[0], int):
+        return tf.constant(texts, tf.int32)
     if not len(texts) or isinstance(texts[0], str):
         return tf.constant([_bytes(text) for text in texts], tf.string)
     rows = [[_bytes(text) for text in row] for row in texts]

@@ -18,7 +18,6 @@ from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.model.contrastive import SharedClassLoss
 from bert_keras.models.task_model import TaskModel
-from bert_keras.tasks.classifier import PooledTask
 from bert_keras.training.balanced_batches import ROWS, balanced_batches, updates_for
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.head_fit import HeadFit, balance_note
@@ -235,7 +234,7 @@ def _pairs_task(task: Any, classes: np.ndarray, batches: list[list[int]]) -> Any
             return batches
 
         def outputs(self, encoder: Any, inputs: Any, seed: int | None) -> Any:
-            return PooledTask.pooled(self, encoder, inputs)
+            return self.reader.vector(encoder, inputs, seed)
 
         def loss(self) -> keras.losses.Loss:
             return SharedClassLoss()

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -23,7 +22,6 @@ from bert_keras.data.holdout import Strata, classes_of
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.inference.predictor import Predictor
-from bert_keras.model.encoder import BatchModel
 from bert_keras.models.backend import Backend
 from bert_keras.models.loading import new_model
 from bert_keras.models.task_model import TaskModel, with_head
@@ -31,7 +29,6 @@ from bert_keras.runs.progress import say
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.classifier_settings import ALL, LAST
-from bert_keras.tasks.long_texts import LongTexts
 from bert_keras.tasks.protocols import (
     Linear,
     Tunable,
@@ -78,24 +75,16 @@ _MUCH_LESS, _LEAST_TO_COMPARE = 0.65, 32
 _AT_ONCE = 1024  # rows whose vectors are kept in one file of the run folder
 
 
-class BelowHead(BatchModel, keras.Model):
-    """The part of a model below its head."""
-
-
 class HeadInputs(Backend):
     """Answers with the vector that the head of a model reads, `vector` [B, D]."""
 
     def __init__(self, model: TaskModel) -> None:
         self.task, self.preprocessor = model.task, model.preprocessor
-        self._model = model
-        self._below: Any = BelowHead(model.input, model.get_layer(HEAD).input)
+        self._below = model.task.reader.below(model)
 
     def answer(self, texts: Any, *, preprocessor: Any = None, **_: Any) -> Any:
         batch = self.task.features(preprocessor or self.preprocessor, texts)
-        if isinstance(self.task, LongTexts) and self.task.reads_windows:
-            return {"vector": self.task.combined_vectors(self._model, batch)}
-        inputs = {name: batch[name] for name in self._below.input if name in batch}
-        return {"vector": self._below(inputs, training=False)}
+        return {"vector": self._below.vectors(batch)}
 
 
 class CrossValidated(NamedTuple):

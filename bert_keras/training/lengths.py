@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -353,31 +354,36 @@ def _lengths(
 ) -> dict[str, TextLengths]:
     """Return the lengths of each data set's texts, as they are scored, or answered."""
 
-    def lengths(parts: Any) -> Any:
-        read, lost = lengths_of(task, preprocessor, parts)
-        windows = windows_of(task, preprocessor, parts, read)
+    def lengths(parts: Any, *, scored: bool) -> Any:
+        read, lost = lengths_of(task, preprocessor, parts, scored=scored)
+        windows = windows_of(task, preprocessor, parts, read, scored=scored)
         return read, tf.cast(lost, tf.int32), windows
 
     graphs: dict[Any, Any] = {}  # by the ranks of the texts, for any number of them
 
-    def graph_of(parts: Any) -> Any:
+    def graph_of(parts: Any, *, scored: bool) -> Any:
         specs = tf.nest.map_structure(
             lambda part: tf.TensorSpec([None] * part.shape.rank, part.dtype), parts
         )
-        key = repr(specs)
+        key = repr(specs), scored
         if key not in graphs:
-            function = tf.function(lengths, input_signature=[specs], autograph=False)
-            graphs[key] = function
+            graphs[key] = tf.function(
+                functools.partial(lengths, scored=scored),
+                input_signature=[specs],
+                autograph=False,
+            )
         return graphs[key]
 
     found = {}
     for name, columns in data.items():
-        use = "answer" if name == UNLABELED else "score"
+        scored = name != UNLABELED
+        use = "score" if scored else "answer"
         texts = texts_of(task, columns, use=use)
         starts = range(0, len(texts[0]), _AT_ONCE)
         parts = (as_tensors([p[at : at + _AT_ONCE] for p in texts]) for at in starts)
         in_windows = reads_windows(task)
-        kept = [graph_of(each)(each)[: 3 if in_windows else 2] for each in parts]
+        count = 3 if in_windows else 2
+        kept = [graph_of(each, scored=scored)(each)[:count] for each in parts]
         read, lost, *windows = map(np.concatenate, zip(*kept, strict=True))
         found[name] = TextLengths(read, lost)
         if in_windows:

@@ -414,7 +414,7 @@ def _fitted(model: TaskModel, task: Task, dev: Columns) -> Predictor:
 
 def _has_widths(task: Task) -> bool:
     """Return whether a task has vectors that can be shortened."""
-    return isinstance(task, Embedding) and not task.is_sparse
+    return bool(task.vector_output) and getattr(task, "kind", "") != "sparse"
 
 
 def _named(layers: int) -> str:

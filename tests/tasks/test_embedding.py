@@ -12,39 +12,11 @@ import tensorflow as tf
 from conftest import refused
 
 from bert_keras.data.table import as_columns
-from bert_keras.tasks.embedding import Embedding, parse_layers, resolve_layers
-from bert_keras.tasks.protocols import texts_of
-from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.reading.text_vector import DOCUMENT, QUERY
+from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.protocols import lengths_of, texts_of
+from bert_keras.text.preprocessor import Preprocessor, as_tensors
 from bert_keras.text.tokenizer import WordPieceTokenizer
-
-
-@pytest.mark.parametrize(
-    ("value", "places"),
-    [
-        ("embeddings", (0,)),
-        ("last", (12,)),
-        ("second-to-last", (11,)),
-        ("last-four", (9, 10, 11, 12)),
-        ("all", tuple(range(1, 13))),
-        ("3, -1", (3, 12)),
-        ([2, 1], (2, 1)),
-        (-13, (0,)),
-    ],
-)
-def test_choices_of_twelve_layers(value: Any, places: tuple[int, ...]) -> None:
-    chosen = parse_layers(value)
-    assert parse_layers(chosen) == chosen
-    assert resolve_layers(chosen, 12) == places
-
-
-@pytest.mark.parametrize("value", ["first", "", "1,,2", "1,1", [], [1.0], [True], 2.5])
-def test_no_choice(value: Any) -> None:
-    refused(lambda: parse_layers(value), "`layers`", "last-four", repr(value))
-
-
-@pytest.mark.parametrize("layers", [(13,), (-14,), (12, -1)])
-def test_layers_that_the_encoder_lacks(layers: tuple[int, ...]) -> None:
-    refused(lambda: resolve_layers(layers, 12), "`layers`", "12", str(layers[0]))
 
 
 @pytest.mark.parametrize(
@@ -138,9 +110,12 @@ def test_pairs_have_the_lengths_of_queries_and_documents(
         scored.append(batch)
         return tf.zeros([3, 16])
 
-    (texts,) = texts_of(task, rows, use="score")
-    task.respond(tf.constant(texts), preprocessor, run, scored=True)
+    parts = as_tensors(texts_of(task, rows, use="score"))
+    assert parts[1].numpy().tolist() == [QUERY, DOCUMENT, DOCUMENT]
+    task.respond(parts, preprocessor, run, scored=True)
     assert read_texts(scored[0], preprocessor) == wanted
+    sizes = lengths_of(task, preprocessor, parts, scored=True)
+    assert [each.numpy().tolist() for each in sizes] == [[5, 4, 7], [7, 0, 4]]
 
 
 def test_a_length_without_room_is_refused() -> None:

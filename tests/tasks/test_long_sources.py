@@ -16,7 +16,7 @@ from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
-from bert_keras.tasks import long_texts
+from bert_keras.reading import windows
 from bert_keras.tasks.generation import Translation
 from bert_keras.training.rows import TrainingRows
 
@@ -110,7 +110,7 @@ def test_folder_and_export_write_the_same_texts(
 ) -> None:
     sources = [LONG, *SHORT, f"win {LONG}"]
     wanted = predictor.predict(sources)
-    monkeypatch.setattr(long_texts, "_AT_ONCE", 3)  # several parts of packed rows
+    monkeypatch.setattr(windows, "_AT_ONCE", 3)  # several parts of packed rows
     served = load_predictor(export_model(model, tmp_path / "served"))
     assert [row["texts"] for row in served.predict(sources)] == [
         row["texts"] for row in wanted

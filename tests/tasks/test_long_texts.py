@@ -24,7 +24,8 @@ from bert_keras.models.engine_graph import EngineGraph
 from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
-from bert_keras.tasks import long_texts
+from bert_keras.reading import windows
+from bert_keras.reading.windows import LongTexts
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.multi_label import MultiLabel
@@ -133,7 +134,7 @@ def test_folder_and_export_give_the_same_answers(
     model: Any, predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = predictor.predict(TEXTS)
-    monkeypatch.setattr(long_texts, "_AT_ONCE", 3)  # several parts of packed rows
+    monkeypatch.setattr(windows, "_AT_ONCE", 3)  # several parts of packed rows
     folder = save_model(model, tmp_path / "folder")
     served = load_predictor(export_model(model, tmp_path / "served"))
     loaded = load_model(folder)
@@ -277,14 +278,14 @@ def test_fit_draws_windows_of_texts_by_role(make_model: Callable[..., Any]) -> N
     model = make_model(Classification(CLASSES, long="windows", train_windows=1))
     model.compile(run_eagerly=True)
     are_drawn: list[bool] = []
-    real = type(model.task).long_batch
+    real = LongTexts.long_batch
 
     def long_batch(self: Any, *given: Any, **more: Any) -> Any:
         are_drawn.append(more.get("draws") is not None)
         return real(self, *given, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(model.task), "long_batch", long_batch)
+        patch.setattr(LongTexts, "long_batch", long_batch)
         x = {"text": np.array([LONG, "see you"])}
         model.fit(x, np.array(["ham", "spam"]), batch_size=2, verbose=0)
     assert are_drawn and all(are_drawn)

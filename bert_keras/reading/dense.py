@@ -1,0 +1,69 @@
+"""Dense layers on the vector of a text, or on its tokens, as sentence-transformers has.
+
+Their settings are a list of objects, see `checked_dense`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from bert_keras.checkpoints.sentence_files import DENSE_SCOPE
+from bert_keras.errors import ConfigError, shown
+from bert_keras.model.pooling import ResidualDense
+from bert_keras.reading.layers import LAST, Layers
+from bert_keras.settings import check_boolean, check_choice, check_whole_number
+
+_ACTIVATIONS = ("linear", "sigmoid", "tanh", "relu", "gelu", "silu")
+_MOST = 4
+
+
+def checked_dense(given: Any, layers: Layers) -> tuple[dict[str, Any], ...]:
+    """Return the settings of layers on a text's vector, checked."""
+    keys, more = {"units", "activation", "use_bias"}, {"use_residual", "on_tokens"}
+    whole = isinstance(given, tuple | list)
+    if not whole or not all(
+        isinstance(d, Mapping) and keys <= set(d) <= keys | more for d in given
+    ):
+        raise ConfigError(
+            f"`dense` must be a list of objects with {', '.join(sorted(keys))} and "
+            f"perhaps {', '.join(sorted(more))}; received {shown(given)}"
+        )
+    if len(given) > _MOST or (given and layers != LAST):
+        raise ConfigError(
+            f"`dense` must be at most {_MOST} layers, on the last hidden state; "
+            f"received {len(given)} with `layers` {shown(layers)}"
+        )
+    for layer in given:
+        check_whole_number("units", layer["units"], least=1, most=1 << 16)
+        check_choice("activation", layer["activation"], _ACTIVATIONS)
+        for name in ("use_bias", *more & set(layer)):
+            check_boolean(name, layer[name])
+    places = [bool(layer.get("on_tokens")) for layer in given]
+    if places != sorted(places, reverse=True):
+        raise ConfigError(
+            "`on_tokens` must be true of the first layers of `dense` alone; received "
+            f"{shown(places)}"
+        )
+    return tuple(
+        {k: v for k, v in layer.items() if v or k not in more} for layer in given
+    )
+
+
+def dense_layers(
+    given: Any, seed: int | None
+) -> tuple[list[keras.layers.Layer], list[keras.layers.Layer]]:
+    """Return the layers of the setting `dense`: on tokens, and on the pooled vector."""
+    found: dict[bool, list[keras.layers.Layer]] = {True: [], False: []}
+    for number, layer in enumerate(given):
+        settings = {
+            k: v for k, v in layer.items() if k not in ("use_residual", "on_tokens")
+        }
+        kind = ResidualDense if layer.get("use_residual") else keras.layers.Dense
+        first = keras.initializers.GlorotUniform(seed=seed)
+        name = f"{DENSE_SCOPE}{number}"
+        settings |= {"kernel_initializer": first, "name": name, "dtype": "float32"}
+        found[bool(layer.get("on_tokens"))].append(kind(**settings))
+    return found[True], found[False]

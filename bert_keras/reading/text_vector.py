@@ -1,0 +1,303 @@
+"""How a text becomes one vector: `TextVector`.
+
+A prompt is put before the text; the text is truncated, or read in windows; the encoder
+runs, some of its layers are chosen, and the vectors of the tokens are pooled to one.
+
+Sources: Devlin et al. 2018 (arXiv:1810.04805), section 3.2 for the pooler, section 5.3,
+table 7, for layers other than the last; Reimers and Gurevych 2019 (arXiv:1908.10084)
+for pooling.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+from typing_extensions import Self  # in typing since Python 3.11
+
+from bert_keras.checkpoints.sentence_files import DOCUMENT_PROMPTS
+from bert_keras.errors import ConfigError, received, shown
+from bert_keras.model.encoder import WINDOW_STARTS, BertEncoder, batch_inputs
+from bert_keras.model.pooling import LayerMix, TextPooling, UnitVectors
+from bert_keras.reading.dense import dense_layers
+from bert_keras.reading.layers import LAST, Layers, resolve_layers
+from bert_keras.reading.windows import PREFIX_LENGTHS, Batch, LongTexts
+from bert_keras.settings import POOLER
+from bert_keras.text.preprocessor import Preprocessor
+
+PROMPT_LENGTHS = "prompt_lengths"  # tokens that are not pooled, `[CLS]` included
+QUERY, DOCUMENT = 0, 1  # the side of a text, see `TextVector.batch`
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextVector(LongTexts):
+    """How a text becomes the vector that a head reads.
+
+    Args:
+        pooling: `pooler`, of BERT, or how the vectors of the tokens are pooled, see
+            `TextPooling`; the following settings are for the latter.
+        normalize: whether vectors, of windows too, are divided by their length.
+        normalize_combined: whether the vector combined from windows is, too.
+        layers: the hidden states that are read, see `resolve_layers`.
+        combine_layers: how several are combined before the pooling, see `LayerMix`.
+        pools_each_layer: whether each is pooled instead, and the vectors concatenated.
+        dense: settings of layers on the tokens or the vector, see `checked_dense`.
+        prompts: texts by name, put before a text.
+        default_prompt: the name of the prompt before each text that has no other.
+        include_prompt: whether the tokens of prompts are pooled.
+        query_length, document_length, default_length: the most tokens of a truncated
+            query, of a document and of other texts; 0: as many as the preprocessor's.
+    """
+
+    pooling: str = "mean"
+    normalize: bool = False
+    normalize_combined: bool = False
+    layers: Layers = LAST
+    combine_layers: str = "sum"
+    pools_each_layer: bool = False
+    dense: tuple[Mapping[str, Any], ...] = ()
+    prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    default_prompt: str = ""
+    include_prompt: bool = True
+    query_length: int = 0
+    document_length: int = 0
+    default_length: int = 0
+
+    # Prompts and lengths.
+
+    def prompt(self, *names: str) -> str:
+        """Return the first of these prompts that exists, or else the default one."""
+        found = [name for name in names if name in self.prompts]
+        name = found[0] if found else self.default_prompt
+        return self.prompts.get(name, "")
+
+    def with_prompt(self, name: str) -> Self:
+        """Return the reader with a prompt before each text, and its length.
+
+        As in sentence-transformers, `query` and `document` may be missing: there is no
+        prompt then, not even the default one. `document` may be named `passage` or
+        `corpus`. Texts have `query_length` or `document_length`, as by `encode_query`
+        and `encode_document`.
+
+        Raises:
+            ConfigError: there are prompts, but not this one.
+        """
+        names = (name, *DOCUMENT_PROMPTS) if name == "document" else (name,)
+        found = [each for each in names if each in self.prompts]
+        if not found and name not in ("query", "document"):
+            allowed = f"one of {', '.join(self.prompts)}"
+            if not self.prompts:
+                allowed = "query, document or left out for a model without prompts"
+            raise ConfigError(f"`prompt` must be {allowed}; {received(name)}")
+        lengths = {"query": self.query_length}
+        lengths |= dict.fromkeys(DOCUMENT_PROMPTS, self.document_length)
+        return dataclasses.replace(
+            self, default_prompt=(*found, "")[0], default_length=lengths.get(name, 0)
+        )
+
+    @property
+    def names_sides(self) -> bool:
+        """Whether queries or documents have a prompt or a length of their own."""
+        named = {"query", *DOCUMENT_PROMPTS} & {*self.prompts}
+        return bool(named or self.query_length or self.document_length)
+
+    @property
+    def reads_sides(self) -> bool:
+        """Whether texts with a side are read otherwise than with `max_length` alone."""
+        return any((*self._side_prompts, self.query_length, self.document_length))
+
+    @property
+    def _side_prompts(self) -> tuple[str, str]:
+        return self.prompt("query"), self.prompt(*DOCUMENT_PROMPTS)
+
+    def _before(self, preprocessor: Preprocessor, texts: Any, sides: Any) -> Any:
+        """Return the prompt of each text, tf.string [B], and the most tokens of each,
+        int or int32 [B]; `None` where there are none.
+        """
+        if sides is None:
+            prompt, limit = self.prompt(), self.default_length or None
+            return (tf.fill(tf.shape(texts), prompt) if prompt else None), limit
+        prompts = limits = None
+        if any(self._side_prompts):
+            prompts = tf.gather(tf.constant(self._side_prompts), sides)
+        if self.query_length or self.document_length:
+            most = [
+                length or preprocessor.max_length
+                for length in (self.query_length, self.document_length)
+            ]
+            limits = tf.gather(most, sides)
+        return prompts, limits
+
+    # Texts to a batch, in graph.
+
+    def batch(
+        self,
+        preprocessor: Preprocessor,
+        texts: Any,
+        *,
+        sides: Any = None,
+        draws: Any = None,
+    ) -> Batch:
+        """Return the batch dict of texts.
+
+        Args:
+            preprocessor: tokenizes, truncates and lays out the texts.
+            texts: tf.string [B], or a tuple of two for pairs, which have no prompts.
+            sides: int32 [B], `QUERY` or `DOCUMENT`, by which texts have their prompt
+                and their length; `None`: all have the default ones.
+            draws: int64 [B], see `LongTexts.long_batch`.
+        """
+        prompts, limits = self._before(preprocessor, texts, sides)
+        if self.long == "truncate":
+            joined = preprocessor.join(_prompted(prompts, texts), limits)
+            found: Batch = preprocessor.lay(*joined)
+            before = None
+        else:
+            found = self.long_batch(
+                preprocessor, texts, prefixes=prompts, draws=draws, limits=limits
+            )
+            before = found.pop(PREFIX_LENGTHS, None)
+        if not self.include_prompt:
+            if before is None and prompts is not None:
+                before = _tokens_before(preprocessor, prompts)
+            if before is None:
+                rows = found.get(WINDOW_STARTS, texts)
+                before = tf.zeros(tf.shape(rows), tf.int32)
+            found[PROMPT_LENGTHS] = before
+        return found
+
+    def lengths(
+        self, preprocessor: Preprocessor, texts: Any, *, sides: Any = None
+    ) -> tuple[Any, Any]:
+        """Return how many tokens of each text are read, and how many are truncated.
+
+        int32 [B] each, special tokens and prompts included.
+        """
+        prompts, limits = self._before(preprocessor, texts, sides)
+        return self.lengths_after(prompts, preprocessor, texts, limits)
+
+    def windows_of(
+        self, preprocessor: Preprocessor, texts: Any, *, sides: Any = None
+    ) -> Any:
+        """Return the windows of each text and their tokens, int32 [B, 2]."""
+        prompts, _ = self._before(preprocessor, texts, sides)
+        return self.windows_after(prompts, preprocessor, texts)
+
+    def window_recipe(self, max_length: int) -> dict[str, Any]:
+        found, prompt = super().window_recipe(max_length), self.prompt()
+        if not prompt:
+            return found
+        meaning = f"{found['meaning']}. The tokens of `prompt` follow [CLS] in each row"
+        return {**found, "meaning": meaning, "prompt": prompt}
+
+    # The model.
+
+    @property
+    def needs_pooler(self) -> bool:
+        """Whether the encoder has to have BERT's pooler."""
+        return self.pooling == POOLER
+
+    @property
+    def encoder_outputs(self) -> tuple[str, ...]:
+        """The outputs of the encoder that are read in addition to its usual ones."""
+        return () if self.layers == LAST else ("hidden_states",)
+
+    def inputs(self) -> Batch:
+        """Return the Keras inputs of a model."""
+        found = {**batch_inputs(), **self.window_inputs()}
+        if not self.include_prompt:
+            found[PROMPT_LENGTHS] = keras.Input((), dtype="int32", name=PROMPT_LENGTHS)
+        return found
+
+    def vector(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
+        """Return the Keras tensor of each text's vector, [B, D], which a head reads.
+
+        `seed` is of the layers of `dense`. D is the hidden size H, or a multiple of it
+        for several layers or poolings, or the units of the last layer of `dense`.
+        """
+        vectors = self.row_vectors(encoder, inputs, seed)
+        if not self.reads_windows:
+            return vectors
+        x = self.combined(vectors, inputs)
+        return UnitVectors(name="unit_windows")(x) if self.normalize_combined else x
+
+    def row_vectors(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
+        """Return the Keras tensor of the vectors of texts, or of their windows."""
+        if self.needs_pooler:
+            return encoder.pool(inputs)
+        on_tokens, on_vectors = dense_layers(self.dense, seed)
+        pool = TextPooling(
+            self.pooling, normalize=self.normalize and not on_vectors, dtype="float32"
+        )
+        places = [
+            inputs.get(name)
+            for name in ("padding_mask", "position_ids", "cls_positions")
+        ]
+        places.append(inputs.get(PROMPT_LENGTHS))
+        if self.pools_each_layer:
+            vectors = [pool(x, *places) for x in self.states(encoder, inputs)]
+            return keras.layers.Concatenate(dtype="float32")(vectors)
+        x = self.token_vectors(encoder, inputs)
+        for layer in on_tokens:
+            x = layer(x)
+        x = pool(x, *places)
+        for layer in on_vectors:
+            x = layer(x)
+        return UnitVectors()(x) if self.normalize and on_vectors else x
+
+    def token_vectors(self, encoder: BertEncoder, inputs: Batch) -> Any:
+        """Return the Keras tensor of each token's vector from the chosen layers."""
+        states = self.states(encoder, inputs)
+        if len(states) == 1:
+            return states[0]
+        return LayerMix(self.combine_layers, dtype=encoder.dtype_policy)(states)
+
+    def states(self, encoder: BertEncoder, inputs: Batch) -> list[Any]:
+        """Return the Keras tensors of the chosen hidden states, each [R, T, H]."""
+        own = (PROMPT_LENGTHS, WINDOW_STARTS)
+        outputs = encoder({k: v for k, v in inputs.items() if k not in own})
+        if self.layers == LAST:
+            return [outputs["sequence_output"]]
+        chosen = resolve_layers(self.layers, encoder.config.num_hidden_layers)
+        return [outputs["hidden_states"][place] for place in chosen]
+
+    def unread_blocks(self, encoder: BertEncoder) -> list[keras.layers.Layer]:
+        """Return the blocks above the chosen layers, which have no effect."""
+        if self.layers == LAST:
+            return []
+        chosen = resolve_layers(self.layers, encoder.config.num_hidden_layers)
+        return encoder.blocks[max(chosen) :]
+
+    def recipe(self) -> dict[str, Any]:
+        """Return how tokens are pooled, as values of JSON, see `recipe_of`."""
+        return {"pooling": self.pooling, "normalized": self.normalize}
+
+
+def check_prompts(prompts: Any, default: Any) -> None:
+    """Raise a ConfigError unless prompts are texts by name, the default one of them."""
+    if not isinstance(prompts, Mapping) or not all(
+        isinstance(part, str) for item in prompts.items() for part in item
+    ):
+        raise ConfigError(f"`prompts` must map names to texts; {received(prompts)}")
+    if default and default not in prompts:
+        allowed = f"one of {', '.join(prompts)}" if prompts else "empty without prompts"
+        raise ConfigError(
+            f"`default_prompt` must be {allowed}; received {shown(default)}"
+        )
+
+
+def _prompted(prompts: Any, texts: Any) -> Any:
+    """Return texts, tf.string [B], with the prompt of each, or `None`, before it."""
+    return texts if prompts is None else tf.strings.join([prompts, texts])
+
+
+def _tokens_before(preprocessor: Preprocessor, prompts: Any) -> Any:
+    """Return the tokens of each prompt, tf.string [B], `[CLS]` included, int32 [B].
+
+    0 for an empty one. A prompt is tokenized alone, as in sentence-transformers.
+    """
+    sizes, _ = preprocessor.lengths(prompts)
+    return tf.where(prompts == "", 0, sizes - 1)  # without `[SEP]`

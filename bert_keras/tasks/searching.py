@@ -48,9 +48,15 @@ class SearchingEmbedding(Embedding):
         return (queries,)
 
     def _batch(
-        self, preprocessor: Preprocessor, prompts: Any, texts: Any, draws: Any = None
+        self,
+        preprocessor: Preprocessor,
+        prompts: Any,
+        lengths: Any,
+        texts: Any,
+        draws: Any = None,
     ) -> Batch:
-        return super()._batch(preprocessor, prompts, non_empty_queries(texts), draws)
+        queries = non_empty_queries(texts)
+        return super()._batch(preprocessor, prompts, lengths, queries, draws)
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `ids` and `texts`, string [B, K], and their cosines, `scores`.

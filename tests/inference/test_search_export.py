@@ -91,7 +91,8 @@ def test_the_nearest_texts(
     assert [[name.decode() for name in row] for row in ids] == [r["ids"] for r in rows]
 
 
-def test_equal_texts_have_equal_scores(rng: np.random.Generator) -> None:
+def test_equal_texts_have_equal_scores() -> None:
+    rng = np.random.default_rng(3)
     vectors = unit_rows(rng.standard_normal((17, 16)))
     same = [*range(0, 17, 2)]
     vectors[same] = vectors[0]

@@ -385,7 +385,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         `rows` are first texts, second texts and perhaps negatives, tf.string [B] each.
         """
         texts = tf.reshape(tf.stack(rows, axis=1), [-1])
-        if not self.scores_sides:
+        if self.objective == "similarity":  # both are of one kind
             return texts, None
         sides = [QUERY] + [DOCUMENT] * (len(rows) - 1)
         return texts, tf.tile(sides, tf.shape(texts) // len(rows))

@@ -666,7 +666,7 @@ def answer(task: Task, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]
 
 @runtime_checkable
 class Windowed(Protocol):
-    """Reads long texts in windows of which one answer follows, see `LongTexts`."""
+    """Reads long texts in windows of which one answer follows, see `LongTextTask`."""
 
     @property
     def reads_windows(self) -> bool:

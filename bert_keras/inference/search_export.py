@@ -59,7 +59,7 @@ def export_search(
         DataError: the index has no texts, or is of another model.
     """
     check_whole_number("top", top, least=1)
-    task = model.task
+    task: Any = model.task
     if not task.vector_output:
         raise ConfigError(
             f"`index` needs a model of the task embedding; received {task.name}"

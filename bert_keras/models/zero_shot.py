@@ -65,15 +65,16 @@ def zero_shot_model(
     if model.preprocessor.tokenizer.lowercase:
         _check_case(names)
     kind = MultiLabel if multi_label else Classification
-    if model.task.vector_output:
-        check_dense(model.task, "`classes`")
+    held: Any = model.task
+    if held.vector_output:
+        check_dense(held, "`classes`")
         vectors = _name_vectors(model, names, templates or [PLACE])
         settings: dict[str, Any] = {
-            "pooling": model.task.pooling,
+            "pooling": held.pooling,
             "normalize": True,
         }
         head = {
-            KERNEL: model.task.scale * vectors.T,
+            KERNEL: held.scale * vectors.T,
             BIAS: np.zeros(len(names), "float32"),
         }
         task = kind(names, **settings)

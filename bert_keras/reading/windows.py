@@ -252,22 +252,19 @@ class Below:
 
     def __init__(self, model: keras.Model) -> None:
         inputs = model._inputs_struct
-        self._combination: Any = next(
-            (each for each in model.layers if isinstance(each, WindowCombination)), None
-        )
-        is_of_windows = self._combination is not None
-        if is_of_windows:
-            vectors, _ = self._combination.input
-            read = self._combination.output
-        else:
-            heads = (each.input for each in model.layers if each.name == _HEAD)
-            vectors = read = next(heads, model.output)
-        names = [name for name in inputs if not is_of_windows or name != WINDOW_STARTS]
-        self._model = keras.Model({name: inputs[name] for name in names}, vectors)
-        self._names, self._width = names, vectors.shape[-1]
+        combinations = (x for x in model.layers if isinstance(x, WindowCombination))
+        self._combination: Any = next(combinations, None)
         self._head: Any = keras.layers.Identity()
-        if is_of_windows and model.output is not read:
-            self._head = keras.Model(read, model.output)
+        if self._combination is None:
+            heads = (each.input for each in model.layers if each.name == _HEAD)
+            vectors = next(heads, model.output)
+        else:
+            vectors, _ = self._combination.input
+            if model.output is not self._combination.output:
+                self._head = keras.Model(self._combination.output, model.output)
+        self._names = [name for name in inputs if name != WINDOW_STARTS]
+        self._model = keras.Model({name: inputs[name] for name in self._names}, vectors)
+        self._width = vectors.shape[-1]
 
     def vectors(self, batch: Batch) -> Any:
         """Return the vector of each text, float32 [B, D], in graph."""

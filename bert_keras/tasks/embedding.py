@@ -406,9 +406,11 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
     def respond(
         self, texts: Any, preprocessor: Preprocessor, run: Run, *, scored: bool = False
     ) -> dict[str, tf.Tensor]:
-        batch = self.features(preprocessor, texts)
         if scored and self.scores_sides:
-            batch = self.reader.batch(preprocessor, texts[0], sides=texts[1])
+            texts, sides = texts
+            batch = self.reader.batch(preprocessor, texts, sides=sides)
+        else:
+            batch = self.features(preprocessor, texts)
         return self.answer(run(batch), batch)
 
     def targets(self, columns: Columns) -> np.ndarray:

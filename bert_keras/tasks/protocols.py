@@ -8,14 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Protocol,
-    TypeGuard,
-    runtime_checkable,
-)
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import tensorflow as tf
@@ -391,7 +384,7 @@ class ScoringSides(Protocol):
         ...
 
 
-def scores_sides(task: Task) -> TypeGuard[ScoringSides]:
+def scores_sides(task: Any) -> bool:
     """Return whether sides follow the texts of a task to score."""
     return isinstance(task, ScoringSides) and task.scores_sides
 
@@ -411,8 +404,9 @@ def lengths_of(
 
     int32 [B] each, special tokens included; in graph. `scored` are texts to score.
     """
+    measuring: Any = task
     if scored and scores_sides(task):
-        return task.lengths(preprocessor, texts[0], sides=texts[1])
+        return measuring.lengths(preprocessor, texts[0], sides=texts[1])
     if isinstance(task, MeasuringLengths):
         return task.lengths(preprocessor, texts)
     return preprocessor.lengths(texts)
@@ -430,11 +424,12 @@ def windows_of(
 
     0 for other tasks; `like` is int32 [B], and `scored` are texts to score.
     """
-    if scored and scores_sides(task) and reads_windows(task):
-        return task.windows_of(preprocessor, texts[0], sides=texts[1])
-    if isinstance(task, Windowed) and task.reads_windows:
-        return task.windows_of(preprocessor, texts)
-    return tf.zeros([tf.shape(like)[0], 2], tf.int32)
+    windowed: Any = task
+    if not reads_windows(task):
+        return tf.zeros([tf.shape(like)[0], 2], tf.int32)
+    if scored and scores_sides(task):
+        return windowed.windows_of(preprocessor, texts[0], sides=texts[1])
+    return windowed.windows_of(preprocessor, texts)
 
 
 @runtime_checkable

@@ -6,6 +6,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3, uses a frozen encode
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import time
@@ -41,7 +42,7 @@ from bert_keras.tasks.protocols import (
     weights_of,
 )
 from bert_keras.training.best_epoch import BestEpoch
-from bert_keras.training.config import TrainConfig
+from bert_keras.training.choices import Facts
 from bert_keras.training.linear_head import (
     DECAYS,
     FOLDS,
@@ -428,18 +429,17 @@ class HeadFit:
         return self._as_read(np.concatenate(parts))
 
 
-def lower_layers_help(
-    task: Task, rows: Columns, config: TrainConfig, *, encoder: Any, devices: Devices
-) -> bool:
-    """Return `HeadFit.lower_layers_help` for training rows of a run of method linear.
+def lower_layers_help(task: Task, facts: Facts, *, devices: Devices) -> bool:
+    """Return `HeadFit.lower_layers_help` for the rows of a run of method linear.
 
     Contrastive training makes vectors of the last layer alone; where the lower ones
     tell much more, a head on all of them is better.
     """
+    config = dataclasses.replace(facts.config, method="linear")
     wide = replaced(task, layers=ALL)
-    model = new_model(wide, encoder, config, devices=devices, tell=lambda line: None)
+    model = new_model(wide, facts.encoder, config, devices=devices, tell=str)
     context = RunContext(None, config, devices, StopSignal())
-    return HeadFit(model, {"train": rows}, context).lower_layers_help()
+    return HeadFit(model, {"train": facts.rows}, context).lower_layers_help()
 
 
 def probe(model: TaskModel, data: Mapping[str, Columns], context: RunContext) -> None:

@@ -306,7 +306,7 @@ BEST = "best"  # the model folder of the best epoch, inside the run folder
 _PROGRESS = "progress.json"
 # A large dev set is scored before training if this takes at most a tenth of the run,
 # where an update of a row costs as much as scoring three.
-_SMALL_DEV, _MOST_START, _UPDATE_COST = 1000, 0.1, 3
+_SMALL_DEV, _MOST_START, UPDATE_COST = 1000, 0.1, 3
 
 
 class FineTuningLoop(TrainingLoop):
@@ -536,7 +536,7 @@ class FineTuningLoop(TrainingLoop):
         pretrained, or if it has none.
         """
         task, rows = self.model.task, len(self.rows.columns)
-        run = self.rows.epochs * (_UPDATE_COST * rows + len(dev))
+        run = self.rows.epochs * (UPDATE_COST * rows + len(dev))
         if isinstance(task, Writing) and not self.model.has_pretrained_head:
             say("dev is not scored before training: the model cannot write yet")
         elif len(dev) > max(_MOST_START * run, _SMALL_DEV):

@@ -20,13 +20,12 @@ from bert_keras.tasks.protocols import (
     input_specs,
 )
 from bert_keras.text.new_tokens import described
-from bert_keras.training.config import unused_options
+from bert_keras.training.config import unused_by, unused_options
 from bert_keras.training.data import digest_of_rows
 from bert_keras.training.divergence import Divergence
 from bert_keras.training.head_fit import HeadFit
 from bert_keras.training.lengths import TextLengths
 from bert_keras.training.loop import FineTuningLoop
-from bert_keras.training.methods import UNUSED
 
 
 def write_results(folder: Path, output: Path, report: dict[str, Any]) -> None:
@@ -66,7 +65,7 @@ def shown_settings(
     failed: Divergence | None,
 ) -> dict[str, Any]:
     """Return the settings that the report shows, and notes on the run."""
-    unused = {*UNUSED[loop.config.method], *unused_options(loop.config)}
+    unused = {*unused_by(loop.config.method), *unused_options(loop.config)}
     shown = {
         "task": model.task.name,
         "encoder": os.fspath(encoder),

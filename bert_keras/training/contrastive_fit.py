@@ -66,7 +66,7 @@ class ContrastiveFit(HeadFit):
         """Whether there is cross-validation."""
         return self.dev is None or self.unlabelled is not None
 
-    def fitted(
+    def fit(
         self,
         targets: np.ndarray,
         folds: Sequence[Sequence[int]],

@@ -160,7 +160,7 @@ def labelled_rows(
     return with_slices(found, source, slices, **rules)
 
 
-def unlabelled_rows(
+def new_unlabelled_rows(
     request: TrainRequest, task: Task, labelled: Iterable[Columns]
 ) -> tuple[Columns, list[str]]:
     """Return the unlabelled rows that differ from all labelled ones and each other.
@@ -171,7 +171,7 @@ def unlabelled_rows(
     Raises:
         DataError: a row has a label, or all equal a labelled one.
     """
-    found = _without_labels(request, task)
+    found = unlabelled_rows(request, task)
     kept = new_rows([texts_of(task, each) for each in labelled], texts_of(task, found))
     if not kept:
         raise DataError(
@@ -188,8 +188,12 @@ def unlabelled_rows(
     return found.take(kept), notes
 
 
-def _without_labels(request: TrainRequest, task: Task) -> Columns:
-    """Return the texts of the unlabelled rows, none of which may have a label."""
+def unlabelled_rows(request: TrainRequest, task: Task) -> Columns:
+    """Return the texts of the unlabelled rows, none of which may have a label.
+
+    Raises:
+        DataError: a row has a label.
+    """
     data, use = request.unlabeled, "unlabeled rows"
     named = by_role(task.columns, request.columns or {})
     if isinstance(data, Columns):

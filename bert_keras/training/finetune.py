@@ -73,6 +73,7 @@ from bert_keras.training.results import (
     write_results,
 )
 from bert_keras.training.tracking import tracked
+from bert_keras.training.trainer import Fitted, Trainer, answers_of
 from bert_keras.training.updates import new_optimizer
 
 # Settings that may differ when a run resumes: the weights do not depend on them.
@@ -87,7 +88,11 @@ _FREE = (
     "card",
     "explain_mistakes",
 )
-_HEAD_FITS = {"linear": HeadFit, "contrastive": ContrastiveFit}
+TRAINERS: dict[str, type[FineTuningLoop] | type[HeadFit]] = {
+    "finetune": FineTuningLoop,
+    "linear": HeadFit,
+    "contrastive": ContrastiveFit,
+}
 RESTART = 1000  # a restart adds this to the seed; `seeds` adds 1
 
 
@@ -303,8 +308,6 @@ class _Training:
             StopSignal(devices.vote) as stop,
             tracked(config, plan.output, is_chief=devices.is_chief) as trackers,
         ):
-            method: type[FineTuningLoop] | type[HeadFit]
-            method = _HEAD_FITS.get(config.method, FineTuningLoop)
             context = RunContext(
                 folder=run,
                 config=config,
@@ -314,20 +317,19 @@ class _Training:
                 distillation=self.distillation,
                 tries_layers=plan.tries_layers,
             )
-            loop = method(model, plan.rows, context)
+            trainer: Trainer = TRAINERS[config.method](model, plan.rows, context)
             if attempt == 0:
                 devices.announce(config.precision)
             devices.say(
                 f"training {plan.task.name}: {len(plan.rows['train']):,} examples, "
                 f"{len(plan.rows.get('dev', ())):,} for dev; the run is in {path}"
             )
-            if config.linear_probe and isinstance(loop, FineTuningLoop):
-                if loop.step == 0:
-                    probe(model, plan.rows, context)
-            loop.train()
+            if config.linear_probe and not (run and run.steps):
+                probe(model, plan.rows, context)
+            trainer.train()
             failed = None
             if config.method == "finetune" and self.distillation is None:
-                failed = divergence(model, plan.rows["train"], loop.history)
+                failed = divergence(model, plan.rows["train"], trainer.history)
             if failed:
                 devices.say(str(failed))
             # Only the chief knows all losses of a resumed run.
@@ -337,9 +339,12 @@ class _Training:
                 stop.leave()
                 devices.say(f"restarting with seed {seed + RESTART}")
                 return None
-            with loop.saved_on_failure(), stop.at_once():
+            with trainer.saved_on_failure(), stop.at_once():
                 result = finish_run(
-                    plan, loop, failed=failed, distillation=self.distillation
+                    plan,
+                    trainer.fitted(),
+                    context,
+                    failed=failed,
                 )
             if run is not None:
                 remove_run(run)
@@ -388,23 +393,27 @@ def model_settings(model: TaskModel) -> dict[str, Any]:
 
 def finish_run(
     plan: Plan,
-    loop: FineTuningLoop | HeadFit,
+    fitted: Fitted,
+    context: RunContext,
     *,
     failed: Divergence | None,
-    distillation: Distillation | None = None,
 ) -> TrainResult:
-    """Score the best epoch of a run, and write its model folder and report.
+    """Score what was fitted, and write the model folder and the report.
 
     All workers score, so that all return the same; the chief writes. `failed` is the
-    divergence of the run, certain or possible, if any; with `distillation`, the report
-    shows the student beside its teacher.
+    divergence of the run, certain or possible, if any. With a teacher, the report shows
+    the student beside it.
 
     Raises:
-        CheckpointError: the folder of the best epoch is broken, or writing fails.
+        CheckpointError: writing fails.
     """
     data, lengths, output = plan.rows, plan.lengths, plan.output
-    config, model = loop.config, loop.best_model()
-    validated = loop.cross_validated() if "dev" not in data else None
+    config, model, validated = plan.config, fitted.model, fitted.validated
+    devices, distillation = context.devices, context.distillation
+
+    def answers_to(name: str) -> dict[str, Any]:
+        return answers_of(predictor, name, data[name], is_shown=devices.is_chief)
+
     if isinstance(model.task, Finalizing):
         model.task = model.task.finalize(model)
     task = model.task
@@ -417,14 +426,14 @@ def finish_run(
         name: facts_of(model, rows, lengths[name], labelled=name != UNLABELED)
         for name, rows in data.items()
     }
-    facts["train"] |= loop.batch_facts
+    facts["train"] |= fitted.batches
     if "dev" in data:
-        scores["dev"], answers = loop.best.scores or {}, loop.best.answers or {}
+        scores["dev"], answers = fitted.scores, fitted.answers
         dev = data["dev"]
         tuned = task.tune(dev, answers) if isinstance(task, Tunable) else task
         if tuned != task:
             model.task = task = tuned
-            answers = loop.answers(predictor, "dev", data["dev"])
+            answers = answers_to("dev")
             scores["dev"] = task.score(data["dev"], answers)
         scored["dev"] = (data["dev"], answers, lengths["dev"])
     elif validated is not None:
@@ -437,9 +446,9 @@ def finish_run(
         facts[name] = facts_of(model, columns, sizes)
     if isinstance(task, Confidence):
         for note in task.unreached(next(iter(scored), "dev")):
-            loop.devices.say(note)
+            devices.say(note)
     for name in tests_of(data):
-        answers = loop.answers(predictor, name, data[name])
+        answers = answers_to(name)
         scores[name] = task.score(data[name], answers)
         scored[name] = (data[name], answers, lengths[name])
     for name, collection in plan.collections.items():
@@ -454,13 +463,13 @@ def finish_run(
     if scored and isinstance(task, Reportable):
         mistakes = task.mistakes(scored[last][0], answers)
     report: dict[str, Any] = {
-        "settings": shown_settings(loop, model, plan.encoder, failed),
+        "settings": shown_settings(plan, fitted, model, failed),
         "data": facts,
-        "history": loop.history,
+        "history": fitted.history,
         "scores": scores,
         "mistakes": mistakes,
         "best_score": task.best_score,
-        "environment": {**environment(), "devices": loop.devices.line()},
+        "environment": {**environment(), "devices": devices.line()},
         "command": plan.request.command,
         "choices": plan.table(),
         **findings_of(task, scored, plan.request.slices),
@@ -473,11 +482,11 @@ def finish_run(
         if len(compared) < len(data[last]):
             share = f"{len(compared):,} of "
         rows = f"{share}{counted(len(data[last]), 'rows')} of {last}"
-        loop.devices.say(f"teacher and student answer {rows}")
+        devices.say(f"teacher and student answer {rows}")
         report["students"] = distillation.beside(predictor, compared)
         for line in shown_students(report["students"], last):
-            loop.devices.say(line)
-    if loop.devices.is_chief:
+            devices.say(line)
+    if devices.is_chief:
         report["explanations"] = explained_mistakes(
             predictor,
             scored[last][0] if scored else data[last],
@@ -486,17 +495,17 @@ def finish_run(
             most=config.explain_mistakes,
             seconds=min(
                 training_config.EXPLAIN_SECONDS,
-                training_config.EXPLAIN_SHARE * loop.seconds,
+                training_config.EXPLAIN_SHARE * fitted.seconds,
             ),
-            costs=ExplanationCosts(*loop.update_seconds),
+            costs=ExplanationCosts(*fitted.update_seconds),
         )
         with replaced_folder(output) as folder:
             write_model(model, folder)
             write_results(folder, output, report)
-        loop.trackers.finish(report, output / "report.html")
+        context.trackers.finish(report, output / "report.html")
     model.compile(
-        new_optimizer(config, steps=loop.steps, model=model),
+        new_optimizer(config, steps=fitted.steps, model=model),
         loss=task.loss(),
         metrics=task.metrics(),
     )
-    return TrainResult(output, model, of_data, loop.history, report)
+    return TrainResult(output, model, of_data, fitted.history, report)

@@ -8,10 +8,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import keras
 import numpy as np
@@ -41,7 +40,6 @@ from bert_keras.tasks.protocols import (
     texts_of,
     weights_of,
 )
-from bert_keras.training.best_epoch import BestEpoch
 from bert_keras.training.choices import Facts
 from bert_keras.training.linear_head import (
     DECAYS,
@@ -63,6 +61,12 @@ from bert_keras.training.loop import RunContext
 from bert_keras.training.self_training import (
     self_trained_head,
     validate_self_training,
+)
+from bert_keras.training.trainer import (
+    CrossValidated,
+    Fitted,
+    answers_of,
+    training_notes,
 )
 
 HEAD = "classifier"
@@ -97,32 +101,14 @@ class HeadInputs(Backend):
         return {"vector": self._below(inputs, training=False)}
 
 
-class CrossValidated(NamedTuple):
-    """The result of cross-validation.
-
-    Attributes:
-        name: what scores are named after.
-        rows: the rows that were held out once.
-        answers: the answers to them by name. Thresholds and the like, which follow from
-            answers, are of the other folds.
-        task: the task, with thresholds of all answers.
-    """
-
-    name: str
-    rows: list[int]
-    answers: dict[str, np.ndarray]
-    task: Task
-
-
 class HeadFit:
     """Computes the vectors of the rows once, and fits the head of a model on them.
 
     L2 is chosen by cross-validation, or for few rows by their number, see
     `strengths_of`; the head is fitted on all training rows. With `tries_layers`,
     cross-validation also chooses whether it reads all layers, as the model does at
-    first, or the last one alone. The interface is what a finished `FineTuningLoop`
-    offers. Vectors are kept in the run folder, so that an interrupted run does not
-    compute them again.
+    first, or the last one alone. Vectors are kept in the run folder, so that an
+    interrupted run does not compute them again.
 
     Args:
         model: its head is set; the encoder stays as it is.
@@ -137,11 +123,7 @@ class HeadFit:
     keeps_vectors = True  # of the training rows, in the run folder
     most_folds = FOLDS
     needs_folds = True
-    steps = 1
-    update_seconds = math.nan, math.nan
-    skipped: tuple[str, ...] = ()
-    best_settings: Mapping[str, Any] = {}  # what the unlabelled rows gained, if any
-    batch_facts: Mapping[str, Any] = {}
+    gained: Mapping[str, Any] = {}  # what is known of the unlabelled rows
 
     def __init__(
         self,
@@ -155,7 +137,8 @@ class HeadFit:
         self.run, self.config = context.folder, context.config
         self.devices, self.stop = context.devices, context.stop
         self.trackers = context.trackers
-        self.best = BestEpoch()
+        self._scores: dict[str, Any] = {}
+        self._answers: dict[str, np.ndarray] = {}
         self.history: list[dict[str, Any]] = []
         self.ending = ""
         self.validation: Validation | None = None
@@ -164,11 +147,6 @@ class HeadFit:
         self._width = model.backbone.config.hidden_size
         self._task = model.task  # before it is finalized
         self._start = time.perf_counter()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the run began in this process."""
-        return time.perf_counter() - self._start
 
     def train(self) -> None:
         """Fit the head; a signal ends this at once, without losing vectors.
@@ -191,7 +169,7 @@ class HeadFit:
         if self.needs_folds:
             _tell_alone(strata, folds)
         with self.stop.at_once():
-            head, found, self.ending = self.fitted(
+            head, found, self.ending = self.fit(
                 targets, folds, loss=loss, weights=weights
             )
         factor = found.factor if found else 1.0
@@ -205,8 +183,8 @@ class HeadFit:
         self.validation = found
         say(self.ending)
         if self.dev is not None:
-            self.best.answers = self.answers(Predictor(self.model), "dev", self.dev)
-            self.best.scores = task.score(self.dev, self.best.answers)
+            self._answers = answers_of(Predictor(self.model), "dev", self.dev)
+            self._scores = task.score(self.dev, self._answers)
 
     def _folds(self, strata: Strata) -> list[list[int]]:
         """Return the rows of each fold of the cross-validation."""
@@ -235,7 +213,7 @@ class HeadFit:
         losses = {decay: found.loss for decay, (_, found) in tried.items()}
         return min(losses.values()) < _MUCH_LESS * losses[0.0]
 
-    def fitted(
+    def fit(
         self,
         targets: np.ndarray,
         folds: Sequence[Sequence[int]],
@@ -357,7 +335,7 @@ class HeadFit:
             f"{before:.4f} to {after:.4f}, and the loss from {plain.loss:.4f} to "
             f"{other.loss:.4f}"
         )
-        self.best_settings = {"unlabeled": note}
+        self.gained = {"unlabeled": note}
         say(note)
         return gained
 
@@ -388,20 +366,21 @@ class HeadFit:
         name = f"cross-validation, {len(found.folds)} folds"
         return CrossValidated(name, found.rows, answers, task)
 
-    def best_model(self) -> TaskModel:
-        """Return the model with its head."""
-        return self.model
+    def fitted(self) -> Fitted:
+        """Return the model with its head; without dev rows, also what was validated."""
+        return Fitted(
+            model=self.model,
+            scores=self._scores,
+            answers=self._answers,
+            validated=self.cross_validated() if self.dev is None else None,
+            history=self.history,
+            settings={**self.gained, **training_notes(self.ending)},
+            seconds=time.perf_counter() - self._start,
+        )
 
     def saved_on_failure(self) -> contextlib.AbstractContextManager[None]:
         """Return a context that saves nothing: the vectors are saved."""
         return contextlib.nullcontext()
-
-    def answers(
-        self, predictor: Predictor, name: str, rows: Columns
-    ) -> dict[str, np.ndarray]:
-        """Return the answers to the rows of a data set, and show the progress."""
-        with Progress(f"scoring {name}", unit="examples", total=len(rows)) as bar:
-            return predictor.answers(rows, seen=bar.add)
 
     @functools.cached_property
     def _below(self) -> Predictor:

@@ -45,9 +45,9 @@ from bert_keras.training.data import (
     check_without_dev,
     choose_split,
     fitted_task,
+    new_unlabelled_rows,
     read_rows,
     row_notes,
-    unlabelled_rows,
 )
 from bert_keras.training.distillation import student_encoder
 from bert_keras.training.lengths import (
@@ -234,7 +234,7 @@ def make_plan(
     if collections:
         check_ranks(task)
     if request.unlabeled is not None:
-        rows[UNLABELED], more = unlabelled_rows(request, task, rows.values())
+        rows[UNLABELED], more = new_unlabelled_rows(request, task, rows.values())
         notes += more
 
     # How long texts are read.

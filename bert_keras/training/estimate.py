@@ -105,7 +105,7 @@ def _contrastive(plan: Plan, model: TaskModel, devices: Devices) -> tuple[float,
     train_on_pairs(
         rows, targets, steps=_UPDATES, after_update=lambda: times.append(time.time())
     )
-    update = min(np.diff(times))
+    update = float(min(np.diff(times)))
     of_row, _ = _vectors(model, rows)
     folds = 0 if "dev" in plan.rows else ContrastiveFit.most_folds
     vectors = (1 + folds) * len(rows) + len(plan.rows.get("dev", ())) + _tests(plan)

@@ -180,21 +180,119 @@ def make_plan(
     Raises:
         BertKerasError: an argument is wrong, or does not go with another.
     """
-    encoder = student_encoder(request.encoder, request.config)
-    _check_places(request, encoder)
-    named = named_or_given(request.task)
-    if isinstance(named, Task) and request.task_settings:
+    facts, rows, collections = _facts(request, devices)
+    named = facts.task
+
+    # The method, and the vector that its head reads.
+    method = choose_method(
+        facts, lower_layers_help=lambda task: lower_layers_help(task, facts)
+    )
+    config = dataclasses.replace(request.config, method=method.value)
+    check_method(named, config, facts.given)
+    if facts.has_unlabeled:
+        check_unlabeled(named, config)
+    chosen, pooling = choose_pooling(facts, method)
+    settings = {**facts.given, **chosen} if isinstance(named, type) else chosen
+
+    # The rows, and the task that follows from them.
+    own = settings if isinstance(named, type) else named.get_config()
+    rows["train"], dev, split = choose_split(facts, config.method, own)
+    if dev is not None:
+        rows = {"train": rows["train"], "dev": dev, **rows}
+    if request.slices and len(rows) == 1 and config.method == "finetune":
+        raise ConfigError(
+            "`slices` has no effect: no rows are scored (give --dev, --test or "
+            f"--validation-split); received {', '.join(map(str, request.slices))}"
+        )
+    task = fitted_task(named, rows, settings, held_out=0 if dev is None else len(dev))
+    notes = row_notes(task, rows)
+    if collections:
+        check_ranks(task)
+    if facts.has_unlabeled:
+        rows[UNLABELED], more = new_unlabelled_rows(request, task, rows.values())
+        notes += more
+
+    # How long texts are read.
+    windows = None
+    if facts.settings is not None:
+        task, config, windows = reads_long_texts(facts, task, config, rows["train"])
+        if windows is None:
+            config, windows = keeps_windows(facts, task, config)
+    check_truncation(task, config)
+    folder, sizes = encoder_to_train(facts.folder, config, tell=str)
+    default = max_length_of(task, folder.checkpoint, config.max_length)
+    preprocessor = Preprocessor(
+        folder.tokenizer,
+        max_length=default,
+        truncation=config.truncation,
+        layout=config.layout,
+    )
+    limit = sizes.max_position_embeddings
+    lengths, length = choose_length(
+        task,
+        measure_lengths(task, preprocessor, rows, limit=limit),
+        default,
+        sizes,
+        given=request.config.max_length,
+        is_fixed=facts.is_fixed,
+    )
+    config = dataclasses.replace(config, max_length=length.value)
+    preprocessor = preprocessor.replace(max_length=length.value)
+    notes += truncation_notes(task, preprocessor, rows, lengths, method=config.method)
+
+    # The updates.
+    if "dev" not in rows and config.method == "finetune":
+        notes += check_without_dev(task, request.config)
+    config, updates = _updates(request.config, config, task, rows, sizes.hidden_size)
+    _check_devices(task, config, devices)
+    labelled = len(rows["train"]) + len(rows.get(UNLABELED, ()))
+    tries = facts.settings is not None and tries_layers(
+        task, config.method, labelled, facts.given
+    )
+    layers = _layers(facts, tries)
+    choices = [method, pooling, layers, windows, length, split, *updates]
+    return Plan(
+        request=request,
+        task=replaced(task, layers=ALL) if tries else task,
+        config=config,
+        rows=rows,
+        lengths=lengths,
+        collections=collections,
+        encoder=facts.encoder,
+        tries_layers=tries,
+        choices=tuple(each for each in choices if each is not None),
+        notes=tuple(notes),
+    )
+
+
+def _facts(
+    request: TrainRequest, devices: Devices
+) -> tuple[Facts, dict[str, Columns], dict[str, JudgedCollection]]:
+    """Return what the decisions are made from, the rows, and the tests of search.
+
+    Raises:
+        BertKerasError: a place, a setting or the data is wrong.
+    """
+    encoder, config = student_encoder(request.encoder, request.config), request.config
+    check_path("encoder", encoder)
+    places = {"encoder": encoder, "teacher": config.teacher}
+    places = {name: place for name, place in places.items() if place is not None}
+    check_output_place("output", request.output, places)
+    check_replaceable(request.output)
+    check_tracking(config, Path(request.output))
+    task, settings = named_or_given(request.task), request.task_settings or {}
+    if isinstance(task, Task) and settings:
         raise ConfigError(
             "`task_settings` must be empty for a task instance, which has its own; "
-            f"received {', '.join(request.task_settings)}"
+            f"received {', '.join(settings)}"
         )
-    check_settings(named, request.task_settings or {})
-    rows, collections = read_rows(request, named)
+    check_settings(task, settings)
+    rows, collections = read_rows(request, task)
     facts = Facts(
-        task=named,
-        settings=None if isinstance(named, Task) else request.task_settings or {},
+        task=task,
+        settings=None if isinstance(task, Task) else settings,
         rows=rows["train"],
-        config=request.config,
+        config=config,
         encoder=encoder,
         folder=Folder.open(encoder),
         has_dev="dev" in rows,
@@ -203,99 +301,7 @@ def make_plan(
         one_replica=devices.replicas == 1 and not devices.has_static_shapes,
         is_fixed=devices.has_static_shapes,
     )
-
-    # The method, and the vector that its head reads.
-    method = choose_method(
-        facts, lower_layers_help=lambda task: lower_layers_help(task, facts)
-    )
-    config = dataclasses.replace(request.config, method=method.value)
-    check_method(named, config, facts.given)
-    if request.unlabeled is not None:
-        check_unlabeled(named, config)
-    chosen, pooling = choose_pooling(facts, method)
-    settings = {**facts.given, **chosen}
-
-    # The rows, and the task that follows from them.
-    own = settings if isinstance(named, type) else named.get_config()
-    train, dev, split = choose_split(facts, config.method, own)
-    rows["train"] = train
-    if dev is not None:
-        rows = {"train": train, "dev": dev, **rows}
-    if request.slices and len(rows) == 1 and config.method == "finetune":
-        raise ConfigError(
-            "`slices` has no effect: no rows are scored (give --dev, --test or "
-            f"--validation-split); received {', '.join(map(str, request.slices))}"
-        )
-    held_out = 0 if dev is None else len(dev)
-    task = fitted_task(
-        named, rows, settings if isinstance(named, type) else chosen, held_out=held_out
-    )
-    notes = row_notes(task, rows)
-    if collections:
-        check_ranks(task)
-    if request.unlabeled is not None:
-        rows[UNLABELED], more = new_unlabelled_rows(request, task, rows.values())
-        notes += more
-
-    # How long texts are read.
-    windows = None
-    if facts.settings is not None:
-        task, config, windows = reads_long_texts(facts, task, config, train)
-        if windows is None:
-            config, windows = keeps_windows(facts, task, config)
-    check_truncation(task, config)
-    folder, sizes = encoder_to_train(facts.folder, config, tell=str)
-    preprocessor = Preprocessor(
-        folder.tokenizer,
-        max_length=max_length_of(task, folder.checkpoint, config.max_length),
-        truncation=config.truncation,
-        layout=config.layout,
-    )
-    lengths, length = choose_length(
-        task,
-        measure_lengths(task, preprocessor, rows, limit=sizes.max_position_embeddings),
-        preprocessor.max_length,
-        sizes,
-        given=request.config.max_length,
-        is_fixed=facts.is_fixed,
-    )
-    preprocessor = preprocessor.replace(max_length=length.value)
-    notes += truncation_notes(task, preprocessor, rows, lengths, method=config.method)
-
-    # The updates.
-    examples = training_examples(task, train)
-    if config.teacher is not None:
-        examples += len(rows.get(UNLABELED, ())) + config.augment * len(train)
-    if not held_out and "dev" not in rows:
-        config = dataclasses.replace(config, validation_split=0.0)
-        if config.method == "finetune":
-            notes += check_without_dev(task, request.config)
-            config = dataclasses.replace(config, patience=0)
-    config = dataclasses.replace(config.with_split(), max_length=length.value)
-    config = config.finalized(task, examples, sizes.hidden_size)
-    _check_devices(task, config, devices)
-    tries = facts.settings is not None and tries_layers(
-        task,
-        config.method,
-        len(train) + len(rows.get(UNLABELED, ())),
-        facts.given,
-    )
-    if tries:
-        task = replaced(task, layers=ALL)
-    choices = [method, pooling, _layers(facts, tries), windows, length, split]
-    choices += _of_updates(request.config, config, examples, sizes.hidden_size)
-    return Plan(
-        request=request,
-        task=task,
-        config=config,
-        rows=rows,
-        lengths=lengths,
-        collections=collections,
-        encoder=encoder,
-        tries_layers=tries,
-        choices=tuple(each for each in choices if each is not None),
-        notes=tuple(notes),
-    )
+    return facts, rows, collections
 
 
 def model_of(
@@ -320,16 +326,6 @@ def model_of(
             "the mean of their pieces"
         )
     return model
-
-
-def _check_places(request: TrainRequest, encoder: str | os.PathLike[str]) -> None:
-    """Raise unless the output can be written without losing what the run reads."""
-    check_path("encoder", encoder)
-    places = {"encoder": encoder, "teacher": request.config.teacher}
-    places = {name: place for name, place in places.items() if place is not None}
-    check_output_place("output", request.output, places)
-    check_replaceable(request.output)
-    check_tracking(request.config, Path(request.output))
 
 
 def _check_devices(task: Task, config: TrainConfig, devices: Devices) -> None:
@@ -360,17 +356,30 @@ def _layers(facts: Facts, tries: bool) -> Choice | None:
     return Choice("layers", "all or last", "cross-validation compares them", option)
 
 
-def _of_updates(
-    given: TrainConfig, config: TrainConfig, examples: int, hidden_size: int
-) -> list[Choice]:
-    """Return the choices about the updates that the method makes.
+def _updates(
+    given: TrainConfig,
+    config: TrainConfig,
+    task: Task,
+    rows: Mapping[str, Columns],
+    hidden_size: int,
+) -> tuple[TrainConfig, list[Choice]]:
+    """Return the config with numbers in place of `None`, and the choices of them.
 
     Args:
         given: the config as given.
-        config: as it is now.
-        examples: the number of training rows, or of what counts as one.
+        config: with what was chosen before.
+        task: of the run.
+        rows: by name.
         hidden_size: of the encoder.
     """
+    examples = training_examples(task, rows["train"])
+    if config.teacher is not None:
+        examples += len(rows.get(UNLABELED, ())) + config.augment * len(rows["train"])
+    if "dev" not in rows:
+        config = dataclasses.replace(config, validation_split=0.0)
+        if config.method == "finetune":  # of others, patience has no effect
+            config = dataclasses.replace(config, patience=0)
+    config = config.with_split().finalized(task, examples, hidden_size)
     batch_size = cast(int, config.batch_size)
     steps = math.ceil(examples / batch_size)
     epochs = f"{counted(steps, 'updates')} an epoch"
@@ -394,19 +403,13 @@ def _of_updates(
             "of the other weights",
         ),
     }
-    shown = {"epochs", "batch_size", "learning_rate"}
-    if config.patience:
-        shown.add("patience")
-    for name in ("linear_probe", "accumulation", "new_learning_rate"):
-        if getattr(config, name) != getattr(TrainConfig(), name):
-            shown.add(name)
-    unused = unused_by(config.method)
+    unused, usual = unused_by(config.method), TrainConfig()
     found = []
     for name, (value, reason) in reasons.items():
-        if name in unused or name not in shown:
+        if name in unused or getattr(config, name) in (getattr(usual, name), 0):
             continue
         is_given = getattr(given, name) == getattr(config, name)
         option = f"--{name.replace('_', '-')}"
         reason = GIVEN if is_given else reason
         found.append(Choice(name.replace("_", " "), value, reason, option))
-    return found
+    return config, found

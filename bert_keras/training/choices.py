@@ -23,12 +23,7 @@ GIVEN = "as given"  # the reason of a choice that the user made
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """The arguments of `train`, which describes them.
-
-    With a task and `task_settings`, these are the settings that the task was made with
-    from rows; what else follows from rows and encoder may then be changed. With a task
-    and `None`, its settings are kept as they are.
-    """
+    """The arguments of `train`, which describes them."""
 
     task: str | type[Task] | Task
     train: Any

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -133,13 +133,40 @@ class Plan:
         Nothing else is decided again.
         """
         config = dataclasses.replace(self.config, **settings)
-        rows = [
-            dataclasses.replace(each, value=settings[name], reason=GIVEN)
-            if (name := each.name.replace(" ", "_")) in settings
-            else each
+        chosen = {
+            each.name: dataclasses.replace(each, value=settings[name], reason=GIVEN)
             for each in self.choices
-        ]
-        return dataclasses.replace(self, config=config, choices=tuple(rows))
+            if (name := each.name.replace(" ", "_")) in settings
+        }
+        return dataclasses.replace(self, config=config, choices=self._with(chosen))
+
+    def of_rows(self, numbers: Sequence[int]) -> Plan:
+        """Return the plan for some of the training rows.
+
+        Only the number of updates is decided again.
+        """
+        if len(numbers) == len(self.rows["train"]):
+            return self
+        given, config = self.request.config, self.config
+        rows = {**self.rows, "train": self.rows["train"].take(numbers)}
+        lengths = {**self.lengths, "train": self.lengths["train"].take(numbers)}
+        if config.linear_probe == given.linear_probe:  # it has numbers of its own
+            names = ("epochs", "batch_size", "patience")
+            open_ones = {name: getattr(given, name) for name in names}
+            config = dataclasses.replace(config, **open_ones)
+        width = encoder_to_train(Folder.open(self.encoder), config, tell=str)[1]
+        config, updates = _updates(given, config, self.task, rows, width.hidden_size)
+        return dataclasses.replace(
+            self,
+            config=config,
+            rows=rows,
+            lengths=lengths,
+            choices=self._with({each.name: each for each in updates}),
+        )
+
+    def _with(self, chosen: Mapping[str, Choice]) -> tuple[Choice, ...]:
+        """Return the choices, some of them in place of those of the same name."""
+        return tuple(chosen.get(each.name, each) for each in self.choices)
 
     def table(self) -> list[dict[str, str]]:
         """Return the choices as rows of a table, for terminal, report and card."""

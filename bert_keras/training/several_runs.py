@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from bert_keras.checkpoints import one_revision
-from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata
 from bert_keras.distribution.strategy import find_strategy
 from bert_keras.errors import CheckpointError, ConfigError, DataError
@@ -44,7 +43,6 @@ from bert_keras.tasks.protocols import strata_of
 from bert_keras.training.best_epoch import rank_of
 from bert_keras.training.choices import TrainRequest
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.data import UNLABELED, tests_of
 from bert_keras.training.finetune import (
     TrainResult,
     plan_of,
@@ -171,8 +169,7 @@ def train_sizes(
                 f"has too few rows for a learning curve: {len(rows)}", path=rows.path
             )
         for size in sizes:
-            chosen = rows.take(sorted(order[:size])) if size < len(rows) else rows
-            runs.make(f"rows-{size}", runs.plan_of_rows(chosen))
+            runs.make(f"rows-{size}", whole.of_rows(sorted(order[:size])))
         return runs.finish_sizes({f"rows-{size}": size for size in sizes})
 
 
@@ -225,23 +222,6 @@ class _Runs:
 
     def __exit__(self, *error: Any) -> None:
         self._run.__exit__(*error)
-
-    def plan_of_rows(self, rows: Columns) -> Plan:
-        """Return the plan for some of the training rows, with the same dev rows."""
-        request, of_all = self.plan.request, self.plan.rows
-        tests: dict[str, Any] = {name: of_all[name] for name in tests_of(of_all)}
-        method = self.plan.config.method
-        config = dataclasses.replace(request.config, method=method)
-        return plan_of(
-            dataclasses.replace(
-                request,
-                train=rows,
-                dev=of_all.get("dev"),
-                test={**tests, **self.plan.collections},
-                unlabeled=of_all.get(UNLABELED),
-                config=config,
-            )
-        )[0]
 
     def make(self, name: str, plan: Plan) -> None:
         """Train by a plan, unless the run is already finished."""

@@ -480,7 +480,7 @@ def test_without_dev_rows_some_are_held_out(
     def loop(model: Any, data: Any, context: Any) -> None:
         raise Seen(data["train"])
 
-    monkeypatch.setattr(training, "FineTuningLoop", loop)
+    monkeypatch.setitem(training.TRAINERS, "finetune", loop)
     rows = as_columns(text=[f"text {i}" for i in range(12)], label=LABELS)
     with pytest.raises(Seen) as seen:
         run(train=rows, dev=None, validation_split=0.25)

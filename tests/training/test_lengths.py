@@ -112,7 +112,7 @@ def test_truncated_texts_are_told_by_each_verb(
             parts = context.config.accumulation
             raise KeyError(model.preprocessor.max_length, model.task.long, parts)
 
-        patch.setattr(finetune, "FineTuningLoop", loop)
+        patch.setitem(finetune.TRAINERS, "finetune", loop)
         free = {"train": table, "dev": short, "max_length": None}
         with pytest.raises(KeyError, match="40, 'truncate', 1"):  # all positions
             train_spam(tmp_path / "free", task_settings={"long": "truncate"}, **free)
@@ -159,7 +159,7 @@ def test_long_texts_on_an_encoder_of_vectors_begin_with_a_fitted_head(
         names = ("linear_probe", "accumulation", *free)
         raise KeyError(model.task.pooling, *(getattr(context.config, n) for n in names))
 
-    monkeypatch.setattr(finetune, "FineTuningLoop", loop)
+    monkeypatch.setitem(finetune.TRAINERS, "finetune", loop)
     given = {"encoder": tmp_path / "vectors", "train": table, "max_length": None}
     with pytest.raises(KeyError, match="'mean', True, 1, 4, 5, 0.00015"):
         train_spam(tmp_path / "out", **given, **free)

@@ -13,7 +13,7 @@ test rows are the test e-mails, 1,000 other messages, and GLUE's dev rows (with 
 of the training rows as dev). A run that would start after `--minutes` is left out and
 reported; with `--output`, scores are kept in a file, and the same command continues.
 
-With `--ways`, the ways of `WAYS` take the place of the settings by hand, each seed
+With `--ways`, ways of `WAYS` take the place of the settings by hand, each seed
 draws the `--rows` training rows anew, and up to 1,000 test rows; STS-B, SICK and AG
 News can then be named, too. `--plain` leaves out of the encoder's folder what says that
 it was trained for vectors of texts.
@@ -88,6 +88,7 @@ HAND = {
 # Ways to train: the method, and settings of the task.
 FINETUNE = TrainConfig(method="finetune")
 WAYS: dict[str, tuple[TrainConfig, dict[str, Any]]] = {
+    BY_DEFAULT: (TrainConfig(), {}),
     "linear": (TrainConfig(method="linear"), {}),
     "contrastive": (TrainConfig(method="contrastive"), {}),
     "finetune": (FINETUNE, {}),
@@ -252,7 +253,6 @@ def main() -> None:
     parser.add_argument("--rows", type=int, help="maximum number of training rows")
     options = parser.parse_args()
     started, left_out = time.perf_counter(), []
-    no_settings: dict[str, Any] = {}
     encoder = encoder_path()
     if options.plain:
         encoder = without_vectors(Path(tempfile.mkdtemp()))
@@ -267,12 +267,9 @@ def main() -> None:
                 print(f"{name}: skipped, there is no {DATA}")
                 continue
             scores = found.setdefault(name, {})
-            ways = {BY_DEFAULT: (TrainConfig(), no_settings)}
-            if options.ways:
-                ways |= {how: WAYS[how] for how in options.ways}
-            else:
-                by_hand = HAND[name].items()
-                ways |= {how: (config, no_settings) for how, config in by_hand}
+            ways = {how: WAYS[how] for how in options.ways or [BY_DEFAULT]}
+            if not options.ways:
+                ways |= {how: (config, {}) for how, config in HAND[name].items()}
                 if seed > 1:
                     ways = {how: ways[how] for how in best_of(scores)}
             for how, (config, settings) in ways.items():

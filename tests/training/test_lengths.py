@@ -161,6 +161,7 @@ def test_long_texts_on_an_encoder_of_vectors_begin_with_a_fitted_head(
 
     monkeypatch.setitem(finetune.TRAINERS, "finetune", loop)
     given = {"encoder": tmp_path / "vectors", "train": table, "max_length": None}
+    given["method"] = "finetune"
     with pytest.raises(KeyError, match="'mean', True, 1, 4, 5, 0.00015"):
         train_spam(tmp_path / "out", **given, **free)
     with pytest.raises(KeyError, match="'mean', True, 8, 8, 5, 0.00015"):
@@ -172,7 +173,7 @@ def test_long_texts_on_an_encoder_of_vectors_begin_with_a_fitted_head(
         train_spam(tmp_path / "out", **given)
     with pytest.raises(KeyError, match="'pooler', False, 4, 8, 2, 0.01"):
         train_spam(tmp_path / "out", **given, task_settings={"pooling": "pooler"})
-    given.pop("max_length")
+    del given["max_length"], given["method"]
     several = {**given, "output": tmp_path / "several", "dev": table}
     with pytest.raises(KeyError, match="'mean', True, 1, 4, 5, 0.00015"):
         train_seeds("classification", seeds=2, **several)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
@@ -79,6 +80,7 @@ def processor_features() -> dict[str, bool]:
     return {name: name in flags for name in FEATURES}
 
 
+@functools.cache
 def computes_bfloat16() -> bool:
     """Return whether the processor has instructions for products in bfloat16."""
     features = processor_features()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,13 @@ from conftest import refused
 from task_cases import cases_of
 
 from bert_keras.cli.main import main
-from bert_keras.inference.engine import EngineModel, Session, find_engine
+from bert_keras.inference.engine import (
+    _OVERLAPS,
+    EngineModel,
+    Session,
+    _Overlapping,
+    find_engine,
+)
 from bert_keras.inference.engine_export import _MEANINGS, export_to_engine
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import is_of_packed_rows
@@ -25,6 +32,7 @@ from bert_keras.models import model_file
 from bert_keras.models.engine_graph import NAMES
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.zero_shot import zero_shot_model
+from bert_keras.serving.signatures import signatures_of
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.base import replaced
 from bert_keras.tasks.protocols import recipe_of
@@ -242,6 +250,72 @@ def test_calibration_must_hold_texts(
         ),
         "`calibration`",
     )
+
+
+@pytest.mark.parametrize("threads", [4, 1])
+def test_batches_that_overlap_get_half_of_the_cores_each(threads: int) -> None:
+    both = threading.Barrier(2, timeout=30)
+    made: list[int] = []
+    used: list[str] = []
+
+    def way(name: str, *, waits: bool) -> Any:
+        def run(inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+            used.append(name)
+            if waits:
+                both.wait()
+            return [inputs["x"]]
+
+        return run
+
+    def half(count: int) -> Any:
+        made.append(count)
+        return way("half", waits=True)
+
+    def pair() -> None:
+        other = threading.Thread(target=lambda: session.run(given))
+        other.start()
+        session.run(given)
+        other.join()
+
+    given = {"x": np.ones(2)}
+    session = _Overlapping(way("alone", waits=True), half, threads)
+    for _ in range(_OVERLAPS):
+        assert not made
+        pair()
+    for thread in threading.enumerate():
+        if thread.name == "engine":
+            thread.join()
+    del used[:]
+    pair()
+    assert made == ([2] if threads == 4 else [])
+    assert sorted(used) == (["alone", "half"] if threads == 4 else ["alone", "alone"])
+    session._alone = way("one", waits=False)
+    session.run(given)
+    assert used[2:] == ["one"]
+
+
+def test_serve_answers_few_texts_outside_of_tensorflow(
+    spam_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = EngineModel(
+        spam_model.task, spam_model.preprocessor, TensorFlowSession(spam_model)
+    )
+    signature = signatures_of(engine)["serving_default"]
+    texts = [text.encode() for text in TEXTS[:3]]
+    rows = signature.rows_of([texts])
+    graph = signature._call([tf.constant(texts)])
+    broken = signature.rows_of([[b"\xff free", b"free"]])
+    with monkeypatch.context() as patch:
+        patch.setattr(signature, "_call", lambda tensors: "the graph")
+        answers, tokens = signature.compute(rows)
+        assert signature.compute(broken)[0] == "the graph"
+    assert tokens == len(texts) * max(row.length for row in rows)
+    assert set(answers) == set(graph)
+    for name, values in graph.items():
+        if values.dtype == np.float32:
+            np.testing.assert_allclose(answers[name], values, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(answers[name], values)
 
 
 def test_only_an_export_has_an_engine(spam_folder: Path, tmp_path: Path) -> None:

@@ -7,6 +7,6 @@ engines. `convert` and `tf_hub` write checkpoints of other formats; they are not
 `checkpoints` because they need models and tokenizers.
 """
 
-from lazy_loader import attach_stub
+from bert_keras.lazy_names import attach_names
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

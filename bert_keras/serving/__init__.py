@@ -12,6 +12,6 @@ everything. The web page is in `static/`.
 from the files of `templates`.
 """
 
-from lazy_loader import attach_stub
+from bert_keras.lazy_names import attach_names
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

@@ -18,6 +18,7 @@ from conftest import refused
 from task_cases import cases_of
 
 from bert_keras.cli.main import main
+from bert_keras.inference import engine_export
 from bert_keras.inference.engine import (
     _OVERLAPS,
     EngineModel,
@@ -194,6 +195,7 @@ def test_a_savedmodel_is_run_by_tensorflow(spam_export: Path) -> None:
         (["--int8"], ("`--int8`", "saved_model")),
         (["--format", "openvino", "--int8"], ("`--calibrate FILE`",)),
         (["--calibrate", "x.tsv"], ("`--calibrate` needs `--int8`",)),
+        (["--format", "onnx", "--int8-only"], ("`--int8-only` needs `--int8`",)),
         (["--dev", "x.tsv"], ("`--dev` needs `--int8`", "x.tsv")),
         (
             ["--format", "onnx", "--int8", "--calibrate", "x.tsv", "--dev", "y.tsv"],
@@ -205,7 +207,7 @@ def test_a_savedmodel_is_run_by_tensorflow(spam_export: Path) -> None:
         ),
     ],
     ids=[
-        *("int8 of litert", "int8 served", "no texts", "texts only"),
+        *("int8 of litert", "int8 served", "no texts", "texts only", "int8 alone"),
         *("dev only", "texts for onnx", "precision"),
     ],
 )
@@ -241,9 +243,13 @@ def test_texts_that_calibrate_nothing_are_told(
 def test_calibration_must_hold_texts(
     spam_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bert_keras.inference import engine_export
-
     monkeypatch.setattr(engine_export, "check_int8", lambda kind: None)
+    refused(
+        lambda: export_to_engine(
+            spam_model, tmp_path / "out", format="onnx", int8_only=True
+        ),
+        "`int8_only` needs `int8`",
+    )
     refused(
         lambda: export_to_engine(
             spam_model, tmp_path / "out", format="openvino", int8=True
@@ -292,6 +298,39 @@ def test_batches_that_overlap_get_half_of_the_cores_each(threads: int) -> None:
     session._alone = way("one", waits=False)
     session.run(given)
     assert used[2:] == ["one"]
+
+
+@pytest.mark.parametrize("slow", ["int8", "float32"])
+def test_int8_that_is_slower_is_told(
+    slow: str,
+    spam_model: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = [0.0]  # processor seconds
+    monkeypatch.setattr(engine_export.time, "process_time", lambda: now[0])
+
+    class Slow(TensorFlowSession):
+        def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+            now[0] += 0.008
+            return [np.zeros((len(inputs["token_ids"]), 3), np.float32)]
+
+    class Fast(Slow):
+        def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+            now[0] -= 0.004
+            return super().run(inputs)
+
+    kinds = (Fast, Slow) if slow == "int8" else (Slow, Fast)
+    task, preprocessor = spam_model.task, spam_model.preprocessor
+    models = [EngineModel(task, preprocessor, each(spam_model)) for each in kinds]
+    texts = engine_export._typical_texts(spam_model, None)
+    engine_export._tell_times(*models, texts)
+    (line,) = capsys.readouterr().err.splitlines()
+    ratio, ended = (
+        ("2.00", "float32 is faster here") if slow == "int8" else ("0.50", "ms a text")
+    )
+    assert f"int8 takes {ratio} times the processor time of float32" in line
+    assert line.endswith(ended)
 
 
 def test_serve_answers_few_texts_outside_of_tensorflow(

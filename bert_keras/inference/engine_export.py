@@ -146,8 +146,8 @@ def export_to_engine(
                 allowed = max_drop * score_scale(model.task)
                 _check_drop(model.task.best_score, scores, allowed)
             if int8_only:
-                for each in (path, path.with_suffix(".bin")):
-                    each.unlink(missing_ok=True)
+                for file in (path, path.with_suffix(".bin")):
+                    file.unlink(missing_ok=True)
         _describe(model, graph, new, format, "int8" if int8 else "float32")
     return Exported(Path(output), scores)
 

@@ -33,7 +33,7 @@ def group_by_length(lengths: Sequence[int], max_tokens: int) -> list[int]:
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     low = order.index(0)
     high, real = low + 1, lengths[0]
-    most, chosen = 0, [0]
+    most, chosen = 0.0, [0]
 
     def gain(first: int, last: int, tokens: int) -> float:
         """Return the tokens that the lengths in this range of `order` save."""

@@ -109,6 +109,9 @@ def _against_contrastive(facts: Facts, sizes: Mapping[str, int]) -> str:
         "the encoder was not trained for vectors of texts": (
             _vectors_of(facts.folder) is None
         ),
+        "a row is a pair, and the encoder's vectors are of single texts": (
+            "text_pair" in facts.rows
+        ),
     }
     return next((each for each, holds in reasons.items() if holds), "")
 

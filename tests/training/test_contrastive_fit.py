@@ -248,6 +248,11 @@ def test_auto_finetunes_encoders_not_made_for_vectors(encoder_folder: Path) -> N
     assert found == "finetune: the encoder was not trained for vectors of texts"
 
 
+def test_auto_finetunes_pairs(embedder: Path) -> None:
+    pairs = as_columns(text=TEXTS, text_pair=TEXTS, label=LABELS)
+    assert chosen(Classification, pairs, embedder).startswith("finetune: a row is a p")
+
+
 @pytest.mark.parametrize(
     ("is_embedder", "pair", "settings", "pooling"),
     [

@@ -184,7 +184,7 @@ def test_long_texts_on_an_encoder_of_vectors_begin_with_a_fitted_head(
         with pytest.raises(KeyError, match="'windows', 40"):
             train_spam(tmp_path / "out", **linear)
         told = capsys.readouterr().err
-        assert "times the tokens  " in told
+        assert "times the tokens\n" in told
         assert "draws" not in told and "the head is fitted" not in told
         with pytest.raises(KeyError, match="'truncate', 40"):
             settings = {"long": "truncate"}

@@ -19,7 +19,10 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "bert_keras"
 # What any room may import, and the only modules outside of the rooms.
-GROUND = {"__init__", "__main__", "config", "errors", "settings", "spark", "version"}
+GROUND = {
+    *("__init__", "__main__", "config", "errors", "lazy_names", "settings", "spark"),
+    "version",
+}
 _BELOW_TASKS = {
     *("checkpoints", "data", "distribution", "explained", "model", "reading"),
     *("scoring", "text"),
@@ -77,11 +80,11 @@ OF_ONE_TASK = {
     "models.zero_shot": "classification entailment multi_label",
     "serving.embedding_apis": "embedding_settings",
     "serving.searching": "searching",
-    "training.data": "classifier classifier_settings",
     "training.distillation": "question_answering regression",
     "training.divergence": "regression",
-    "training.finetune": "classifier classifier_settings",
+    "training.finetune": "classifier",
     "training.head_fit": "classifier_settings",
+    "training.plan": "classifier_settings",
     "training.methods": "classifier classifier_settings embedding reranking",
     "training.shrinking": "embedding",
 }

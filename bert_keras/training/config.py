@@ -57,6 +57,15 @@ class TrainConfig:
         "labels and no teacher contrastive or linear",
         words=settings.METHODS,
     )
+    opens_in: str | None = option(
+        None,
+        "transformers: its `AutoModelForSequenceClassification` reads the head of "
+        "classification, multi-label, regression and reranking, which then is on the "
+        "pooler of BERT and needs the method finetune",
+        words=("transformers",),
+        unset="the head reads what the method says: sentence-transformers computes a "
+        "head on pooled tokens of the last layer",
+    )
     linear_probe: bool = option(
         False,
         "first fit the head on vectors of the encoder as it is, and finetune from "

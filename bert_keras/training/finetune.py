@@ -54,6 +54,7 @@ from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.classifier_settings import ALL
+from bert_keras.tasks.hugging_face import unread_elsewhere
 from bert_keras.tasks.protocols import (
     Finalizing,
     Noting,
@@ -107,6 +108,7 @@ from bert_keras.training.methods import (
     with_method,
     with_pooling_of,
 )
+from bert_keras.training.opens_in import with_open_head
 from bert_keras.training.results import (
     facts_of,
     shown_settings,
@@ -128,6 +130,7 @@ _FREE = (
     "track",
     "card",
     "explain_mistakes",
+    "opens_in",  # which sets the method and the task's settings
 )
 _HEAD_FITS = {"linear": HeadFit, "contrastive": ContrastiveFit}
 RESTART = 1000  # a restart adds this to the seed; `seeds` adds 1
@@ -239,6 +242,11 @@ def train(
     test, collections = tests_and_collections(test)
     is_alone = devices.replicas == 1 and not devices.has_static_shapes
     user_settings = chosen if isinstance(task, Task) else task_settings or {}
+    if config.opens_in is not None:
+        task, config, user_settings = with_open_head(
+            task, config, user_settings, encoder=encoder, tell=devices.say
+        )
+        task_settings = None if isinstance(task, Task) else user_settings
     if config.method == AUTO:
         reader = named_or_given(task)
         train = labelled_rows(
@@ -720,6 +728,8 @@ def finish_run(
         with replaced_folder(output) as folder:
             write_model(model, folder)
             write_results(folder, output, report)
+        if line := unread_elsewhere(task):
+            loop.devices.say(line)
         loop.trackers.finish(report, output / "report.html")
     model.compile(
         new_optimizer(config, steps=loop.steps, model=model),

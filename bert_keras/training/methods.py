@@ -259,8 +259,9 @@ def check_unlabeled(task: type[Task] | Task, config: TrainConfig) -> None:
 
 
 OWN_POOLING = (
-    "the head reads the {} of the tokens' vectors, as the encoder's folder says; other "
-    "tools read it with a random pooler: their scores are wrong (--set pooling=pooler)"
+    "the head reads the {} of the tokens' vectors, as the encoder's folder says; "
+    "transformers and `CrossEncoder` read it with a random pooler: their scores are "
+    "wrong (--opens-in transformers)"
 )
 
 

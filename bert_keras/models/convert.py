@@ -366,7 +366,8 @@ def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:
     tasks: tuple[Any, ...] = (models.BertMaskedLM, models.BertTextClassifier)
     if hasattr(models, EMBEDDER):  # not before KerasHub 0.32
         tasks += (getattr(models, EMBEDDER),)
-    if not isinstance(model, (models.BertBackbone, *tasks)):
+    kinds: tuple[Any, ...] = (models.BertBackbone, *tasks)
+    if not isinstance(model, kinds):
         raise CheckpointError(
             "`model` must be a BertBackbone, BertMaskedLM, BertTextClassifier or "
             f"{EMBEDDER} of KerasHub; received {type(model).__name__}"

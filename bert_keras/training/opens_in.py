@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Callable, Mapping
-from typing import Any
 
 from bert_keras.errors import ConfigError, shown
-from bert_keras.models.folder import Folder
 from bert_keras.settings import options_of
-from bert_keras.tasks import named_or_given
-from bert_keras.tasks.base import Task, replaced
+from bert_keras.tasks.base import Task
 from bert_keras.tasks.classifier_settings import LAST, POOLER
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.hugging_face import ENCODER_ALONE
-from bert_keras.training.config import TrainConfig
+from bert_keras.training.choices import Facts
 
 _READ = {"pooling": POOLER, "normalize": False, "layers": LAST, "long": "truncate"}
 _COST = (
@@ -26,30 +21,17 @@ _COST = (
 )
 
 
-def with_open_head(
-    task: str | type[Task] | Task,
-    config: TrainConfig,
-    settings: Mapping[str, Any] | None,
-    *,
-    encoder: str | os.PathLike[str],
-    tell: Callable[[str], object],
-) -> tuple[type[Task] | Task, TrainConfig, dict[str, Any] | None]:
-    """Return task, config and settings of a head that the tool `opens_in` reads.
+def with_open_head(facts: Facts) -> tuple[Facts, list[str]]:
+    """Return the facts of a head that the tool `opens_in` reads, and notes on its cost.
 
     transformers reads a head on the pooler of BERT, which only finetune trains.
-
-    Args:
-        task, config, encoder: as in `train`.
-        settings: the user's settings of the task; `None` for a task instance that is
-            kept as it is.
-        tell: gets a line about what this is expected to cost.
 
     Raises:
         ConfigError: an option or a setting contradicts it, or there is no such head.
     """
-    task = named_or_given(task)
+    task, config = facts.task, facts.config
     if config.opens_in is None:
-        return task, config, None if settings is None else dict(settings)
+        return facts, []
     if task.head_codec.architecture == ENCODER_ALONE:
         raise ConfigError(
             f"`opens_in` must be left out for {task.name}, which has no head in "
@@ -58,27 +40,24 @@ def with_open_head(
     kind = task if isinstance(task, type) else type(task)
     wanted = {k: v for k, v in _READ.items() if k in options_of(kind)}
     if "pooling" not in wanted:
-        return task, config, None if settings is None else dict(settings)
+        return facts, []
     if config.method not in ("auto", "finetune"):
         raise ConfigError(
             f"`method` must be finetune with `opens_in` {config.opens_in}, which reads "
             f"a head on BERT's pooler: no other trains it; received {config.method}"
         )
-    given = (
-        task.get_config() if isinstance(task, Task) and settings is None else settings
-    )
+    given = task.get_config() if isinstance(task, Task) else facts.given
     for name, value in wanted.items():
-        if (found := (given or {}).get(name, value)) != value:
+        if (found := given.get(name, value)) != value:
             raise ConfigError(
                 f"`{name}` must be {shown(value)} with `opens_in` {config.opens_in}, "
                 f"which computes no other; received {shown(found)}"
             )
-    if isinstance(Folder.open(encoder).held(Embedding), Embedding):
-        tell(_COST)
+    is_of_vectors = isinstance(facts.folder.held(Embedding), Embedding)
+    settings = facts.settings
+    if settings is not None:
+        own = {name: wanted[name] for name in ("pooling", "long") if name in wanted}
+        settings = {**settings, **own}
     config = dataclasses.replace(config, method="finetune")
-    if settings is None:
-        return task, config, None
-    if isinstance(task, Task):
-        task = replaced(task, **wanted)
-    own = {name: wanted[name] for name in ("pooling", "long") if name in wanted}
-    return task, config, {**settings, **own}
+    facts = dataclasses.replace(facts, config=config, settings=settings)
+    return facts, [_COST] if is_of_vectors else []

@@ -125,13 +125,13 @@ def test_pairs_have_the_lengths_of_queries_and_documents(
     preprocessor: Preprocessor,
 ) -> None:
     task = Embedding(query_length=5, document_length=7, prompts={"query": "you "})
-    rows = as_columns(text=[WORDS], text_pair=["see you"], negative=[[WORDS]])
-    wanted = ["you win cash", "see you", "win cash now see you"]
+    rows = as_columns(text=[WORDS], text_pair=["see you"], negative=[[f"at {WORDS}"]])
+    wanted = ["you win cash", "see you", "at win cash now see"]
     texts = tuple(map(tf.constant, texts_of(task, rows, use="train")))
     batch, *_ = task.examples(preprocessor, texts, np.zeros((1, 3), "int32"))
     assert read_texts(batch, preprocessor) == wanted
     sizes = task.lengths(preprocessor, texts)
-    assert [each.numpy().tolist() for each in sizes] == [[5, 4, 7], [7, 0, 4]]
+    assert [each.numpy().tolist() for each in sizes] == [[5, 4, 7], [7, 0, 5]]
     scored: list[Any] = []
 
     def run(batch: Any) -> Any:

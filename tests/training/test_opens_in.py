@@ -8,37 +8,45 @@ from typing import Any
 import pytest
 from conftest import refused
 
+from bert_keras.data.table import as_columns
+from bert_keras.models.folder import Folder
 from bert_keras.models.model_folder import save_model
+from bert_keras.tasks import find_task
+from bert_keras.tasks.base import Task
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.reranking import Reranking
+from bert_keras.training.choices import Facts
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.opens_in import with_open_head
 
 
 def opened(task: Any, encoder: Path, *, method: str = "auto", **given: Any) -> Any:
-    lines: list[str] = []
-    config = TrainConfig(method=method, opens_in="transformers")
-    settings = given.pop("settings", given)
-    found = with_open_head(task, config, settings, encoder=encoder, tell=lines.append)
-    return *found, lines
+    facts = Facts(
+        task=task if isinstance(task, Task) else find_task(task),
+        settings=None if isinstance(task, Task) else given,
+        rows=as_columns(text=["a"], label=["b"]),
+        config=TrainConfig(method=method, opens_in="transformers"),
+        encoder=encoder,
+        folder=Folder.open(encoder),
+    )
+    return with_open_head(facts)
 
 
 def test_the_head_is_on_the_pooler(
     encoder_folder: Path, make_model: Any, tmp_path: Path
 ) -> None:
-    task, config, settings, lines = opened("classification", encoder_folder)
-    assert (task, config.method) == (Classification, "finetune")
-    assert (settings, lines) == ({"pooling": "pooler", "long": "truncate"}, [])
+    facts, notes = opened("classification", encoder_folder)
+    assert (facts.config.method, notes) == ("finetune", [])
+    assert facts.settings == {"pooling": "pooler", "long": "truncate"}
     vectors = save_model(make_model(Embedding("mean")), tmp_path / "vectors")
-    *_, lines = opened("reranking", vectors, pooling="pooler")
-    assert len(lines) == 1 and "less accurate" in lines[0]
-    # A task that was made from rows, and one that is kept as it is.
-    mean = Classification(("a", "b"), pooling="mean", normalize=True)
-    assert opened(mean, encoder_folder)[0] == Classification(("a", "b"))
-    refused(lambda: opened(mean, encoder_folder, settings=None), "`pooling`", "mean")
-    assert opened(Reranking(), encoder_folder, settings=None)[2] is None
-    assert opened("token-classification", encoder_folder)[2] == {}
+    _, notes = opened("reranking", vectors, pooling="pooler")
+    assert len(notes) == 1 and "less accurate" in notes[0]
+    # A task that is kept as it is.
+    mean = Classification(("a", "b"), pooling="mean")
+    refused(lambda: opened(mean, encoder_folder), "`pooling`", "received mean")
+    assert opened(Reranking(), encoder_folder)[0].settings is None
+    assert opened("token-classification", encoder_folder)[0].settings == {}
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,14 @@ class LazyArrays(Mapping[str, np.ndarray]):
         }
         return cls(found, lambda n: chosen[n].read().reshape(found[n]), place=place)
 
+    def with_others(self, others: LazyArrays) -> LazyArrays:
+        """Return these arrays and others, which are taken for a name in both."""
+        return LazyArrays(
+            {**self.shapes, **others.shapes},
+            lambda name: others[name] if name in others else self[name],
+            place=others._place,
+        )
+
     def __getitem__(self, name: str) -> np.ndarray:
         """Return one array: float32, C order, its own memory.
 

@@ -2,11 +2,11 @@
 
 `modules.json` lists the steps after the encoder: `1_Pooling/config.json` describes how
 tokens become one vector, a folder `2_Dense` holds a layer on it, `2_Normalize` scales
-it to length 1; `sentence_bert_config.json` holds the maximum text length, and
-`config_sentence_transformers.json` the prompts. The encoder is in the folder itself or,
-in older ones, in a subfolder such as `0_Transformer`. A cross-encoder has an entry in
-its `config.json`, or a `modules.json` with the encoder alone. Read and written as by
-sentence-transformers 2 to 6.
+it to length 1; the last `Dense` may be the head of a task; `sentence_bert_config.json`
+holds the maximum text length, and `config_sentence_transformers.json` the prompts. The
+encoder is in the folder itself or, in older ones, in a subfolder such as
+`0_Transformer`. A cross-encoder has an entry in its `config.json`, or a `modules.json`
+with the encoder alone. Read and written as by sentence-transformers 2 to 6.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from bert_keras.settings import POOLINGS
 
 MODEL_SETTINGS = "config_sentence_transformers.json"
 DENSE_SCOPE = "dense_"  # of the canonical names of `Dense`, such as `dense_0/kernel`
+_HEAD_SCOPE = "classifier"  # of a `Dense` that is the head of a task
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in `encode_document`'s order
 # sentence-transformers' older names of poolings.
 _OLD_KEYS = {
@@ -177,15 +178,21 @@ def pair_entry(activation: str) -> dict[str, Any]:
     return {"sentence_transformers": {"activation_fn": _TORCH[activation]}}
 
 
-def read_sentence_files(folder: Path) -> dict[str, Any]:
+def read_sentence_files(folder: Path, *, head: int = 0) -> dict[str, Any]:
     """Return how a text becomes a vector, according to a folder's files.
+
+    Args:
+        folder: the folder.
+        head: above 0: the last `Dense` is the head of a task with so many outputs, and
+            no part of the vector.
 
     Returns:
         `kind` sparse for a `SparseEncoder`; `pooling`, modes with `+` between;
         `normalize`; and if given `max_length`, `query_length` and `document_length`,
         `dense` (for each layer what `Embedding` takes), `prompts` by name,
         `default_prompt`, `truncate_dim`, `include_prompt` if it is false: the tokens of
-        prompts are not pooled; and `unused`, lines about modules without an effect.
+        prompts are not pooled; `head`; and `unused`, lines about modules without an
+        effect.
         Empty if the folder holds only an encoder, without `modules.json` or with the
         `modules.json` of a cross-encoder.
 
@@ -200,16 +207,16 @@ def read_sentence_files(folder: Path) -> dict[str, Any]:
     if is_late_interaction(kinds, settings):
         raise late_interaction(folder, kinds)
     is_sparse = len(kinds) == 2 and kinds[0] in ENCODERS and kinds[1] == SPLADE
-    found = _sparse(folder) if is_sparse else _dense_vectors(folder)
+    found = _sparse(folder) if is_sparse else _dense_vectors(folder, head)
     _check_texts_are_unchanged(folder)
     found |= _prompts(folder) | _lengths(folder)
     length = text_length(folder)
     return found if length is None else {**found, "max_length": length}
 
 
-def _dense_vectors(folder: Path) -> dict[str, Any]:
+def _dense_vectors(folder: Path, head: int) -> dict[str, Any]:
     """Return the settings of a `SentenceTransformer`, but prompts and lengths."""
-    chain = chain_of(folder)
+    chain = chain_of(folder, has_head=head > 0)
     pooled = chain.pooling
     found: dict[str, Any] = {
         "pooling": _pooling(pooled.path / CONFIG),
@@ -220,6 +227,14 @@ def _dense_vectors(folder: Path) -> dict[str, Any]:
         for number, step in enumerate(chain.dense)
     )
     found |= {"dense": layers} if layers else {}
+    if chain.head is not None:
+        layer = _dense(chain.head, on_tokens=False)
+        if layer != _head_layer(head):
+            raise CheckpointError(
+                f"{chain.head.path / CONFIG}: must be the linear head of the task, "
+                f"with a bias and {head:,} outputs; received {one_line(layer)}"
+            )
+        found["head"] = head
     short = _settings(folder).get("truncate_dim")
     if short is not None:
         if type(short) is not int or short < 1:
@@ -285,16 +300,32 @@ def dense_tensors(folder: Path) -> dict[str, StoredTensor]:
     """Return the weights of a folder's `Dense` layers under canonical names."""
     chosen: dict[str, StoredTensor] = {}
     for number, step in enumerate(chain_of(folder).dense):
-        for name, tensor in _stored(step.path).items():
-            ours = _DENSE_NAMES.get(name)
-            if ours is None:
-                raise CheckpointError(
-                    f"{step.path}: must hold {', '.join(_DENSE_NAMES)} alone; holds "
-                    f"{one_line(name)}"
-                )
-            scope = f"{DENSE_SCOPE}{number}/{ours}"
-            choose(chosen, scope, tensor, transpose=ours != "bias")
+        chosen |= _layer_tensors(step, f"{DENSE_SCOPE}{number}")
     return chosen
+
+
+def head_tensors(folder: Path) -> dict[str, StoredTensor]:
+    """Return the weights of the `Dense` that is a task's head under canonical names."""
+    step = chain_of(folder, has_head=True).head
+    return {} if step is None else _layer_tensors(step, _HEAD_SCOPE)
+
+
+def _layer_tensors(step: Step, scope: str) -> dict[str, StoredTensor]:
+    chosen: dict[str, StoredTensor] = {}
+    for name, tensor in _stored(step.path).items():
+        ours = _DENSE_NAMES.get(name)
+        if ours is None:
+            raise CheckpointError(
+                f"{step.path}: must hold {', '.join(_DENSE_NAMES)} alone; holds "
+                f"{one_line(name)}"
+            )
+        choose(chosen, f"{scope}/{ours}", tensor, transpose=ours != "bias")
+    return chosen
+
+
+def _head_layer(units: int) -> dict[str, Any]:
+    """Return the settings of the `Dense` of a task's outputs, which are logits."""
+    return {"units": units, "activation": "linear", "use_bias": True}
 
 
 def _stored(folder: Path) -> dict[str, StoredTensor]:
@@ -322,6 +353,7 @@ def write_sentence_files(
     kind: str = "dense",
     query_length: int = 0,
     document_length: int = 0,
+    head: int = 0,
     measure: str | None = None,
 ) -> None:
     """Write the files next to an encoder, so that sentence-transformers can open it.
@@ -335,6 +367,8 @@ def write_sentence_files(
     above = len(dense) - on_tokens
     kinds = ["Transformer", *[DENSE] * on_tokens, "Pooling", *[DENSE] * above]
     kinds += ["Normalize"] if normalize else []
+    if head:
+        kinds, dense = [*kinds, DENSE], [*dense, _head_layer(head)]
     is_sparse = kind == "sparse"
     module = "sentence_transformers.models"
     if is_sparse:
@@ -397,13 +431,23 @@ def write_sentence_files(
 def write_dense(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write the weights of `Dense` layers, by canonical name, beside their configs."""
     for number, step in enumerate(chain_of(folder).dense if arrays else ()):
-        scope = f"{DENSE_SCOPE}{number}/"
-        values = {
-            theirs: np.ascontiguousarray(arrays[f"{scope}{ours}"].T)  # a bias as it is
-            for theirs, ours in _DENSE_NAMES.items()
-            if f"{scope}{ours}" in arrays
-        }
-        write_tensors(step.path / "model.safetensors", values)
+        _write_layer(step, f"{DENSE_SCOPE}{number}", arrays)
+
+
+def write_head(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write the weights of a task's head, by canonical name, as those of a `Dense`."""
+    step = chain_of(folder, has_head=True).head
+    if step is not None:
+        _write_layer(step, _HEAD_SCOPE, arrays)
+
+
+def _write_layer(step: Step, scope: str, arrays: Mapping[str, np.ndarray]) -> None:
+    values = {
+        theirs: np.ascontiguousarray(arrays[f"{scope}/{ours}"].T)  # a bias as it is
+        for theirs, ours in _DENSE_NAMES.items()
+        if f"{scope}/{ours}" in arrays
+    }
+    write_tensors(step.path / "model.safetensors", values)
 
 
 def _dense(step: Step, *, on_tokens: bool) -> dict[str, Any]:

@@ -239,6 +239,7 @@ class Chain:
             to the tokens, before the pooling.
         normalize: whether the text's vector is normalized at last.
         unused: lines about modules that have no effect on it.
+        head: the `Dense` of a task's outputs on this vector, see `chain_of`.
     """
 
     pooling: Step
@@ -246,6 +247,7 @@ class Chain:
     on_tokens: int
     normalize: bool
     unused: tuple[str, ...]
+    head: Step | None = None
 
 
 def steps_of(folder: Path) -> list[tuple[str, str]]:
@@ -270,8 +272,10 @@ def steps_of(folder: Path) -> list[tuple[str, str]]:
     return steps
 
 
-def chain_of(folder: Path) -> Chain:
+def chain_of(folder: Path, *, has_head: bool = False) -> Chain:
     """Return the chain of a folder's modules.
+
+    With `has_head`, the last step, a `Dense`, is the head of a task.
 
     Raises:
         CheckpointError: a module, or a setting of one, is not computed here.
@@ -310,7 +314,15 @@ def chain_of(folder: Path) -> Chain:
             for step in others
             if step.kind != "Pooling"
         ]
-    return _parts(folder, steps, chain, unused)
+    if not has_head:
+        return _parts(folder, steps, chain, unused)
+    if not chain or chain[-1].kind != DENSE:
+        raise CheckpointError(
+            f"{folder / MODULES_FILE}: the last step must be the {DENSE} of the task's "
+            f"outputs; names {listed([step.kind for step in steps])}"
+        )
+    found = _parts(folder, steps, chain[:-1], unused)
+    return dataclasses.replace(found, head=chain[-1])
 
 
 def _parts(

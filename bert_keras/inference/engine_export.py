@@ -269,7 +269,8 @@ def _describe(
     write_description(model, folder, others)  # removes an older tokenizer.json
     config = json_text(config_of(model), indent=2)
     (folder / CONFIG).write_text(f"{config}\n", encoding="utf-8")
-    write_sentence_files(model, folder, plain_weights(model, model.backbone))
+    if not task.head_codec.modules(task):  # the graph holds the whole head
+        write_sentence_files(model, folder, plain_weights(model, model.backbone))
     write_tokenizer_json(
         folder,
         preprocessor.tokenizer.get_config(),

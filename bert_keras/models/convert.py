@@ -39,6 +39,7 @@ from bert_keras.checkpoints.sentence_files import (
     text_length,
     unused_prompts,
     write_dense,
+    write_head,
     write_sentence_files,
 )
 from bert_keras.errors import CheckpointError, ConfigError, counted, shown
@@ -317,6 +318,8 @@ def _convert_pooling(opened: Folder, folder: Path, *, to: str) -> list[str]:
     if settings.get("dense"):
         tensors = dense_tensors(opened.home)
         write_dense(folder, LazyArrays.of(tensors, place=str(opened.home)))
+    if settings.get("head"):
+        write_head(folder, opened.checkpoint.arrays)
     return [f"left out: {line}" for line in unused]
 
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bert_keras.checkpoints import (
     Checkpoint,
     LazyArrays,
@@ -29,6 +31,7 @@ from bert_keras.checkpoints.sentence_files import (
     MODULES,
     OWN_LENGTHS,
     dense_tensors,
+    head_tensors,
     pair_activation,
     pair_scores,
     read_sentence_files,
@@ -106,13 +109,17 @@ class Folder:
         checkpoint = read_checkpoint(path)
         raw, entry = checkpoint.raw_config, dict(checkpoint.own_entry)
         home = checkpoint.home or checkpoint.path
-        try:
-            sentence = read_sentence_files(home) or entry.get("sentence") or {}
-        except CheckpointError as error:  # only its vectors cannot be computed
-            sentence = {"error": str(error)}
+        head = _head_modules(entry).get("head", 0)
+        sentence = _sentence_of(home, entry, head)
+        if sentence.get("head"):
+            try:
+                checkpoint = _with_head(checkpoint, home)
+            except CheckpointError as error:
+                sentence = {"error": str(error)}
         contradiction = _contradiction(entry, raw, sentence)
         if contradiction and checkpoint.origin == "huggingface":
             raw, entry = {name: raw[name] for name in raw if name != KEY}, {}
+            sentence = _sentence_of(home, entry) if head else sentence
             note = (
                 f"the entry `{KEY}` of config.json is not used, since another tool has "
                 f"changed the model: {contradiction}"
@@ -213,6 +220,9 @@ class Folder:
     def held(self, task_class: type[Task]) -> Task | None:
         """Return the folder's task if it is of a class; `None` if it is of another.
 
+        A folder whose head is a module of sentence-transformers is also of the class
+        `Embedding`, by the modules before it.
+
         Raises:
             CheckpointError: the folder's task or its settings are broken.
         """
@@ -222,6 +232,12 @@ class Folder:
             is_same = stored == given or not {stored, given} & set(
                 TASKS
             )  # or has moved
+            if not is_same and "head" in self.sentence:
+                # The steps before the head give vectors of texts.
+                is_vectors = task_class.head_codec.reads(self.config)
+                return (
+                    from_model_config(task_class, self.config) if is_vectors else None
+                )
         else:
             with as_checkpoint_error(f"{self.path}: config.json", ConfigError):
                 try:
@@ -251,13 +267,8 @@ class Folder:
         """Return the checkpoint, with the layers on a text's vector of an embedding."""
         if not getattr(task, "dense", ()) or not self.sentence.get("dense"):
             return self.checkpoint
-        tensors, arrays = dense_tensors(self.home), self.checkpoint.arrays
-        dense = LazyArrays.of(tensors, place=str(self.home))
-        merged = LazyArrays(
-            {**arrays.shapes, **dense.shapes},
-            lambda name: dense[name] if name in dense else arrays[name],
-            place=str(self.home),
-        )
+        dense = LazyArrays.of(dense_tensors(self.home), place=str(self.home))
+        merged = self.checkpoint.arrays.with_others(dense)
         return dataclasses.replace(self.checkpoint, arrays=merged)
 
     @property
@@ -353,6 +364,48 @@ class Folder:
         return {**facts, **{f"note {i}": note for i, note in enumerate(notes, 1)}}
 
 
+def _head_modules(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `HeadCodec.modules` tells of the task of our entry."""
+    name = str(entry.get("task"))
+    if name not in TASKS or "settings" not in entry:
+        return {}
+    task_class = find_task(name)
+    try:
+        task = task_class.from_config(entry["settings"])
+    except (TypeError, ConfigError):  # told where it is read
+        return {}
+    return task_class.head_codec.modules(task)
+
+
+def _sentence_of(home: Path, entry: Mapping[str, Any], head: int = 0) -> dict[str, Any]:
+    """Return what `read_sentence_files` returns, or what our entry says of it, or its
+    `error`.
+    """
+    try:
+        return read_sentence_files(home, head=head) or entry.get("sentence") or {}
+    except CheckpointError as error:  # only its vectors cannot be computed
+        return {"error": str(error)}
+
+
+def _with_head(checkpoint: Checkpoint, home: Path) -> Checkpoint:
+    """Return a checkpoint with the head of its last `Dense`, if it has none.
+
+    sentence-transformers writes no other. A note says that the two differ.
+    """
+    found, arrays = head_tensors(home), checkpoint.arrays
+    head = LazyArrays.of(found, place=str(home))
+    if any(name not in arrays for name in head):
+        return dataclasses.replace(checkpoint, arrays=arrays.with_others(head))
+    if all(np.array_equal(arrays[name], head[name]) for name in head):
+        return checkpoint
+    place = next(iter(found.values())).file.parent.name
+    note = (
+        f"the head in {place}, which sentence-transformers reads, is not used: it "
+        "differs from the head in the folder's model.safetensors"
+    )
+    return dataclasses.replace(checkpoint, notes=(*checkpoint.notes, note))
+
+
 def _contradiction(
     entry: Mapping[str, Any], raw: Mapping[str, Any], sentence: Mapping[str, Any]
 ) -> str:
@@ -383,13 +436,17 @@ def _contradiction(
             facts += [("classes", class_names(ours), class_names(raw))]
     except (TypeError, ConfigError):
         return ""  # told where it is read
-    if sentence and name != "embedding":
+    modules = codec.modules(task)
+    if sentence and name != "embedding" and not modules:
         return f"{MODULES} is of a model of vectors, not of the task {name}"
     if sentence:
+        vectors = find_task("embedding")
         try:
-            stated = from_model_config(task_class, {**raw, KEY: {"sentence": sentence}})
+            stated = from_model_config(vectors, {**raw, KEY: {"sentence": sentence}})
         except CheckpointError as error:
             return str(error)
+        if modules:
+            task = from_model_config(vectors, {KEY: {"sentence": modules}})
         facts += [(n, getattr(task, n), getattr(stated, n)) for n in _OF_VECTORS]
         length = entry.get("preprocessing", {}).get("max_length")
         length = task.default_length or length

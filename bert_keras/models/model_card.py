@@ -34,7 +34,11 @@ from bert_keras.errors import CheckpointError, ConfigError, first_of
 from bert_keras.files.json_file import read_json
 from bert_keras.scoring.intervals import wilson_interval
 from bert_keras.tasks import TASKS, find_task
-from bert_keras.tasks.hugging_face import from_model_config
+from bert_keras.tasks.hugging_face import (
+    MULTI_LABEL,
+    SINGLE_LABEL,
+    from_model_config,
+)
 
 CARD = "README.md"
 VALIDATION = "cross-validation"  # the first word of such scores
@@ -362,6 +366,7 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
         "example": _input_of(task, settings),
         "architecture": str(config["architectures"][0]),
         "has_sentence_files": has_sentence_files,
+        "from_logits": _from_logits(task, settings) if has_sentence_files else [],
         "engine": engine.get("engine", ""),
         "labels": labels,
         "entailment": entailment,
@@ -370,6 +375,29 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
         "is_truncated": not _longer(settings) and task not in _IN_WINDOWS,
         "model": rows,
     }
+
+
+def _from_logits(task: str, settings: Mapping[str, Any]) -> list[str]:
+    """Return the code that makes a head's answers of its logits; empty for vectors."""
+    if task not in TASKS or task == "embedding":
+        return []
+    kind = find_task(task).head_codec.problem_type
+    temperature = settings.get("temperature", 1.0)
+    found = [] if temperature == 1 else [f"logits /= {temperature!r}"]
+    if kind == SINGLE_LABEL:
+        found += [
+            "p = np.exp(logits - logits.max(axis=1, keepdims=True))",
+            "p /= p.sum(axis=1, keepdims=True)  # softmax: a column for each class",
+        ]
+    elif kind == MULTI_LABEL:
+        found.append(
+            "p = 1 / (1 + np.exp(-logits))  # sigmoid: a column for each class"
+        )
+    elif settings.get("activation") == "sigmoid":
+        found.append("scores = 1 / (1 + np.exp(-logits[:, 0]))")
+    else:
+        found.append("scores = logits[:, 0]")
+    return found
 
 
 def _engine_of(folder: Path) -> Mapping[str, Any]:

@@ -18,7 +18,11 @@ import numpy as np
 
 from bert_keras.checkpoints import write_huggingface
 from bert_keras.checkpoints.checkpoint import FORMAT, KEY
-from bert_keras.checkpoints.sentence_files import DENSE_SCOPE, write_dense
+from bert_keras.checkpoints.sentence_files import (
+    DENSE_SCOPE,
+    write_dense,
+    write_head,
+)
 from bert_keras.errors import ConfigError, received
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.model.lora import plain_weights
@@ -74,7 +78,8 @@ def write_sentence_files(
 ) -> None:
     """Write what sentence-transformers reads besides the encoder, if it can.
 
-    Of `arrays`, weights by name, these are the layers on a text's vector.
+    Of `arrays`, weights by name, these are the layers on a text's vector, and a head
+    that `HeadCodec.modules` describes.
     """
     task, hidden_size = model.task, model.backbone.config.hidden_size
     task.head_codec.write_files(
@@ -83,6 +88,8 @@ def write_sentence_files(
     dense = {name: arrays[name] for name in arrays if name.startswith(DENSE_SCOPE)}
     if dense:
         write_dense(folder, dense)
+    if task.head_codec.modules(task):
+        write_head(folder, arrays)
 
 
 def config_of(model: keras.Model) -> dict[str, Any]:

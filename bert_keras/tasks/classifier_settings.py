@@ -20,8 +20,8 @@ CLASSES = Option(
 PAIRS = Option(False, "whether a row is a pair of texts", unset="from the data")
 POOLING = Option(
     POOLER,
-    "the vector that the head reads: pooler, of BERT, which other tools read, too; or "
-    "pooled from the tokens' vectors, as in sentence-transformers",
+    "the vector that the head reads: pooler, of BERT, as transformers reads it; or "
+    "pooled from the tokens' vectors, as sentence-transformers reads it",
     words=(POOLER, *POOLINGS),
     unset="pooler; for the methods linear, contrastive and auto, and for long texts "
     "that `train` chooses to read in windows, as the encoder's folder says (linear and "

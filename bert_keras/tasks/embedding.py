@@ -126,7 +126,7 @@ class EmbeddingCodec(HeadCodec):
         stored = sentence_settings(config) or {"normalize": False}
         if "error" in stored:
             raise CheckpointError(stored["error"])
-        own = ("max_length", "unused")
+        own = ("max_length", "unused", "head")
         return {k: v for k, v in stored.items() if k not in own}
 
     def architecture_of(self, task: Any) -> str:

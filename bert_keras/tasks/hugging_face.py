@@ -6,10 +6,16 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.checkpoints.sentence_files import pair_entry, pair_scores
+from bert_keras.checkpoints.sentence_files import (
+    pair_entry,
+    pair_scores,
+    write_sentence_files,
+)
 from bert_keras.config import BertConfig
 from bert_keras.data.class_names import class_entries, class_names
 from bert_keras.errors import ConfigError
+from bert_keras.tasks.catalog import TASKS
+from bert_keras.tasks.classifier_settings import LAST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +58,12 @@ class HeadCodec:
     def architecture_of(self, task: Any) -> str:
         """Return Hugging Face's class name of a task's model."""
         return self.architecture
+
+    def modules(self, task: Any) -> dict[str, Any]:
+        """Return `pooling`, `normalize` and `head`, the number of outputs, of a head
+        that modules of sentence-transformers compute; empty for others.
+        """
+        return {}
 
     def folder_config(
         self, task: Any, config: BertConfig, preprocessor: Preprocessor
@@ -123,6 +135,41 @@ class PooledCodec(HeadCodec):
         found = super().folder_config(task, config, preprocessor)
         is_scorer = task.pairs and self.architecture_of(task) == PAIR_CLASSIFIER
         return {**found, **(pair_entry(task.pair_activation) if is_scorer else {})}
+
+    def modules(self, task: Any) -> dict[str, Any]:
+        """Return the settings of a head of ours on the pooled tokens of a text or pair.
+
+        `encode` pools the last layer, and truncates long texts.
+        """
+        is_read = task.layers == LAST and task.long == "truncate"
+        if task.needs.pooler or not is_read or task.name not in TASKS:
+            return {}
+        own = {"pooling": task.pooling, "normalize": task.normalize}
+        return {**own, "head": task.units}
+
+    def write_files(
+        self, task: Any, folder: Path, *, hidden_size: int, preprocessor: Preprocessor
+    ) -> None:
+        """Write sentence-transformers' files, if its modules compute the head."""
+        if found := self.modules(task):
+            length = preprocessor.max_length
+            write_sentence_files(
+                folder, hidden_size=hidden_size, max_length=length, **found
+            )
+
+
+def unread_elsewhere(task: Any) -> str:
+    """Return a line about a pooled head that no other tool reads from the folder."""
+    codec = task.head_codec
+    if not isinstance(codec, PooledCodec) or task.needs.pooler or codec.modules(task):
+        return ""
+    what = "pooled tokens of all layers" if task.layers != LAST else "the pooled tokens"
+    if task.long != "truncate":
+        what += f" of long texts by {task.long}"
+    return (
+        f"the head reads {what}, which no other tool does: the folder opens in "
+        "bert_keras; `export` writes the whole model as SavedModel or ONNX"
+    )
 
 
 class ClassesCodec(PooledCodec):

@@ -62,6 +62,15 @@ class TrainConfig:
         "classes: in a minute, for classification and multi-label with few rows",
         words=settings.METHODS,
     )
+    opens_in: str | None = option(
+        None,
+        "transformers: its `AutoModelForSequenceClassification` reads the head of "
+        "classification, multi-label, regression and reranking, which then is on the "
+        "pooler of BERT and needs the method finetune",
+        words=("transformers",),
+        unset="the head reads what the method says: sentence-transformers computes a "
+        "head on pooled tokens of the last layer",
+    )
     linear_probe: bool = option(
         False,
         "first fit the head on vectors of the encoder as it is, and finetune from "

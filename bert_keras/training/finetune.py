@@ -45,6 +45,7 @@ from bert_keras.runs.run_folder import (
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.classifier import Confidence
+from bert_keras.tasks.hugging_face import unread_elsewhere
 from bert_keras.tasks.protocols import (
     Finalizing,
     Reportable,
@@ -89,6 +90,7 @@ _FREE = (
     "track",
     "card",
     "explain_mistakes",
+    "opens_in",  # which sets the method and the task's settings
 )
 TRAINERS: dict[str, type[FineTuningLoop] | type[HeadFit]] = {
     "finetune": FineTuningLoop,
@@ -502,6 +504,8 @@ def finish_run(
         with replaced_folder(output) as folder:
             write_model(model, folder)
             write_results(folder, output, report)
+        if line := unread_elsewhere(task):
+            devices.say(line)
         context.trackers.finish(report, output / "report.html")
     model.compile(
         new_optimizer(config, steps=fitted.steps, model=model),

@@ -42,7 +42,7 @@ MANY_CLASSES = ROWS // 2
 # From this mean length of texts on, `finetune` reads them in windows.
 LONG_TEXTS = 2048  # characters
 _BY_FOLDER = "as the encoder's folder says"
-_READ_ELSEWHERE = "other tools read such a head with a random pooler"
+_READ_ELSEWHERE = "transformers reads such a head with a random pooler"
 
 
 def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) -> Choice:

@@ -67,6 +67,7 @@ from bert_keras.training.methods import (
     choose_pooling,
     tries_layers,
 )
+from bert_keras.training.opens_in import with_open_head
 from bert_keras.training.tracking import check_tracking
 
 
@@ -209,18 +210,20 @@ def make_plan(
         BertKerasError: an argument is wrong, or does not go with another.
     """
     facts, rows, collections = _facts(request, devices)
+    facts, costs = with_open_head(facts)
     named = facts.task
 
     # The method, and the vector that its head reads.
     method = choose_method(
         facts, lower_layers_help=lambda task: lower_layers_help(task, facts)
     )
-    config = dataclasses.replace(request.config, method=method.value)
+    config = dataclasses.replace(facts.config, method=method.value)
     check_method(named, config, facts.given)
     if facts.has_unlabeled:
         check_unlabeled(named, config)
     chosen, pooling = choose_pooling(facts, method)
     chosen, notes = without_own_lengths(chosen, config)
+    notes = [*costs, *notes]
     settings = {**facts.given, **chosen} if isinstance(named, type) else chosen
 
     # The rows, and the task that follows from them.

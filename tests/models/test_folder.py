@@ -27,6 +27,7 @@ from bert_keras.tasks.base import changed
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.generation import Translation
+from bert_keras.tasks.hugging_face import unread_elsewhere
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
@@ -395,6 +396,73 @@ def test_an_embedding_is_trained_as_its_encoder_says(
     assert load_model(result.folder).task == opened.task
     np.testing.assert_allclose(embed(result.folder, TEXTS), before, atol=1e-4)
     assert load_model(foreign(result.folder)).task == opened.task
+
+
+@pytest.fixture
+def head_folder(make_model: Any, tmp_path: Path) -> Path:
+    """Return the folder of a classifier that reads the mean of the tokens."""
+    task = Classification(("a", "b", "c"), pooling="mean", normalize=True)
+    return save_model(make_model(task), tmp_path / "head")
+
+
+def test_a_head_of_modules_is_no_part_of_the_vectors(head_folder: Path) -> None:
+    steps = json.loads((head_folder / "modules.json").read_text())
+    kinds = [step["type"].rpartition(".")[2] for step in steps]
+    assert kinds == ["Transformer", "Pooling", "Normalize", "Dense"]
+    opened = Folder.open(head_folder)
+    task = opened.task()
+    assert task == Classification(("a", "b", "c"), pooling="mean", normalize=True)
+    assert opened.notes() == []
+    vectors = opened.held(Embedding)
+    assert vectors == Embedding("mean", True)
+    assert opened.held(Regression) is None
+    assert embed(head_folder, TEXTS).shape == (2, 16)
+    refused(lambda: load_model(head_folder, task=Embedding), "embedding")
+    # And trained further: with its head, or as vectors without it.
+    head = load_file(head_folder / "3_Dense" / "model.safetensors")
+    config = TrainConfig()
+    again = new_model(task, head_folder, config).get_layer("classifier")
+    np.testing.assert_array_equal(again.kernel, head["linear.weight"].T)
+    np.testing.assert_array_equal(again.bias, head["linear.bias"])
+    names = {
+        w.path.split("/")[0] for w in new_model(vectors, head_folder, config).weights
+    }
+    assert names == {"bert"}
+
+
+def test_a_head_of_modules_that_another_tool_changed(head_folder: Path) -> None:
+    path = head_folder / "3_Dense" / "model.safetensors"
+    wanted = load_predictor(head_folder).predict(TEXTS)
+    head = load_file(path)
+    add_weights(path.parent, **{"linear.bias": head["linear.bias"] + 1})
+    (note,) = Folder.open(head_folder).notes()
+    assert "the head in 3_Dense" in note and "differs" in note
+    assert load_predictor(head_folder).predict(TEXTS) == wanted
+    # sentence-transformers writes the head there alone.
+    weights = load_file(head_folder / "model.safetensors")
+    own = {name: weights.pop(name) for name in list(weights) if "classifier" in name}
+    assert len(own) == 2
+    save_file(weights, head_folder / "model.safetensors")
+    save_file(head, path)
+    assert Folder.open(head_folder).notes() == []
+    assert load_predictor(head_folder).predict(TEXTS) == wanted
+    config = json.loads((path.parent / "config.json").read_text())
+    config["activation_function"] = SIGMOID
+    (path.parent / "config.json").write_text(json.dumps(config))
+    (note,) = Folder.open(head_folder).notes()
+    assert "another tool has changed the model" in note and "linear head" in note
+
+
+@pytest.mark.parametrize("other", [{"layers": "all"}, {"long": "windows"}])
+def test_a_head_that_no_module_computes(
+    make_model: Any, tmp_path: Path, other: dict[str, Any]
+) -> None:
+    task = Classification(("a", "b"), pooling="mean", **other)
+    folder = save_model(make_model(task), tmp_path / "model")
+    assert not (folder / "modules.json").exists()
+    assert "no other tool" in unread_elsewhere(task)
+    for readable in (Classification(("a", "b")), Regression(pooling="mean")):
+        assert unread_elsewhere(readable) == ""
 
 
 def test_a_new_head_needs_the_encoder_alone(make_model: Any, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 
@@ -147,6 +148,19 @@ def test_a_head_on_the_tokens_is_wrong_in_other_tools(
         save_model(make_model(Reranking(pooling=pooling)), tmp_path / pooling)
         text = (tmp_path / pooling / "README.md").read_text()
         assert ("with a random pooler" in text) is (pooling == "mean")
+        assert ("model.encode(" in text) is (pooling == "mean")
+
+
+def test_a_card_makes_answers_of_the_logits_of_encode(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    task = Classification(("a", "b"), pooling="mean", temperature=2.0)
+    folder = save_model(make_model(task), tmp_path / "m")
+    text = (folder / "README.md").read_text()
+    code = text[text.index("logits /= 2.0") :].partition("```")[0]
+    found = {"np": np, "logits": np.array([[2.0, 0.0], [0.0, 2 * np.log(3)]])}
+    exec(code, found)  # noqa: S102  # of the card
+    np.testing.assert_allclose(found["p"][1], [0.25, 0.75])
 
 
 @pytest.mark.parametrize("name", TASKS)

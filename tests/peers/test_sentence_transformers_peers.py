@@ -9,16 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_keras.inference.embedder import embed
 from bert_keras.inference.packed_vectors import PackedVectors
 from bert_keras.model.contrastive import RankingLoss
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.models.convert import convert
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
+from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.regression import Regression
+from bert_keras.text.preprocessor import Preprocessor, one_or_all
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 TEXTS = [
@@ -72,6 +77,41 @@ def test_a_saved_folder_opens_there(
     np.testing.assert_allclose(
         again.answer(np.array(TEXTS))["embedding"], wanted, atol=1e-5, rtol=0
     )
+
+
+HEADS = [
+    Classification(("a", "b", "c"), pooling="mean", normalize=True),
+    Classification(("a", "b"), pooling="cls", pairs=True),
+    MultiLabel(("a", "b"), pooling="max"),
+    Regression(pooling="weightedmean", normalize=True),
+]
+
+
+@pytest.mark.parametrize("task", HEADS, ids=lambda task: f"{task.name}-{task.pooling}")
+def test_a_head_on_the_tokens_opens_there(
+    make_model: Any, tmp_path: Path, open_peer: Any, task: Any
+) -> None:
+    model = make_model(task)
+    head = model.get_layer("classifier")
+    head.bias.assign(np.linspace(0.5, 1, task.units))
+    folder = save_model(model, tmp_path / "model")
+    parts = (TEXTS, TEXTS[::-1])[: len(task.roles)]
+    batch = task.features(
+        model.preprocessor, one_or_all(tuple(map(tf.constant, parts)))
+    )
+    wanted = model.infer(batch)
+    items = list(zip(*parts, strict=True)) if task.pairs else TEXTS
+    peer = open_peer(folder)
+    np.testing.assert_allclose(peer.encode(items), wanted, atol=1e-5, rtol=0)
+    # What is trained and saved there has the head in its `Dense` alone.
+    peer[-1].linear.bias.data += 1
+    peer.save(str(tmp_path / "theirs"))
+    again = load_model(tmp_path / "theirs")
+    assert again.task == task
+    np.testing.assert_allclose(again.infer(batch), wanted + 1, atol=1e-5, rtol=0)
+    assert convert(tmp_path / "theirs", tmp_path / "converted") == []
+    found = open_peer(tmp_path / "converted").encode(items)
+    np.testing.assert_allclose(found, wanted + 1, atol=1e-5, rtol=0)
 
 
 def test_vectors_of_few_bits(open_peer: Any) -> None:

@@ -38,6 +38,29 @@ LASTING = [page for page in PAGES if page.name != "CHANGELOG.md"]
 OURS = [
     page for page in LASTING if page.name not in ("migration.md", "CONTRIBUTING.md")
 ]
+# Their figures stand in FIGURES, too, beside the command that measured them.
+GUIDES = [
+    ROOT / "README.md",
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in (
+            *("index", "which-way", "tasks", "no-labels", "generation", "search"),
+            *("students", "pretraining", "own-model", "own-task", "serving"),
+            *("explanations", "command-line"),
+        )
+    ),
+]
+FIGURES = [ROOT / "docs" / f"{name}.md" for name in ("figures", "speed-table")]
+NUMBER = r"(?<![\w.,/])\d[\d,]*(?:\.\d+)?(?![\w.]*\d)"
+# A score, a share, seconds or a ratio has a decimal point; a speed has a unit.
+FIGURE = re.compile(
+    r"(?<![\w.,/])(?:\d{1,3}\.\d+(?![\w.]*\d)"
+    r"|\d[\d,]*(?= (?:texts|tokens|rows|requests|sentences)/s))"
+)
+VERSION = re.compile(
+    r"(?:Keras|KerasHub|TensorFlow|TF Model Garden|sentence-transformers|Python|Docker"
+    r"|`kserve`) (?:≥ )?\d[\d.]*(?:(?:,| to| and) \d[\d.]*)*"
+)
 FOLDERS = "bert_keras|tests|docs|benchmarks"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.M | re.S)
 FOREIGN = (
@@ -131,6 +154,27 @@ def test_each_path_and_name_exists() -> None:
 
 def test_each_option_is_known() -> None:
     assert found_on(OURS, lambda page, text: wrong_options(text)) == []
+
+
+def figures_without_source(text: str) -> list[str]:
+    """Return the figures of a text, outside code, that the pages of figures lack."""
+    held = set()
+    for page in FIGURES:
+        held |= set(re.findall(NUMBER, page.read_text(encoding="utf-8")))
+    prose = re.sub(r"`[^`]*`|\]\([^)]*\)", " ", FENCE.sub("", VERSION.sub("", text)))
+    return sorted(set(FIGURE.findall(prose)) - held)
+
+
+def test_each_figure_of_a_guide_is_on_a_page_of_figures() -> None:
+    assert found_on(GUIDES, lambda page, text: figures_without_source(text)) == []
+
+
+def test_a_figure_without_source_is_found() -> None:
+    known = "nDCG@10 is 0.4753 and 2.52 times as fast, of 203 texts/s, with Python 3.10"
+    assert figures_without_source(f"{known}, `--max-drop 0.0123`") == []
+    wrong = "0.4754, 97.31%, 2.59 times as fast, 91,207 texts/s"
+    found = ["0.4754", "2.59", "91,207", "97.31"]
+    assert figures_without_source(f"{known}; {wrong}") == found
 
 
 def test_extras_are_those_of_the_package() -> None:

@@ -464,7 +464,7 @@ class Selection:
             chosen += [_option_of(role, alike[0])] if len(alike) == 1 else []
         if roles and len(chosen) == len(roles):
             options = " ".join(chosen)
-            return f"; to read a column of another name, give `columns` ({options})"
+            return f"; select another column with `columns` ({options})"
         if len(roles) == 1:
             return f"; `columns` ({_option_of(roles[0], 'NAME')}) selects another"
         return ""

@@ -82,11 +82,12 @@ def mine_negatives(
 ) -> MinedNegatives:
     """Return pairs with hard negatives, to train `embedding` on.
 
-    The texts of the corpus are ranked by their cosine to each first text; the text
-    itself, every text that is its pair in some row, and negatives that the row has are
-    left out, and of equal texts all but the first, whatever their case and white space.
-    Of the ranks from `ranks[0]` to `ranks[1] - 1`, counted from
-    0, the nearest become negatives if their cosine is below the pair's by `margin`.
+    The texts of the corpus are ranked by their cosine to each first text. Left out are
+    the text itself, every text that is paired with it in some row, negatives that the
+    row has, and all copies of a text but the first, whatever their case and white
+    space. Candidates are the ranks from `ranks[0]` to `ranks[1] - 1`; the first rank is
+    0. The nearest candidates become negatives if their cosine is lower than the pair's
+    by at least `margin`.
 
     Args:
         source: a model, as in `load_embedder`.

@@ -23,6 +23,7 @@ from bert_keras.checkpoints import (
     read_checkpoint,
     write_huggingface,
 )
+from bert_keras.checkpoints.model_types import check_architecture
 from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.files.atomic import replaced_folder
@@ -80,6 +81,8 @@ class BertPretrainer(TrainableModel, keras.Model):
         name: str = "pretrainer",
     ) -> None:
         task = Pretraining(next_sentence)
+        if next_sentence:
+            check_architecture(encoder.config, "BertForPreTraining", task=task.name)
         inputs = task.inputs()
         super().__init__(inputs, task.outputs(encoder, inputs, seed), name=name)
         self.encoder, self.task = encoder, task
@@ -251,7 +254,11 @@ def write_pretrainer(
         "pad_token_id": tokenizer.pad_id,
     }
     write_huggingface(folder, weights_of(model) if arrays is None else arrays, config)
-    tokenizer.save(folder, max_length=model.encoder.config.max_position_embeddings)
+    tokenizer.save(
+        folder,
+        max_length=model.encoder.config.max_position_embeddings,
+        has_segments=model.encoder.config.type_vocab_size > 0,
+    )
 
 
 def weights_of(model: BertPretrainer) -> dict[str, np.ndarray]:

@@ -199,6 +199,9 @@ class BertConfig:
             ConfigError: a key is unknown, or a value is out of range.
         """
         names = {field.name for field in dataclasses.fields(cls)}
+        if values.get("model_type") not in MODEL_TYPES[1:]:
+            # A BERT's own file names its type, and may have the other key, unused.
+            names -= {"model_type"} if ignore is not None else set(_OF_OTHERS)
         if ignore is not None:
             unknown = sorted(set(values) - names - set(ignore))
             if unknown:
@@ -206,8 +209,6 @@ class BertConfig:
                     f"unknown key{'s' * (len(unknown) > 1)} {', '.join(unknown)}; "
                     f"a BertConfig has {', '.join(sorted(names))}"
                 )
-        elif values.get("model_type") not in MODEL_TYPES[1:]:
-            names -= set(_OF_OTHERS)  # of a BERT, these keys say nothing
         return cls(**{key: values[key] for key in values if key in names})
 
     @classmethod

@@ -30,6 +30,12 @@ ACTIVATION_ALIASES = {
 MODEL_TYPES = ("bert", "distilbert", "electra")
 _POOLER_ACTS = {"distilbert": "relu", "electra": "gelu"}
 _MASKED_LM_ACTS = {"electra": "gelu"}
+# What the code of a type computes in one way only.
+FIXED: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "distilbert": {"type_vocab_size": 0, "layer_norm_eps": 1e-12, "is_decoder": False},
+    "electra": {"is_decoder": False},
+}
 
 # name: layers, hidden size, heads. The feed-forward size is always 4 x hidden.
 PRESETS = {
@@ -104,6 +110,12 @@ class BertConfig:
         object.__setattr__(self, "hidden_act", act)
         check_choice("hidden_act", act, ACTIVATIONS)
         check_choice("model_type", self.model_type, MODEL_TYPES)
+        for name, value in FIXED[self.model_type].items():
+            if getattr(self, name) != value:
+                raise ConfigError(
+                    f"`{name}` of a {self.model_type} must be {value}; received "
+                    f"{shown(getattr(self, name))}"
+                )
         if self.embedding_size == self.hidden_size:
             object.__setattr__(self, "embedding_size", None)
         if self.hidden_size % self.num_attention_heads:

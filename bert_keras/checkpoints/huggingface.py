@@ -363,7 +363,8 @@ def _sorted_out(
         tied = _tied_of_decoder(raw)
         if _has_own_output(raw):  # transformers stores it and does not compute with it
             unread = "decoder.cls.predictions.bias"
-    tensors, notes = _without_prefix(tensors, canonical, place=place)
+    kind = model_types.type_of(raw).name
+    tensors, notes = _without_prefix(tensors, canonical, kind, place=place)
     for name, tensor in tensors.items():
         if names.is_buffer(name) or name in tied or name == unread:
             continue
@@ -403,6 +404,7 @@ def _turned_kernels(chosen: Mapping[str, StoredTensor]) -> list[str]:
 def _without_prefix(
     tensors: Mapping[str, StoredTensor],
     canonical: _Canonical,
+    kind: str,
     *,
     place: Path,
 ) -> tuple[Mapping[str, StoredTensor], list[str]]:
@@ -421,7 +423,7 @@ def _without_prefix(
             f"with {spelled}: keep one of them, without this prefix"
         )
     prefix = str(prefixes.pop())
-    _check_prefix(prefix, place=place)
+    _check_prefix(prefix, kind, place=place)
     plain: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
         short = name.removeprefix(prefix)
@@ -444,12 +446,14 @@ _OTHER_MODELS = frozenset(
 )
 
 
-def _check_prefix(prefix: str, *, place: Path) -> None:
-    """Raise if a prefix belongs to another kind of model."""
+def _check_prefix(prefix: str, kind: str, *, place: Path) -> None:
+    """Raise if a prefix belongs to another kind of model than `kind`."""
+    others = _OTHER_MODELS if kind == "bert" else _OTHER_MODELS | {"bert"}
     for part in re.split("[./]", prefix):
-        if part.removeprefix("tf_") in _OTHER_MODELS:
+        if part.removeprefix("tf_") in others - {kind}:
+            named = "BERT" if kind == "bert" else kind
             raise CheckpointError(
-                f"{place}: must be a BERT; the names of the weights begin with "
+                f"{place}: must be a {named}; the names of the weights begin with "
                 f"`{one_line(prefix)}`, of another model"
             )
 

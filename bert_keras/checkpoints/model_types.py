@@ -13,8 +13,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from bert_keras.config import BertConfig
-from bert_keras.errors import CheckpointError, ConfigError, one_line
+from bert_keras.config import FIXED, BertConfig
+from bert_keras.errors import CheckpointError, ConfigError
 
 BERT = "bert"
 # Classes that every type has, as they are named for BERT.
@@ -36,7 +36,6 @@ class ModelType:
         name: the `model_type`.
         classes: how its class names begin, where BERT's begin with `Bert`.
         keys: our key to theirs, where they differ.
-        fixed: values of BERT's keys that the type's code does not read.
         defaults: the values of `transformers` for keys that a file leaves out, where
             they differ from BERT's.
     """
@@ -44,7 +43,6 @@ class ModelType:
     name: str = BERT
     classes: str = "Bert"
     keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def architecture(self, ours: str) -> str:
@@ -73,13 +71,11 @@ _TYPES = {
                 "attention_probs_dropout_prob": "attention_dropout",
                 "hidden_act": "activation",
             },
-            fixed={"type_vocab_size": 0, "layer_norm_eps": 1e-12, "is_decoder": False},
             defaults={"num_hidden_layers": 6},
         ),
         ModelType(
             "electra",
             "Electra",
-            fixed={"is_decoder": False},
             defaults={
                 "embedding_size": 128,
                 "hidden_size": 256,
@@ -112,14 +108,14 @@ def to_ours(raw: Mapping[str, Any]) -> dict[str, Any]:
     named = found.get("architectures")
     if isinstance(named, list):
         found["architectures"] = [kind.our_architecture(name) for name in named]
-    return {**kind.defaults, **found, **kind.fixed}
+    return {**kind.defaults, **found, **FIXED[kind.name]}
 
 
 def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a `config.json` with the keys and class names of its model type.
 
     Raises:
-        CheckpointError: the type's code computes otherwise than the config says.
+        CheckpointError: a BERT has no such embeddings as the config says.
     """
     kind = type_of(config)
     if kind.name == BERT and (
@@ -130,18 +126,12 @@ def to_theirs(config: Mapping[str, Any]) -> dict[str, Any]:
             "embeddings as wide as its hidden states (`embedding_size`): give "
             "`model_type` distilbert or electra"
         )
-    for key, value in kind.fixed.items():
-        if config.get(key, value) != value:
-            raise CheckpointError(
-                f"`{key}` of a {kind.name} must be {value}; received "
-                f"{one_line(config[key])}"
-            )
     if kind.name == BERT:
         return dict(config)
     found = {
         kind.keys.get(key, key): value
         for key, value in config.items()
-        if key not in kind.fixed
+        if key not in FIXED[kind.name]
     }
     if kind.name == "electra":  # its default is another
         found.setdefault("embedding_size", found["hidden_size"])

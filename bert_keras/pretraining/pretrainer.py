@@ -82,7 +82,9 @@ class BertPretrainer(TrainableModel, keras.Model):
     ) -> None:
         task = Pretraining(next_sentence)
         if next_sentence:
-            check_architecture(encoder.config, "BertForPreTraining", task=task.name)
+            check_architecture(
+                encoder.config, "BertForPreTraining", task="next-sentence"
+            )
         inputs = task.inputs()
         super().__init__(inputs, task.outputs(encoder, inputs, seed), name=name)
         self.encoder, self.task = encoder, task
@@ -107,7 +109,7 @@ class BertPretrainer(TrainableModel, keras.Model):
         Args:
             path, rematerialize: as in `BertEncoder.from_pretrained`.
             next_sentence: whether the model has that head; `None`: if the checkpoint
-                has the pooler below it.
+                is a BERT that has the pooler below it.
             precision: dtype policy; by default Keras's own.
             seed: seed of initializers and dropout.
 
@@ -117,7 +119,8 @@ class BertPretrainer(TrainableModel, keras.Model):
         check_choice("precision", precision, (None, *PRECISIONS))
         checkpoint = read_checkpoint(path)
         if next_sentence is None:
-            next_sentence = has_pooler(checkpoint)
+            is_bert = checkpoint.config.model_type == "bert"
+            next_sentence = is_bert and has_pooler(checkpoint)
         with undrawn():
             encoder = BertEncoder(
                 checkpoint.config,

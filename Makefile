@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 # If it is set, each process compiles the 4,000 modules of TensorFlow and Keras again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo pretrain-demo test test-thorough test-ci test-versions test-peers test-beam test-spark test-garden test-javascript environments docs bench lint clean
+.PHONY: demo pretrain-demo test test-avx2 test-thorough test-ci test-versions test-peers test-beam test-spark test-garden test-javascript environments docs bench lint clean
 
 # A stamp file; the environment is rebuilt when one of its prerequisites changes.
 $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
@@ -44,6 +44,10 @@ pretrain-demo: $(VENV)/.made
 
 test: $(VENV)/.made
 	$(VENV)/bin/python -m pytest $(PARALLEL) -m "not slow and not thorough" --ignore=tests/peers --ignore=tests/garden
+
+# On any processor, what one with AVX2 alone computes: TensorFlow has no oneDNN for 16 bits there.
+test-avx2: $(VENV)/.made
+	TF_ENABLE_ONEDNN_OPTS=0 ONEDNN_MAX_CPU_ISA=AVX2 $(VENV)/bin/python -m pytest tests/model -m "not slow and not thorough" -k "bfloat16 or float16 or numpy"
 
 test-thorough: $(VENV)/.made
 	$(VENV)/bin/python -m pytest $(PARALLEL) -m thorough --ignore=tests/peers --ignore=tests/garden

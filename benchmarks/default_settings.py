@@ -1,7 +1,7 @@
 """Scores of the default settings, compared with the best manual settings.
 
     python benchmarks/default_settings.py [--data emails sms100 …] [--seeds 3]
-        [--minutes 60] [--rows N] [--output scores.json]
+        [--minutes 60] [--rows N] [--ways linear finetune …] [--plain] [--output F.json]
 
 Runs `train` on all-MiniLM-L6-v2 with its defaults and with the settings of `HAND`, on
 the e-mails of `examples/data`, 100 and 500 rows of the SMS Spam Collection, MRPC and
@@ -12,6 +12,11 @@ whether the defaults are within one standard deviation of the best manual settin
 test rows are the test e-mails, 1,000 other messages, and GLUE's dev rows (with a tenth
 of the training rows as dev). A run that would start after `--minutes` is left out and
 reported; with `--output`, scores are kept in a file, and the same command continues.
+
+With `--ways`, ways of `WAYS` take the place of the settings by hand, each seed
+draws the `--rows` training rows anew, and up to 1,000 test rows; STS-B, SICK and AG
+News can then be named, too. `--plain` leaves out of the encoder's folder what says that
+it was trained for vectors of texts.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ import argparse
 import dataclasses
 import json
 import os
+import shutil
 import statistics
 import tempfile
 import time
@@ -32,7 +38,7 @@ import keras
 import numpy as np
 from inputs import DATA, encoder_path
 
-from bert_keras import Classification, TrainConfig, train
+from bert_keras import Classification, Regression, Task, TrainConfig, train
 from bert_keras.data.columns import Columns
 from bert_keras.data.table import read_columns
 from bert_keras.files.atomic import replaced_file
@@ -79,6 +85,21 @@ HAND = {
 }
 
 
+# Ways to train: the method, and settings of the task.
+FINETUNE = TrainConfig(method="finetune")
+WAYS: dict[str, tuple[TrainConfig, dict[str, Any]]] = {
+    BY_DEFAULT: (TrainConfig(), {}),
+    "linear": (TrainConfig(method="linear"), {}),
+    "contrastive": (TrainConfig(method="contrastive"), {}),
+    "finetune": (FINETUNE, {}),
+    "finetune-mean": (FINETUNE, {"pooling": "mean"}),
+    "probe-mean": (
+        TrainConfig(method="finetune", linear_probe=True),
+        {"pooling": "mean"},
+    ),
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Data:
     """Rows of a task, and the score to report."""
@@ -87,6 +108,15 @@ class Data:
     dev: Columns | None
     test: Columns
     score: str
+    task: type[Task] = Classification
+
+    def drawn(self, rows: int, seed: int) -> Data:
+        """Return the data with so many random training rows, and few test rows."""
+        order = np.random.default_rng(seed).permutation(len(self.train))
+        train = self.train.take(sorted(order[:rows].tolist()))
+        tests = np.random.default_rng(0).permutation(len(self.test))
+        test = self.test.take(sorted(tests[:TEST_MESSAGES].tolist()))
+        return dataclasses.replace(self, train=train, test=test)
 
 
 def emails(seed: int) -> Data:
@@ -116,6 +146,23 @@ def glue(name: str, score: str, columns: dict[str, Any], header: str) -> Data:
     return Data(train, None, test, score)
 
 
+def pairs(place: str, score: str, task: type[Task], **columns: Any) -> Data:
+    train, test = (
+        read_columns(DATA / place / f"{part}.tsv", columns=columns, header="yes")
+        for part in ("train", "dev")
+    )
+    return Data(train, None, test, score, task)
+
+
+def news() -> Data:
+    train, test = (
+        read_columns(DATA / f"agnews/{part}.tsv") for part in ("pool", "val")
+    )
+    return Data(train, None, test, "accuracy")
+
+
+STSB = {"text": "sentence1", "text_pair": "sentence2", "label": "score"}
+SICK = {each: each for each in ("text", "text_pair", "label")}
 MRPC = {"text": "#1 String", "text_pair": "#2 String", "label": "Quality"}
 SETS = {
     "emails": emails,
@@ -125,15 +172,36 @@ SETS = {
     "cola": lambda seed: glue(
         "cola", "matthews_correlation", {"text": 3, "label": 1}, "no"
     ),
+    "agnews": lambda seed: news(),
+    "stsb": lambda seed: pairs("glue_stsb", "spearman", Regression, **STSB),
+    "sick": lambda seed: pairs("sick", "accuracy", Classification, **SICK),
 }
 
 
-def scored(data: Data, config: TrainConfig, seed: int) -> tuple[float, int]:
+def without_vectors(folder: Path) -> str:
+    """Return a copy of the encoder without the files of sentence-transformers."""
+    kept = ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json")
+    for name in kept:
+        source = Path(encoder_path()) / name
+        if source.exists():
+            shutil.copy(source, folder / name)
+    return str(folder)
+
+
+def scored(
+    data: Data,
+    config: TrainConfig,
+    seed: int,
+    *,
+    encoder: str,
+    settings: dict[str, Any],
+) -> tuple[float, int]:
     """Train with a seed; return the test score and the number of epochs."""
     with tempfile.TemporaryDirectory() as folder:
         result = train(
-            Classification,
-            encoder=encoder_path(),
+            data.task,
+            encoder=encoder,
+            task_settings=settings,
             train=data.train,
             dev=data.dev,
             test=data.test,
@@ -141,7 +209,7 @@ def scored(data: Data, config: TrainConfig, seed: int) -> tuple[float, int]:
             config=dataclasses.replace(config, seed=seed),
         )
     keras.backend.clear_session()
-    last = max(row["epoch"] for row in result.history)
+    last = max((row["epoch"] for row in result.history), default=0)
     return float(result.scores["test"][data.score]), int(last)
 
 
@@ -171,7 +239,9 @@ def show(name: str, scores: dict[str, dict[str, float]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", nargs="+", choices=SETS, default=list(SETS))
+    parser.add_argument("--data", nargs="+", choices=SETS, default=list(HAND))
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=[])
+    parser.add_argument("--plain", action="store_true")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
         "--minutes",
@@ -183,6 +253,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, help="maximum number of training rows")
     options = parser.parse_args()
     started, left_out = time.perf_counter(), []
+    encoder = encoder_path()
+    if options.plain:
+        encoder = without_vectors(Path(tempfile.mkdtemp()))
     # Scores by data, settings and seed.
     found: dict[str, dict[str, dict[str, float]]] = {}
     if options.output and options.output.exists():
@@ -194,11 +267,12 @@ def main() -> None:
                 print(f"{name}: skipped, there is no {DATA}")
                 continue
             scores = found.setdefault(name, {})
-            configs = {BY_DEFAULT: TrainConfig(), **HAND[name]}
-            if seed > 1:
-                best = best_of(scores)
-                configs = {how: configs[how] for how in configs if how in best}
-            for how, config in configs.items():
+            ways = {how: WAYS[how] for how in options.ways or [BY_DEFAULT]}
+            if not options.ways:
+                ways |= {how: (config, {}) for how, config in HAND[name].items()}
+                if seed > 1:
+                    ways = {how: ways[how] for how in best_of(scores)}
+            for how, (config, settings) in ways.items():
                 if str(seed) in scores.get(how, {}):
                     continue
                 start = time.perf_counter()
@@ -206,10 +280,14 @@ def main() -> None:
                     left_out.append(f"{name} {how} seed {seed}")
                     continue
                 data = SETS[name](seed)
-                if options.rows:
+                if options.ways:
+                    data = data.drawn(options.rows or len(data.train), seed)
+                elif options.rows:
                     rows = range(min(options.rows, len(data.train)))
                     data = dataclasses.replace(data, train=data.train.take(rows))
-                score, epochs = scored(data, config, seed)
+                score, epochs = scored(
+                    data, config, seed, encoder=encoder, settings=settings
+                )
                 scores.setdefault(how, {})[str(seed)] = score
                 if options.output:
                     with replaced_file(options.output) as temporary:

@@ -97,6 +97,7 @@ def trained(
 ) -> float:
     """Return the accuracy of `train`; `way` begins with its method."""
     from bert_keras import Classification, TrainConfig, train
+    from bert_keras.models.folder import Folder
     from bert_keras.training.lengths import probed
     from bert_keras.training.methods import head_settings
 
@@ -114,7 +115,7 @@ def trained(
         explain_mistakes=0,
     )
     if method == "probed":
-        given = head_settings(encoder_path(), given, tell=str)
+        given = head_settings(Folder.open(encoder_path()), given)
         config = probed(config, Classification(CLASSES), HIDDEN_SIZE)
     result = train(
         Classification,
@@ -135,6 +136,7 @@ def vectors_of(reading: str, texts: Any, work: Path) -> np.ndarray:
     """
     from bert_keras import Classification, TaskModel
     from bert_keras.inference.predictor import Predictor
+    from bert_keras.models.folder import Folder
     from bert_keras.training.head_fit import HeadInputs
     from bert_keras.training.methods import head_settings
 
@@ -143,7 +145,7 @@ def vectors_of(reading: str, texts: Any, work: Path) -> np.ndarray:
         given = dict(READINGS[reading])
         length = given.pop("max_length")
         task = Classification.from_columns(
-            texts, **head_settings(encoder_path(), given, tell=str)
+            texts, **head_settings(Folder.open(encoder_path()), given)
         )
         model = TaskModel.from_pretrained(
             encoder_path(), task, max_length=length, layout="packed"

@@ -116,16 +116,18 @@ def measure(what: str, path: str, model: str) -> None:
 def make_batches(path: str, model: str) -> None:
     """Do all of a run of two epochs with a file of rows, except the updates."""
     from bert_keras import TrainConfig, load_predictor
-    from bert_keras.training.data import task_and_data
-    from bert_keras.training.lengths import measure_lengths
+    from bert_keras.training.choices import TrainRequest
+    from bert_keras.training.finetune import plan_of
     from bert_keras.training.rows import TrainingRows
 
     config = TrainConfig(epochs=2, batch_size=64, max_length=24)
-    task, data = task_and_data("classification", train=path, config=config)
-    task.notes(data["train"])
+    output = Path(path).with_suffix(".model")
+    request = TrainRequest(
+        task="classification", train=path, encoder=model, output=output, config=config
+    )
+    plan, _ = plan_of(request)
     trained = load_predictor(model).model
-    measure_lengths(trained, data, follows=False, tell=str)
-    rows = TrainingRows(trained, data["train"], batch_size=64, epochs=2, seed=0)
+    rows = TrainingRows(trained, plan.rows["train"], batch_size=64, epochs=2, seed=0)
     for _ in zip(range(100), rows.dataset(rows.steps_per_epoch - 50), strict=False):
         pass  # of the end of an epoch, and of the next one
 

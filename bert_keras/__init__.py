@@ -9,11 +9,11 @@ command line do not wait for TensorFlow. More names are public in `bert_keras.tr
 import os
 import platform
 
-from lazy_loader import attach_stub
+from bert_keras.lazy_names import attach_names
 
 # By itself, TensorFlow uses oneDNN only on processors with AVX-512 VNNI or more. With
 # AVX2, it trains on long texts 1.7 times as fast by oneDNN (docs/speed.md).
 if platform.machine() in ("x86_64", "AMD64"):
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

@@ -39,5 +39,6 @@ from .text.preprocessor import Preprocessor as Preprocessor
 from .text.tokenizer import WordPieceTokenizer as WordPieceTokenizer
 from .training.config import TrainConfig as TrainConfig
 from .training.evaluation import evaluate as evaluate
+from .training.finetune import plan as plan
 from .training.finetune import train as train
 from .version import __version__ as __version__

@@ -139,6 +139,11 @@ class Option:
             empty: all of them.
         needs: without what a task's setting has no effect: the name and the value of
             another setting, or a `Condition`.
+        unused_by: the methods of training with which it has no effect, each with the
+            reason: what the method does instead.
+        fitted_by: for a task's setting that is fitted on dev rows after training: the
+            setting that asks for it, and the value with which it does not. Without dev
+            rows it stays as it is; if it has no `unset`, the request is refused.
         name, kind, may_be_none, is_list: set by `options_of` from the field; `kind` is
             `int`, `float`, `str` or `bool`; for a list, the type of its items.
     """
@@ -158,6 +163,8 @@ class Option:
     later: bool = False
     read_by: tuple[str, ...] = ()
     needs: tuple[str, Any] | Condition | None = None
+    unused_by: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    fitted_by: tuple[str, Any] | None = None
     name: str = ""
     kind: type = str
     may_be_none: bool = False

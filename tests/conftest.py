@@ -279,6 +279,19 @@ def make_model(encoder_folder: Path) -> Callable[..., Any]:
     return make
 
 
+@pytest.fixture
+def plan_for(encoder_folder: Path, tmp_path: Path) -> Callable[..., Any]:
+    """Return a function that makes the plan of a run on the tiny encoder."""
+    from bert_keras.training.choices import TrainRequest
+    from bert_keras.training.finetune import plan_of
+
+    def plan_for(task: Any, **given: Any) -> Any:
+        given = {"encoder": encoder_folder, "output": tmp_path / "planned", **given}
+        return plan_of(TrainRequest(task=task, **given))[0]
+
+    return plan_for
+
+
 @pytest.fixture(scope="session")
 def train_spam(encoder_folder: Path) -> Callable[..., Any]:
     """Return a function that trains a classifier of single texts, with changes."""

@@ -7,6 +7,6 @@ other formats have a file each. This subpackage uses no model class, and imports
 TensorFlow only to write TensorFlow's formats.
 """
 
-from lazy_loader import attach_stub
+from bert_keras.lazy_names import attach_names
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

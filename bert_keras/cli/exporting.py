@@ -65,6 +65,11 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="weights and products in int8, for openvino and onnx",
     )
+    parser.add_argument(
+        "--int8-only",
+        action="store_true",
+        help="with --int8: leave the float32 file out of the folder",
+    )
     add_path(
         parser,
         "calibrate",
@@ -196,6 +201,8 @@ def _check_export(options: argparse.Namespace) -> None:
         )
     if options.int8 and options.format == "openvino" and options.calibrate is None:
         raise ConfigError("`--int8` needs `--calibrate FILE` for --format openvino")
+    if options.int8_only and not options.int8:
+        raise ConfigError("`--int8-only` needs `--int8`")
     if options.max_drop != MAX_DROP.default and not options.int8:
         raise ConfigError(f"`--max-drop` needs `--int8`; received {options.max_drop:g}")
     if options.calibrate is not None and not options.int8:
@@ -242,6 +249,7 @@ def _export_to_engine(model: TaskModel, options: argparse.Namespace) -> None:
         options.output,
         format=options.format,
         int8=options.int8,
+        int8_only=options.int8_only,
         calibration=calibration,
         dev=dev if options.int8 else None,
         max_drop=options.max_drop,

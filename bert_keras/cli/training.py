@@ -109,6 +109,12 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         "auto: resume an interrupted run with the same settings and rows; never: "
         "delete it",
     )
+    add(
+        "--plan",
+        action="store_true",
+        help="show what would be done, with the reason of each choice, and about how "
+        "long it takes; train and write nothing",
+    )
     several = parser.add_mutually_exclusive_group()
     add_count(
         several,
@@ -146,7 +152,7 @@ def run_train(options: argparse.Namespace) -> None:
     _check_tables(options, files)
     load_tensorflow()
     from bert_keras.models.model_card import VALIDATION
-    from bert_keras.report.terminal import interval_line, score_table
+    from bert_keras.report.terminal import interval_line, plan_lines, score_table
     from bert_keras.training import finetune as training
     from bert_keras.training import several_runs
 
@@ -162,7 +168,10 @@ def run_train(options: argparse.Namespace) -> None:
         )
     config = config_of(options, TrainConfig)
     train: Any = training.train
-    if options.seeds > 1:
+    if options.plan:
+        _check_single(options)
+        train = training.plan
+    elif options.seeds > 1:
         train = functools.partial(several_runs.train_seeds, seeds=options.seeds)
     elif options.search:
         check_free(options)
@@ -186,6 +195,13 @@ def run_train(options: argparse.Namespace) -> None:
         command=options.command_line,
         resume=options.resume,
     )
+    if options.plan:
+        for line in plan_lines(result.table()):
+            print(line)
+        for note in result.notes:
+            print(note)
+        print(result.estimate.line())
+        return
     for name, scores in result.scores.items():
         print(f"{name}:")
         print(score_table(scores))
@@ -195,6 +211,20 @@ def run_train(options: argparse.Namespace) -> None:
     print(f"report:       {result.folder / 'report.html'}")
     if result.report["settings"].get("method") != "linear":  # which makes no updates
         suggest_bfloat16(options, "trains 1.4 times as many examples per second")
+
+
+def _check_single(options: argparse.Namespace) -> None:
+    """Raise ConfigError if a plan is asked for of several runs."""
+    several = {
+        "--seeds": options.seeds > 1 and options.seeds,
+        "--search": options.search,
+        "--learning-curve": options.learning_curve and "it",
+    }
+    for name, value in several.items():
+        if value:
+            raise ConfigError(
+                f"`--plan` shows one run: leave out `{name}`; received {value}"
+            )
 
 
 def _check_columns(

@@ -4,6 +4,6 @@ Read `documents` first, with `wikipedia` and `sentence_rules` for its forms; the
 `word_counts` and `vocabulary_learning`.
 """
 
-from lazy_loader import attach_stub
+from bert_keras.lazy_names import attach_names
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

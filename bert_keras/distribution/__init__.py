@@ -5,6 +5,6 @@ Devices, replicas, and sums over replicas.
 Read `strategy` first, then `replicas`.
 """
 
-from lazy_loader import attach_stub
+from bert_keras.lazy_names import attach_names
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

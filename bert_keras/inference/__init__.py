@@ -4,6 +4,6 @@ Read `predictor` first. `served_model` and `engine` run what `export` wrote, `em
 gives vectors, and `features` and `search` write and read files of them.
 """
 
-from lazy_loader import attach_stub
+from bert_keras.lazy_names import attach_names
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

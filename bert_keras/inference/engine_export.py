@@ -11,7 +11,8 @@ A model in int8 is written only if it scores almost as well as the float32 model
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -40,10 +41,12 @@ from bert_keras.models.model_file import (
 from bert_keras.models.model_folder import config_of, write_sentence_files
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.task_model import TaskModel
+from bert_keras.runs.progress import say
 from bert_keras.settings import check_choice, check_number
 from bert_keras.tasks.embedding import PROMPT_LENGTHS
 from bert_keras.tasks.long_texts import WINDOW_LOGITS, LongTexts
 from bert_keras.tasks.protocols import (
+    input_specs,
     reads_windows,
     recipe_of,
     score_scale,
@@ -52,6 +55,9 @@ from bert_keras.tasks.protocols import (
 from bert_keras.text.tokenizer_files import TOKENIZER_JSON, write_tokenizer_json
 
 _MOST_CALIBRATED = 300  # texts; NNCF's own default
+# Batches that are timed, their texts, and how often: less often after some seconds.
+_TIMED, _TIMED_TEXTS, _ROUNDS, _SECONDS = 3, 8, 3, 10.0
+_WORDS = "the meeting is on monday at noon and lunch follows for all".split()
 _FILES = all_files() | DESCRIPTION | {ANSWERS, CARD}
 
 
@@ -72,6 +78,7 @@ def export_to_engine(
     *,
     format: str,
     int8: bool = False,
+    int8_only: bool = False,
     calibration: Columns | None = None,
     dev: Columns | None = None,
     max_drop: float = 0.01,
@@ -84,7 +91,9 @@ def export_to_engine(
         output: the folder; an existing one of this kind is replaced once everything is
             written.
         format: `openvino`, `onnx` or `litert`.
-        int8: whether weights and products are in int8, for OpenVINO and ONNX.
+        int8: whether weights and products are in int8, for OpenVINO and ONNX. A line
+            tells the processor time of both files on this machine.
+        int8_only: whether the float32 file is left out of the folder.
         calibration: rows from whose texts OpenVINO determines the ranges of the
             activations; 300 of them are used.
         dev: labelled rows that are scored in float32 and in int8.
@@ -102,6 +111,8 @@ def export_to_engine(
     check_choice("format", format, FILES)
     check_number("max_drop", max_drop, least=0, most=1e9)
     check_convertible(model.task)
+    if int8_only and not int8:
+        raise ConfigError("`int8_only` needs `int8`; received True without it")
     if int8:
         check_int8(format)
         if format == "openvino" and not (calibration and len(calibration)):
@@ -119,20 +130,24 @@ def export_to_engine(
                 model.task, model.preprocessor, session_of(path, format)
             )
             batches = _batches(exact, calibration) if format == "openvino" else []
-            small = new / INT8_FILES[format]
-            write_int8(path, small, format, batches)
+            small_path = new / INT8_FILES[format]
+            write_int8(path, small_path, format, batches)
+            small = EngineModel(
+                model.task, model.preprocessor, session_of(small_path, format)
+            )
+            typical = dev if calibration is None else calibration
+            _tell_times(exact, small, _typical_texts(model, typical))
             if dev is not None:
-                models = {"float32": exact}
-                models["int8"] = EngineModel(
-                    model.task, model.preprocessor, session_of(small, format)
-                )
-                for name, each in models.items():
+                for name, each in (("float32", exact), ("int8", small)):
                     answers = Predictor(each).answers(dev)
                     scores[name] = model.task.score(dev, answers)
                     if seen is not None:
                         seen(name, scores[name])
                 allowed = max_drop * score_scale(model.task)
                 _check_drop(model.task.best_score, scores, allowed)
+            if int8_only:
+                for file in (path, path.with_suffix(".bin")):
+                    file.unlink(missing_ok=True)
         _describe(model, graph, new, format, "int8" if int8 else "float32")
     return Exported(Path(output), scores)
 
@@ -154,16 +169,66 @@ def _batches(
     """Return the inputs of a model for some texts, one at a time, without padding."""
     if calibration is None:
         return []
-    texts = texts_of(model.task, calibration)
+    texts = _some(texts_of(model.task, calibration), _MOST_CALIBRATED)
+    return _recorded(model, texts, batch_size=1)[:_MOST_CALIBRATED]
+
+
+def _some(texts: Sequence[Sequence[Any]], most: int) -> tuple[list[Any], ...]:
+    """Return at most this many texts of each role, evenly spaced."""
     count = len(texts[0])
-    few = range(0, count, -(-count // _MOST_CALIBRATED))
+    return tuple(
+        [part[row] for row in range(0, count, -(-count // most))] for part in texts
+    )
+
+
+def _recorded(
+    model: EngineModel, texts: tuple[list[Any], ...], *, batch_size: int
+) -> list[dict[str, np.ndarray]]:
+    """Return what the session of a model is given for texts of each role."""
     recorded = _Recorded(model.session)
     predictor = Predictor(EngineModel(model.task, model.preprocessor, recorded))
-    for _ in predictor.stream(
-        tuple([part[row] for row in few] for part in texts), batch_size=1
-    ):
+    for _ in predictor.stream(texts, batch_size=batch_size):
         pass
-    return recorded.inputs[:_MOST_CALIBRATED]
+    return recorded.inputs
+
+
+def _typical_texts(model: TaskModel, rows: Columns | None) -> tuple[list[Any], ...]:
+    """Return a few texts of each role: of rows, or some of 5 to 60 words."""
+    count = _TIMED * _TIMED_TEXTS
+    if rows is not None and len(rows):
+        return _some(texts_of(model.task, rows), count)
+    texts = [" ".join((_WORDS * 5)[: 5 + 55 * row // count]) for row in range(count)]
+    specs = next(iter(input_specs(model.task).values()))
+    return tuple(
+        texts if spec.shape.rank == 1 else [text.split() for text in texts]
+        for spec in specs
+    )
+
+
+def _tell_times(
+    exact: EngineModel, small: EngineModel, texts: tuple[list[Any], ...]
+) -> None:
+    """Tell the processor time of both models for some texts, measured in turns."""
+    batches = _recorded(exact, texts, batch_size=_TIMED_TEXTS)[:_TIMED]
+    spent: dict[int, list[float]] = {0: [], 1: []}
+    started = time.perf_counter()
+    for number in range(1 + _ROUNDS):  # the first one prepares
+        if number > 1 and time.perf_counter() - started > _SECONDS:
+            break
+        for place, model in enumerate((exact, small)):
+            before = time.process_time()
+            for batch in batches:
+                model.session.run(batch)
+            if number:
+                spent[place].append(time.process_time() - before)
+    float32, int8 = min(spent[0]), min(spent[1])
+    rows = max(sum(len(next(iter(batch.values()))) for batch in batches), 1)
+    line = (
+        f"int8 takes {int8 / max(float32, 1e-9):.2f} times the processor time of "
+        f"float32 on this machine: {1000 * int8 / rows:.1f} and "
+        f"{1000 * float32 / rows:.1f} ms a text"
+    )
+    say(line if int8 <= float32 else f"{line}; float32 is faster here")
 
 
 class _Recorded(Session):

@@ -6,6 +6,6 @@ and `lora` serve single tasks. This package imports only Keras and NumPy, so the
 also train where TensorFlow is not installed.
 """
 
-from lazy_loader import attach_stub
+from bert_keras.lazy_names import attach_names
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

@@ -29,6 +29,7 @@ from bert_keras.model.layers import (
     moved,
     shape_of,
 )
+from bert_keras.runs.environment import computes_bfloat16
 from bert_keras.settings import check_choice
 
 # One part in 32,768 stays at least: its scale, 32,768, is still finite in float16.
@@ -221,9 +222,11 @@ class Attention(Configured, keras.layers.Layer):
     ) -> tuple[Any, Any]:
         """Return the context [Q, H] and the probabilities [Q / q, N, q, T].
 
-        In bfloat16 without training, TensorFlow computes the scores in one oneDNN call,
-        which rounds them once: 5% less time for paragraphs. Gradients need the softmax
-        in float32.
+        Softmax is in float32, except in bfloat16 without training on a processor with
+        its instructions. There TensorFlow computes the scores in one oneDNN call, which
+        rounds them once, and paragraphs take 5% less time. Other processors would round
+        each step and the sum of the softmax, and gain nothing. A graph keeps the steps
+        of the processor that traced it: elsewhere its answers are about as exact.
 
         Args:
             x: [Q, H], the tokens that attend.
@@ -238,6 +241,7 @@ class Attention(Configured, keras.layers.Layer):
         k, v = past
         is_fused = self.compute_dtype == "bfloat16" and not training
         is_fused = is_fused and keras.config.backend() == "tensorflow"
+        is_fused = is_fused and computes_bfloat16()
         q = self.query(x) if is_fused else self.query(x) * scale
         q = ops.reshape(q, (-1, count, self.num_heads, width))
         q = ops.transpose(q, (0, 2, 1, 3))

@@ -6,6 +6,6 @@ that order. `task_model` is a `trainable_model`, whose losses are in `objective`
 engines. `convert` writes checkpoints of other formats.
 """
 
-from lazy_loader import attach_stub
+from bert_keras.lazy_names import attach_names
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

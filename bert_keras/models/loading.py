@@ -158,9 +158,9 @@ def new_model(
         ConfigError: `max_length` is above the encoder's limit.
     """
     keras.utils.set_random_seed(config.seed)
-    folder = with_layers(Folder.open(encoder), config.keep_layers)
-    folder.tell(tell, facts=True)
-    folder = with_tokens(folder, config.add_tokens, tell=tell)
+    given = Folder.open(encoder)
+    with_layers(given, config.keep_layers).tell(tell, facts=True)
+    folder, _ = encoder_to_train(given, config, tell=tell)
     checkpoint = folder.weights_for(task)
     check_lengths(task, checkpoint.config)
     applied = pair_scores(folder.config)
@@ -212,7 +212,7 @@ def _is_kept(config: Any, encoder: str | os.PathLike[str]) -> bool:
     """
     is_student = config.teacher == os.fspath(encoder)
     return (
-        config.method == "finetune"
+        config.method not in ("linear", "contrastive")
         and not config.linear_probe
         and (config.keep_layers is None or is_student)
     )
@@ -278,11 +278,22 @@ def _lost_settings(task: Task, held: Any) -> str:
     return ", ".join(lost)
 
 
-def check_student(encoder: str | os.PathLike[str], config: Any) -> None:
-    """Raise ConfigError if an encoder cannot have the layers or sizes of a student."""
-    folder = with_layers(Folder.open(encoder), config.keep_layers)
-    if config.student is not None:
-        _student_config(config.student, folder.checkpoint)
+def encoder_to_train(
+    folder: Folder, config: Any, *, tell: Callable[[str], object] = say
+) -> tuple[Folder, BertConfig]:
+    """Return the encoder of a run with the layers and tokens of its config.
+
+    Also returns the sizes of the encoder that is trained, which for a new student are
+    others than the folder's.
+
+    Raises:
+        ConfigError: it cannot have these layers, tokens or sizes.
+    """
+    folder = with_layers(folder, config.keep_layers)
+    folder = with_tokens(folder, config.add_tokens, tell=tell)
+    if config.student is None:
+        return folder, folder.checkpoint.config
+    return folder, _student_config(config.student, folder.checkpoint)
 
 
 def _student_config(sizes: str, checkpoint: Checkpoint) -> BertConfig:
@@ -325,7 +336,7 @@ def _take_head(model: TaskModel, held: Task, checkpoint: Checkpoint) -> None:
 
 def inherited_settings(
     task: str | type[Task] | Task,
-    encoder: str | os.PathLike[str],
+    encoder: Folder,
     given: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the settings that a task by name takes from the folder of its encoder.
@@ -335,5 +346,5 @@ def inherited_settings(
     kind = named_or_given(task)
     if not (isinstance(kind, type) and isinstance(kind, Inheriting)):
         return {}
-    held = kind.inherited(Folder.open(encoder).held(kind), given)
+    held = kind.inherited(encoder.held(kind), given)
     return {name: value for name, value in held.items() if name not in given}

@@ -394,8 +394,10 @@ def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
     environment: Mapping[str, Any] = report.get("environment", {})
     validation = next((s for s in _splits(report) if s.startswith(VALIDATION)), "")
     training = [("setting", "value")]
+    choices: Sequence[Mapping[str, str]] = report.get("choices", ())
+    chosen = {row["name"].replace(" ", "_") for row in choices}
     for key in _SETTINGS:
-        if settings.get(key) not in (None, 0):
+        if settings.get(key) not in (None, 0) and key not in chosen:
             training.append((key, str(settings[key])))
     training += [(key, environment[key]) for key in _VERSIONS if key in environment]
     return {
@@ -412,7 +414,16 @@ def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
         "max_drop": settings.get("max_drop"),
         "teacher": _last_part(settings.get("teacher") or ""),
         "training": training if len(training) > 1 else [],
+        "choices": _choice_rows(choices),
     }
+
+
+def _choice_rows(choices: Sequence[Mapping[str, str]]) -> list[tuple[str, ...]]:
+    """Return the table of what a run decided, and why."""
+    if not choices:
+        return []
+    cells = [(row["name"], row["value"], _plain(row["reason"])) for row in choices]
+    return [("choice", "value", "reason"), *cells]
 
 
 def _student_rows(report: Mapping[str, Any]) -> list[tuple[str, ...]]:

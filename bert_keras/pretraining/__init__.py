@@ -7,6 +7,6 @@ Read `data`, `blocks`, `shards`, `pairs`, `manifest` for the data; `pretrain`, `
 that do not fit on one machine.
 """
 
-from lazy_loader import attach_stub
+from bert_keras.lazy_names import attach_names
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

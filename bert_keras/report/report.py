@@ -35,6 +35,7 @@ from bert_keras.report.tables import (
 )
 from bert_keras.report.values import cut, is_number, plain_scores, words
 
+_OF_CHOICE = ("value", "option", "reason")
 _PARTS = {"per_run": "score that chose the best run"}
 _MOST_ROWS = 30  # of mistakes and of doubtful labels
 _MOST_CARDS = 3
@@ -63,6 +64,7 @@ def write_report(
     students: Sequence[Mapping[str, Any]] = (),
     usage: Mapping[str, str] | None = None,
     runs: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    choices: Sequence[Mapping[str, str]] = (),
 ) -> Path:
     """Write the report of a run as one HTML file and return its path.
 
@@ -98,6 +100,7 @@ def write_report(
             `milliseconds` for 1,000 rows, `megabytes`.
         usage: heading to code that uses the model.
         runs: name of each of several runs to its history.
+        choices: what the run decided: `name`, `value`, `reason` and `option` of each.
 
     Raises:
         DataError: the file cannot be written.
@@ -136,6 +139,10 @@ def write_report(
         doubtful=_doubtful(doubtful_labels) if doubtful_labels else {},
         usage=usage or {},
         data=_data(data),
+        choices=nested_table(
+            {row["name"]: {key: row[key] for key in _OF_CHOICE} for row in choices},
+            corner="Choice",
+        ),
         tail={"Settings": settings, "Versions and hardware": environment or {}},
         command=command,
         **script_values("report.js"),

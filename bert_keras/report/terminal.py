@@ -14,6 +14,20 @@ _MOST_ROWS = 40  # of a table; the others are only in the JSON and in the report
 _WORST_CLASSES = 20  # that are shown if there are more than that
 
 
+def plan_lines(choices: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the choices of a run as lines of aligned text.
+
+    Each has `name`, `value`, `reason` and `option`. The reasons, whose lengths differ
+    most, are in the last column.
+    """
+    keys = ("name", "value", "option")
+    widths = {key: max((len(row[key]) for row in choices), default=0) for key in keys}
+    return [
+        "  ".join([*(f"{row[key]:<{widths[key]}}" for key in keys), row["reason"]])
+        for row in choices
+    ]
+
+
 def score_table(scores: dict[str, Any]) -> str:
     """Return scores as aligned text: numbers and words, then tables, such as classes.
 

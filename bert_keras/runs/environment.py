@@ -2,47 +2,39 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
 import sys
 from pathlib import Path
 
+from bert_keras.lazy_names import quiet_imports
 from bert_keras.runs.progress import is_watched
 
 
 def load_tensorflow() -> None:
-    """Import TensorFlow and its text ops silently; errors are still raised.
+    """Import TensorFlow and its text ops, by default silently; errors are raised.
 
-    Their messages would bury the line that tells a user what is wrong, and no setting
-    disables all of them: some are printed before the libraries read any.
+    Their messages would bury the line that tells a user what is wrong.
     """
-    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if "tensorflow" in sys.modules:
-        return
-    if level == "0":  # all messages are wanted
-        import tensorflow_text  # noqa: F401
-
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if "tensorflow_text" in sys.modules:
         return
     watched = is_watched()
     if watched:
         print("loading TensorFlow …", end="\r", file=sys.stderr, flush=True)
-    kept = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
     collects = gc.isenabled()
     gc.disable()
     try:
-        import tensorflow_text  # noqa: F401
+        with quiet_imports():
+            import tensorflow_text  # noqa: F401
     finally:
         # A million objects that stay: each later collection would look through them,
         # a quarter of the processor time of answering one text.
         gc.freeze()
         if collects:
             gc.enable()
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
         if watched:
             print(end="\033[K", file=sys.stderr, flush=True)
     # It warns of functions that are traced again, as happens with several runs.
@@ -79,6 +71,7 @@ def processor_features() -> dict[str, bool]:
     return {name: name in flags for name in FEATURES}
 
 
+@functools.cache
 def computes_bfloat16() -> bool:
     """Return whether the processor has instructions for products in bfloat16."""
     features = processor_features()

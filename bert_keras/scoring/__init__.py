@@ -6,6 +6,6 @@ Read `classification` and `calibration` first; each other file holds the scores 
 kind of answer.
 """
 
-from lazy_loader import attach_stub
+from bert_keras.lazy_names import attach_names
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

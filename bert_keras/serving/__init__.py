@@ -11,6 +11,6 @@ everything. The web page is in `static/`.
 `client` uses TF Serving's REST API.
 """
 
-from lazy_loader import attach_stub
+from bert_keras.lazy_names import attach_names
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

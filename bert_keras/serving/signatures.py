@@ -221,12 +221,20 @@ class TextSignature(Signature):
         lengths: returns how many tokens of each text are read, and how many truncated,
             int32 [B] each.
         packs: whether the graph packs several texts into a row.
+        few: answers a few short texts outside of the graph, see `Backend.answer_few`.
     """
 
-    def __init__(self, *given: Any, lengths: Callable[..., Any], packs: bool) -> None:
+    def __init__(
+        self,
+        *given: Any,
+        lengths: Callable[..., Any],
+        packs: bool,
+        few: Callable[..., Answers | None] | None = None,
+    ) -> None:
         super().__init__(*given)
         self._lengths = lengths
         self._packs = packs
+        self._few = few
         self._wide = [each.name for each in self.outputs if None in each.shape[1:]]
         ranks = [len(each.shape) for each in self.inputs]
         self._listed = ranks.index(2) if 2 in ranks else None
@@ -250,7 +258,21 @@ class TextSignature(Signature):
         parts = list(zip(*(row.values for row in rows), strict=True))
         lengths = [row.length for row in rows]
         size = sum(lengths) if self._packs else len(lengths) * max(lengths)
-        return self._call(_tensors(parts)), size
+        return self._answers_to_few(parts) or self._call(_tensors(parts)), size
+
+    def _answers_to_few(self, parts: Parts) -> Answers | None:
+        if self._few is None:
+            return None
+        try:
+            texts = [[text.decode() for text in part] for part in parts]
+        except UnicodeDecodeError:  # TensorFlow replaces what is no UTF-8
+            return None
+        return self._few(texts)
+
+    def warm_up(self, parts: Parts) -> None:
+        super().warm_up(parts)
+        if self._few is not None:  # the graph, for more texts than a few
+            self._call(_tensors(parts))
 
     def trimmed(self, answers: Answers, parts: Parts) -> Answers:
         if not self._wide:
@@ -405,7 +427,7 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
     multiple = padded.length_multiple
     if multiple == 1:  # a divisor of the maximum length, which no row exceeds then
         multiple = math.gcd(padded.max_length, _TOKENS_STEP)
-    packed = None
+    packed = few = None
     if isinstance(model, ServedModel):
         functions = {k: _of_saved(each) for k, each in model.functions().items()}
     elif isinstance(model, TaskModel):
@@ -416,6 +438,7 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
             packed = _packed(model)
     else:
         functions = {k: _of_graph(each) for k, each in text_functions(model).items()}
+        few = model.answer_few
     found: dict[str, Signature] = {}
     for name, function in functions.items():
         if not _OF_WINDOWS.isdisjoint(function.inputs):
@@ -448,6 +471,7 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
                 function.call,
                 lengths=_graph(functools.partial(_measured, answering, padded), specs),
                 packs=model.preprocessor.layout == "packed",
+                few=few if plain and answering == task else None,
             )
     inputs_by_name = {k: {i.name for i in each.inputs} for k, each in found.items()}
     may_be_empty = roles_with(task.columns, "empty")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.errors import ConfigError, nearest, received, shown
-from bert_keras.settings import check_type
+from bert_keras.settings import check_type, options_of
 from bert_keras.tasks.catalog import TASKS
 
 if TYPE_CHECKING:
@@ -77,19 +77,16 @@ def name_of(task_class: type[Task]) -> str:
     return f"{task_class.__module__}:{task_class.__qualname__}"
 
 
-# A setting, the setting that fits it on dev, and the value that turns this off.
-_FITTED_BY = {
-    "abstain_below": ("answered_accuracy", 0.0),
-    "temperature": ("calibration", "none"),
-    "thresholds": ("threshold_tuning", "none"),
-}
-
-
 def check_settings(task: Task | type[Task], settings: Mapping[str, Any]) -> None:
     """Raise ConfigError unless a task has these settings, and each has an effect."""
     known = setting_names(task)
-    for name, (fits, none) in _FITTED_BY.items():
-        if name in settings and settings.get(fits, none) != none:
+    kind = task if isinstance(task, type) else type(task)
+    for name, declared in options_of(kind).items():
+        # A setting that needs the other one is fitted only where it is not given.
+        if name not in settings or not declared.fitted_by or declared.needs:
+            continue
+        fits, none = declared.fitted_by
+        if settings.get(fits, none) != none:
             raise ConfigError(
                 f"`{fits}` fits `{name}` on dev: give one of them; received "
                 f"{shown(settings[fits])} and {shown(settings[name])}"

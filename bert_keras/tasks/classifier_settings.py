@@ -110,6 +110,7 @@ class CalibrationSettings:
         least=COLDEST,
         most=HOTTEST,
         free=True,
+        fitted_by=("calibration", "none"),
     )
 
 
@@ -118,7 +119,12 @@ class ConfidenceSettings(CalibrationSettings):
     """The settings of a task that may abstain."""
 
     abstain_below: float = option(
-        0.0, "answers with a lower score are withheld", least=0, most=1, free=True
+        0.0,
+        "answers with a lower score are withheld",
+        least=0,
+        most=1,
+        free=True,
+        fitted_by=("answered_accuracy", 0.0),
     )
     answered_accuracy: float = option(
         0.0,

@@ -36,6 +36,7 @@ class MultiLabelSettings(
         form="a number or a list of numbers from 0 to 1",
         unset="tuned on dev, else 0.5",
         free=True,
+        fitted_by=("threshold_tuning", "none"),
     )
     threshold_tuning: str = option(
         "f1",

@@ -9,6 +9,6 @@ Pretraining is another task with another source of batches: it uses `loop`, `upd
 `train_step`, `checkpoint` and `progress`.
 """
 
-from lazy_loader import attach_stub
+from bert_keras.lazy_names import attach_names
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from bert_keras import settings
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 
 # Of a report's explanations, at most: seconds, and the share of the run so far.
 EXPLAIN_SECONDS, EXPLAIN_SHARE = 10.0, 1 / 6
+# Why an option has no effect with a method, see `Option.unused_by`.
+_OF_UPDATES = {"linear": "which makes no updates"}
+_OF_EPOCHS = {
+    **_OF_UPDATES,
+    "contrastive": "which trains on batches of pairs and then fits the head",
+}
 # Options without effect where there is no teacher.
 DISTILLATION = (
     *("teacher", "student", "distill", "temperature", "distill_weight"),
@@ -47,14 +54,12 @@ class TrainConfig:
     """
 
     method: str = option(
-        "finetune",
-        "finetune trains all weights; linear fits the head on vectors that the "
-        "encoder computes once: in seconds, for classification, multi-label and "
-        "regression with few rows; contrastive first trains the encoder on pairs of "
-        "rows within and across classes: in a minute, for classification and "
-        "multi-label with few rows; auto chooses contrastive or linear for few rows of "
-        "a class on an encoder of sentence vectors, else finetune; with rows without "
-        "labels and no teacher contrastive or linear",
+        "auto",
+        "auto chooses, by task, rows and encoder, and says why; finetune trains all "
+        "weights; linear fits the head on vectors that the encoder computes once: in "
+        "seconds, for classification, multi-label and regression with few rows; "
+        "contrastive first trains the encoder on pairs of rows within and across "
+        "classes: in a minute, for classification and multi-label with few rows",
         words=settings.METHODS,
     )
     linear_probe: bool = option(
@@ -62,6 +67,7 @@ class TrainConfig:
         "first fit the head on vectors of the encoder as it is, and finetune from "
         "there, for tasks with a linear head: few epochs at a low learning rate then "
         "do; `train` does so for long texts that it chooses to read in windows",
+        unused_by=_OF_EPOCHS,
     )
     epochs: int | None = option(
         None,
@@ -69,6 +75,7 @@ class TrainConfig:
         unit="n",
         least=1,
         unset="enough for 500 updates (4 to 20 epochs), fewer if dev stops improving",
+        unused_by=_OF_EPOCHS,
     )
     patience: int | None = option(
         None,
@@ -77,6 +84,7 @@ class TrainConfig:
         unit="epochs",
         least=0,
         unset="half of the epochs, at least 3; 0 if the number of epochs is given",
+        unused_by=_OF_EPOCHS,
     )
     batch_size: int | None = option(
         None,
@@ -85,15 +93,17 @@ class TrainConfig:
         least=1,
         unset="32, or 16 with fewer than 1,000 training rows (not for a loss that "
         "compares the rows of a batch)",
+        unused_by=_OF_EPOCHS,
     )
-    accumulation: int = settings.ACCUMULATION.field()
-    optimizer: str = settings.OPTIMIZER.field()
+    accumulation: int = settings.ACCUMULATION.field(unused_by=_OF_EPOCHS)
+    optimizer: str = settings.OPTIMIZER.field(unused_by=_OF_UPDATES)
     learning_rate: float | None = option(
         None,
         "peak learning rate",
         unit="rate",
         above=0,
         unset="5e-05 * 768 / hidden size, at most 3e-04; for feature-tagging 1e-03",
+        unused_by=_OF_UPDATES,
     )
     new_learning_rate: float | None = option(
         None,
@@ -102,6 +112,7 @@ class TrainConfig:
         unit="rate",
         above=0,
         unset="the rate of the other weights",
+        unused_by=_OF_EPOCHS,
     )
     warmup_ratio: float = option(
         0.1,
@@ -109,9 +120,10 @@ class TrainConfig:
         unit="share",
         least=0,
         below=1,
+        unused_by=_OF_UPDATES,
     )
-    weight_decay: float = settings.WEIGHT_DECAY.field()
-    global_clipnorm: float = settings.GLOBAL_CLIPNORM.field()
+    weight_decay: float = settings.WEIGHT_DECAY.field(unused_by=_OF_UPDATES)
+    global_clipnorm: float = settings.GLOBAL_CLIPNORM.field(unused_by=_OF_UPDATES)
     max_length: int | None = option(
         None,
         "longest input in tokens, special tokens included; longer ones are truncated, "
@@ -143,13 +155,14 @@ class TrainConfig:
     seed: int = settings.SEED.field(most=settings.INT32)
     precision: str = settings.PRECISION.field()
     strategy: str = settings.STRATEGY.field()
-    rematerialize: bool = settings.REMATERIALIZE.field()
+    rematerialize: bool = settings.REMATERIALIZE.field(unused_by=_OF_UPDATES)
     freeze_layers: int = option(
         0,
         "number of lower blocks to freeze, together with the embeddings, to save "
         "memory; 0: none",
         unit="blocks",
         least=0,
+        unused_by=_OF_UPDATES,
     )
     lora_rank: int = option(
         0,
@@ -158,6 +171,7 @@ class TrainConfig:
         "holds merged weights",
         unit="rank",
         least=0,
+        unused_by=_OF_UPDATES,
     )
     checkpoint_every: str | int = settings.CHECKPOINT_EVERY.field()
     keep: int = settings.KEEP.field()
@@ -167,6 +181,7 @@ class TrainConfig:
         "maximum number of times that a diverged run is restarted with another seed",
         unit="times",
         least=0,
+        unused_by=_OF_EPOCHS,
     )
     keep_layers: str | tuple[int, ...] | None = settings.KEEP_LAYERS.field()
     teacher: str | None = option(
@@ -176,6 +191,7 @@ class TrainConfig:
         "student starts with its teacher's layers of --keep-layers, and its head",
         unit="path_or_name",
         unset="none",
+        unused_by=_OF_EPOCHS,
     )
     student: str | None = option(
         None,
@@ -185,16 +201,18 @@ class TrainConfig:
         pattern=r"[0-9]+/[0-9]+/[0-9]+",
         form="layers/hidden/heads such as 3/192/3",
         unset="none",
+        unused_by=_OF_EPOCHS,
     )
-    distill: str = settings.DISTILL.field()
-    temperature: float = settings.DISTILL_TEMPERATURE.field()
-    distill_weight: float = settings.DISTILL_WEIGHT.field()
+    distill: str = settings.DISTILL.field(unused_by=_OF_EPOCHS)
+    temperature: float = settings.DISTILL_TEMPERATURE.field(unused_by=_OF_EPOCHS)
+    distill_weight: float = settings.DISTILL_WEIGHT.field(unused_by=_OF_EPOCHS)
     augment: int = option(
         0,
         "with a teacher: variants of each training row that it answers, too, with "
         "words left out or replaced, for tasks of whole texts; 0: none",
         unit="n",
         least=0,
+        unused_by=_OF_EPOCHS,
     )
     explain_mistakes: int = option(
         5,
@@ -248,7 +266,8 @@ class TrainConfig:
         """Return the config with a number for `validation_split`."""
         if self.validation_split is not None:
             return self
-        split = _VALIDATION_SPLIT if self.method == "finetune" else 0.0
+        is_validated = self.method in ("linear", "contrastive")  # by cross-validation
+        split = 0.0 if is_validated else _VALIDATION_SPLIT
         return dataclasses.replace(self, validation_split=split)
 
     def finalized(
@@ -300,6 +319,22 @@ class TrainConfig:
             learning_rate=_TIMES_FOR_LORA * rate,
             new_learning_rate=self.new_learning_rate or rate,
         )
+
+
+def unused_by(method: str) -> dict[str, str]:
+    """Return the options without effect with a method, each with the reason."""
+    declared = settings.options_of(TrainConfig)
+    return {
+        name: each.unused_by[method]
+        for name, each in declared.items()
+        if method in each.unused_by
+    }
+
+
+def given_options(config: TrainConfig, names: Iterable[str]) -> list[str]:
+    """Return which of some options do not have their default."""
+    declared = settings.options_of(TrainConfig)
+    return [name for name in names if getattr(config, name) != declared[name].default]
 
 
 def check_has_teacher(config: Any) -> None:

@@ -82,7 +82,7 @@ class ContrastiveFit(HeadFit):
         """Whether there is cross-validation."""
         return self.dev is None or self.unlabelled is not None
 
-    def fitted(
+    def fit(
         self,
         targets: np.ndarray,
         folds: Sequence[Sequence[int]],
@@ -190,6 +190,8 @@ class PairTraining:
         rows: N training rows.
         targets: their classes, 0 or 1, float [N, C].
         name: what the progress is named after.
+        steps: the number of updates; by default `updates_for` the rows.
+        after_update: called after each.
     """
 
     def __init__(
@@ -204,13 +206,24 @@ class PairTraining:
         self._fit = Fit(self._pairs, config)
 
     def __call__(
-        self, rows: Columns, targets: np.ndarray, *, name: str = "pairs"
+        self,
+        rows: Columns,
+        targets: np.ndarray,
+        *,
+        name: str = "pairs",
+        steps: int | None = None,
+        after_update: Callable[[], object] = lambda: None,
     ) -> None:
-        steps = updates_for(len(rows))
+        steps = steps or updates_for(len(rows))
         batches = balanced_batches(targets, steps, seed=self.seed)
         self._pairs.task = _pairs_task(self.model.task, targets, batches)
         with self.forecast.updates(name, steps) as bar:
-            self._fit(rows, after_update=lambda _: bar.add(1))
+
+            def made(_: object) -> None:
+                bar.add(1)
+                after_update()
+
+            self._fit(rows, after_update=made)
 
 
 def _pairs_task(task: Any, classes: np.ndarray, batches: list[list[int]]) -> Any:

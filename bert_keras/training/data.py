@@ -6,13 +6,11 @@ import collections
 import dataclasses
 import hashlib
 import json
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints.sentence_files import OWN_LENGTHS
 from bert_keras.data.collection import (
     JudgedCollection,
     is_collection,
@@ -20,36 +18,24 @@ from bert_keras.data.collection import (
 )
 from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import new_rows, shared_rows
-from bert_keras.data.holdout import (
-    stratified_holdout,
-    uncovered_classes,
-)
+from bert_keras.data.holdout import stratified_holdout, uncovered_classes
 from bert_keras.data.memory import is_data, is_path, rows_in_memory
 from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import with_slices, without_slices
 from bert_keras.errors import ConfigError, DataError, counted
-from bert_keras.models.loading import inherited_settings
-from bert_keras.runs.progress import say
 from bert_keras.settings import options_of
-from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import AnyTask, Task, by_role, replaced
-from bert_keras.tasks.classifier import PooledTask
-from bert_keras.tasks.classifier_settings import POOLER
 from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import (
     Linear,
+    Noting,
     groups_of,
     scores_groups,
     strata_of,
     texts_of,
 )
+from bert_keras.training.choices import GIVEN, Choice, Facts, TrainRequest
 from bert_keras.training.config import FEW_ROWS, TrainConfig
-from bert_keras.training.methods import (
-    OWN_POOLING,
-    check_method,
-    check_unlabeled,
-    head_settings,
-)
 
 _AT_ONCE = 1 << 14  # cells
 UNLABELED = "unlabeled"
@@ -58,131 +44,90 @@ _NOT_SCORED = ("train", "dev", UNLABELED)
 _TAKEN = {*_NOT_SCORED, "runs", "diverged"}  # names of scores
 
 
-def _with_one_length(
-    own: dict[str, Any], config: TrainConfig, *, tell: Callable[[str], object]
-) -> dict[str, Any]:
-    """Return an encoder's settings without its lengths of queries and documents if a
-    maximum length is given, which is then of all texts.
-    """
-    lengths = {name: own[name] for name in OWN_LENGTHS if own.get(name)}
-    if config.max_length is None or not lengths:
-        return own
-    stated = ", ".join(f"{name} {length}" for name, length in lengths.items())
-    tell(f"{stated} of the encoder's folder: not used, since --max-length is given")
-    return {name: value for name, value in own.items() if name not in lengths}
+def read_rows(
+    request: TrainRequest, task: type[Task] | Task
+) -> tuple[dict[str, Columns], dict[str, JudgedCollection]]:
+    """Return the rows of a run by name, and its tests of search.
 
-
-def task_and_data(
-    task: str | type[Task] | Task,
-    *,
-    train: Any,
-    dev: Any = None,
-    test: Any = None,
-    unlabeled: Any = None,
-    config: TrainConfig,
-    columns: ColumnNames | None = None,
-    header: str = "auto",
-    bad_rows: str = "error",
-    task_settings: Mapping[str, Any] | None = None,
-    encoder: str | os.PathLike[str] | None = None,
-    slices: Sequence[str] = (),
-    tell: Callable[[str], object] = say,
-) -> tuple[Task, dict[str, Columns]]:
-    """Return the task and the rows of a run by name: `train`, `dev` and the tests.
-
-    The arguments are as in `train`; `tell` reports the validation split. Without dev
-    rows there is no entry for `dev`, without unlabelled rows none for `unlabeled`.
+    The rows are `train`, `dev` if it is given, and the tests.
 
     Raises:
-        ConfigError: the task does not exist, or an argument is not data.
-        DataError: data cannot be read, or has invalid rows.
+        ConfigError: an argument is not data.
+        DataError: data cannot be read.
     """
-    reader = task = named_or_given(task)
-    settings = dict(task_settings or {})
-    if settings and isinstance(task, Task):
-        raise ConfigError(
-            "`task_settings` must be empty for a task instance, which has its own; "
-            f"received {', '.join(settings)}"
-        )
-    check_settings(task, settings)
-    check_method(task, config, settings)
-    if unlabeled is not None:
-        check_unlabeled(task, config)
-    if encoder is not None and config.method == "finetune":
-        own = inherited_settings(task, encoder, settings)
-        own = _with_one_length(own, config, tell=tell)
-        settings = {**own, **settings}
-        if "pooling" in own and isinstance(task, type) and issubclass(task, PooledTask):
-            tell(OWN_POOLING.format(own["pooling"]))
+    collections, tests = {}, {}
+    for name, each in _named_tests(request.test).items():
+        if isinstance(each, JudgedCollection):
+            collections[name] = each
+        elif is_collection(each):
+            collections[name] = read_collection(each)
+        else:
+            tests[name] = each
 
     def read(name: str, data: Any) -> Columns:
-        is_scored = name != "train" or dev is None
+        is_scored = name != "train" or request.dev is None
         return labelled_rows(
-            reader,
+            task,
             data,
             name=name,
-            columns=columns,
-            header=header,
-            bad_rows=bad_rows,
-            slices=slices if is_scored else (),
+            columns=request.columns,
+            header=request.header,
+            bad_rows=request.bad_rows,
+            slices=request.slices if is_scored else (),
         )
 
-    given = rows = read("train", train)
-    if encoder is not None and config.method != "finetune":
-        if isinstance(task, type):
-            settings |= head_settings(encoder, settings, tell=tell)
-        elif getattr(task, "pooling", POOLER) == POOLER:
-            task = replaced(task, **head_settings(encoder, {}, tell=tell))
-    held_out = 0
-    own = settings if isinstance(task, type) else task.get_config()
-    few = ""
-    if dev is None:
-        few = too_few_to_hold_out(task, given, config, own)
-    config = config.with_split()
-    if few:
-        tell(f"{few} (--validation-split holds some out, --dev gives others)")
-    elif dev is None and config.validation_split:
-        rows, dev = with_dev(task, given, config, own, tell=tell)
-        held_out = len(dev)
-    elif dev is None and config.method != "finetune":
-        tell(
-            f"no dev rows given: all {len(rows):,} rows are in the model, and its "
-            "scores are from cross-validation"
-        )
-    elif dev is None:
-        tell(
-            "no dev rows, by --validation-split 0: the model of the last epoch is kept"
-        )
-    data = {"train": rows}
-    if dev is not None:
-        data["dev"] = read("dev", dev)
-    data |= {name: read("test", each) for name, each in _named_tests(test).items()}
-    if slices and len(data) == 1 and config.method == "finetune":
-        raise ConfigError(
-            "`slices` has no effect: no rows are scored (give --dev, --test or "
-            f"--validation-split); received {', '.join(map(str, slices))}"
-        )
-    if isinstance(task, type):
+    rows = {"train": read("train", request.train)}
+    if request.dev is not None:
+        rows["dev"] = read("dev", request.dev)
+    return rows | {
+        name: read("test", each) for name, each in tests.items()
+    }, collections
+
+
+def fitted_task(
+    task: type[Task] | Task,
+    rows: Mapping[str, Columns],
+    settings: Mapping[str, Any],
+    *,
+    held_out: int = 0,
+) -> Task:
+    """Return the task of a run, whose settings follow from the training rows.
+
+    Args:
+        task: a class, or a task, which is kept.
+        rows: by name; their texts and labels are checked.
+        settings: of the task, given and chosen.
+        held_out: how many of the training rows are now `dev`.
+
+    Raises:
+        DataError: a text or a label is missing or wrong.
+    """
+    if isinstance(task, Task):
+        made = replaced(task, **settings) if settings else task
+    else:
         try:
-            task = task.from_columns(rows, **settings)
+            made = task.from_columns(rows["train"], **settings)
         except DataError as error:
             if held_out:
-                note = f"{held_out:,} of {len(given):,} rows are held out for dev"
+                total = len(rows["train"]) + held_out
+                note = f"{held_out:,} of {total:,} rows are held out for dev"
                 error.args = (f"{error}; {note}",)
             raise
-        check_effects(task, settings)
-    for name, each in data.items():  # find missing texts and labels before training
-        texts_of(task, each, use="score")
-        task.targets(each)
-        if name != "train":
-            for note in shared_rows(texts_of(task, rows), texts_of(task, each), each):
-                tell(note)
-    if unlabeled is not None:
-        found = unlabelled_rows(
-            task, unlabeled, columns=columns, header=header, bad_rows=bad_rows
-        )
-        data[UNLABELED] = _new_rows(task, found, list(data.values()), tell=tell)
-    return task, data
+        check_effects(made, settings)
+    for each in rows.values():
+        texts_of(made, each, use="score")
+        made.targets(each)
+    return made
+
+
+def row_notes(task: Task, rows: Mapping[str, Columns]) -> list[str]:
+    """Return what the user has to know of the rows: doubts, and rows in two sets."""
+    notes = list(task.notes(rows["train"])) if isinstance(task, Noting) else []
+    trained = texts_of(task, rows["train"])
+    for name, each in rows.items():
+        if name not in ("train", UNLABELED):
+            notes += shared_rows(trained, texts_of(task, each), each)
+    return notes
 
 
 def labelled_rows(
@@ -215,26 +160,48 @@ def labelled_rows(
     return with_slices(found, source, slices, **rules)
 
 
-def unlabelled_rows(
-    task: Task,
-    data: Any,
-    *,
-    columns: ColumnNames | None = None,
-    header: str = "auto",
-    bad_rows: str = "error",
-) -> Columns:
-    """Return the texts of rows without labels, of any form that `as_columns` takes.
+def new_unlabelled_rows(
+    request: TrainRequest, task: Task, labelled: Iterable[Columns]
+) -> tuple[Columns, list[str]]:
+    """Return the unlabelled rows that differ from all labelled ones and each other.
+
+    Also returns a note on the others, if there are any. The rows have any form that
+    `as_columns` takes.
+
+    Raises:
+        DataError: a row has a label, or all equal a labelled one.
+    """
+    found = unlabelled_rows(request, task)
+    kept = new_rows([texts_of(task, each) for each in labelled], texts_of(task, found))
+    if not kept:
+        raise DataError(
+            "unlabeled rows must differ from the labelled ones; received "
+            f"{len(found):,} rows, all of which equal one",
+            path=found.path,
+        )
+    notes = []
+    if len(kept) < len(found):
+        notes.append(
+            f"{found.path}: {len(kept):,} of {len(found):,} unlabelled rows are used; "
+            "the others are equal to a labelled one, or to each other"
+        )
+    return found.take(kept), notes
+
+
+def unlabelled_rows(request: TrainRequest, task: Task) -> Columns:
+    """Return the texts of the unlabelled rows, none of which may have a label.
 
     Raises:
         DataError: a row has a label.
     """
-    use, named = "unlabeled rows", by_role(task.columns, columns or {})
+    data, use = request.unlabeled, "unlabeled rows"
+    named = by_role(task.columns, request.columns or {})
     if isinstance(data, Columns):
         data.refuse_labels(use)
         return data
     source = data if is_path(data) else rows_in_memory(data, name=UNLABELED)
     texts = {role: name for role, name in named.items() if role in task.roles}
-    rules: dict[str, Any] = {"header": header, "bad_rows": bad_rows}
+    rules: dict[str, Any] = {"header": request.header, "bad_rows": request.bad_rows}
     flags = str(named.get("label") or task.columns.get("label", "")).split(",")
     labels = {f"label {name}": name.strip() for name in flags if name}
     given: dict[str, Any] = {"columns": texts, "roles": task.roles, "others": labels}
@@ -242,30 +209,6 @@ def unlabelled_rows(
     found.refuse_labels(use)
     cells = {role: c for role, c in found.cells.items() if role not in labels}
     return Columns(found.path, cells, found.lines)
-
-
-def _new_rows(
-    task: Task,
-    rows: Columns,
-    labelled: Sequence[Columns],
-    *,
-    tell: Callable[[str], object],
-) -> Columns:
-    """Return the unlabelled rows that differ from all labelled ones and each other."""
-    known = [texts_of(task, each) for each in labelled]
-    kept = new_rows(known, texts_of(task, rows))
-    if not kept:
-        raise DataError(
-            "unlabeled rows must differ from the labelled ones; received "
-            f"{len(rows):,} rows, all of which equal one",
-            path=rows.path,
-        )
-    if len(kept) < len(rows):
-        tell(
-            f"{rows.path}: {len(kept):,} of {len(rows):,} unlabelled rows are used; "
-            "the others are equal to a labelled one, or to each other"
-        )
-    return rows.take(kept)
 
 
 def _named_tests(test: Any) -> dict[str, Any]:
@@ -284,21 +227,6 @@ def _named_tests(test: Any) -> dict[str, Any]:
             f"received {taken[0]}"
         )
     return tests
-
-
-def tests_and_collections(
-    test: Any,
-) -> tuple[Any, dict[str, JudgedCollection]]:
-    """Return `test` without the collections in it, and these by name."""
-    tests = _named_tests(test)
-    found = {name: each for name, each in tests.items() if is_collection(each)}
-    if not found:
-        return test, {}
-    rows = {name: each for name, each in tests.items() if name not in found}
-    return rows, {
-        name: each if isinstance(each, JudgedCollection) else read_collection(each)
-        for name, each in found.items()
-    }
 
 
 def tests_of(data: Mapping[str, Any]) -> list[str]:
@@ -320,20 +248,47 @@ def digest_of_rows(columns: Columns) -> str:
     return f"{len(columns):,} rows, {found.hexdigest()}"
 
 
-def with_dev(
-    task: type[Task] | Task,
-    rows: Columns,
-    config: TrainConfig,
-    settings: Mapping[str, Any],
-    *,
-    tell: Callable[[str], object] = say,
-) -> tuple[Columns, Columns]:
-    """Return training rows and dev rows, which are held out from the given rows.
+def choose_split(
+    facts: Facts, method: str, settings: Mapping[str, Any]
+) -> tuple[Columns, Columns | None, Choice]:
+    """Choose which of the training rows are held out as dev rows.
 
-    The arguments are as in `task_and_data`; `settings` are the task's.
+    Args:
+        facts: of the run.
+        method: of the run; only finetune needs dev rows, to choose the epoch.
+        settings: of the task, given and chosen.
+
+    Returns:
+        The rows to train on, the dev rows or `None`, and the choice.
+
+    Raises:
+        DataError: there are too few rows to hold some out.
     """
+    rows = facts.rows
+    config = dataclasses.replace(facts.config, method=method)
+    share = config.with_split().validation_split or 0.0
+    reason = GIVEN if config.validation_split is not None else ""
+
+    def chosen(share: float, reason: str, value: str = "") -> Choice:
+        value = value or f"{share:g}"
+        return Choice("validation split", value, reason, "--validation-split")
+
+    if facts.has_dev:
+        return rows, None, chosen(0, "dev rows are given", "none")
+    if few := _too_few_to_hold_out(facts, config, share, settings):
+        return rows, None, chosen(0, few)
+    if not share:
+        if method != "finetune":
+            reason = (
+                f"all {len(rows):,} rows are in the model, and its scores are from "
+                "cross-validation"
+            )
+        elif facts.config.validation_split == 0:
+            reason = f"{GIVEN}: the model of the last epoch is kept"
+        return rows, None, chosen(0, reason)
+    task = facts.task
     strata = strata_of(task, rows, **settings)
-    count = max(1, round(len(rows) * (config.with_split().validation_split or 0)))
+    count = max(1, round(len(rows) * share))
     held_out: list[int] = []
     whole = scores_groups(task)
     if count < len(rows):
@@ -352,51 +307,44 @@ def with_dev(
     why = "queries stay whole" if whole else "each class is in training"
     other = f", not {count:,}: {why}" if len(held_out) != count else ""
     line = (
-        f"no dev rows given: {len(held_out):,} of {len(rows):,} training rows are held "
-        f"out (seed {config.seed}){other}"
+        f"{len(held_out):,} of {len(rows):,} training rows are held out for dev (seed "
+        f"{config.seed}){other}"
     )
     if missing := uncovered_classes(strata, held_out, option="--validation-split"):
         line += f"; dev has {missing}"
     if shared := _shared(groups_of(task, rows), kept, held_out):
         line += f"; {shared:,} first texts are in both"
-    tell(line)
-    return rows.take(kept), rows.take(held_out)
+    return rows.take(kept), rows.take(held_out), chosen(share, line)
 
 
-def too_few_to_hold_out(
-    task: type[Task] | Task,
-    rows: Columns,
-    config: TrainConfig,
-    settings: Mapping[str, Any],
+def _too_few_to_hold_out(
+    facts: Facts, config: TrainConfig, share: float, settings: Mapping[str, Any]
 ) -> str:
     """Return why no dev rows are held out by default; empty if some are.
 
     With fewer than 1,000 rows, a tenth that has fewer than 5 rows of a class would
     choose the epoch by chance, and training needs it. This concerns tasks with a linear
-    head, unless a setting is given that is fitted on dev rows.
-
-    Args:
-        task, config: as in `task_and_data`; `settings` are the task's.
-        rows: all training rows.
+    head, unless a setting is given that is fitted on dev rows, or dev scores are
+    compared with other runs'.
     """
-    is_fitted = any(settings.get(name, none) != none for name, none in _FITTED.items())
+    task, rows = facts.task, facts.rows
     is_left_open = config.validation_split is None and config.method == "finetune"
-    if not is_left_open or config.patience or is_fitted or len(rows) >= FEW_ROWS:
+    needs_dev = config.patience or facts.is_compared or fits_on_dev(task, settings)
+    if not is_left_open or needs_dev or len(rows) >= FEW_ROWS:
         return ""
     if not isinstance(task, Linear):
         return ""
     classes = [name for names in strata_of(task, rows, **settings) for name in names]
     sizes = collections.Counter(name for name in classes if isinstance(name, str))
-    share = config.with_split().validation_split or 0
     count = round(share * min(sizes.values(), default=len(rows)))
     if count >= _LEAST_OF_A_CLASS:
         return ""
     held = counted(count, "rows") if count else "no row"
     of = " of a class" if sizes else ""
     return (
-        f"no dev rows: a tenth of the {len(rows):,} training rows has {held}{of}, "
-        "too few to choose an epoch by; all rows are trained on, the model of the last "
-        "epoch is kept, and only test rows would give it a score"
+        f"a tenth of the {len(rows):,} training rows has {held}{of}, too few to choose "
+        "an epoch by; all rows are trained on, the model of the last epoch is kept, "
+        "and only test rows would give it a score"
     )
 
 
@@ -409,9 +357,30 @@ def _shared(
     return len({groups[row] for row in kept} & {groups[row] for row in held_out})
 
 
-_FITTED = {"calibration": "none", "answered_accuracy": 0.0}  # on dev, unless set so
-_FITTED_BY_DEFAULT = {"threshold_tuning": "none", "no_answer": False}
-_THRESHOLDS = ("threshold", "thresholds")  # that are fitted, unless they are given
+def fits_on_dev(task: type[Task] | Task, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a task that ask for a fit on dev rows, by name.
+
+    Only those which have no effect without dev rows.
+    """
+    kind = task if isinstance(task, type) else type(task)
+    asked = [
+        each.fitted_by
+        for each in options_of(kind).values()
+        if each.fitted_by and not each.unset
+    ]
+    given = {name: settings.get(name, off) for name, off in asked}
+    return {name: given[name] for name, off in asked if given[name] != off}
+
+
+def unfitted(task: Task) -> dict[str, Any]:
+    """Return the settings by which a task fits its thresholds on dev, if it does."""
+    settings = task.get_config()
+    return {
+        each.fitted_by[0]: settings[each.fitted_by[0]]
+        for name, each in options_of(type(task)).items()
+        if each.fitted_by and each.unset and not settings[name]
+        if settings[each.fitted_by[0]] != each.fitted_by[1]
+    }
 
 
 def untuned(task: AnyTask) -> AnyTask:
@@ -420,45 +389,31 @@ def untuned(task: AnyTask) -> AnyTask:
     A folder does not tell fitted thresholds from given ones.
     """
     settings = task.get_config()
-    fits = _FITTED_BY_DEFAULT.items()
-    if all(settings.get(name, none) == none for name, none in fits):
-        return task
-    declared = options_of(type(task))
-    held = [name for name in _THRESHOLDS if name in settings]
-    return replaced(task, **{name: declared[name].default for name in held})
+    fitted = {
+        name: each.default
+        for name, each in options_of(type(task)).items()
+        if each.fitted_by and each.unset
+        if settings[each.fitted_by[0]] != each.fitted_by[1]
+    }
+    return replaced(task, **fitted) if fitted else task
 
 
-def without_dev(
-    task: Task,
-    given: TrainConfig,
-    config: TrainConfig,
-    *,
-    tell: Callable[[str], object] = say,
-) -> TrainConfig:
-    """Return the config of a run without dev rows, which cannot end early.
+def check_without_dev(task: Task, config: TrainConfig) -> list[str]:
+    """Return notes on what is not fitted in a run of finetune without dev rows.
 
     Args:
         task: the task.
-        given: the config as the user gave it.
-        config: with numbers in place of `None`.
-        tell: gets a line about what is not fitted.
+        config: as given.
 
     Raises:
         ConfigError: a given setting needs dev rows.
     """
-    if config.method != "finetune":  # cross-validation takes their place
-        return config
-    settings = task.get_config()
-    requested = {name: settings.get(name, none) for name, none in _FITTED.items()}
-    requested = {
-        name: value for name, value in requested.items() if value != _FITTED[name]
-    }
-    if given.patience:
-        requested["patience"] = given.patience
+    requested = fits_on_dev(task, task.get_config())
+    if config.patience:
+        requested["patience"] = config.patience
     for name, value in requested.items():
         raise ConfigError(f"`{name}` needs dev rows; received {value} and no dev rows")
-    for name, none in _FITTED_BY_DEFAULT.items():
-        is_given = any(settings.get(each) for each in _THRESHOLDS)
-        if settings.get(name, none) != none and not is_given:
-            tell(f"no dev rows: no threshold is fitted ({name} {settings[name]})")
-    return dataclasses.replace(config, patience=0)
+    return [
+        f"no dev rows: no threshold is fitted ({name} {value})"
+        for name, value in unfitted(task).items()
+    ]

@@ -14,7 +14,7 @@ from bert_keras.runs.progress import Progress, say
 from bert_keras.tasks.protocols import ScoredFurther
 from bert_keras.training.data import labelled_rows
 from bert_keras.training.findings import ALL, slices_of
-from bert_keras.training.lengths import RowLengths, tell_truncated_targets
+from bert_keras.training.lengths import RowLengths, truncated_targets
 
 
 def evaluate(
@@ -76,11 +76,13 @@ def evaluate(
         )
     for line in predictor.truncated(truncation):
         say(line)
-    tell_truncated_targets(predictor.model, rows, of="targets", tell=say)
+    preprocessor = predictor.model.preprocessor
+    for line in truncated_targets(task, preprocessor, rows, of="targets"):
+        say(line)
     more = {}
     if isinstance(task, ScoredFurther):
         more = task.further_scores(predictor.model, rows, batch_size)
-    lengths = truncation.lengths(predictor.model.preprocessor.max_length)
+    lengths = truncation.lengths(preprocessor.max_length)
     if lengths is not None and not lengths.are_longer:
         lengths = None
     parts = {}

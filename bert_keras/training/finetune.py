@@ -12,6 +12,7 @@ import glob
 import json
 import math
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -19,24 +20,16 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
-from bert_keras.data.collection import JudgedCollection
 from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import ConfigError, counted
-from bert_keras.files.atomic import (
-    check_output_place,
-    check_path,
-    check_replaceable,
-    replaced_folder,
-)
+from bert_keras.files.atomic import replaced_folder
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.retrieval import check_ranks, evaluate_collection
-from bert_keras.model.lora import add_lora, freeze_layers
-from bert_keras.models.loading import check_student, new_model
+from bert_keras.inference.retrieval import evaluate_collection
 from bert_keras.models.model_folder import write_model
-from bert_keras.models.new_tokens import TABLE
 from bert_keras.models.task_model import TaskModel
+from bert_keras.report.terminal import plan_lines
 from bert_keras.runs.environment import environment
 from bert_keras.runs.progress import followed_by
 from bert_keras.runs.run_folder import (
@@ -50,38 +43,21 @@ from bert_keras.runs.run_folder import (
     run_path,
 )
 from bert_keras.runs.stop_signal import StopSignal
-from bert_keras.tasks import named_or_given
-from bert_keras.tasks.base import Task, replaced
+from bert_keras.tasks.base import Task
 from bert_keras.tasks.classifier import Confidence
-from bert_keras.tasks.classifier_settings import ALL
 from bert_keras.tasks.protocols import (
     Finalizing,
-    Noting,
     Reportable,
     Tunable,
-    compares_rows,
-    frozen_layers,
-    training_examples,
 )
 from bert_keras.text.tokenizer_files import vocabulary_hash
+from bert_keras.training.choices import TrainRequest
 from bert_keras.training.config import TrainConfig, unused_options
 from bert_keras.training.contrastive_fit import ContrastiveFit
-from bert_keras.training.data import (
-    UNLABELED,
-    digest_of_rows,
-    labelled_rows,
-    task_and_data,
-    tests_and_collections,
-    tests_of,
-    too_few_to_hold_out,
-    without_dev,
-)
-from bert_keras.training.distillation import (
-    Distillation,
-    some_training_rows,
-    student_encoder,
-)
+from bert_keras.training.data import UNLABELED, digest_of_rows, tests_of
+from bert_keras.training.distillation import Distillation, some_training_rows
 from bert_keras.training.divergence import Divergence, divergence
+from bert_keras.training.estimate import estimate_of
 from bert_keras.training.findings import (
     ExplanationCosts,
     explained_mistakes,
@@ -89,24 +65,8 @@ from bert_keras.training.findings import (
     findings_of,
 )
 from bert_keras.training.head_fit import HeadFit, lower_layers_help, probe
-from bert_keras.training.lengths import (
-    TextLengths,
-    check_truncation,
-    keeps_windows,
-    measure_lengths,
-    reads_long_texts,
-)
 from bert_keras.training.loop import FineTuningLoop, RunContext
-from bert_keras.training.methods import (
-    AUTO,
-    OWN_POOLING,
-    UNUSED,
-    pooling_note,
-    pooling_of,
-    tries_layers,
-    with_method,
-    with_pooling_of,
-)
+from bert_keras.training.plan import Plan, make_plan, model_of
 from bert_keras.training.results import (
     facts_of,
     shown_settings,
@@ -114,7 +74,8 @@ from bert_keras.training.results import (
     usage,
     write_results,
 )
-from bert_keras.training.tracking import check_tracking, tracked
+from bert_keras.training.tracking import tracked
+from bert_keras.training.trainer import Trainer
 from bert_keras.training.updates import new_optimizer
 
 # Settings that may differ when a run resumes: the weights do not depend on them.
@@ -129,7 +90,11 @@ _FREE = (
     "card",
     "explain_mistakes",
 )
-_HEAD_FITS = {"linear": HeadFit, "contrastive": ContrastiveFit}
+TRAINERS: dict[str, type[FineTuningLoop] | type[HeadFit]] = {
+    "finetune": FineTuningLoop,
+    "linear": HeadFit,
+    "contrastive": ContrastiveFit,
+}
 RESTART = 1000  # a restart adds this to the seed; `seeds` adds 1
 
 
@@ -170,7 +135,6 @@ def train(
     command: str = "",
     resume: str = "auto",
     devices: Devices | None = None,
-    chosen: Mapping[str, Any] | None = None,
 ) -> TrainResult:
     """Fine-tune a task on labelled rows and write a model folder.
 
@@ -213,9 +177,6 @@ def train(
         resume: `auto` resumes an unfinished run; `never` deletes it.
         devices: the result of `find_strategy`, for several calls in one process; `None`
             finds the devices that the config names.
-        chosen: for a task, the `task_settings` that it was made with; others, such as
-            how long texts are read, then follow from rows and encoder as for a task by
-            name. `None`: its settings are kept as they are.
 
     Raises:
         BertKerasError: an argument is wrong; nothing was written.
@@ -225,147 +186,79 @@ def train(
         RunStopped: SIGTERM or SIGINT was received; the run is saved.
         WorkerLostError: another worker has ended.
     """
-    config = config or TrainConfig()
-    _check_process()
-    # Before TensorFlow computes anything.
-    devices = devices or find_strategy(config.strategy)
-    encoder = student_encoder(encoder, config)
-    check_path("encoder", encoder)
-    places = {"encoder": encoder, "teacher": config.teacher}
-    places = {name: place for name, place in places.items() if place is not None}
-    check_output_place("output", output, places)
-    check_replaceable(output)
-    check_tracking(config, Path(output))
-    test, collections = tests_and_collections(test)
-    is_alone = devices.replicas == 1 and not devices.has_static_shapes
-    user_settings = chosen if isinstance(task, Task) else task_settings or {}
-    if config.method == AUTO:
-        reader = named_or_given(task)
-        train = labelled_rows(
-            reader,
-            train,
-            name="train",
-            columns=columns,
-            header=header,
-            bad_rows=bad_rows,
-            slices=slices if dev is None else (),
-        )
-        config = with_method(
-            reader,
-            train,
-            config,
-            encoder=encoder,
-            settings=user_settings or {},
-            one_replica=is_alone,
-            unlabeled=unlabeled is not None,
-            help_of=functools.partial(lower_layers_help, devices=devices),
-            tell=devices.say,
-        )
-        if config.method == "finetune" and user_settings is not None:
-            own = pooling_of(encoder, reader, train, user_settings)
-            if isinstance(task, Task):
-                task = replaced(task, **own)
-            else:
-                task_settings = {**user_settings, **own}
-            if own:
-                devices.say(OWN_POOLING.format(own["pooling"]))
-    task, data = task_and_data(
-        task,
+    request = TrainRequest(
+        task=task,
+        encoder=encoder,
         train=train,
+        output=output,
         dev=dev,
         test=test,
         unlabeled=unlabeled,
-        config=config,
         columns=columns,
         header=header,
         bad_rows=bad_rows,
+        config=config or TrainConfig(),
         task_settings=task_settings,
-        encoder=encoder,
         slices=slices,
-        tell=devices.say,
-    )
-    if collections:
-        check_ranks(task)
-    rows = training_examples(task, data["train"])
-    if config.teacher is not None:
-        rows += len(data.get(UNLABELED, ())) + config.augment * len(data["train"])
-    few = ""
-    if "dev" not in data:
-        few = too_few_to_hold_out(task, data["train"], config, task.get_config())
-    config = config.with_split()
-    if few:
-        config = dataclasses.replace(config, validation_split=0.0)
-    given = config
-    if user_settings is not None:
-        if not devices.has_static_shapes:
-            task, config = reads_long_texts(
-                task,
-                config,
-                data["train"],
-                encoder,
-                settings=user_settings,
-                one_replica=is_alone,
-                tell=devices.say,
-            )
-        config = keeps_windows(
-            task, config, encoder, settings=user_settings, tell=devices.say
-        )
-    check_truncation(task, config)
-    config = config.finalized(task, rows)
-    if "dev" not in data:
-        config = without_dev(task, given, config, tell=devices.say)
-    if user_settings is not None and config.method == "finetune":
-        task = with_pooling_of(
-            encoder, task, data["train"], user_settings, tell=devices.say
-        )
-        note = pooling_note(encoder, task, data["train"], user_settings)
-        if note:
-            devices.say(note)
-    devices.check_batch_size(cast(int, config.batch_size), config.accumulation)
-    if devices.replicas > 1:
-        _check_accumulation(task, config)
-    if config.linear_probe and not is_alone:
-        raise ConfigError(
-            "`linear_probe` needs a strategy of one replica, not a TPU's; received "
-            f"{devices.name}, {devices.replicas} replicas"
-        )
-    distillation = None
-    if config.teacher is not None:
-        check_student(encoder, config)  # before the teacher answers all rows
-    with devices.strategy.scope():
-        distillation = Distillation.of(
-            task, config, data["train"], data.get(UNLABELED), tell=devices.say
-        )
-    tries = False
-    if user_settings is not None:
-        labelled = len(data["train"]) + len(data.get(UNLABELED, ()))
-        tries = tries_layers(task, config, labelled, user_settings)
-        task = replaced(task, layers=ALL) if tries else task
-    training = _Training(
-        task=task,
-        encoder=encoder,
-        data=data,
-        collections=collections,
-        output=Path(output),
-        config=config,
         command=command,
         resume=resume,
         devices=devices,
-        slices=tuple(slices),
-        distillation=distillation,
-        no_dev=few,
-        tries_layers=tries,
     )
-    if given.epochs is None and config.method == "finetune":
-        devices.say(_chosen(config, rows))
-    for note in task.notes(data["train"]) if isinstance(task, Noting) else ():
+    planned, devices = plan_of(request)
+    return run_plan(planned, devices)
+
+
+def plan(task: str | type[Task] | Task, **given: Any) -> Plan:
+    """Return what `train` would do with the same arguments, and about what it takes.
+
+    Nothing is trained, and nothing is written. `Plan.choices` is the table that `train`
+    shows before it trains, `Plan.estimate` are seconds, memory and bytes on disk,
+    measured by one update on real rows.
+
+    Args:
+        task: as in `train`.
+        **given: further arguments of `train`, with its errors.
+
+    Example:
+        >>> for choice in bert_keras.plan("classification", train=t, output=o).choices:
+        ...     print(choice.name, choice.value, choice.reason)
+    """
+    given["config"] = given.get("config") or TrainConfig()
+    planned, devices = plan_of(TrainRequest(task=task, **given))
+    return dataclasses.replace(planned, estimate=estimate_of(planned, devices))
+
+
+def plan_of(request: TrainRequest) -> tuple[Plan, Devices]:
+    """Return the plan of a request, and where it runs."""
+    _check_process()
+    # Before TensorFlow computes anything.
+    devices = request.devices or find_strategy(request.config.strategy)
+    help_of = functools.partial(lower_layers_help, devices=devices)
+    return make_plan(request, devices=devices, lower_layers_help=help_of), devices
+
+
+def run_plan(plan: Plan, devices: Devices) -> TrainResult:
+    """Show the table of a plan, train, and write the model folder; as `train` does."""
+    for line in plan_lines(plan.table()):
+        devices.say(line)
+    for note in plan.notes:
         devices.say(note)
+    distillation = None
+    with devices.strategy.scope():
+        distillation = Distillation.of(
+            plan.task,
+            plan.config,
+            plan.rows["train"],
+            plan.rows.get(UNLABELED),
+            tell=devices.say,
+        )
+    training = _Training(plan, devices, distillation)
     with devices.together():
         attempt = 0
         while (result := training.run(attempt)) is None:
             attempt += 1
         if devices.is_chief:
-            _discard_runs(output, training.recorded(config))
+            _discard_runs(plan.output, recorded_settings(plan))
         devices.agree(0)  # every row is scored
     return result
 
@@ -385,103 +278,46 @@ def _check_process() -> None:
         )
 
 
-def _check_accumulation(task: Task, config: TrainConfig) -> None:
-    """Raise if the loss of a batch is not the sum of the losses of its parts."""
-    if config.accumulation > 1 and compares_rows(task):
-        raise ConfigError(
-            f"`accumulation` must be 1 for {task.name} on several replicas, since its "
-            f"loss compares the rows of a batch; received {config.accumulation}"
-        )
-
-
-def _chosen(config: TrainConfig, rows: int) -> str:
-    """Return the message about the chosen number of epochs."""
-    steps = math.ceil(rows / cast(int, config.batch_size))
-    until = f", fewer if dev does not improve for {config.patience}"
-    return (
-        f"epochs: {config.epochs}{until if config.patience else ''} (updates of "
-        f"{config.batch_size} rows, {steps:,} an epoch, for {rows:,} training rows; "
-        "--epochs and --batch-size choose others)"
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class _Training:
     """The state that all runs of a call share, including restarts."""
 
-    task: Task
-    encoder: str | os.PathLike[str]
-    data: dict[str, Columns]
-    collections: dict[str, JudgedCollection]
-    output: Path
-    config: TrainConfig
-    command: str
-    resume: str
+    plan: Plan
     devices: Devices
-    slices: tuple[str, ...]
     distillation: Distillation | None = None
-    no_dev: str = ""  # why no dev rows were held out by default
-    tries_layers: bool = False  # whether a head may read the last layer alone, too
-
-    def recorded(self, config: TrainConfig) -> dict[str, Any]:
-        return recorded_settings(self.task, self.encoder, config, self.data)
 
     def run(self, attempt: int) -> TrainResult | None:
         """Train a model and write its folder; return `None` if it must be restarted.
 
         `attempt` is the number of the run, from 0; each has a different seed.
         """
-        seed = self.config.seed + RESTART * attempt
-        config = dataclasses.replace(self.config, seed=seed)
-        devices, data = self.devices, self.data
-        path = run_path(self.output, f"run-{attempt}" if attempt else "run")
-        model = self._new_model(config)
-        lengths = measure_lengths(
-            model,
-            data,
-            follows=config.max_length is None,
-            is_fixed=devices.has_static_shapes,
-            method=config.method,
-            tell=devices.say if attempt == 0 else str,
-        )
-        recorded = self.recorded(config) | model_settings(model)
+        seed = self.plan.config.seed + RESTART * attempt
+        config = dataclasses.replace(self.plan.config, seed=seed)
+        plan = dataclasses.replace(self.plan, config=config)
+        devices = self.devices
+        path = run_path(plan.output, f"run-{attempt}" if attempt else "run")
+        model = model_of(plan, devices, tell=devices.say)
+        recorded = recorded_settings(plan) | model_settings(model)
         if self.distillation is not None:
             self.distillation.check_student(model)
             recorded["weights of the teacher"] = self.distillation.digest()
-        width = model.backbone.config.hidden_size
-        examples = training_examples(self.task, data["train"])
-        config = config.finalized(self.task, examples, width)
-        unused = UNUSED[config.method]
-        is_told = "learning_rate" not in unused
-        if attempt == 0 and self.config.learning_rate is None and is_told:
-            new = config.new_learning_rate
-            is_chosen = new != self.config.new_learning_rate
-            rates = f"{config.learning_rate:.2g}"
-            options = "--learning-rate sets another"
-            if is_chosen and "new_learning_rate" not in unused:
-                rates += f" in the encoder (LoRA), {new:.2g} elsewhere"
-                options = "--learning-rate and --new-learning-rate set others"
-            devices.say(
-                f"learning rate: {rates}, for a hidden size of {width} ({options})"
-            )
         opened: contextlib.AbstractContextManager[RunFolder | None]
         opened = contextlib.nullcontext()
         if devices.is_chief:
-            opened = open_run(path, recorded, resume=self.resume)
-        has_mistakes = "dev" in data or bool(tests_of(data))
+            opened = open_run(path, recorded, resume=plan.request.resume)
+        has_mistakes = "dev" in plan.rows or bool(tests_of(plan.rows))
+        begun = time.perf_counter()
 
         def explaining(left: float) -> float:
-            seconds = loop.seconds + left if has_mistakes else 0.0
+            seconds = time.perf_counter() - begun + left if has_mistakes else 0.0
             return explanation_seconds(config, seconds)
 
         with (
             opened as run,
             StopSignal(devices.vote) as stop,
-            tracked(config, self.output, is_chief=devices.is_chief) as trackers,
+            tracked(config, plan.output, is_chief=devices.is_chief) as trackers,
             followed_by(explaining),
         ):
-            method: type[FineTuningLoop] | type[HeadFit]
-            method = _HEAD_FITS.get(config.method, FineTuningLoop)
             context = RunContext(
                 folder=run,
                 config=config,
@@ -489,22 +325,22 @@ class _Training:
                 stop=stop,
                 trackers=trackers,
                 distillation=self.distillation,
-                tries_layers=self.tries_layers,
+                tries_layers=plan.tries_layers,
             )
-            loop = method(model, data, context)
+            trainer: Trainer = TRAINERS[config.method](model, plan.rows, context)
             if attempt == 0:
                 devices.announce(config.precision)
             devices.say(
-                f"training {self.task.name}: {len(data['train']):,} examples, "
-                f"{len(data.get('dev', ())):,} for dev; the run is in {path}"
+                f"training {plan.task.name}: {len(plan.rows['train']):,} examples, "
+                f"{len(plan.rows.get('dev', ())):,} for dev; the run is in {path}"
             )
-            if config.linear_probe and isinstance(loop, FineTuningLoop):
-                if loop.step == 0:
-                    probe(model, data, context, then=loop.progress.rows_left)
-            loop.train()
+            if config.linear_probe and not (run and run.steps):
+                loop = cast(FineTuningLoop, trainer)
+                probe(model, plan.rows, context, then=loop.progress.rows_left)
+            trainer.train()
             failed = None
             if config.method == "finetune" and self.distillation is None:
-                failed = divergence(model, data["train"], loop.history)
+                failed = divergence(model, plan.rows["train"], trainer.history)
             if failed:
                 devices.say(str(failed))
             # Only the chief knows all losses of a resumed run.
@@ -514,46 +350,11 @@ class _Training:
                 stop.leave()
                 devices.say(f"restarting with seed {seed + RESTART}")
                 return None
-            with loop.saved_on_failure(), stop.at_once():
-                result = finish_run(
-                    loop,
-                    data,
-                    encoder=self.encoder,
-                    output=self.output,
-                    command=self.command,
-                    failed=failed,
-                    lengths=lengths,
-                    slices=self.slices,
-                    collections=self.collections,
-                    distillation=self.distillation,
-                    no_dev=self.no_dev,
-                )
+            with trainer.saved_on_failure(), stop.at_once():
+                result = finish_run(plan, trainer, context, failed=failed)
             if run is not None:
                 remove_run(run)
         return result
-
-    def _new_model(self, config: TrainConfig) -> TaskModel:
-        """Return the model to train, with its frozen layers and LoRA matrices."""
-        devices = self.devices
-        model = new_model(
-            self.task, self.encoder, config, devices=devices, tell=devices.say
-        )
-        with devices.strategy.scope():
-            freeze_layers(model.backbone, config.freeze_layers)
-            if config.lora_rank:
-                add_lora(
-                    model.backbone,
-                    config.lora_rank,
-                    seed=config.seed,
-                    frozen=frozen_layers(model.task, model.backbone),
-                )
-        trained = {weight.path for weight in model.trainable_weights}
-        if config.add_tokens and TABLE not in trained:
-            devices.say(
-                "the embeddings are not trained: the embeddings of the added tokens "
-                "stay the mean of their pieces"
-            )
-        return model
 
 
 def _discard_runs(output: str | os.PathLike[str], recorded: Mapping[str, Any]) -> None:
@@ -570,26 +371,17 @@ def _discard_runs(output: str | os.PathLike[str], recorded: Mapping[str, Any]) -
             )
 
 
-def recorded_settings(
-    task: Task,
-    encoder: str | os.PathLike[str],
-    config: TrainConfig,
-    data: Mapping[str, Columns],
-) -> dict[str, Any]:
-    """Return the settings of a run from the user, with the data, as JSON values."""
-    free = {*_FREE, *unused_options(config)}
-    recorded = {k: v for k, v in dataclasses.asdict(config).items() if k not in free}
-    # A run's settings lack these at their defaults.
-    for name, usual in (("method", "finetune"), ("linear_probe", False)):
-        if recorded[name] == usual:
-            del recorded[name]
+def recorded_settings(plan: Plan) -> dict[str, Any]:
+    """Return the settings of a plan that determine the weights, as JSON values."""
+    free = {*_FREE, *unused_options(plan.config)}
+    config = dataclasses.asdict(plan.config)
     return {
         CHOICES: DEFAULTS,
-        "task": task.name,
-        "encoder": os.fspath(encoder),
-        **{f"{name} rows": digest_of_rows(columns) for name, columns in data.items()},
-        **recorded,
-        "task settings": json.loads(json.dumps(task.get_config(), default=str)),
+        "task": plan.task.name,
+        "encoder": os.fspath(plan.encoder),
+        **{f"{name} rows": digest_of_rows(rows) for name, rows in plan.rows.items()},
+        **{name: value for name, value in config.items() if name not in free},
+        "task settings": json.loads(json.dumps(plan.task.get_config(), default=str)),
     }
 
 
@@ -606,32 +398,25 @@ def model_settings(model: TaskModel) -> dict[str, Any]:
 
 
 def finish_run(
-    loop: FineTuningLoop | HeadFit,
-    data: Mapping[str, Columns],
+    plan: Plan,
+    trainer: Trainer,
+    context: RunContext,
     *,
-    encoder: str | os.PathLike[str],
-    output: Path,
-    command: str,
     failed: Divergence | None,
-    lengths: Mapping[str, TextLengths],
-    slices: Sequence[str] = (),
-    collections: Mapping[str, JudgedCollection] | None = None,
-    distillation: Distillation | None = None,
-    no_dev: str = "",
 ) -> TrainResult:
-    """Score the best epoch of a run, and write its model folder and report.
+    """Score what was fitted, and write the model folder and the report.
 
-    All workers score, so that all return the same; the chief writes. `data` are the
-    rows by name: `train`, `dev` and the tests; `lengths` are the lengths of their
-    texts; `failed` is the divergence of the run, certain or possible, if any;
-    `collections` are tests of search; with `distillation`, the report shows the student
-    beside its teacher; `no_dev` is why no dev rows were held out by default.
+    All workers score, so that all return the same; the chief writes. `failed` is the
+    divergence of the run, certain or possible, if any. With a teacher, the report shows
+    the student beside it.
 
     Raises:
-        CheckpointError: the folder of the best epoch is broken, or writing fails.
+        CheckpointError: writing fails.
     """
-    config, model = loop.config, loop.best_model()
-    validated = loop.cross_validated() if "dev" not in data else None
+    data, lengths, output = plan.rows, plan.lengths, plan.output
+    fitted = trainer.fitted()
+    config, model, validated = plan.config, fitted.model, fitted.validated
+    devices, distillation = context.devices, context.distillation
     if isinstance(model.task, Finalizing):
         model.task = model.task.finalize(model)
     task = model.task
@@ -644,14 +429,14 @@ def finish_run(
         name: facts_of(model, rows, lengths[name], labelled=name != UNLABELED)
         for name, rows in data.items()
     }
-    facts["train"] |= loop.batch_facts
+    facts["train"] |= fitted.batches
     if "dev" in data:
-        scores["dev"], answers = loop.best.scores or {}, loop.best.answers or {}
+        scores["dev"], answers = fitted.scores, fitted.answers
         dev = data["dev"]
         tuned = task.tune(dev, answers) if isinstance(task, Tunable) else task
         if tuned != task:
             model.task = task = tuned
-            answers = loop.answers(predictor, "dev", data["dev"])
+            answers = trainer.answers(predictor, "dev", dev)
             scores["dev"] = task.score(data["dev"], answers)
         scored["dev"] = (data["dev"], answers, lengths["dev"])
     elif validated is not None:
@@ -662,18 +447,14 @@ def finish_run(
         scores[name] = {**tuned.score(columns, answers), "trained_on": trained_on}
         scored[name] = (columns, answers, sizes)
         facts[name] = facts_of(model, columns, sizes)
-    else:
-        facts["dev"] = (
-            no_dev or "no dev rows: the model is the one after the last epoch"
-        )
     if isinstance(task, Confidence):
         for note in task.unreached(next(iter(scored), "dev")):
-            loop.devices.say(note)
+            devices.say(note)
     for name in tests_of(data):
-        answers = loop.answers(predictor, name, data[name])
+        answers = trainer.answers(predictor, name, data[name])
         scores[name] = task.score(data[name], answers)
         scored[name] = (data[name], answers, lengths[name])
-    for name, collection in (collections or {}).items():
+    for name, collection in plan.collections.items():
         scores[name] = evaluate_collection(predictor, collection)
         facts[name] = str(collection)
     of_data = dict(scores)
@@ -685,15 +466,16 @@ def finish_run(
     if scored and isinstance(task, Reportable):
         mistakes = task.mistakes(scored[last][0], answers)
     report: dict[str, Any] = {
-        "settings": shown_settings(loop, model, encoder, failed),
+        "settings": shown_settings(plan, fitted, model, failed),
         "data": facts,
-        "history": loop.history,
+        "history": fitted.history,
         "scores": scores,
         "mistakes": mistakes,
         "best_score": task.best_score,
-        "environment": {**environment(), "devices": loop.devices.line()},
-        "command": command,
-        **findings_of(task, scored, slices),
+        "environment": {**environment(), "devices": devices.line()},
+        "command": plan.request.command,
+        "choices": plan.table(),
+        **findings_of(task, scored, plan.request.slices),
         "usage": usage(task, output),
     }
     if distillation is not None and last in data:
@@ -703,27 +485,27 @@ def finish_run(
         if len(compared) < len(data[last]):
             share = f"{len(compared):,} of "
         rows = f"{share}{counted(len(data[last]), 'rows')} of {last}"
-        loop.devices.say(f"teacher and student answer {rows}")
+        devices.say(f"teacher and student answer {rows}")
         report["students"] = distillation.beside(predictor, compared)
         for line in shown_students(report["students"], last):
-            loop.devices.say(line)
-    if loop.devices.is_chief:
+            devices.say(line)
+    if devices.is_chief:
         report["explanations"] = explained_mistakes(
             predictor,
             scored[last][0] if scored else data[last],
             # Of cross-validation, they are not mistakes of the final model.
             mistakes if last in data else [],
             most=config.explain_mistakes,
-            seconds=explanation_seconds(config, loop.seconds),
-            costs=ExplanationCosts(*loop.update_seconds),
+            seconds=explanation_seconds(config, fitted.seconds),
+            costs=ExplanationCosts(*fitted.update_seconds),
         )
         with replaced_folder(output) as folder:
             write_model(model, folder)
             write_results(folder, output, report)
-        loop.trackers.finish(report, output / "report.html")
+        context.trackers.finish(report, output / "report.html")
     model.compile(
-        new_optimizer(config, steps=loop.steps, model=model),
+        new_optimizer(config, steps=fitted.steps, model=model),
         loss=task.loss(),
         metrics=task.metrics(),
     )
-    return TrainResult(output, model, of_data, loop.history, report)
+    return TrainResult(output, model, of_data, fitted.history, report)

@@ -6,11 +6,12 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3, uses a frozen encode
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import keras
 import numpy as np
@@ -40,8 +41,7 @@ from bert_keras.tasks.protocols import (
     texts_of,
     weights_of,
 )
-from bert_keras.training.best_epoch import BestEpoch
-from bert_keras.training.config import TrainConfig
+from bert_keras.training.choices import Facts
 from bert_keras.training.data import tests_of
 from bert_keras.training.linear_head import (
     DECAYS,
@@ -64,6 +64,11 @@ from bert_keras.training.progress import Forecast
 from bert_keras.training.self_training import (
     self_trained_head,
     validate_self_training,
+)
+from bert_keras.training.trainer import (
+    CrossValidated,
+    Fitted,
+    training_notes,
 )
 
 HEAD = "classifier"
@@ -98,35 +103,14 @@ class HeadInputs(Backend):
         return {"vector": self._below(inputs, training=False)}
 
 
-class CrossValidated(NamedTuple):
-    """The result of cross-validation.
-
-    Attributes:
-        name: what scores are named after.
-        rows: the rows that were held out once.
-        answers: the answers to them by name. Thresholds and the like, which follow from
-            answers, are of the other folds.
-        task: the task, with thresholds of all answers.
-        trained_on: how many rows the models of the folds have seen, in words: they are
-            often a little worse than the model of all rows.
-    """
-
-    name: str
-    rows: list[int]
-    answers: dict[str, np.ndarray]
-    task: Task
-    trained_on: str
-
-
 class HeadFit:
     """Computes the vectors of the rows once, and fits the head of a model on them.
 
     L2 is chosen by cross-validation, or for few rows by their number, see
     `strengths_of`; the head is fitted on all training rows. With `tries_layers`,
     cross-validation also chooses whether it reads all layers, as the model does at
-    first, or the last one alone. The interface is what a finished `FineTuningLoop`
-    offers. Vectors are kept in the run folder, so that an interrupted run does not
-    compute them again.
+    first, or the last one alone. Vectors are kept in the run folder, so that an
+    interrupted run does not compute them again.
 
     Args:
         model: its head is set; the encoder stays as it is.
@@ -143,11 +127,7 @@ class HeadFit:
     fitted_parts = "heads"  # of a fold
     most_folds = FOLDS
     needs_folds = True
-    steps = 1
-    update_seconds = math.nan, math.nan
-    skipped: tuple[str, ...] = ()
-    best_settings: Mapping[str, Any] = {}  # what the unlabelled rows gained, if any
-    batch_facts: Mapping[str, Any] = {}
+    gained: Mapping[str, Any] = {}  # what is known of the unlabelled rows
 
     def __init__(
         self,
@@ -163,7 +143,8 @@ class HeadFit:
         self.run, self.config = context.folder, context.config
         self.devices, self.stop = context.devices, context.stop
         self.trackers = context.trackers
-        self.best = BestEpoch()
+        self._scores: dict[str, Any] = {}
+        self._answers: dict[str, np.ndarray] = {}
         self.history: list[dict[str, Any]] = []
         self.ending = ""
         self.validation: Validation | None = None
@@ -175,11 +156,6 @@ class HeadFit:
         scored = len(self.dev or ()) + sum(len(data[name]) for name in tests_of(data))
         self._then = scored + then
         self.forecast = Forecast(examples=math.nan)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the run began in this process."""
-        return time.perf_counter() - self._start
 
     def train(self) -> None:
         """Fit the head; a signal ends this at once, without losing vectors.
@@ -203,7 +179,7 @@ class HeadFit:
             _tell_alone(strata, folds)
         self.forecast = self.planned(folds)
         with self.stop.at_once():
-            head, found, self.ending = self.fitted(
+            head, found, self.ending = self.fit(
                 targets, folds, loss=loss, weights=weights
             )
         factor = found.factor if found else 1.0
@@ -217,8 +193,8 @@ class HeadFit:
         self.validation = found
         say(self.ending)
         if self.dev is not None:
-            self.best.answers = self.answers(Predictor(self.model), "dev", self.dev)
-            self.best.scores = task.score(self.dev, self.best.answers)
+            self._answers = self.answers(Predictor(self.model), "dev", self.dev)
+            self._scores = task.score(self.dev, self._answers)
 
     def _folds(self, strata: Strata) -> list[list[int]]:
         """Return the rows of each fold of the cross-validation."""
@@ -252,7 +228,7 @@ class HeadFit:
         losses = {decay: found.loss for decay, (_, found) in tried.items()}
         return min(losses.values()) < _MUCH_LESS * losses[0.0]
 
-    def fitted(
+    def fit(
         self,
         targets: np.ndarray,
         folds: Sequence[Sequence[int]],
@@ -374,7 +350,7 @@ class HeadFit:
             f"{before:.4f} to {after:.4f}, and the loss from {plain.loss:.4f} to "
             f"{other.loss:.4f}"
         )
-        self.best_settings = {"unlabeled": note}
+        self.gained = {"unlabeled": note}
         say(note)
         return gained
 
@@ -408,9 +384,17 @@ class HeadFit:
         trained_on += "of the rows, the model all of them"
         return CrossValidated(name, found.rows, answers, task, trained_on)
 
-    def best_model(self) -> TaskModel:
-        """Return the model with its head."""
-        return self.model
+    def fitted(self) -> Fitted:
+        """Return the model with its head; without dev rows, also what was validated."""
+        return Fitted(
+            model=self.model,
+            scores=self._scores,
+            answers=self._answers,
+            validated=self.cross_validated() if self.dev is None else None,
+            history=self.history,
+            settings={**self.gained, **training_notes(self.ending)},
+            seconds=time.perf_counter() - self._start,
+        )
 
     def saved_on_failure(self) -> contextlib.AbstractContextManager[None]:
         """Return a context that saves nothing: the vectors are saved."""
@@ -449,18 +433,17 @@ class HeadFit:
         return self._as_read(np.concatenate(parts))
 
 
-def lower_layers_help(
-    task: Task, rows: Columns, config: TrainConfig, *, encoder: Any, devices: Devices
-) -> bool:
-    """Return `HeadFit.lower_layers_help` for training rows of a run of method linear.
+def lower_layers_help(task: Task, facts: Facts, *, devices: Devices) -> bool:
+    """Return `HeadFit.lower_layers_help` for the rows of a run of method linear.
 
     Contrastive training makes vectors of the last layer alone; where the lower ones
     tell much more, a head on all of them is better.
     """
+    config = dataclasses.replace(facts.config, method="linear")
     wide = replaced(task, layers=ALL)
-    model = new_model(wide, encoder, config, devices=devices, tell=lambda line: None)
+    model = new_model(wide, facts.encoder, config, devices=devices, tell=str)
     context = RunContext(None, config, devices, StopSignal())
-    return HeadFit(model, {"train": rows}, context).lower_layers_help()
+    return HeadFit(model, {"train": facts.rows}, context).lower_layers_help()
 
 
 def probe(

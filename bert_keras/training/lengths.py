@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.checkpoints.sentence_files import OWN_LENGTHS
 from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError
-from bert_keras.models.folder import Folder
 from bert_keras.models.pretrained_model import max_length_of
-from bert_keras.models.task_model import TaskModel
 from bert_keras.settings import options_of
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.protocols import (
@@ -31,6 +29,7 @@ from bert_keras.tasks.protocols import (
 )
 from bert_keras.text.preprocessor import Preprocessor, as_tensors
 from bert_keras.text.truncation import Truncation, percent
+from bert_keras.training.choices import GIVEN, Choice, Facts
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.data import UNLABELED
 from bert_keras.training.methods import vectors_of
@@ -105,69 +104,89 @@ class RowLengths(Truncation):
 
 
 def measure_lengths(
-    model: TaskModel,
-    data: Mapping[str, Columns],
-    *,
-    follows: bool,
-    is_fixed: bool = False,
-    method: str = "finetune",
-    tell: Callable[[str], object],
+    task: Task, preprocessor: Preprocessor, data: Mapping[str, Columns], *, limit: int
 ) -> dict[str, TextLengths]:
-    """Set a model's maximum length, and return the lengths of each data set's texts.
+    """Return the lengths of each data set's texts, as they are scored, or answered.
 
     Args:
-        model: with the task's default length, or the user's.
-        data: the rows by name: `train`, `dev` and the tests.
-        follows: whether the length follows the training and dev texts, see
-            `chosen_length`. A task that reads windows keeps its length.
-        is_fixed: whether all rows are padded to the length, as on a TPU.
-        method: of the run; `linear` draws no windows.
-        tell: gets a line about the length, and one for each data set with texts, or
-            with targets, that are truncated.
+        task, preprocessor: of the model; a task that cuts texts into rows reads them in
+            rows of the preprocessor's maximum length.
+        data: the rows by name.
+        limit: up to how many tokens other tasks' texts are measured whole.
     """
-    cuts = model.task.needs.rows_per_text is not None  # a task with windows does not
-    limit = model.backbone.config.max_position_embeddings
-    preprocessor = model.preprocessor
-    if cuts:
+    if task.needs.rows_per_text is not None:
         preprocessor = preprocessor.replace(max_length=limit)
-    found = _lengths(model.task, preprocessor, data)
-    if follows and cuts:
-        sizes = [found[name].whole for name in ("train", "dev") if name in found]
-        default = model.preprocessor.max_length
-        chosen, line = chosen_length(
-            np.concatenate(sizes), default, model.backbone.config, is_fixed=is_fixed
+    return _lengths(task, preprocessor, data)
+
+
+def choose_length(
+    task: Task,
+    lengths: Mapping[str, TextLengths],
+    default: int,
+    config: BertConfig,
+    *,
+    given: int | None,
+    is_fixed: bool = False,
+) -> tuple[dict[str, TextLengths], Choice]:
+    """Choose the maximum length, and return the lengths at it.
+
+    Args:
+        task: of the run. If it reads windows, it keeps its length.
+        lengths: of the rows by name; training and dev texts decide.
+        default: the task's default length, or the given one.
+        config: of the encoder.
+        given: the user's length.
+        is_fixed: whether all rows are padded to the length, as on a TPU.
+    """
+    if task.needs.rows_per_text is None or given is not None:
+        windows = "of a window" if reads_windows(task) else "the task's default"
+        reason = GIVEN if given is not None else windows
+        choice = Choice("max length", default, reason, "--max-length")
+    else:
+        sizes = [lengths[name].whole for name in ("train", "dev") if name in lengths]
+        choice = chosen_length(
+            np.concatenate(sizes), default, config, is_fixed=is_fixed
         )
-        model.preprocessor = model.preprocessor.replace(max_length=chosen)
-        tell(line)
-    length = model.preprocessor.max_length
-    if cuts:
-        found = {name: each.at(length) for name, each in found.items()}
-    for name, each in found.items():
+    if task.needs.rows_per_text is None:
+        return dict(lengths), choice
+    return {name: each.at(choice.value) for name, each in lengths.items()}, choice
+
+
+def truncation_notes(
+    task: Task,
+    preprocessor: Preprocessor,
+    data: Mapping[str, Columns],
+    lengths: Mapping[str, TextLengths],
+    *,
+    method: str,
+) -> list[str]:
+    """Return a line for each data set with texts, or targets, that are truncated.
+
+    Args:
+        task, preprocessor: of the model.
+        data: the rows by name.
+        lengths: of their texts.
+        method: of the run; `linear` draws no windows.
+    """
+    notes = []
+    for name, each in lengths.items():
         draws = name == "train" and method != "linear"
-        drawn = getattr(model.task, "train_windows", 0) if draws else 0
-        for line in each.truncation().lines(
+        drawn = getattr(task, "train_windows", 0) if draws else 0
+        notes += each.truncation().lines(
             of=f"{name} texts",
-            length=length,
-            in_windows=not cuts,
+            length=preprocessor.max_length,
+            in_windows=task.needs.rows_per_text is None,
             drawn=drawn,
-            whole_by=whole_by(model.task, "--set long=windows"),
-        ):
-            tell(line)
+            whole_by=whole_by(task, "--set long=windows"),
+        )
     for name, columns in data.items():
-        tell_truncated_targets(model, columns, of=f"{name} targets", tell=tell)
-    return found
+        notes += truncated_targets(task, preprocessor, columns, of=f"{name} targets")
+    return notes
 
 
 def reads_long_texts(
-    task: Task,
-    config: TrainConfig,
-    rows: Columns,
-    encoder: str | os.PathLike[str],
-    *,
-    settings: Mapping[str, Any],
-    one_replica: bool,
-    tell: Callable[[str], object],
-) -> tuple[Task, TrainConfig]:
+    facts: Facts, task: Task, config: TrainConfig, rows: Columns
+) -> tuple[Task, TrainConfig, Choice | None]:
     """Return task and config that read long texts in windows, if many are long.
 
     Neither `long` nor the maximum length is given, the task has one text a row and a
@@ -175,90 +194,90 @@ def reads_long_texts(
     tokens unread. Windows and their number are as measured by
     `benchmarks/gpu_quality.py`. With method finetune on an encoder of vectors, the head
     is fitted before all weights are trained, so that few epochs do; linear reads all
-    windows of a text.
+    windows of a text. The choice is `None` if nothing changes.
 
     Args:
+        facts: of the run.
         task: of the run.
-        config: of the run, as given.
+        config: of the run, as given, with a method.
         rows: the training rows; up to 1,000 of them are measured.
-        encoder: as in `train`.
-        settings: of the task, as given.
-        one_replica: whether the strategy has a single one, and not on a TPU.
-        tell: gets a line if windows are read.
     """
     is_open = config.method in _IN_WINDOWS and config.max_length is None
-    is_open = is_open and config.teacher is None and "long" not in settings
+    is_open = is_open and config.teacher is None and "long" not in facts.given
+    is_open = is_open and not facts.is_fixed
     is_single = isinstance(task, Linear) and len(task.roles) == 1
     if not is_open or not is_single or not may_read_windows(task):
-        return task, config
-    folder = Folder.open(encoder)
+        return task, config, None
+    folder = facts.folder
     limit = folder.checkpoint.config.max_position_embeddings
     some = rows.take(range(0, len(rows), -(-len(rows) // _MEASURED)))
     (texts,) = texts_of(task, some)
     if max(map(len, texts)) + 2 <= limit:  # few tokens have less than a character
-        return task, config
+        return task, config, None
     whole = Preprocessor(folder.tokenizer, max_length=limit)
     sizes = _lengths(task, whole, {"train": some})["train"].whole
     default = max_length_of(task, folder.checkpoint, None)
-    length, _ = chosen_length(sizes, default, folder.checkpoint.config)
+    length = chosen_length(sizes, default, folder.checkpoint.config).value
     read, all_of_them = int(np.minimum(sizes, length).sum()), int(sizes.sum())
     if all_of_them - read < _LONG_SHARE * all_of_them:
-        return task, config
+        return task, config, None
     window = min(_WINDOW, limit)
     longer = percent(int((sizes > length).sum()), len(sizes))
     line = (
-        f"long texts: {longer} have more than {length:,} tokens, so they are read in "
-        f"windows of {window}, {all_of_them / read:,.1f} times the tokens"
+        f"{longer} of the texts have more than {length:,} tokens; windows of {window} "
+        f"have {all_of_them / read:,.1f} times the tokens"
     )
-    way_back = "(--set long=truncate reads the start alone)"
     if config.method == "linear":
-        tell(f"{line} {way_back}")
         config = dataclasses.replace(config, max_length=window)
-        return replaced(task, long="windows"), config
-    line += f", of which an epoch draws {_TRAIN_WINDOWS}; "
-    own = vectors_of(encoder, task, rows, settings)
-    if own and one_replica:
+        choice = Choice("long texts", "windows", line, "--set long")
+        return replaced(task, long="windows"), config, choice
+    line += f", of which an epoch draws {_TRAIN_WINDOWS} windows"
+    own = vectors_of(folder, task, rows, facts.given)
+    if own and facts.one_replica:
         config = probed(config, task, folder.checkpoint.config.hidden_size)
-        line += (
-            f"the head is fitted on the {own['pooling']} of the tokens, and then all "
-            f"weights are trained, at a learning rate of {config.learning_rate:.2g}; "
-        )
     elif own:
         own = {"pooling": own["pooling"]}
-        line += f"the head reads the {own['pooling']} of the tokens; "
     batch = cast(int, config.finalized(task, len(rows)).batch_size)
     parts = config.accumulation
     if parts == 1 and batch > _ROWS_AT_ONCE:
         parts = math.gcd(batch, _ROWS_AT_ONCE)
-        line += f"an update computes its rows in {parts} parts "
-    tell(f"{line.rstrip('; ')} {way_back}")
     return (
         replaced(task, long="windows", train_windows=_TRAIN_WINDOWS, **own),
         dataclasses.replace(config, max_length=window, accumulation=parts),
+        Choice("long texts", "windows", line, "--set long"),
     )
+
+
+def without_own_lengths(
+    settings: Mapping[str, Any], config: TrainConfig
+) -> tuple[dict[str, Any], list[str]]:
+    """Return an encoder's settings without its lengths of queries and documents, if a
+    maximum length is given, which is then of all texts; and a note about them.
+    """
+    lengths = {name: settings[name] for name in OWN_LENGTHS if settings.get(name)}
+    if config.max_length is None or not lengths:
+        return dict(settings), []
+    stated = ", ".join(f"{name} {length}" for name, length in lengths.items())
+    note = f"{stated} of the encoder's folder: not used, since --max-length is given"
+    return {k: v for k, v in settings.items() if k not in lengths}, [note]
 
 
 def keeps_windows(
-    task: Task,
-    config: TrainConfig,
-    encoder: str | os.PathLike[str],
-    *,
-    settings: Mapping[str, Any],
-    tell: Callable[[str], object],
-) -> TrainConfig:
+    facts: Facts, task: Task, config: TrainConfig
+) -> tuple[TrainConfig, Choice | None]:
     """Return the config with the length of the windows that a task has inherited.
 
-    A line tells them. `settings` are the user's; the other arguments are as in `train`.
+    The choice is `None` if it has not.
     """
-    is_inherited = reads_windows(task) and "long" not in settings
+    is_inherited = reads_windows(task) and "long" not in facts.given
     if not is_inherited or config.max_length is not None:
-        return config
-    length = Folder.open(encoder).preprocessing.get("max_length")
-    tell(
-        f"long texts are read in windows of {length:,} tokens, as by the encoder's "
-        "folder (--set long=truncate reads the start alone)"
+        return config, None
+    length = facts.folder.preprocessing.get("max_length")
+    reason = f"of {length:,} tokens, as by the encoder's folder"
+    return (
+        dataclasses.replace(config, max_length=length),
+        Choice("long texts", "windows", reason, "--set long"),
     )
-    return dataclasses.replace(config, max_length=length)
 
 
 def check_truncation(task: Task, config: TrainConfig) -> None:
@@ -283,33 +302,30 @@ def probed(config: TrainConfig, task: Task, hidden_size: int) -> TrainConfig:
     )
 
 
-def tell_truncated_targets(
-    model: Any, columns: Columns, *, of: str, tell: Callable[[str], object]
-) -> None:
-    """Pass a line to `tell` if targets that are texts are truncated.
+def truncated_targets(
+    task: Task, preprocessor: Preprocessor, columns: Columns, *, of: str
+) -> list[str]:
+    """Return a line if targets that are texts are truncated.
 
     Args:
-        model: with `task` and `preprocessor`.
+        task, preprocessor: of the model.
         columns: the rows.
         of: what the line calls the targets.
-        tell: gets the line.
     """
-    task: Task = model.task
     if not isinstance(task, TextTargets):
-        return
+        return []
     targets, found = task.targets(columns), Truncation()
     for start in range(0, len(targets), _AT_ONCE):
         part = tf.constant(targets[start : start + _AT_ONCE].tolist(), tf.string)
-        sizes = task.target_lengths(model.preprocessor, part)
+        sizes = task.target_lengths(preprocessor, part)
         found.add(*(each.numpy() for each in sizes))
-    if found.cut:
-        tell(found.line(of=of, length=task.max_target_length))
+    return [found.line(of=of, length=task.max_target_length)] * bool(found.cut)
 
 
 def chosen_length(
     sizes: np.ndarray, default: int, config: BertConfig, *, is_fixed: bool = False
-) -> tuple[int, str]:
-    """Return the maximum length that holds texts of these tokens, and a line about it.
+) -> Choice:
+    """Choose the maximum length that holds texts of these tokens.
 
     It is at least the default and at most the number of the encoder's positions, and
     costs at most eight times the computation of the default. If all rows are padded to
@@ -326,7 +342,7 @@ def chosen_length(
     while chosen > default and cost(chosen) > _MOST_COST * cost(default):
         chosen = max(default, chosen - _STEP)
     held = percent(int((sizes <= chosen).sum()), len(sizes))
-    line = f"max length: {chosen:,} tokens, which hold {held} of {len(sizes):,} texts"
+    line = f"holds {held} of {len(sizes):,} texts"
     if chosen > default:
         before = percent(int((sizes <= default).sum()), len(sizes))
         line += (
@@ -335,7 +351,7 @@ def chosen_length(
         )
     if chosen < most:
         line += f"; {most:,} would need more than {_MOST_COST:g} times"
-    return chosen, f"{line} (--max-length sets another)"
+    return Choice("max length", chosen, line, "--max-length")
 
 
 def _computation(sizes: np.ndarray, config: BertConfig) -> float:

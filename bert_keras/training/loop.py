@@ -47,6 +47,7 @@ from bert_keras.training.data import tests_of
 from bert_keras.training.progress import Row, TrainingProgress, UpdateProgress
 from bert_keras.training.tracking import Trackers
 from bert_keras.training.train_step import BatchSource
+from bert_keras.training.trainer import Fitted, training_notes
 from bert_keras.training.updates import (
     MeanLosses,
     dev_losses,
@@ -309,7 +310,7 @@ BEST = "best"  # the model folder of the best epoch, inside the run folder
 _PROGRESS = "progress.json"
 # A large dev set is scored before training if this takes at most a tenth of the run,
 # where an update of a row costs as much as scoring three.
-_SMALL_DEV, _MOST_START, _UPDATE_COST = 1000, 0.1, 3
+_SMALL_DEV, _MOST_START, UPDATE_COST = 1000, 0.1, 3
 
 
 class FineTuningLoop(TrainingLoop):
@@ -380,31 +381,28 @@ class FineTuningLoop(TrainingLoop):
     def best(self) -> BestEpoch:
         return self._curve.best
 
-    @property
-    def best_settings(self) -> dict[str, Any]:
-        """The best epoch and its dev loss, as the report shows them."""
-        found: dict[str, Any] = {"best_epoch": self.best.epoch}
+    def fitted(self) -> Fitted:
+        """Return the model of the best epoch, on all workers, and what is known of it.
+
+        Raises:
+            CheckpointError: the folder of that epoch is broken.
+        """
+        model, progress = self.best_model(), self.progress
+        shown: dict[str, Any] = {"best_epoch": self.best.epoch}
         if self.dev is not None:
-            found["best_epoch_dev_loss"] = self.best.loss
-        return found
-
-    @property
-    def batch_facts(self) -> dict[str, Any]:
-        """What is known of the batches of the training rows."""
-        return {"real_token_share": self.progress.real_share}
-
-    def cross_validated(self) -> None:
-        """Return nothing: no training row is held out."""
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of the run so far, in all its processes."""
-        return float(self.progress.state()["seconds"])
-
-    @property
-    def update_seconds(self) -> tuple[float, float]:
-        """Seconds of the first update, and of one per token; NaN if unknown."""
-        return self.progress.tracing_seconds, self.progress.token_seconds
+            shown["best_epoch_dev_loss"] = self.best.loss
+        return Fitted(
+            model=model,
+            scores=self.best.scores or {},
+            answers=self.best.answers or {},
+            validated=None,
+            history=self.history,
+            settings=shown | training_notes(self.ending, self.skipped),
+            batches={"real_token_share": progress.real_share},
+            seconds=float(progress.state()["seconds"]),
+            steps=self.steps,
+            update_seconds=(progress.tracing_seconds, progress.token_seconds),
+        )
 
     @property
     def epoch(self) -> int:
@@ -537,7 +535,7 @@ class FineTuningLoop(TrainingLoop):
         pretrained, or if it has none.
         """
         task, rows = self.model.task, len(self.rows.columns)
-        run = self.rows.epochs * (_UPDATE_COST * rows + len(dev))
+        run = self.rows.epochs * (UPDATE_COST * rows + len(dev))
         if isinstance(task, Writing) and not self.model.has_pretrained_head:
             say("dev is not scored before training: the model cannot write yet")
         elif len(dev) > max(_MOST_START * run, _SMALL_DEV):

@@ -1,14 +1,14 @@
-"""How `train` adapts an encoder to a task: the option `method`.
+"""How `train` adapts an encoder to a task: the method, and the vector of a text.
 
-`finetune` trains all weights. `linear` fits a linear head on vectors that the encoder
-computes once, and leaves the encoder as it is. `contrastive` first trains the encoder
-on pairs of rows within and across classes. `auto` chooses, see `with_method`.
+The method `finetune` trains all weights. `linear` fits a linear head on vectors that
+the encoder computes once, and leaves the encoder as it is. `contrastive` first trains
+the encoder on pairs of rows within and across classes. `auto` chooses, see
+`choose_method`. How the tokens' vectors become the vector that the head reads follows
+from the method and from the folder of the encoder, see `choose_pooling`.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -16,8 +16,8 @@ from typing import Any, cast
 from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError, counted, shown
 from bert_keras.models.folder import Folder
+from bert_keras.models.loading import inherited_settings
 from bert_keras.settings import POOLINGS, options_of
-from bert_keras.tasks import check_settings
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.classifier import PooledTask
 from bert_keras.tasks.classifier_settings import POOLER, POOLING
@@ -26,41 +26,12 @@ from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.protocols import Linear, strata_of
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training.balanced_batches import ROWS
-from bert_keras.training.config import DISTILLATION, TrainConfig
+from bert_keras.training.choices import GIVEN, Choice, Facts
+from bert_keras.training.config import TrainConfig, given_options, unused_by
 from bert_keras.training.linear_head import MOST_FOR_LAYERS
 
-# Options without an effect.
-_OF_EPOCHS = (
-    "linear_probe",
-    "epochs",
-    "patience",
-    "batch_size",
-    "accumulation",
-    "new_learning_rate",
-    "restarts",
-    *DISTILLATION,
-)
-UNUSED = {
-    "finetune": (),
-    "contrastive": _OF_EPOCHS,
-    "linear": (
-        *_OF_EPOCHS,
-        "optimizer",
-        "learning_rate",
-        "warmup_ratio",
-        "weight_decay",
-        "global_clipnorm",
-        "rematerialize",
-        "freeze_layers",
-        "lora_rank",
-    ),
-}
-_OF_WINDOWS = ("stride", "max_windows", "train_windows")
-_WHY = {
-    "linear": "which makes no updates",
-    "contrastive": "which trains on batches of pairs and then fits the head",
-}
 AUTO = "auto"
+_OF_WINDOWS = ("stride", "max_windows", "train_windows")
 # Where `auto` chooses contrastive, by `benchmarks/gpu_quality.py`: a class has at most
 # so many rows on average, and of two classes each has at least so many.
 ROWS_OF_A_CLASS, LEAST_OF_TWO = 256, 4
@@ -70,21 +41,12 @@ ROWS_OF_A_CLASS, LEAST_OF_TWO = 256, 4
 MANY_CLASSES = ROWS // 2
 # From this mean length of texts on, `finetune` reads them in windows.
 LONG_TEXTS = 2048  # characters
+_BY_FOLDER = "as the encoder's folder says"
+_READ_ELSEWHERE = "other tools read such a head with a random pooler"
 
 
-def with_method(
-    task: type[Task] | Task,
-    rows: Columns,
-    config: TrainConfig,
-    *,
-    encoder: str | os.PathLike[str],
-    settings: Mapping[str, Any],
-    one_replica: bool = True,
-    unlabeled: bool = False,
-    help_of: Callable[..., bool] = lambda *_, **__: False,
-    tell: Callable[[str], object],
-) -> TrainConfig:
-    """Return the config with the method that `auto` chooses for training rows.
+def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) -> Choice:
+    """Choose the method.
 
     It is contrastive for few rows of a class, or linear if there are many classes or
     lower layers help, if the encoder's vectors of texts are comparable and all given
@@ -93,83 +55,83 @@ def with_method(
     too, and otherwise linear.
 
     Args:
-        task, config, encoder: as in `train`; `settings` are the task's.
-        rows: the training rows.
-        one_replica: whether the strategy has a single one, and not on a TPU.
-        unlabeled: whether there are rows without labels.
-        help_of: returns for task, rows, config and encoder whether lower layers help,
-            as `lower_layers_help` does.
-        tell: gets a line with the method and the reason.
+        facts: of the run.
+        lower_layers_help: measures for a task that reads all layers whether the lower
+            ones tell much more than the last; called where the choice depends on it.
     """
-    check_settings(task, settings)
-    combine = settings.get("combine", getattr(task, "combine", ""))
-    given = [name for name in UNUSED["contrastive"] if _is_given(config, name)]
-    per_class, classes, least = 0.0, 0, LEAST_OF_TWO
-    if _has_classes(task):
-        own = settings if isinstance(task, type) else task.get_config()
-        strata = strata_of(task, rows, **own)
-        sizes = Counter(n for names in strata for n in set(names) if isinstance(n, str))
-        classes = len(sizes)
-        per_class = len(rows) / max(classes, 1)
-        if classes == 2:
-            least = min(sizes.values())
+
+    def chosen(method: str, reason: str) -> Choice:
+        return Choice("method", method, reason, "--method")
+
+    task, config = facts.task, facts.config
+    if config.method != AUTO:
+        return chosen(config.method, GIVEN)
+    has_classes = _has_classes(task)
+    sizes = _class_sizes(facts) if has_classes else Counter()
+    per_class = len(facts.rows) / max(len(sizes), 1)
+    learns_alone = facts.has_unlabeled and config.teacher is None and has_classes
+    reason = _against_contrastive(facts, sizes)
+    if not reason and not learns_alone:
+        reason = _for_finetune(facts, per_class)
+    if reason and not learns_alone:
+        return chosen("finetune", reason)
+    also = "; finetune does not learn from rows without labels" * learns_alone
+    if reason:
+        return chosen("linear", f"{reason}{also}")
+    reason = f"{counted(per_class, 'rows')} of a class, on an encoder of vectors"
+    if given_options(config, unused_by("linear")):
+        return chosen("contrastive", f"{reason}{also}")
+    if len(sizes) >= MANY_CLASSES:
+        return chosen("linear", f"{len(sizes):,} classes, {reason}{also}")
+    head = _task_of(facts)
+    tries = tries_layers(head, "linear", len(facts.rows), facts.given)
+    if tries and lower_layers_help(head):
+        reason += ", whose lower layers tell much more than the last"
+        return chosen("linear", f"{reason}{also}")
+    return chosen("contrastive", f"{reason}{also}")
+
+
+def _against_contrastive(facts: Facts, sizes: Mapping[str, int]) -> str:
+    """Return why neither contrastive nor linear is chosen by default; "" if one is.
+
+    `sizes` are the numbers of rows of the classes.
+    """
+    given = [*given_options(facts.config, unused_by("contrastive")), ""]
+    combine = facts.given.get("combine", getattr(facts.task, "combine", ""))
+    least = min(sizes.values()) if len(sizes) == 2 else LEAST_OF_TWO
     reasons = {
-        f"{task.name} has no classes": not _has_classes(task),
-        f"`{(*given, '')[0]}` is given": bool(given),
+        f"{facts.task.name} has no classes": not _has_classes(facts.task),
+        "several runs are compared, by dev scores": facts.is_compared,
+        f"`{given[0]}` is given": bool(given[0]),
         f"`combine` is {combine}": combine == "attention",
-        "the strategy is not of one replica": not one_replica,
+        "the strategy is not of one replica": not facts.one_replica,
         f"of two classes, one has {counted(least, 'rows')}": least < LEAST_OF_TWO,
-        "the encoder was not trained for vectors of texts": not isinstance(
-            Folder.open(encoder).held(Embedding), Embedding
+        "the encoder was not trained for vectors of texts": (
+            _vectors_of(facts.folder) is None
+        ),
+        "a row is a pair, and the encoder's vectors are of single texts": (
+            "text_pair" in facts.rows
         ),
     }
-    learns_alone = unlabeled and config.teacher is None and _has_classes(task)
-    if not learns_alone:
-        reasons |= {
-            f"{counted(per_class, 'rows')} of a class, above {ROWS_OF_A_CLASS}": (
-                per_class > ROWS_OF_A_CLASS
-            ),
-            "the texts are long, and finetune reads them in windows": (
-                config.max_length is None
-                and "long" not in settings
-                and _mean_characters(rows) > LONG_TEXTS
-            ),
-        }
-    reason = next((each for each, holds in reasons.items() if holds), "")
-    if reason:
-        method = "linear" if learns_alone else "finetune"
-    else:
-        method = "contrastive"
-        reason = f"{counted(per_class, 'rows')} of a class, on an encoder of vectors"
-        has_effect = not any(_is_given(config, name) for name in UNUSED["linear"])
-        if has_effect and classes >= MANY_CLASSES:
-            method, reason = "linear", f"{classes:,} classes, {reason}"
-        elif has_effect:
-            config = dataclasses.replace(config, method="linear")
-            found = _task_of(task, rows, settings, encoder)
-            reads_all = tries_layers(found, config, len(rows), settings)
-            if reads_all and help_of(found, rows, config, encoder=encoder):
-                method = "linear"
-                reason += ", whose lower layers tell much more than the last"
-    if learns_alone:
-        reason += "; finetune does not learn from rows without labels"
-    tell(f"method {method}: {reason} (--method sets another)")
-    return dataclasses.replace(config, method=method)
+    return next((each for each, holds in reasons.items() if holds), "")
 
 
-def _task_of(
-    task: type[Task] | Task,
-    rows: Columns,
-    settings: Mapping[str, Any],
-    encoder: str | os.PathLike[str],
-) -> Task:
-    """Return the task of a run whose head is fitted on an encoder's vectors."""
-    if isinstance(task, type):
-        own = head_settings(encoder, settings, tell=str)
-        return task.from_columns(rows, **{**settings, **own})
-    if getattr(task, "pooling", POOLER) != POOLER:
-        return task
-    return replaced(task, **head_settings(encoder, {}, tell=str))
+def _for_finetune(facts: Facts, per_class: float) -> str:
+    """Return why training all weights is better on these rows; "" if it is not."""
+    if per_class > ROWS_OF_A_CLASS:
+        return f"{counted(per_class, 'rows')} of a class, above {ROWS_OF_A_CLASS}"
+    is_open = facts.config.max_length is None and "long" not in facts.given
+    if is_open and _mean_characters(facts.rows) > LONG_TEXTS:
+        return "the texts are long, and finetune reads them in windows"
+    return ""
+
+
+def _class_sizes(facts: Facts) -> Counter[str]:
+    """Return the number of rows of each class."""
+    task = facts.task
+    own = facts.given if isinstance(task, type) else task.get_config()
+    strata = strata_of(task, facts.rows, **own)
+    return Counter(n for names in strata for n in set(names) if isinstance(n, str))
 
 
 def _has_classes(task: type[Task] | Task) -> bool:
@@ -185,8 +147,14 @@ def _mean_characters(rows: Columns) -> float:
     return sum(map(len, rows["text"])) / len(rows)
 
 
-def _is_given(config: TrainConfig, name: str) -> bool:
-    return bool(getattr(config, name) != options_of(TrainConfig)[name].default)
+def _task_of(facts: Facts) -> Task:
+    """Return the task of a run whose head is fitted on the encoder's vectors."""
+    task, own = facts.task, head_settings(facts.folder, facts.given)
+    if isinstance(task, type):
+        return task.from_columns(facts.rows, **{**facts.given, **own})
+    if getattr(task, "pooling", POOLER) != POOLER:
+        return task
+    return replaced(task, **own)
 
 
 def check_method(
@@ -197,11 +165,6 @@ def check_method(
     `settings` are of a task that is given by its class.
     """
     method = config.method
-    if method == AUTO:
-        raise ConfigError(
-            "`method` must be finetune, linear or contrastive for several runs; "
-            "received auto"
-        )
     if method != "finetune" and not isinstance(task, Linear):
         raise ConfigError(
             f"`method` must be finetune for {task.name}, whose head is not linear on "
@@ -234,13 +197,12 @@ def check_method(
             f"`{of_several[0]}` has no effect with `combine` first, which reads one "
             f"window of a text; received {settings[of_several[0]]}"
         )
-    for name in UNUSED[method]:
-        if _is_given(config, name):
-            value = getattr(config, name)
-            raise ConfigError(
-                f"`{name}` has no effect with `method` {method}, {_WHY[method]}; "
-                f"received {shown(value)}"
-            )
+    unused = unused_by(method)
+    for name in given_options(config, unused):
+        raise ConfigError(
+            f"`{name}` has no effect with `method` {method}, {unused[name]}; received "
+            f"{shown(getattr(config, name))}"
+        )
 
 
 def check_unlabeled(task: type[Task] | Task, config: TrainConfig) -> None:
@@ -258,18 +220,66 @@ def check_unlabeled(task: type[Task] | Task, config: TrainConfig) -> None:
         )
 
 
-OWN_POOLING = (
-    "the head reads the {} of the tokens' vectors, as the encoder's folder says; other "
-    "tools read it with a random pooler: their scores are wrong (--set pooling=pooler)"
-)
+def choose_pooling(
+    facts: Facts, method: Choice
+) -> tuple[dict[str, Any], Choice | None]:
+    """Choose how the head reads the tokens' vectors.
+
+    Returns settings for the task, which do not replace the user's, and the choice;
+    none if nothing is to be chosen.
+
+    Args:
+        facts: of the run.
+        method: the choice of the method.
+    """
+    task, given = facts.task, facts.given
+    is_given = isinstance(task, Task)
+    if method.value != "finetune":
+        if is_given and getattr(task, "pooling", POOLER) != POOLER:
+            return {}, None
+        found = head_settings(facts.folder, given)
+        return found, _pooling_choice({**given, **found}, given, _left_out(facts))
+    if facts.settings is None:
+        return {}, None
+    own: dict[str, Any] = {}
+    # A reranker reads pairs, which no other method learns.
+    is_reranker = issubclass(task if isinstance(task, type) else type(task), Reranking)
+    if is_reranker or facts.config.method == AUTO:
+        own = pooling_of(facts)
+    inherited: dict[str, Any] = {}
+    if not is_given:
+        inherited = inherited_settings(task, facts.folder, {**given, **own})
+    found = {**inherited, **own}
+    if "pooling" in inherited:
+        reason = "as the head of the encoder's folder"
+        return found, _pooling_choice(found, given, reason)
+    if own:
+        return found, _pooling_choice(own, given, f"{_BY_FOLDER}; {_READ_ELSEWHERE}")
+    wanted = pooling_of(facts).get("pooling", POOLER)
+    if wanted != POOLER:
+        reason = (
+            "BERT's, as other tools read it, though the encoder was made for the "
+            f"{wanted} of the tokens, which is often more accurate"
+        )
+        return found, _pooling_choice({"pooling": POOLER}, given, reason)
+    if not isinstance(task, Linear):
+        return found, None
+    reason = "BERT's, since the encoder's folder names no other"
+    return found, _pooling_choice({"pooling": POOLER, **given}, given, reason)
 
 
-def head_settings(
-    encoder: str | os.PathLike[str],
-    given: Mapping[str, Any],
-    *,
-    tell: Callable[[str], object],
-) -> dict[str, Any]:
+def _pooling_choice(
+    settings: Mapping[str, Any], given: Mapping[str, Any], reason: str
+) -> Choice:
+    value = settings["pooling"]
+    if settings.get("normalize"):
+        value += ", of length 1"
+    if "pooling" in given:
+        reason = GIVEN
+    return Choice("pooling", value, reason, "--set pooling")
+
+
+def head_settings(folder: Folder, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return `pooling` and `normalize` of a head on vectors of an encoder as it is.
 
     They are as the folder of the encoder says, by default the mean of the tokens,
@@ -277,36 +287,34 @@ def head_settings(
     """
     if "pooling" in given:
         return {}
-    plain = from_model_config(Embedding, {})
-    held = cast(Embedding, Folder.open(encoder).held(Embedding) or plain)
-    pooling, normalize = held.pooling, held.normalize
-    left_out = [
+    held = _vectors_of(folder) or from_model_config(Embedding, {})
+    pooling = held.pooling if held.pooling in POOLING.words else "mean"
+    return {"pooling": pooling, "normalize": held.normalize, **given}
+
+
+def _left_out(facts: Facts) -> str:
+    """Return why a head on vectors reads them so, and what it does not read."""
+    held, plain = _vectors_of(facts.folder), from_model_config(Embedding, {})
+    if held is None:
+        return "the folder of the encoder names none"
+    unread = [
         name
         for name in ("dense", "default_prompt", "layers")
         if getattr(held, name) != getattr(plain, name)
     ]
-    if pooling not in POOLING.words:
-        left_out, pooling = [*left_out, f"pooling {pooling}"], "mean"
-    if left_out:
-        tell(
-            f"{os.fspath(encoder)}: not used for the vectors of the head: "
-            f"{', '.join(left_out)}"
-        )
-    length = ", of length 1" if normalize else ""
-    tell(f"the head reads the {pooling} of the tokens' vectors{length}")
-    return {"pooling": pooling, "normalize": normalize, **given}
+    if held.pooling not in POOLING.words:
+        return f"not {held.pooling}, as the folder says, which a head cannot read"
+    return f"{_BY_FOLDER}{', without ' * bool(unread)}{' and '.join(unread)}"
 
 
-def tries_layers(
-    task: Task, config: TrainConfig, rows: int, given: Mapping[str, Any]
-) -> bool:
+def tries_layers(task: Task, method: str, rows: int, given: Mapping[str, Any]) -> bool:
     """Return whether cross-validation compares heads on all layers and on the last.
 
     So it is for method `linear` and up to `MOST_FOR_LAYERS` rows, those without labels
     included. `given` are the user's settings of the task.
     """
     return (
-        config.method == "linear"
+        method == "linear"
         and isinstance(task, PooledTask)
         and "layers" in options_of(type(task))
         and task.pooling != POOLER
@@ -316,7 +324,7 @@ def tries_layers(
 
 
 def vectors_of(
-    encoder: str | os.PathLike[str],
+    folder: Folder,
     task: type[Task] | Task,
     rows: Columns,
     given: Mapping[str, Any],
@@ -329,78 +337,36 @@ def vectors_of(
     is_single = isinstance(task, Linear) and "text_pair" not in rows
     if not is_single or not {"pooling", "entailment"}.isdisjoint(given):
         return {}
-    held = Folder.open(encoder).held(Embedding)
-    if not isinstance(held, Embedding) or held.pooling not in POOLING.words:
+    held = _vectors_of(folder)
+    if held is None or held.pooling not in POOLING.words:
         return {}
     normalize = given.get("normalize", held.normalize)
     return {"pooling": held.pooling, "normalize": normalize}
 
 
-def pooling_of(
-    encoder: str | os.PathLike[str],
-    task: type[Task] | Task,
-    rows: Columns,
-    given: Mapping[str, Any],
-) -> dict[str, str]:
+def pooling_of(facts: Facts) -> dict[str, str]:
     """Return the `pooling` by which `finetune` reads single texts, see `vectors_of`.
 
     Also by which a reranker reads pairs. It is more accurate
     (`benchmarks/gpu_quality.py` and `retrieval_quality.py`), but other tools read
     the head with a random pooler.
     """
-    kind = task if isinstance(task, type) else type(task)
+    kind = facts.task if isinstance(facts.task, type) else type(facts.task)
     if issubclass(kind, Reranking):
-        return {} if "pooling" in given else _pooling_of_pairs(encoder)
-    found = vectors_of(encoder, task, rows, given)
+        return {} if "pooling" in facts.given else _pooling_of_pairs(facts.folder)
+    found = vectors_of(facts.folder, facts.task, facts.rows, facts.given)
     return {name: value for name, value in found.items() if name == "pooling"}
 
 
-def _pooling_of_pairs(encoder: str | os.PathLike[str]) -> dict[str, str]:
+def _pooling_of_pairs(folder: Folder) -> dict[str, str]:
     """Return the `pooling` of an encoder of vectors, unless they are sparse."""
-    held = Folder.open(encoder).held(Embedding)
-    pooling = getattr(held, "pooling", POOLER)
-    is_sparse = isinstance(held, Embedding) and held.is_sparse
+    held = _vectors_of(folder)
+    pooling = POOLER if held is None else held.pooling
+    is_sparse = held is not None and held.is_sparse
     return {} if is_sparse or pooling not in POOLINGS else {"pooling": pooling}
 
 
-def with_pooling_of(
-    encoder: str | os.PathLike[str],
-    task: Task,
-    rows: Columns,
-    given: Mapping[str, Any],
-    *,
-    tell: Callable[[str], object],
-) -> Task:
-    """Return a reranking task with `pooling_of` its encoder, and other tasks as given.
-
-    Unlike the others, it reads pairs, which no method but `finetune` learns.
-    """
-    if not isinstance(task, Reranking) or task.pooling != POOLER:
-        return task
-    own = pooling_of(encoder, task, rows, given)
-    if not own:
-        return task
-    tell(OWN_POOLING.format(own["pooling"]))
-    return replaced(task, **own)
-
-
-def pooling_note(
-    encoder: str | os.PathLike[str],
-    task: Task,
-    rows: Columns,
-    given: Mapping[str, Any],
-) -> str:
-    """Return a line about the pooler that `finetune` reads and another way would not.
-
-    It is empty if the encoder's folder says nothing else, or the user's settings do.
-    """
-    if getattr(task, "pooling", "") != POOLER:
-        return ""
-    own = pooling_of(encoder, task, rows, given)
-    if not own:
-        return ""
-    return (
-        "the head reads BERT's pooler, as other tools do, though the encoder was made "
-        f"for the {own['pooling']} of the tokens: --set pooling={own['pooling']}, or "
-        "--method auto, is often more accurate"
-    )
+def _vectors_of(folder: Folder) -> Embedding | None:
+    """Return the embedding that an encoder was trained as, if it was."""
+    held = folder.held(Embedding)
+    return cast(Embedding, held) if isinstance(held, Embedding) else None

@@ -20,13 +20,12 @@ from bert_keras.tasks.protocols import (
     input_specs,
 )
 from bert_keras.text.new_tokens import described
-from bert_keras.training.config import unused_options
+from bert_keras.training.config import unused_by, unused_options
 from bert_keras.training.data import digest_of_rows
 from bert_keras.training.divergence import Divergence
-from bert_keras.training.head_fit import HeadFit
 from bert_keras.training.lengths import TextLengths
-from bert_keras.training.loop import FineTuningLoop
-from bert_keras.training.methods import UNUSED
+from bert_keras.training.plan import Plan
+from bert_keras.training.trainer import Fitted
 
 
 def write_results(folder: Path, output: Path, report: dict[str, Any]) -> None:
@@ -60,30 +59,27 @@ def usage(task: Task, output: Path) -> dict[str, str]:
 
 
 def shown_settings(
-    loop: FineTuningLoop | HeadFit,
-    model: TaskModel,
-    encoder: str | os.PathLike[str],
-    failed: Divergence | None,
+    plan: Plan, fitted: Fitted, model: TaskModel, failed: Divergence | None
 ) -> dict[str, Any]:
-    """Return the settings that the report shows, and notes on the run."""
-    unused = {*UNUSED[loop.config.method], *unused_options(loop.config)}
+    """Return the settings that the report shows, and notes on the run.
+
+    `model` has the task with the settings that were fitted on dev.
+    """
+    config = plan.config
+    unused = {*unused_by(config.method), *unused_options(config)}
     shown = {
         "task": model.task.name,
-        "encoder": os.fspath(encoder),
-        **{k: v for k, v in dataclasses.asdict(loop.config).items() if k not in unused},
+        "encoder": os.fspath(plan.encoder),
+        **{k: v for k, v in dataclasses.asdict(config).items() if k not in unused},
         "max_length": model.preprocessor.max_length,
     }
     for name, value in model.task.get_config().items():
         if name != "classes" and not isinstance(value, dict):  # nor a vocabulary
             shown[name] = value
-    if loop.config.add_tokens:
-        shown["add_tokens"] = described(loop.config.add_tokens)
-    shown |= loop.best_settings
-    if loop.ending:
-        shown["training"] = loop.ending
-    shown["training_seconds"] = round(loop.seconds, 1)
-    if loop.skipped:
-        shown["skipped_updates"] = "; ".join(loop.skipped)
+    if config.add_tokens:
+        shown["add_tokens"] = described(config.add_tokens)
+    shown |= fitted.settings
+    shown["training_seconds"] = round(fitted.seconds, 1)
     if failed:
         shown["diverged" if failed.is_certain else "too_few_updates"] = str(failed)
     return shown

@@ -24,15 +24,10 @@ from typing import Any, cast
 import numpy as np
 
 from bert_keras.checkpoints import one_revision
-from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata
 from bert_keras.distribution.strategy import find_strategy
 from bert_keras.errors import CheckpointError, ConfigError, DataError
-from bert_keras.files.atomic import (
-    check_output_place,
-    check_replaceable,
-    replaced_folder,
-)
+from bert_keras.files.atomic import replaced_folder
 from bert_keras.models.loading import load_model
 from bert_keras.report.comparison import RUN
 from bert_keras.report.report import DOUBTFUL
@@ -48,26 +43,19 @@ from bert_keras.settings import GRIDS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import strata_of
 from bert_keras.training.best_epoch import rank_of
+from bert_keras.training.choices import TrainRequest
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.data import task_and_data, tests_of
-from bert_keras.training.distillation import student_encoder
-from bert_keras.training.finetune import TrainResult, recorded_settings, train
-from bert_keras.training.methods import AUTO
-from bert_keras.training.results import usage, write_results
-from bert_keras.training.tracking import check_tracking, curves_folder
-
-# Arguments of `train` whose data is read once for all runs.
-_OF_DATA = (
-    "train",
-    "dev",
-    "test",
-    "unlabeled",
-    "columns",
-    "header",
-    "bad_rows",
-    "task_settings",
-    "slices",
+from bert_keras.training.finetune import (
+    TrainResult,
+    plan_of,
+    recorded_settings,
+    run_plan,
 )
+from bert_keras.training.methods import AUTO
+from bert_keras.training.plan import Plan
+from bert_keras.training.results import usage, write_results
+from bert_keras.training.tracking import curves_folder
+
 _RESULTS = ("report.html", "scores.json", RUN, "README.md", DOUBTFUL)
 
 
@@ -96,18 +84,15 @@ def train_seeds(
     """
     check_whole_number("seeds", seeds, least=2)
     config = config or TrainConfig()
-    if config.method in ("linear", AUTO):
+    if config.method == "linear":
         raise ConfigError(
             "`seeds` needs `method` finetune or contrastive: of linear, the seed draws "
             f"only the folds of cross-validation; received {config.method}"
         )
-    with one_revision(), _Runs(task, output, config, given, free=("seed",)) as runs:
-        runs.make_all(
-            {
-                f"seed-{seed}": (dataclasses.replace(config, seed=seed), {})
-                for seed in range(config.seed, config.seed + seeds)
-            }
-        )
+    request = TrainRequest(task=task, output=output, config=config, **given)
+    seeds_of = range(config.seed, config.seed + seeds)
+    with one_revision(), _Runs(request, free=("seed",)) as runs:
+        runs.make({f"seed-{seed}": runs.plan.changed(seed=seed) for seed in seeds_of})
         return runs.finish()
 
 
@@ -130,18 +115,23 @@ def search_settings(
     """
     check_choice("search", grid, GRIDS)
     config, space = config or TrainConfig(), GRIDS[grid]
-    if config.method != "finetune":
+    if config.method not in ("finetune", AUTO):
         raise ConfigError(
             f"`search` {grid} needs `method` finetune, whose {', '.join(space)} it "
             f"chooses; received {config.method}"
         )
-    with one_revision(), _Runs(task, output, config, given, free=tuple(space)) as runs:
-        plan: dict[str, tuple[TrainConfig, dict[str, Any]]] = {}
-        for values in itertools.product(*space.values()):
-            point: dict[str, Any] = dict(zip(space, values, strict=True))
+    points: list[dict[str, Any]] = [
+        dict(zip(space, values, strict=True))
+        for values in itertools.product(*space.values())
+    ]
+    config = dataclasses.replace(config, **points[0])
+    request = TrainRequest(task=task, output=output, config=config, **given)
+    with one_revision(), _Runs(request, free=tuple(space)) as runs:
+        plans = {}
+        for point in points:
             name = "_".join(f"{key}-{value:g}" for key, value in point.items())
-            plan[name] = dataclasses.replace(config, **point), {}
-        runs.make_all(plan)
+            plans[name] = runs.plan.changed(**point)
+        runs.make(plans)
         return runs.finish()
 
 
@@ -172,22 +162,21 @@ def train_sizes(
     """
     config = config or TrainConfig()
     _check_shares(shares)
-    with one_revision(), _Runs(task, output, config, given, free=()) as runs:
-        rows = runs.given["train"]
-        order = _nested_order(
-            strata_of(runs.task, rows, **runs.task.get_config()), config.seed
-        )
+    request = TrainRequest(task=task, output=output, config=config, **given)
+    with one_revision(), _Runs(request, free=()) as runs:
+        whole, rows = runs.plan, runs.plan.rows["train"]
+        strata = strata_of(whole.task, rows, **whole.task.get_config())
+        order = _nested_order(strata, config.seed)
         sizes = [math.ceil(share * len(rows)) for share in shares]
         if len({*sizes}) < len(sizes):
             raise DataError(
                 f"has too few rows for a learning curve: {len(rows)}", path=rows.path
             )
-        plan = {}
-        for size in sizes:
-            chosen = rows.take(sorted(order[:size])) if size < len(rows) else rows
-            plan[f"rows-{size}"] = config, {"train": chosen}
-        runs.make_all(plan)
-        return runs.finish_sizes({f"rows-{size}": size for size in sizes})
+        names = {f"rows-{size}": size for size in sizes}
+        runs.make(
+            {name: whole.of_rows(sorted(order[:size])) for name, size in names.items()}
+        )
+        return runs.finish_sizes(names)
 
 
 def _check_shares(shares: Sequence[float]) -> None:
@@ -211,53 +200,34 @@ def _nested_order(strata: Strata, seed: int) -> list[int]:
     return [*first, *(row for row in order if row not in chosen)]
 
 
+def _rows_of_updates(plan: Plan) -> float:
+    """Return how many rows the updates of a run read."""
+    rows = len(plan.rows["train"])
+    epochs = plan.config.epochs if plan.config.method == "finetune" else 1
+    return float(rows * cast(int, epochs))
+
+
 class _Runs:
     """The runs of one call, in their own folder; they differ in the `free` settings."""
 
-    def __init__(
-        self,
-        task: str | type[Task] | Task,
-        output: str | os.PathLike[str],
-        config: TrainConfig,
-        given: Mapping[str, Any],
-        *,
-        free: tuple[str, ...],
-    ) -> None:
-        encoder = student_encoder(given.get("encoder"), config)
-        given = {**given, "encoder": encoder}
-        check_output_place("output", output, {"encoder": encoder})
-        check_replaceable(output)
-        check_tracking(config, Path(output))
-        self.output = Path(output)
-        # Several strategies in one process interfere with each other.
-        devices = given.get("devices") or find_strategy(config.strategy)
+    def __init__(self, request: TrainRequest, *, free: tuple[str, ...]) -> None:
+        _check_scored(request, needs_dev=bool(free))
+        # Several strategies in one process interfere with each other: all runs use one.
+        devices = request.devices or find_strategy(request.config.strategy)
         if devices.workers > 1:
             raise ConfigError(
                 "`strategy` must use one machine for several runs; received "
                 f"{devices.name}: call `train` once for each run instead"
             )
-        _check_scored(config, given, needs_dev=bool(free))
-        # All runs are scored on the same rows.
-        self.given = {key: given[key] for key in given if key not in _OF_DATA}
-        of_data = {key: given[key] for key in given if key in _OF_DATA}
-        self.given["chosen"] = (
-            None if isinstance(task, Task) else of_data.get("task_settings") or {}
-        )
-        task, data = task_and_data(
-            task, config=config.with_split(), encoder=encoder, **of_data
-        )
-        self.task: Task = task
-        tests = {name: data[name] for name in tests_of(data)}
-        self.given |= {"train": data["train"], "dev": data.get("dev"), "test": tests}
-        self.given["unlabeled"] = data.get("unlabeled")
-        self.given |= {"devices": devices, "slices": given.get("slices", ())}
+        request = dataclasses.replace(request, devices=devices, is_compared=True)
+        self.plan, self.devices = plan_of(request)
+        self.output = self.plan.output
         self._found: dict[str, dict[str, Any]] = {}
-        recorded = recorded_settings(task, encoder, config, data)
+        recorded = recorded_settings(self.plan)
         recorded = {name: value for name, value in recorded.items() if name not in free}
-        path = run_path(output, "runs")
-        resume = given.get("resume", "auto")
+        path = run_path(self.output, "runs")
         self._run: RunFolder = open_run(
-            path, {**recorded, "runs differ in": list(free)}, resume=resume
+            path, {**recorded, "runs differ in": list(free)}, resume=request.resume
         )
 
     def __enter__(self) -> _Runs:
@@ -266,21 +236,19 @@ class _Runs:
     def __exit__(self, *error: Any) -> None:
         self._run.__exit__(*error)
 
-    def make_all(
-        self, plan: Mapping[str, tuple[TrainConfig, Mapping[str, Any]]]
-    ) -> None:
-        """Make runs by name: the config of each, and its changed arguments.
+    def make(self, plans: Mapping[str, Plan]) -> None:
+        """Train by plans, by the names of the runs; those that are finished are kept.
 
         The time left that a run shows is of all runs: they take as long as their
         updates have rows.
         """
         costs = {
-            name: self._rows_of_updates(config, changes.get("train"))
-            for name, (config, changes) in plan.items()
-            if not (self._run.path / f"{name}{FINISHED}").exists()
+            name: _rows_of_updates(plan)
+            for name, plan in plans.items()
+            if not self._notes(name).exists()
         }
         left = sum(costs.values())
-        for name, (config, changes) in plan.items():
+        for name, plan in plans.items():
             cost = costs.get(name, 0.0)
             left -= cost
             ratio, started = left / cost if cost else 0.0, time.perf_counter()
@@ -289,32 +257,24 @@ class _Runs:
                 return r * (time.perf_counter() - at + seconds)
 
             with followed_by(others):
-                self.make(name, config, **changes)
+                self._make(name, plan)
 
-    def _rows_of_updates(self, config: TrainConfig, train: Columns | None) -> float:
-        """Return how many rows the updates of a run read."""
-        rows = len(self.given["train"] if train is None else train)
-        if config.method != "finetune":
-            return float(rows)
-        return float(rows * cast(int, config.finalized(self.task, rows).epochs))
+    def _notes(self, name: str) -> Path:
+        """Return the file that a finished run has."""
+        return self._run.path / f"{name}{FINISHED}"
 
-    def make(self, name: str, config: TrainConfig, **changes: Any) -> None:
-        """Train, with changed arguments, unless the run is already finished."""
-        notes = self._run.path / f"{name}{FINISHED}"
+    def _make(self, name: str, plan: Plan) -> None:
+        """Train by a plan, unless the run is already finished."""
+        notes = self._notes(name)
         if notes.exists():
             say(f"{name}: was trained before")
         else:
             say(f"{name}:")
-            curves = curves_folder(config, self.output)
+            curves = curves_folder(plan.config, self.output)
             if curves:  # separate curves
-                place = os.path.join(curves, name)
-                config = dataclasses.replace(config, tensorboard=place)
-            result = train(
-                self.task,
-                output=self._run.path / name,
-                config=config,
-                **{**self.given, **changes},
-            )
+                plan = plan.changed(tensorboard=os.path.join(curves, name))
+            request = dataclasses.replace(plan.request, output=self._run.path / name)
+            result = run_plan(dataclasses.replace(plan, request=request), self.devices)
             self._run.add_note(notes.name, _plain(result.report))
         try:
             report = json.loads(notes.read_text(encoding="utf-8"))
@@ -355,14 +315,14 @@ class _Runs:
         report = self._found[best]
         histories = {name: found["history"] for name, found in self._found.items()}
         report["runs"] = histories
-        report["usage"] = usage(self.task, self.output)
+        report["usage"] = usage(self.plan.task, self.output)
         source = self._run.path / best
         with replaced_folder(self.output) as folder:
             ignored = shutil.ignore_patterns(*_RESULTS)
             shutil.copytree(source, folder, ignore=ignored, dirs_exist_ok=True)
             write_results(folder, self.output, report)
         remove_run(self._run)
-        model = load_model(self.output, task=type(self.task))
+        model = load_model(self.output, task=type(self.plan.task))
         return TrainResult(
             self.output, model, report["scores"], report["history"], report
         )
@@ -375,14 +335,12 @@ class _Runs:
         return rank_of(value, loss)
 
 
-def _check_scored(
-    config: TrainConfig, given: Mapping[str, Any], *, needs_dev: bool
-) -> None:
+def _check_scored(request: TrainRequest, *, needs_dev: bool) -> None:
     """Raise ConfigError unless there are rows on which runs, or sizes, are compared."""
-    tests = given.get("test")
+    config, tests = request.config, request.test
     no_tests = tests is None or isinstance(tests, Mapping) and not tests
     is_held_out = bool(config.with_split().validation_split)
-    if given.get("dev") is None and not is_held_out and (needs_dev or no_tests):
+    if request.dev is None and not is_held_out and (needs_dev or no_tests):
         what = "runs are compared" if needs_dev else "sizes are compared, or test rows"
         split = config.validation_split
         raise ConfigError(

@@ -31,7 +31,6 @@ from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_card import write_readme
 from bert_keras.models.model_file import (
-    FILES,
     INT8_PACKAGES,
     check_convertible,
     check_int8,
@@ -338,11 +337,12 @@ class _Search:
             model: Any = self.load(each.folder).model
             folder = self.place / f"int8-{number}"
             export_to_engine(
-                model, folder, format=engine, int8=True, calibration=calibration
+                *(model, folder),
+                format=engine,
+                int8=True,
+                int8_only=True,
+                calibration=calibration,
             )
-            exact = folder / FILES[engine]
-            for file in (exact, exact.with_suffix(".bin")):
-                file.unlink(missing_ok=True)  # only the file in int8 is used
             if self.add(f"{each.name}, int8 for {engine}", folder):
                 break
 

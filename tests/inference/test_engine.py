@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,14 @@ from conftest import refused
 from task_cases import cases_of
 
 from bert_keras.cli.main import main
-from bert_keras.inference.engine import EngineModel, Session, find_engine
+from bert_keras.inference import engine_export
+from bert_keras.inference.engine import (
+    _OVERLAPS,
+    EngineModel,
+    Session,
+    _Overlapping,
+    find_engine,
+)
 from bert_keras.inference.engine_export import _MEANINGS, export_to_engine
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import is_of_packed_rows
@@ -25,6 +33,7 @@ from bert_keras.models import model_file
 from bert_keras.models.engine_graph import NAMES
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.zero_shot import zero_shot_model
+from bert_keras.serving.signatures import signatures_of
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.base import replaced
 from bert_keras.tasks.protocols import recipe_of
@@ -183,6 +192,7 @@ def test_a_savedmodel_is_run_by_tensorflow(spam_export: Path) -> None:
         (["--int8"], ("`--int8`", "saved_model")),
         (["--format", "openvino", "--int8"], ("`--calibrate FILE`",)),
         (["--calibrate", "x.tsv"], ("`--calibrate` needs `--int8`",)),
+        (["--format", "onnx", "--int8-only"], ("`--int8-only` needs `--int8`",)),
         (["--dev", "x.tsv"], ("`--dev` needs `--int8`", "x.tsv")),
         (
             ["--format", "onnx", "--int8", "--calibrate", "x.tsv", "--dev", "y.tsv"],
@@ -194,7 +204,7 @@ def test_a_savedmodel_is_run_by_tensorflow(spam_export: Path) -> None:
         ),
     ],
     ids=[
-        *("int8 of litert", "int8 served", "no texts", "texts only"),
+        *("int8 of litert", "int8 served", "no texts", "texts only", "int8 alone"),
         *("dev only", "texts for onnx", "precision"),
     ],
 )
@@ -230,15 +240,118 @@ def test_texts_that_calibrate_nothing_are_told(
 def test_calibration_must_hold_texts(
     spam_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bert_keras.inference import engine_export
-
     monkeypatch.setattr(engine_export, "check_int8", lambda kind: None)
+    refused(
+        lambda: export_to_engine(
+            spam_model, tmp_path / "out", format="onnx", int8_only=True
+        ),
+        "`int8_only` needs `int8`",
+    )
     refused(
         lambda: export_to_engine(
             spam_model, tmp_path / "out", format="openvino", int8=True
         ),
         "`calibration`",
     )
+
+
+@pytest.mark.parametrize("threads", [4, 1])
+def test_batches_that_overlap_get_half_of_the_cores_each(threads: int) -> None:
+    both = threading.Barrier(2, timeout=30)
+    made: list[int] = []
+    used: list[str] = []
+
+    def way(name: str, *, waits: bool) -> Any:
+        def run(inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+            used.append(name)
+            if waits:
+                both.wait()
+            return [inputs["x"]]
+
+        return run
+
+    def half(count: int) -> Any:
+        made.append(count)
+        return way("half", waits=True)
+
+    def pair() -> None:
+        other = threading.Thread(target=lambda: session.run(given))
+        other.start()
+        session.run(given)
+        other.join()
+
+    given = {"x": np.ones(2)}
+    session = _Overlapping(way("alone", waits=True), half, threads)
+    for _ in range(_OVERLAPS):
+        assert not made
+        pair()
+    for thread in threading.enumerate():
+        if thread.name == "engine":
+            thread.join()
+    del used[:]
+    pair()
+    assert made == ([2] if threads == 4 else [])
+    assert sorted(used) == (["alone", "half"] if threads == 4 else ["alone", "alone"])
+    session._alone = way("one", waits=False)
+    session.run(given)
+    assert used[2:] == ["one"]
+
+
+@pytest.mark.parametrize("slow", ["int8", "float32"])
+def test_int8_that_is_slower_is_told(
+    slow: str,
+    spam_model: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = [0.0]  # processor seconds
+    monkeypatch.setattr(engine_export.time, "process_time", lambda: now[0])
+
+    class Slow(TensorFlowSession):
+        def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+            now[0] += 0.008
+            return [np.zeros((len(inputs["token_ids"]), 3), np.float32)]
+
+    class Fast(Slow):
+        def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+            now[0] -= 0.004
+            return super().run(inputs)
+
+    kinds = (Fast, Slow) if slow == "int8" else (Slow, Fast)
+    task, preprocessor = spam_model.task, spam_model.preprocessor
+    models = [EngineModel(task, preprocessor, each(spam_model)) for each in kinds]
+    texts = engine_export._typical_texts(spam_model, None)
+    engine_export._tell_times(*models, texts)
+    (line,) = capsys.readouterr().err.splitlines()
+    ratio, ended = (
+        ("2.00", "float32 is faster here") if slow == "int8" else ("0.50", "ms a text")
+    )
+    assert f"int8 takes {ratio} times the processor time of float32" in line
+    assert line.endswith(ended)
+
+
+def test_serve_answers_few_texts_outside_of_tensorflow(
+    spam_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = EngineModel(
+        spam_model.task, spam_model.preprocessor, TensorFlowSession(spam_model)
+    )
+    signature = signatures_of(engine)["serving_default"]
+    texts = [text.encode() for text in TEXTS[:3]]
+    rows = signature.rows_of([texts])
+    graph = signature._call([tf.constant(texts)])
+    broken = signature.rows_of([[b"\xff free", b"free"]])
+    with monkeypatch.context() as patch:
+        patch.setattr(signature, "_call", lambda tensors: "the graph")
+        answers, tokens = signature.compute(rows)
+        assert signature.compute(broken)[0] == "the graph"
+    assert tokens == len(texts) * max(row.length for row in rows)
+    assert set(answers) == set(graph)
+    for name, values in graph.items():
+        if values.dtype == np.float32:
+            np.testing.assert_allclose(answers[name], values, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(answers[name], values)
 
 
 def test_only_an_export_has_an_engine(spam_folder: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
@@ -14,6 +15,7 @@ from conftest import is_noise, refused, thorough
 from task_cases import Case, cases_of, first_case
 
 from bert_keras.config import BertConfig
+from bert_keras.distribution.strategy import Devices
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.objective import TaskObjective
@@ -28,7 +30,7 @@ from bert_keras.tasks.protocols import (
 from bert_keras.tasks.summarization import Summarization
 from bert_keras.text.preprocessor import as_tensors
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.finetune import _check_accumulation
+from bert_keras.training.plan import _check_devices
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import TrainStep
 from bert_keras.training.updates import updates
@@ -243,8 +245,9 @@ def test_compared_parts_are_computed_again_with_the_same_dropout(
         np.testing.assert_array_equal(first, second)
     (inputs, _) = next(iter(rows.dataset()))
     assert np.abs(compute(inputs) - compute(inputs)).max() > 0.01
-    config = TrainConfig(accumulation=2)
-    refused(lambda: _check_accumulation(case.task, config), "several replicas", "2")
+    config = TrainConfig(accumulation=2, batch_size=4)
+    two: Any = Devices("mirrored", mock.Mock(num_replicas_in_sync=2), "two")
+    refused(lambda: _check_devices(case.task, config, two), "several replicas", "2")
 
 
 def test_a_document_that_weighs_more_counts_more(make_model: Any) -> None:

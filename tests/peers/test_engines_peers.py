@@ -113,13 +113,14 @@ def onnx_folder(spam_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def int8_export(
     spam_model: Any, spam_columns: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Any:
-    """Return what `export_to_engine` returned for OpenVINO in int8."""
+    """Return what `export_to_engine` returned for OpenVINO in int8 alone."""
     folder = tmp_path_factory.mktemp("engines") / "int8"
     return export_to_engine(
         spam_model,
         folder,
         format="openvino",
         int8=True,
+        int8_only=True,
         calibration=spam_columns,
         dev=spam_columns,
         max_drop=0.1,
@@ -318,6 +319,7 @@ def test_int8_of_openvino_is_loaded_and_scored(
     said = json.loads((int8_export.folder / ANSWERS).read_text(encoding="utf-8"))
     assert said["precision"] == "int8"
     assert set(int8_export.scores) == {"float32", "int8"}
+    assert not [*int8_export.folder.glob("openvino/openvino_model.*")]
     assert (
         'element_type="i8"'
         in (
@@ -338,7 +340,9 @@ def test_int8_of_onnx_stores_weights_in_8_bits(
         dev=spam_columns,
         max_drop=0.1,
     )
-    assert "depends on the other texts of its batch" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "depends on the other texts of its batch" in told
+    assert told.count("times the processor time of float32 on this machine") == 1
     import onnx
 
     model = onnx.load(str(found.folder / "onnx/model_quantized.onnx"))

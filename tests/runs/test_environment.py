@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,14 @@ flags\t\t: fpu
 
 
 @pytest.fixture
-def cpuinfo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def cpuinfo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """Return a file that is read in place of /proc/cpuinfo."""
     path = tmp_path / "cpuinfo"
     path.write_text(CPUINFO, encoding="utf-8")
     monkeypatch.setattr(environment, "Path", lambda _: path)
-    return path
+    environment.computes_bfloat16.cache_clear()
+    yield path
+    environment.computes_bfloat16.cache_clear()
 
 
 def test_features_are_the_flags_of_the_processor(cpuinfo: Path) -> None:

@@ -20,6 +20,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.inference.info import describe
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.models.convert import convert
+from bert_keras.models.folder import Folder
 from bert_keras.models.loading import inherited_settings, load_model, new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
@@ -274,9 +275,11 @@ def test_training_goes_on_from_a_decoder(run: Any) -> None:
     folder = run[0] / "model"
     trained = read_checkpoint(folder).arrays
     words = str(run[0] / "words")
-    kept = inherited_settings("translation", folder, {})
+    kept = inherited_settings("translation", Folder.open(folder), {})
     assert kept["beams"] == 2 and "temperature" not in kept
-    assert "sizes" not in inherited_settings("translation", folder, {"decoder": "a/b"})
+    assert "sizes" not in inherited_settings(
+        "translation", Folder.open(folder), {"decoder": "a/b"}
+    )
     for given in kept, {"decoder": "1/8/2", "target_vocab": words}:
         found = weights_of(folder, **given)
         for name in found:

@@ -34,7 +34,6 @@ from bert_keras.tasks.protocols import whole_by
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.data import task_and_data
 from bert_keras.training.evaluation import evaluate
 from bert_keras.training.head_fit import HeadInputs
 from bert_keras.training.lengths import check_truncation
@@ -253,13 +252,16 @@ def test_a_head_is_fitted_on_vectors_of_some_windows_at_a_time(model: Any) -> No
     ],
 )
 def test_settings_of_windows_without_an_effect_are_refused(
-    settings: dict[str, Any], options: dict[str, Any], parts: list[str]
+    settings: dict[str, Any],
+    options: dict[str, Any],
+    parts: list[str],
+    plan_for: Any,
 ) -> None:
     rows = as_columns(text=TEXTS[1:], label=[*"ababa"])
     given = {"long": "windows", **settings}
     config = TrainConfig(**options)
     refused(
-        lambda: task_and_data(
+        lambda: plan_for(
             "classification", train=rows, config=config, task_settings=given
         ),
         *parts,

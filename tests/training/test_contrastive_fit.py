@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
@@ -15,6 +16,7 @@ from conftest import ROWS, assert_near, refused
 
 from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import Predictor, load_predictor
+from bert_keras.models.folder import Folder
 from bert_keras.models.loading import new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
@@ -23,16 +25,16 @@ from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training import head_fit
+from bert_keras.training.choices import Facts
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.contrastive_fit import (
     ContrastiveFit,
     PairTraining,
     balanced_batches,
 )
-from bert_keras.training.data import task_and_data
 from bert_keras.training.finetune import train
 from bert_keras.training.head_fit import HeadInputs
-from bert_keras.training.methods import pooling_note, pooling_of, with_method
+from bert_keras.training.methods import choose_method, choose_pooling, pooling_of
 from bert_keras.training.progress import Forecast
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
@@ -163,12 +165,26 @@ def test_auto_trains_on_pairs_and_dev_rows_need_no_folds(
     with mock.patch.multiple(head_fit, _MUCH_LESS=math.inf, _LEAST_TO_COMPARE=12):
         run(output=tmp_path / "linear")
     told = capsys.readouterr().err
-    assert "method linear: 4 rows of a class, on an encoder of vectors, whose" in told
+    assert re.search("method +linear .* an encoder of vectors, whose lower", told)
     found = run(dev=data, output=tmp_path / "m")
     assert list(found.scores) == ["dev"]
     told = capsys.readouterr().err
-    assert "method contrastive: 4 rows of a class" in told and "fold" not in told
+    assert re.search("method +contrastive .* 4 rows of a class", told)
+    assert "fold 1" not in told
     assert found.report["settings"]["method"] == "contrastive"
+
+
+def chosen(task: Any, rows: Any, encoder: Path, known: Any = None, **set: Any) -> str:
+    """Return the method that `auto` chooses, and why."""
+    facts = facts_of(task, rows, encoder, **(known or {}), config=TrainConfig(**set))
+    found = choose_method(facts, lower_layers_help=lambda task: False)
+    return f"{found.value}: {found.reason}"
+
+
+def facts_of(task: Any, rows: Any, encoder: Path, **known: Any) -> Facts:
+    given: dict[str, Any] = {"settings": {}, "config": TrainConfig(), **known}
+    folder = Folder.open(encoder)
+    return Facts(task=task, rows=rows, encoder=encoder, folder=folder, **given)
 
 
 @pytest.mark.parametrize(
@@ -191,27 +207,24 @@ def test_auto_trains_on_pairs_and_dev_rows_need_no_folds(
         ),
         (
             *(Classification, 1, {"unlabeled": True, "teacher": "folder"}),
-            "finetune: `teacher` is given (",
+            "finetune: `teacher` is given",
         ),
     ],
 )
 def test_auto_says_what_it_chooses_and_why(
-    task: Any, times: int, changes: dict[str, Any], told: str, embedder: Path
+    task: Any,
+    times: int,
+    changes: dict[str, Any],
+    told: str,
+    embedder: Path,
 ) -> None:
-    said: list[str] = []
     texts, labels = (TEXTS, LABELS) if times else (TEXTS[:4], [*"aaab"])
     if times < 0:
         texts, times = [-times * text for text in texts], 1
     rows = as_columns(text=texts * (times or 3), label=labels * (times or 3))
-    unlabeled = changes.get("unlabeled", False)
+    known = {"has_unlabeled": changes.get("unlabeled", False)}
     changes = {k: v for k, v in changes.items() if k != "unlabeled"}
-    config = TrainConfig(method="auto", **changes)
-    given: dict[str, Any] = {"settings": {}, "tell": said.append}
-    given["unlabeled"] = unlabeled
-    found = with_method(task, rows, config, encoder=embedder, **given)
-    (line,) = said
-    assert line.startswith(f"method {told}")
-    assert found.method == told.partition(":")[0]
+    assert chosen(task, rows, embedder, known, **changes).startswith(told)
 
 
 @pytest.mark.parametrize(
@@ -225,21 +238,19 @@ def test_auto_says_what_it_chooses_and_why(
 def test_auto_fits_the_head_alone_of_many_classes(
     count: int, changes: dict[str, Any], told: str, embedder: Path
 ) -> None:
-    said: list[str] = []
     names = [f"class {number}" for number in range(count)]
     rows = as_columns(text=[f"{n} text" for n in range(2 * count)], label=2 * names)
-    config = TrainConfig(method="auto", **changes)
-    given: dict[str, Any] = {"settings": {}, "tell": said.append}
-    found = with_method(Classification, rows, config, encoder=embedder, **given)
-    assert said[0].startswith(f"method {told}")
-    assert found.method == told.partition(":")[0]
+    assert chosen(Classification, rows, embedder, **changes).startswith(told)
 
 
 def test_auto_finetunes_encoders_not_made_for_vectors(encoder_folder: Path) -> None:
-    given: dict[str, Any] = {"encoder": encoder_folder, "settings": {}, "tell": str}
-    rows, config = DATA["classification"], TrainConfig(method="auto")
-    assert with_method(Classification, rows, config, **given).method == "finetune"
-    refused(lambda: task_and_data(Classification, train=rows, config=config), "auto")
+    found = chosen(Classification, DATA["classification"], encoder_folder)
+    assert found == "finetune: the encoder was not trained for vectors of texts"
+
+
+def test_auto_finetunes_pairs(embedder: Path) -> None:
+    pairs = as_columns(text=TEXTS, text_pair=TEXTS, label=LABELS)
+    assert chosen(Classification, pairs, embedder).startswith("finetune: a row is a p")
 
 
 @pytest.mark.parametrize(
@@ -262,16 +273,20 @@ def test_the_folder_of_an_encoder_of_vectors_says_how_single_texts_are_pooled(
     texts = {"text": TEXTS, "text_pair": TEXTS} if pair else {"text": TEXTS}
     rows = as_columns(**texts, label=LABELS)
     encoder = embedder if is_embedder else encoder_folder
-    found = pooling_of(encoder, Classification, rows, settings)
-    assert found.get("pooling", "") == pooling
-    note = pooling_note(encoder, Classification.from_columns(rows), rows, settings)
-    assert ("--set pooling=mean" in note) == bool(pooling)
+    config = TrainConfig(method="finetune")
+    facts = facts_of(Classification, rows, encoder, settings=settings, config=config)
+    assert pooling_of(facts).get("pooling", "") == pooling
+    method = choose_method(facts, lower_layers_help=bool)
+    _, choice = choose_pooling(facts, method)
+    assert choice is not None and choice.value == "pooler"
+    assert ("made for the mean of the tokens" in choice.reason) == bool(pooling)
 
 
 def test_a_reranker_reads_as_its_encoder_of_vectors_was_made(
     embedder: Path,
     encoder_folder: Path,
     tmp_path: Path,
+    plan_for: Any,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     texts = list(zip(TEXTS, TEXTS[::-1], ["1", "0"] * len(TEXTS), strict=False))
@@ -282,8 +297,7 @@ def test_a_reranker_reads_as_its_encoder_of_vectors_was_made(
     given: dict[str, Any] = {"encoder": embedder, "train": rows, "config": small}
     found = train("reranking", output=tmp_path / "ranker", **given)
     assert cast(Reranking, found.model.task).pooling == "mean"
-    line = "the head reads the mean of the tokens' vectors, as the encoder's folder"
-    assert line in capsys.readouterr().err
+    assert re.search("pooling +mean .* as the encoder's", capsys.readouterr().err)
     loaded = load_predictor(found.folder)
     assert cast(Reranking, loaded.model.task).pooling == "mean"
     pairs = [(query, document) for query, document, _ in texts]
@@ -293,11 +307,10 @@ def test_a_reranker_reads_as_its_encoder_of_vectors_was_made(
         (embedder, {"pooling": "pooler"}, {}),
         (encoder_folder, {}, {}),
     ):
-        assert pooling_of(encoder, Reranking, columns, settings) == pooling
-    further, _ = task_and_data(
-        Reranking, train=rows, config=small, encoder=found.folder, tell=str
-    )
-    assert further.pooling == "mean"
+        facts = facts_of(Reranking, columns, encoder, settings=settings)
+        assert pooling_of(facts) == pooling
+    further = plan_for(Reranking, train=rows, config=small, encoder=found.folder)
+    assert further.task.pooling == "mean"
 
 
 @pytest.mark.parametrize("method", ["auto", "finetune"])
@@ -318,8 +331,7 @@ def test_auto_reads_by_the_mean_and_finetune_names_it(
     mean = method == "auto"
     task = cast(Classification, found.model.task)
     assert task.pooling == ("mean" if mean else "pooler")
-    assert ("the head reads the mean of the tokens' vectors" in told) == mean
-    assert ("the head reads BERT's pooler, as other tools do" in told) != mean
+    assert ("BERT's, as other tools read it, though the encoder" in told) != mean
 
 
 @pytest.mark.parametrize(
@@ -331,10 +343,10 @@ def test_auto_reads_by_the_mean_and_finetune_names_it(
     ],
 )
 def test_what_does_not_go_with_pairs_is_refused(
-    task: Any, changes: dict[str, Any], parts: tuple[str, ...]
+    task: Any, changes: dict[str, Any], parts: tuple[str, ...], plan_for: Any
 ) -> None:
     def read() -> None:
         config = TrainConfig(**{"method": "contrastive", **changes})
-        task_and_data(task, train=DATA["classification"], config=config)
+        plan_for(task, train=DATA["classification"], config=config)
 
     refused(read, *parts)

@@ -38,7 +38,6 @@ from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training import finetune as training
 from bert_keras.training import loop, results
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.data import task_and_data
 from bert_keras.training.evaluation import evaluate
 from bert_keras.training.finetune import TrainResult, train
 from bert_keras.training.updates import dev_losses
@@ -141,7 +140,9 @@ def test_a_head_is_kept_where_it_fits(make_model: Any, tmp_path: Path) -> None:
     assert "a head" not in made(Classification(classes), method="linear")[1]
 
 
-def test_a_head_is_read_as_in_its_folder(make_model: Any, tmp_path: Path) -> None:
+def test_a_head_is_read_as_in_its_folder(
+    make_model: Any, tmp_path: Path, plan_for: Any
+) -> None:
     windows = {"long": "windows", "stride": 9, "combine": "attention"}
     read = {"pooling": "mean", "normalize": True}
     given = make_model(Classification(("ham", "promo", "spam"), **read, **windows))
@@ -149,18 +150,16 @@ def test_a_head_is_read_as_in_its_folder(make_model: Any, tmp_path: Path) -> Non
     rows = as_columns(text=TEXTS, label=LABELS)
 
     def task_of(**settings: Any) -> Any:
-        return task_and_data(
+        return plan_for(
             "classification",
             train=rows,
             config=TrainConfig(epochs=1),
             task_settings=settings,
             encoder=folder,
-            tell=told.append,
-        )[0]
+        ).task
 
     told: list[str] = []
     found = task_of()
-    assert any("the mean of the tokens" in line for line in told)
     assert all(getattr(found, k) == v for k, v in {**windows, **read}.items())
     config = TrainConfig(seed=2, max_length=24)
     model = new_model(found, folder, config, tell=told.append)
@@ -182,7 +181,7 @@ def test_a_head_is_read_as_in_its_folder(make_model: Any, tmp_path: Path) -> Non
     ],
 )
 def test_a_folder_gives_its_settings_to_a_task_by_name(
-    make_model: Any, tmp_path: Path, task: Any, label: Any
+    make_model: Any, tmp_path: Path, task: Any, label: Any, plan_for: Any
 ) -> None:
     folder = save_model(make_model(task), tmp_path / "model")
     kind = type(task)
@@ -192,13 +191,12 @@ def test_a_folder_gives_its_settings_to_a_task_by_name(
         rows = as_columns(text=[["win"], ["cash"]], label=[["O"], ["B-x"]])
     elif kind is Regression:
         rows = as_columns(text=given["text"], label=[label, "0"])
-    found, _ = task_and_data(
+    found = plan_for(
         task.name,
         train=rows,
         config=TrainConfig(epochs=1, validation_split=0),
         encoder=folder,
-        tell=str,
-    )
+    ).task
     for name in ("activation", "pooling", "layers", "units"):
         assert getattr(found, name, None) == getattr(task, name, None)
 
@@ -415,8 +413,8 @@ def test_training_ends_when_dev_no_longer_improves(
     crafted_dev(monkeypatch, [0.5, *[0.7] * 11, 0.9], [0.9] * 13)
     result = run(train=FEW, epochs=None)
     said = capsys.readouterr().err
-    chosen = "epochs: 20, fewer if dev does not improve for 10 (updates of 8 rows, 2 "
-    assert chosen in said
+    assert re.search("epochs +20 .* 2 updates an epoch", said)
+    assert re.search("patience +10 .* without a better dev score", said)
     # Not in the first half of the epochs.
     ending = "ended after epoch 12 of 20: dev has not improved for 10 epochs"
     assert ending in said
@@ -484,7 +482,7 @@ def test_without_dev_rows_some_are_held_out(
     def loop(model: Any, data: Any, context: Any) -> None:
         raise Seen(data["train"])
 
-    monkeypatch.setattr(training, "FineTuningLoop", loop)
+    monkeypatch.setitem(training.TRAINERS, "finetune", loop)
     rows = as_columns(text=[f"text {i}" for i in range(12)], label=LABELS)
     with pytest.raises(Seen) as seen:
         run(train=rows, dev=None, validation_split=0.25)
@@ -493,22 +491,24 @@ def test_without_dev_rows_some_are_held_out(
     assert len(set(kept["text"])) == len(kept) == 9
 
 
+def reason_of(plan: Any, name: str) -> str:
+    (found,) = (each for each in plan.choices if each.name == name)
+    return str(found.reason)
+
+
 @pytest.mark.parametrize("seed", range(8))
-def test_each_class_is_kept_in_training(seed: int) -> None:
+def test_each_class_is_kept_in_training(seed: int, plan_for: Any) -> None:
     # Each class but one has one row: whatever is drawn, only that one's can go.
     rows = as_columns(text=list("abcdef"), label=["x", "ham", "y", "ham", "z", "w"])
     config = TrainConfig(seed=seed, validation_split=0.5)
-    lines: list[str] = []
-    _, data = task_and_data(
-        Classification, train=rows, config=config, tell=lines.append
+    found = plan_for(Classification, train=rows, config=config)
+    assert set(found.rows["train"]["label"]) == {"x", "y", "z", "w", "ham"}
+    assert found.rows["dev"]["label"] == ["ham"]
+    assert reason_of(found, "validation split") == (
+        f"1 of 6 training rows are held out for dev (seed {seed}), not 3: each class "
+        "is in training; dev has no row for 4 of 5 classes (w, x, y, z), which have "
+        "one row each"
     )
-    assert set(data["train"]["label"]) == {"x", "y", "z", "w", "ham"}
-    assert data["dev"]["label"] == ["ham"]
-    assert lines == [
-        f"no dev rows given: 1 of 6 training rows are held out (seed {seed}), not 3: "
-        "each class is in training; dev has no row for 4 of 5 classes (w, x, y, z), "
-        "which have one row each"
-    ]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -521,14 +521,15 @@ def test_each_class_is_kept_in_training(seed: int) -> None:
     ],
 )
 def test_classes_of_other_tasks_are_kept_in_training(
-    task: str, labels: list[str], seed: int
+    task: str, labels: list[str], seed: int, plan_for: Any
 ) -> None:
     rows = as_columns(text=list("abcd"), text_pair=list("abcd"), label=labels)
     config = TrainConfig(seed=seed, validation_split=0.5)
-    found, data = task_and_data(task, train=rows, config=config, tell=str)
+    plan = plan_for(task, train=rows, config=config)
+    found = plan.task
     settings = found.get_config() if task == "multi-label" else {}
     kinds = [set(kind) for kind in found.strata(rows, **settings)]
-    trained = [set(kind) for kind in found.strata(data["train"], **settings)]
+    trained = [set(kind) for kind in found.strata(plan.rows["train"], **settings)]
     assert set.union(*trained) == set.union(*kinds)
 
 
@@ -538,15 +539,15 @@ def test_without_dev_rows_the_last_epoch_is_kept(
 ) -> None:
     result = run(train=FEW, dev=None, test=FEW, patience=0)
     err = capsys.readouterr().err
-    assert "no dev rows: a tenth of the 12 training rows has no row of a" in err
+    assert "  a tenth of the 12 training rows has no row of a" in err
     assert "dev_accuracy" not in err and "held out" not in err
     assert list(result.scores) == ["test"]
     assert result.report["settings"]["best_epoch"] == 2
     assert not [row for row in result.history if "dev_loss" in row]
     page, card = ((result.folder / n).read_text() for n in ("report.html", "README.md"))
     assert result.report["settings"]["validation_split"] == 0
-    assert "no dev rows: a tenth of the 12 training rows" in page
-    assert "no dev rows" in card and "on dev chose" not in card
+    assert all("a tenth of the 12 training rows" in each for each in (page, card))
+    assert "on dev chose" not in card
     for given in ({"patience": 2}, {"task_settings": {"calibration": "temperature"}}):
         name = next(iter(given.get("task_settings", given)))
         action = functools.partial(
@@ -555,9 +556,9 @@ def test_without_dev_rows_the_last_epoch_is_kept(
         refused(action, f"`{name}` needs dev rows")
 
 
-def test_held_out_rows_are_mentioned_if_relevant() -> None:
+def test_held_out_rows_are_mentioned_if_relevant(plan_for: Any) -> None:
     config = TrainConfig(validation_split=0.1)
-    action = functools.partial(task_and_data, config=config, tell=str)
+    action = functools.partial(plan_for, config=config)
     two = as_columns(text=["a", "b"], label=["neg", "pos"])
     refused(lambda: action(Classification, train=two), "too few rows", "each class")
     two = as_columns(text=["a", "b"], label=["1", "2"])
@@ -571,48 +572,48 @@ def test_held_out_rows_are_mentioned_if_relevant() -> None:
 @pytest.mark.parametrize(
     ("times", "changes", "line"),
     [
-        (1, {}, "no dev rows: a tenth of the 12 training rows has no row of a"),
-        (11, {}, "no dev rows: a tenth of the 132 training rows has 4 rows of a"),
-        (12, {}, "no dev rows given: 14 of 144 training rows are held out (seed 42)"),
-        (1, {"validation_split": 0.3}, "no dev rows given: 4 of 12 training rows are"),
-        (1, {"patience": 2}, "no dev rows given: 1 of 12 training rows are held out"),
+        (1, {}, "a tenth of the 12 training rows has no row of a"),
+        (11, {}, "a tenth of the 132 training rows has 4 rows of a"),
+        (12, {}, "14 of 144 training rows are held out for dev (seed 42)"),
+        (1, {"validation_split": 0.3}, "4 of 12 training rows are held out"),
+        (1, {"patience": 2}, "1 of 12 training rows are held out"),
     ],
 )
 def test_a_dev_split_of_few_rows_of_a_class_is_not_made(
-    times: int, changes: dict[str, Any], line: str
+    times: int, changes: dict[str, Any], line: str, plan_for: Any
 ) -> None:
-    said: list[str] = []
     rows = as_columns(text=TEXTS * times, label=LABELS * times)
     config = TrainConfig(**changes)
-    given: dict[str, Any] = {"config": config, "tell": said.append}
-    _, data = task_and_data("classification", train=rows, **given)
-    assert said[0].startswith(line)
-    assert ("dev" in data) == ("given" in line)
-    if "dev" not in data:  # nothing is scored
-        sliced = {"train": {"text": TEXTS, "label": LABELS, "src": LABELS}, **given}
-        action = functools.partial(task_and_data, "classification", slices=["src"])
-        refused(lambda: action(**sliced), "`slices` has no effect", "received src")
+    found = plan_for("classification", train=rows, config=config)
+    assert reason_of(found, "validation split").startswith(line)
+    assert ("dev" in found.rows) == ("held out" in line)
+    if "dev" not in found.rows:  # nothing is scored
+        sliced = {"train": {"text": TEXTS, "label": LABELS, "src": LABELS}}
+        action = functools.partial(plan_for, "classification", slices=["src"])
+        refused(
+            lambda: action(**sliced, config=config),
+            "`slices` has no effect",
+            "received src",
+        )
     calibrated = {"task_settings": {"calibration": "temperature"}}
-    assert "dev" in task_and_data(Classification, train=rows, **given, **calibrated)[1]
+    found = plan_for(Classification, train=rows, config=config, **calibrated)
+    assert "dev" in found.rows
 
 
-def test_the_documents_of_a_query_are_held_out_together() -> None:
+def test_the_documents_of_a_query_are_held_out_together(plan_for: Any) -> None:
     """A ranking of some of them would be easier, and often without the relevant one."""
     rows = as_columns(
         text=[f"query {row // 4}" for row in range(64)],
         text_pair=[f"document {row}" for row in range(64)],
         label=["1", "0", "0", "0"] * 16,
     )
-    said: list[str] = []
-    _, data = task_and_data(
-        "reranking", train=rows, config=TrainConfig(), tell=said.append
+    found = plan_for("reranking", train=rows, config=TrainConfig())
+    assert sorted(found.rows["dev"]["label"]) == ["0", "0", "0", "1"]
+    assert len(set(found.rows["dev"]["text"])) == 1
+    assert reason_of(found, "validation split") == (
+        "4 of 64 training rows are held out for dev (seed 42), not 6: queries stay "
+        "whole"
     )
-    assert sorted(data["dev"]["label"]) == ["0", "0", "0", "1"]
-    assert len(set(data["dev"]["text"])) == 1
-    assert said == [
-        "no dev rows given: 4 of 64 training rows are held out (seed 42), not 6: "
-        "queries stay whole"
-    ]
 
 
 @pytest.mark.thorough
@@ -648,11 +649,11 @@ def test_invalid_data_is_named(run: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("task", ["classification", "multi-label"])
-def test_a_label_of_many_digits_is_one_line(task: str) -> None:
+def test_a_label_of_many_digits_is_one_line(task: str, plan_for: Any) -> None:
     labels = ["9" * 5000, "1"] * 5
     rows = Columns("a.tsv", {"text": list("abcdefghij"), "label": labels}, [*range(10)])
     config = TrainConfig(validation_split=0.4)
-    action = functools.partial(task_and_data, task, config=config, tell=str)
+    action = functools.partial(plan_for, task, config=config)
     line = refused(lambda: action(train=rows), "a.tsv:", "1,000 characters", "5,000")
     assert len(line) < 1500 and "999…" in line
     known = Classification(("1", "2"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -35,37 +36,37 @@ CONFIG = BertConfig(
 @pytest.mark.parametrize(
     ("sizes", "length", "words"),
     [
-        ([20, 30, 128], 128, ["max length: 128 tokens, which hold 100% of 3 texts ("]),
+        ([20, 30, 128], 128, ["holds 100% of 3 texts"]),
         # 200 is rounded up; 3 x (130 x 2304 + 130^2) against 128 each.
         ([130, 130, 200], 208, ["100% of 3 texts (128: 0%)", "1.2 times"]),
         # 512 x (2304 + 512) against 128 x (2304 + 128).
         (
             [900] * 10,
             512,
-            ["which hold 0% of 10 texts", "for 4.6 times the computation"],
+            ["holds 0% of 10 texts", "for 4.6 times the computation"],
         ),
     ],
 )
 def test_the_length_follows_the_texts(
     sizes: list[int], length: int, words: list[str]
 ) -> None:
-    found, line = chosen_length(np.array(sizes), 128, CONFIG)
-    assert found == length
-    for each in [*words, "(--max-length sets another)"]:
-        assert each in line
+    found = chosen_length(np.array(sizes), 128, CONFIG)
+    assert (found.value, found.option) == (length, "--max-length")
+    for each in words:
+        assert each in found.reason
 
 
 def test_the_length_has_a_bound_by_its_cost() -> None:
     long = BertConfig(**{**CONFIG.to_dict(), "max_position_embeddings": 4096})
     sizes = np.array([4000] * 10)
-    length, line = chosen_length(sizes, 128, long)
+    found = chosen_length(sizes, 128, long)
     # 800 x (2304 + 800) is under 8 times 128 x (2304 + 128), 816 x (2304 + 816) above.
-    assert length == 800
-    assert "8.0 times" in line and "4,000 would need more than 8 times" in line
+    assert found.value == 800 and "8.0 times" in found.reason
+    assert "4,000 would need more than 8 times" in found.reason
     # Where each row is padded to it, the longest texts do not count.
     sizes = np.array([100] * 995 + [512] * 5)
-    assert chosen_length(sizes, 128, CONFIG)[0] == 512
-    assert chosen_length(sizes, 128, CONFIG, is_fixed=True)[0] == 128
+    assert chosen_length(sizes, 128, CONFIG).value == 512
+    assert chosen_length(sizes, 128, CONFIG, is_fixed=True).value == 128
 
 
 def test_unlabelled_rows_of_a_reranker_have_no_grades(make_model: Any) -> None:
@@ -75,7 +76,7 @@ def test_unlabelled_rows_of_a_reranker_have_no_grades(make_model: Any) -> None:
         "unlabeled": as_columns(**pairs),
     }
     model = make_model(Reranking())
-    found = measure_lengths(model, data, follows=False, tell=print)
+    found = measure_lengths(model.task, model.preprocessor, data, limit=40)
     assert (found["unlabeled"].whole == found["train"].whole).all()
 
 
@@ -95,7 +96,8 @@ def test_truncated_texts_are_told_by_each_verb(
     line = "12 of 12 train texts (100%) are truncated to 24 tokens: "
     assert line in err and line.replace("train", "test") in err
     assert err.count("truncated to") == 2  # once each, not for explained mistakes too
-    assert "dev texts" not in err and "max length:" not in err  # as it is given
+    assert "dev texts" not in err
+    assert re.search("max length +24 .* as given", err)
     facts = run.report["data"]
     times = facts["train"]["mean_tokens"] / 24
     assert f"; --set long=windows reads them whole: {times:.1f} times" in err
@@ -110,18 +112,17 @@ def test_truncated_texts_are_told_by_each_verb(
             parts = context.config.accumulation
             raise KeyError(model.preprocessor.max_length, model.task.long, parts)
 
-        patch.setattr(finetune, "FineTuningLoop", loop)
+        patch.setitem(finetune.TRAINERS, "finetune", loop)
         free = {"train": table, "dev": short, "max_length": None}
         with pytest.raises(KeyError, match="40, 'truncate', 1"):  # all positions
             train_spam(tmp_path / "free", task_settings={"long": "truncate"}, **free)
         err = capsys.readouterr().err
-        assert "max length: 40 tokens, which hold 50% of 24 texts" in err
+        assert re.search("max length +40 .* holds 50% of 24 texts", err)
         assert "12 of 12 train texts (100%) are truncated to 40 tokens" in err
         with pytest.raises(KeyError, match="40, 'windows', 4"):
             train_spam(tmp_path / "free", **free)
         err = capsys.readouterr().err
-        assert "long texts: 100% have more than 40 tokens, so they are read in " in err
-        assert "(--set long=truncate reads the start alone)" in err
+        assert re.search("long texts +windows .* 100% of the texts have more th", err)
         free["train"] = short
         with pytest.raises(KeyError, match="40, 'truncate', 1"):
             train_spam(tmp_path / "free", **free)
@@ -158,15 +159,16 @@ def test_long_texts_on_an_encoder_of_vectors_begin_with_a_fitted_head(
         names = ("linear_probe", "accumulation", *free)
         raise KeyError(model.task.pooling, *(getattr(context.config, n) for n in names))
 
-    monkeypatch.setattr(finetune, "FineTuningLoop", loop)
+    monkeypatch.setitem(finetune.TRAINERS, "finetune", loop)
     given = {"encoder": tmp_path / "vectors", "train": table, "max_length": None}
+    given["method"] = "finetune"
     with pytest.raises(KeyError, match="'mean', True, 1, 4, 5, 0.00015"):
         train_spam(tmp_path / "out", **given, **free)
     with pytest.raises(KeyError, match="'mean', True, 8, 8, 5, 0.00015"):
         train_spam(tmp_path / "out", **given, **free, accumulation=8)
     err = capsys.readouterr().err
-    assert "; the head is fitted on the mean of the tokens, and then all weights" in err
-    assert "epochs: 5 (updates of 4 rows" in err
+    assert re.search("linear probe +yes .* is fitted on the encoder's vectors", err)
+    assert re.search("epochs +5 .* few and slow", err)
     with pytest.raises(KeyError, match="'mean', True, 4, 8, 2, 0.01"):
         train_spam(tmp_path / "out", **given)
     with pytest.raises(KeyError, match="'pooler', False, 4, 8, 2, 0.01"):
@@ -176,18 +178,18 @@ def test_long_texts_on_an_encoder_of_vectors_begin_with_a_fitted_head(
         def fit(model: Any, *_: Any) -> None:
             raise KeyError(model.task.long, model.preprocessor.max_length)
 
-        patch.setitem(finetune._HEAD_FITS, "linear", fit)
+        patch.setitem(finetune.TRAINERS, "linear", fit)
         capsys.readouterr()
         linear = {**given, **free, "dev": None, "method": "linear"}
         with pytest.raises(KeyError, match="'windows', 40"):
             train_spam(tmp_path / "out", **linear)
         told = capsys.readouterr().err
-        assert "times the tokens (--set long=truncate reads the start alone)" in told
+        assert "times the tokens\n" in told
         assert "draws" not in told and "the head is fitted" not in told
         with pytest.raises(KeyError, match="'truncate', 40"):
             settings = {"long": "truncate"}
             train_spam(tmp_path / "out", **linear, task_settings=settings)
-    given.pop("max_length")
+    del given["max_length"], given["method"]
     several = {**given, "output": tmp_path / "several", "dev": table}
     with pytest.raises(KeyError, match="'mean', True, 1, 4, 5, 0.00015"):
         train_seeds("classification", seeds=2, **several)

@@ -16,7 +16,7 @@ from bert_keras.data.table import as_columns
 from bert_keras.runs.progress import Progress
 from bert_keras.settings import GRIDS
 from bert_keras.tasks.classification import Classification
-from bert_keras.training import data, several_runs
+from bert_keras.training import several_runs
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.finetune import TrainResult
 from bert_keras.training.several_runs import (
@@ -32,7 +32,7 @@ COLUMNS = as_columns(text=TEXTS, label=LABELS)
 
 @dataclasses.dataclass
 class Trainer:
-    """Stands for `train`: accuracies by seed, and a model that was trained before."""
+    """Stands for `run_plan`: accuracies by seed, and a model trained before."""
 
     source: TrainResult
     accuracy: dict[Any, float]
@@ -44,7 +44,8 @@ class Trainer:
     def key(self, config: TrainConfig) -> Any:
         return config.seed
 
-    def __call__(self, task: Any, *, output: Path, config: Any, **given: Any) -> Any:
+    def __call__(self, plan: Any, devices: Any) -> Any:
+        config, output = plan.config, plan.output
         if self.key(config) == self.fails:
             raise KeyError("the machine is gone")
         self.calls.append(config)
@@ -65,11 +66,20 @@ class Trainer:
 @pytest.fixture
 def trainer(spam_run: TrainResult, monkeypatch: pytest.MonkeyPatch) -> Trainer:
     made = Trainer(spam_run, {7: 0.5, 8: 0.75, 9: 0.7})
-    monkeypatch.setattr(several_runs, "train", made)
+    monkeypatch.setattr(several_runs, "run_plan", made)
     monkeypatch.setattr(several_runs, "time", Clock())
-    # The encoder is never read.
-    monkeypatch.setattr(data, "inherited_settings", lambda *given: {})
     return made
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_with_an_encoder(
+    encoder_folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The encoder of all runs is `e`."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("encoders"))
+    os.symlink(encoder_folder, "e")
 
 
 def seeds(folder: Path, count: int = 3, **changes: Any) -> TrainResult:
@@ -187,7 +197,6 @@ def test_wrong_numbers_of_runs(tmp_path: Path) -> None:
     ("call", "method", "part"),
     [
         (seeds, "linear", "`seeds` needs `method` finetune or contrastive"),
-        (seeds, "auto", "`seeds` needs `method` finetune or contrastive"),
         (search, "linear", "`search` paper needs `method` finetune, whose batch_size"),
         (search, "contrastive", "received contrastive"),
         (sizes, "linear", "`dev` rows, or a `validation_split` above 0, must be given"),
@@ -235,12 +244,12 @@ def test_growing_shares_make_a_learning_curve(
 ) -> None:
     rows: list[list[int]] = []
 
-    def train(*given: Any, **more: Any) -> TrainResult:
-        rows.append(more["train"].lines)
+    def run_plan(plan: Any, devices: Any) -> TrainResult:
+        rows.append(plan.rows["train"].lines)
         trainer.accuracy[7] = len(rows) / 4
-        return trainer(*given, **more)
+        return trainer(plan, devices)
 
-    monkeypatch.setattr(several_runs, "train", train)
+    monkeypatch.setattr(several_runs, "run_plan", run_plan)
     given = {"encoder": "e", "train": COLUMNS, "dev": COLUMNS}
     config = TrainConfig(seed=7)
     result = train_sizes(

@@ -32,6 +32,7 @@ class QuestionAnsweringSettings(ConfidenceSettings):
         unset="tuned on dev",
         free=True,
         needs=("no_answer", True),
+        fitted_by=("no_answer", False),
     )
     stride: int = option(
         128,

@@ -1,0 +1,97 @@
+"""What a run is asked for, and one decision for it, as values.
+
+`TrainRequest` are the arguments of `train`, `Facts` is what decisions are made from,
+and a `Choice` is one of them with its reason. `plan` has the whole of a run's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert_keras.data.columns import Columns
+from bert_keras.data.rows import ColumnNames
+from bert_keras.distribution.strategy import Devices
+from bert_keras.models.folder import Folder
+from bert_keras.tasks.base import Task
+from bert_keras.training.config import TrainConfig
+
+GIVEN = "as given"  # the reason of a choice that the user made
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainRequest:
+    """The arguments of `train`, which describes them."""
+
+    task: str | type[Task] | Task
+    train: Any
+    output: str | os.PathLike[str]
+    encoder: str | os.PathLike[str] | None = None
+    dev: Any = None
+    test: Any = None
+    unlabeled: Any = None
+    columns: ColumnNames | None = None
+    header: str = "auto"
+    bad_rows: str = "error"
+    config: TrainConfig = dataclasses.field(default_factory=TrainConfig)
+    task_settings: Mapping[str, Any] | None = None
+    slices: Sequence[str] = ()
+    command: str = ""
+    resume: str = "auto"
+    devices: Devices | None = None
+    is_compared: bool = False  # whether its dev score is compared with other runs'
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A decision of a run.
+
+    Args:
+        name: what was decided, such as `epochs`.
+        value: the result, as the table shows it.
+        reason: why, in a few words.
+        option: what sets another value, such as `--epochs`; empty if nothing does.
+    """
+
+    name: str
+    value: Any
+    reason: str
+    option: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What the decisions of a run are made from.
+
+    Args:
+        task: as named or given, before the rows are known to it.
+        settings: of the task, from the user; `None`: a given task is kept as it is.
+        rows: all training rows, before some are held out.
+        config: as given.
+        encoder: where the encoder is.
+        folder: what is there.
+        has_dev: whether dev rows are given.
+        has_unlabeled: whether rows without labels are given.
+        is_compared: as in `TrainRequest`.
+        one_replica: whether the strategy has a single one, and not on a TPU.
+        is_fixed: whether all batches have one shape, as on a TPU.
+    """
+
+    task: type[Task] | Task
+    settings: Mapping[str, Any] | None
+    rows: Columns
+    config: TrainConfig
+    encoder: str | os.PathLike[str]
+    folder: Folder
+    has_dev: bool = False
+    has_unlabeled: bool = False
+    is_compared: bool = False
+    one_replica: bool = True
+    is_fixed: bool = False
+
+    @property
+    def given(self) -> Mapping[str, Any]:
+        """The settings of the task that the user chose."""
+        return self.settings or {}

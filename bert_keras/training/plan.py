@@ -1,0 +1,444 @@
+"""The plan of a run: everything that is decided before training, by `make_plan`.
+
+A plan is a value. Making it reads the rows and the folder of the encoder, and prints
+and writes nothing; `train` shows its table and follows it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from bert_keras.data.collection import JudgedCollection
+from bert_keras.data.columns import Columns
+from bert_keras.distribution.strategy import Devices
+from bert_keras.errors import ConfigError, counted
+from bert_keras.files.atomic import (
+    check_output_place,
+    check_path,
+    check_replaceable,
+)
+from bert_keras.inference.retrieval import check_ranks
+from bert_keras.model.lora import add_lora, freeze_layers
+from bert_keras.models.folder import Folder
+from bert_keras.models.loading import encoder_to_train, new_model
+from bert_keras.models.new_tokens import TABLE
+from bert_keras.models.pretrained_model import max_length_of
+from bert_keras.models.task_model import TaskModel
+from bert_keras.tasks import check_settings, named_or_given
+from bert_keras.tasks.base import Task, replaced
+from bert_keras.tasks.classifier_settings import ALL
+from bert_keras.tasks.protocols import (
+    compares_rows,
+    frozen_layers,
+    training_examples,
+)
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.training.choices import GIVEN, Choice, Facts, TrainRequest
+from bert_keras.training.config import TrainConfig, unused_by
+from bert_keras.training.data import (
+    UNLABELED,
+    check_without_dev,
+    choose_split,
+    fitted_task,
+    new_unlabelled_rows,
+    read_rows,
+    row_notes,
+)
+from bert_keras.training.distillation import student_encoder
+from bert_keras.training.lengths import (
+    TextLengths,
+    check_truncation,
+    choose_length,
+    keeps_windows,
+    measure_lengths,
+    reads_long_texts,
+    truncation_notes,
+    without_own_lengths,
+)
+from bert_keras.training.methods import (
+    check_method,
+    check_unlabeled,
+    choose_method,
+    choose_pooling,
+    tries_layers,
+)
+from bert_keras.training.tracking import check_tracking
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """About what a run takes on this machine.
+
+    Args:
+        seconds: of training, and of scoring dev in each epoch.
+        memory_bytes: of the process.
+        written_bytes: at most at one time: the model folder, and the checkpoints until
+            the run ends.
+    """
+
+    seconds: float
+    memory_bytes: int
+    written_bytes: int
+
+    def line(self) -> str:
+        """Return the estimate as a line of text."""
+        return (
+            f"about {duration(self.seconds)}, {size(self.memory_bytes)} of memory, up "
+            f"to {size(self.written_bytes)} on disk"
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """All that a run follows; it depends on request, rows and encoder alone.
+
+    Args:
+        request: what was asked for.
+        task: with all of its settings.
+        config: with numbers in place of `None`, and a method.
+        rows: by name: `train`, `dev`, the tests, and `unlabeled`.
+        lengths: the lengths of their texts in tokens, by the same names.
+        collections: tests of search, by name.
+        encoder: where the encoder is.
+        tries_layers: whether a head on all layers is compared with one on the last.
+        choices: what was decided, in the order of the table.
+        notes: what the user has to know of the rows.
+        estimate: about what the run takes, if it was asked for.
+    """
+
+    request: TrainRequest
+    task: Task
+    config: TrainConfig
+    rows: Mapping[str, Columns]
+    lengths: Mapping[str, TextLengths]
+    collections: Mapping[str, JudgedCollection]
+    encoder: str | os.PathLike[str]
+    tries_layers: bool
+    choices: tuple[Choice, ...]
+    notes: tuple[str, ...]
+    estimate: Estimate | None = None
+
+    @property
+    def output(self) -> Path:
+        """The model folder."""
+        return Path(self.request.output)
+
+    def changed(self, **settings: Any) -> Plan:
+        """Return the plan with other settings of the config, given by the user.
+
+        Nothing else is decided again.
+        """
+        config = dataclasses.replace(self.config, **settings)
+        chosen = {
+            each.name: dataclasses.replace(each, value=settings[name], reason=GIVEN)
+            for each in self.choices
+            if (name := each.name.replace(" ", "_")) in settings
+        }
+        return dataclasses.replace(self, config=config, choices=self._with(chosen))
+
+    def of_rows(self, numbers: Sequence[int]) -> Plan:
+        """Return the plan for some of the training rows.
+
+        Only the number of updates is decided again.
+        """
+        if len(numbers) == len(self.rows["train"]):
+            return self
+        given, config = self.request.config, self.config
+        rows = {**self.rows, "train": self.rows["train"].take(numbers)}
+        lengths = {**self.lengths, "train": self.lengths["train"].take(numbers)}
+        if config.linear_probe == given.linear_probe:  # it has numbers of its own
+            names = ("epochs", "batch_size", "patience")
+            open_ones = {name: getattr(given, name) for name in names}
+            config = dataclasses.replace(config, **open_ones)
+        width = encoder_to_train(Folder.open(self.encoder), config, tell=str)[1]
+        config, updates = _updates(given, config, self.task, rows, width.hidden_size)
+        return dataclasses.replace(
+            self,
+            config=config,
+            rows=rows,
+            lengths=lengths,
+            choices=self._with({each.name: each for each in updates}),
+        )
+
+    def _with(self, chosen: Mapping[str, Choice]) -> tuple[Choice, ...]:
+        """Return the choices, some of them in place of those of the same name."""
+        return tuple(chosen.get(each.name, each) for each in self.choices)
+
+    def table(self) -> list[dict[str, str]]:
+        """Return the choices as rows of a table, for terminal, report and card."""
+        return [
+            {name: str(value) for name, value in dataclasses.asdict(each).items()}
+            for each in self.choices
+        ]
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as rounded text: `40 s`, `12 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def size(count: int) -> str:
+    """Return bytes as rounded text: `90 MB`, `1.4 GB`."""
+    megabytes = count / 1e6
+    return f"{megabytes:,.0f} MB" if megabytes < 1000 else f"{megabytes / 1000:,.1f} GB"
+
+
+def make_plan(
+    request: TrainRequest,
+    *,
+    devices: Devices,
+    lower_layers_help: Callable[[Task, Facts], bool],
+) -> Plan:
+    """Decide everything about a run; print and write nothing.
+
+    Args:
+        request: the arguments of `train`.
+        devices: where the run computes.
+        lower_layers_help: measures whether a linear head on all layers of an encoder is
+            much better than one on the last, see `head_fit`.
+
+    Raises:
+        BertKerasError: an argument is wrong, or does not go with another.
+    """
+    facts, rows, collections = _facts(request, devices)
+    named = facts.task
+
+    # The method, and the vector that its head reads.
+    method = choose_method(
+        facts, lower_layers_help=lambda task: lower_layers_help(task, facts)
+    )
+    config = dataclasses.replace(request.config, method=method.value)
+    check_method(named, config, facts.given)
+    if facts.has_unlabeled:
+        check_unlabeled(named, config)
+    chosen, pooling = choose_pooling(facts, method)
+    chosen, notes = without_own_lengths(chosen, config)
+    settings = {**facts.given, **chosen} if isinstance(named, type) else chosen
+
+    # The rows, and the task that follows from them.
+    own = settings if isinstance(named, type) else named.get_config()
+    rows["train"], dev, split = choose_split(facts, config.method, own)
+    if dev is not None:
+        rows = {"train": rows["train"], "dev": dev, **rows}
+    if request.slices and len(rows) == 1 and config.method == "finetune":
+        raise ConfigError(
+            "`slices` has no effect: no rows are scored (give --dev, --test or "
+            f"--validation-split); received {', '.join(map(str, request.slices))}"
+        )
+    task = fitted_task(named, rows, settings, held_out=0 if dev is None else len(dev))
+    notes += row_notes(task, rows)
+    if collections:
+        check_ranks(task)
+    if facts.has_unlabeled:
+        rows[UNLABELED], more = new_unlabelled_rows(request, task, rows.values())
+        notes += more
+
+    # How long texts are read.
+    windows = None
+    if facts.settings is not None:
+        task, config, windows = reads_long_texts(facts, task, config, rows["train"])
+        if windows is None:
+            config, windows = keeps_windows(facts, task, config)
+    check_truncation(task, config)
+    folder, sizes = encoder_to_train(facts.folder, config, tell=str)
+    default = max_length_of(task, folder.checkpoint, config.max_length)
+    preprocessor = Preprocessor(
+        folder.tokenizer,
+        max_length=default,
+        truncation=config.truncation,
+        layout=config.layout,
+    )
+    limit = sizes.max_position_embeddings
+    lengths, length = choose_length(
+        task,
+        measure_lengths(task, preprocessor, rows, limit=limit),
+        default,
+        sizes,
+        given=request.config.max_length,
+        is_fixed=facts.is_fixed,
+    )
+    config = dataclasses.replace(config, max_length=length.value)
+    preprocessor = preprocessor.replace(max_length=length.value)
+    notes += truncation_notes(task, preprocessor, rows, lengths, method=config.method)
+
+    # The updates.
+    if "dev" not in rows and config.method == "finetune":
+        notes += check_without_dev(task, request.config)
+    config, updates = _updates(request.config, config, task, rows, sizes.hidden_size)
+    _check_devices(task, config, devices)
+    labelled = len(rows["train"]) + len(rows.get(UNLABELED, ()))
+    tries = facts.settings is not None and tries_layers(
+        task, config.method, labelled, facts.given
+    )
+    layers = _layers(facts, tries)
+    choices = [method, pooling, layers, windows, length, split, *updates]
+    return Plan(
+        request=request,
+        task=replaced(task, layers=ALL) if tries else task,
+        config=config,
+        rows=rows,
+        lengths=lengths,
+        collections=collections,
+        encoder=facts.encoder,
+        tries_layers=tries,
+        choices=tuple(each for each in choices if each is not None),
+        notes=tuple(notes),
+    )
+
+
+def _facts(
+    request: TrainRequest, devices: Devices
+) -> tuple[Facts, dict[str, Columns], dict[str, JudgedCollection]]:
+    """Return what the decisions are made from, the rows, and the tests of search.
+
+    Raises:
+        BertKerasError: a place, a setting or the data is wrong.
+    """
+    encoder, config = student_encoder(request.encoder, request.config), request.config
+    check_path("encoder", encoder)
+    places = {"encoder": encoder, "teacher": config.teacher}
+    places = {name: place for name, place in places.items() if place is not None}
+    check_output_place("output", request.output, places)
+    check_replaceable(request.output)
+    check_tracking(config, Path(request.output))
+    task, settings = named_or_given(request.task), request.task_settings or {}
+    if isinstance(task, Task) and settings:
+        raise ConfigError(
+            "`task_settings` must be empty for a task instance, which has its own; "
+            f"received {', '.join(settings)}"
+        )
+    check_settings(task, settings)
+    rows, collections = read_rows(request, task)
+    facts = Facts(
+        task=task,
+        settings=None if isinstance(task, Task) else settings,
+        rows=rows["train"],
+        config=config,
+        encoder=encoder,
+        folder=Folder.open(encoder),
+        has_dev="dev" in rows,
+        has_unlabeled=request.unlabeled is not None,
+        is_compared=request.is_compared,
+        one_replica=devices.replicas == 1 and not devices.has_static_shapes,
+        is_fixed=devices.has_static_shapes,
+    )
+    return facts, rows, collections
+
+
+def model_of(
+    plan: Plan, devices: Devices, *, tell: Callable[[str], object]
+) -> TaskModel:
+    """Return the model that a plan trains, with its frozen layers and LoRA matrices."""
+    config = plan.config
+    model = new_model(plan.task, plan.encoder, config, devices=devices, tell=tell)
+    with devices.strategy.scope():
+        freeze_layers(model.backbone, config.freeze_layers)
+        if config.lora_rank:
+            add_lora(
+                model.backbone,
+                config.lora_rank,
+                seed=config.seed,
+                frozen=frozen_layers(model.task, model.backbone),
+            )
+    trained = {weight.path for weight in model.trainable_weights}
+    if config.add_tokens and TABLE not in trained:
+        tell(
+            "the embeddings are not trained: the embeddings of the added tokens stay "
+            "the mean of their pieces"
+        )
+    return model
+
+
+def _check_devices(task: Task, config: TrainConfig, devices: Devices) -> None:
+    """Raise ConfigError if the devices cannot make the updates."""
+    batch_size = cast(int, config.batch_size)
+    devices.check_batch_size(batch_size, config.accumulation)
+    # The loss of a batch is then not the sum of the losses of its parts.
+    if devices.replicas > 1 and config.accumulation > 1 and compares_rows(task):
+        raise ConfigError(
+            f"`accumulation` must be 1 for {task.name} on several replicas, since its "
+            f"loss compares the rows of a batch; received {config.accumulation}"
+        )
+    is_alone = devices.replicas == 1 and not devices.has_static_shapes
+    if config.linear_probe and not is_alone:
+        raise ConfigError(
+            "`linear_probe` needs a strategy of one replica, not a TPU's; received "
+            f"{devices.name}, {devices.replicas} replicas"
+        )
+
+
+def _layers(facts: Facts, tries: bool) -> Choice | None:
+    """Return the choice of the layers that a head on vectors reads."""
+    option = "--set layers"
+    if "layers" in facts.given:
+        return Choice("layers", facts.given["layers"], GIVEN, option)
+    if not tries:
+        return None
+    return Choice("layers", "all or last", "cross-validation compares them", option)
+
+
+def _updates(
+    given: TrainConfig,
+    config: TrainConfig,
+    task: Task,
+    rows: Mapping[str, Columns],
+    hidden_size: int,
+) -> tuple[TrainConfig, list[Choice]]:
+    """Return the config with numbers in place of `None`, and the choices of them.
+
+    Args:
+        given: the config as given.
+        config: with what was chosen before.
+        task: of the run.
+        rows: by name.
+        hidden_size: of the encoder.
+    """
+    examples = training_examples(task, rows["train"])
+    if config.teacher is not None:
+        examples += len(rows.get(UNLABELED, ())) + config.augment * len(rows["train"])
+    if "dev" not in rows:
+        config = dataclasses.replace(config, validation_split=0.0)
+        if config.method == "finetune":  # of others, patience has no effect
+            config = dataclasses.replace(config, patience=0)
+    config = config.with_split().finalized(task, examples, hidden_size)
+    batch_size = cast(int, config.batch_size)
+    steps = math.ceil(examples / batch_size)
+    epochs = f"{counted(steps, 'updates')} an epoch"
+    rate = f"for a hidden size of {hidden_size}"
+    if config.linear_probe and not given.linear_probe:
+        epochs = rate = "few and slow, since the head is fitted first"
+    elif config.lora_rank:
+        rate += ", of the encoder's matrices (LoRA)"
+    reasons: dict[str, tuple[Any, str]] = {
+        "linear_probe": (
+            "yes" if config.linear_probe else "no",
+            "the head is fitted on the encoder's vectors before training",
+        ),
+        "epochs": (config.epochs, epochs),
+        "batch_size": (batch_size, f"for {examples:,} training rows"),
+        "accumulation": (config.accumulation, "parts of an update, to save memory"),
+        "patience": (config.patience, "epochs without a better dev score end training"),
+        "learning_rate": (f"{config.learning_rate or 0:.2g}", rate),
+        "new_learning_rate": (
+            f"{config.new_learning_rate or 0:.2g}",
+            "of the other weights",
+        ),
+    }
+    unused, usual = unused_by(config.method), TrainConfig()
+    found = []
+    for name, (value, reason) in reasons.items():
+        if name in unused or getattr(config, name) in (getattr(usual, name), 0):
+            continue
+        is_given = getattr(given, name) == getattr(config, name)
+        option = f"--{name.replace('_', '-')}"
+        reason = GIVEN if is_given else reason
+        found.append(Choice(name.replace("_", " "), value, reason, option))
+    return config, found

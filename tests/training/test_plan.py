@@ -1,0 +1,110 @@
+"""What is decided before training: the table of choices, and about what a run takes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROWS, refused, write_tsv
+
+import bert_keras
+from bert_keras.cli.main import main
+from bert_keras.data.table import as_columns
+from bert_keras.training.choices import GIVEN
+from bert_keras.training.config import TrainConfig
+
+TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
+COLUMNS = as_columns(text=TEXTS, label=LABELS)
+
+
+def choices(plan: Any) -> dict[str, tuple[Any, str, str]]:
+    return {each.name: (each.value, each.reason, each.option) for each in plan.choices}
+
+
+def test_a_plan_names_each_choice_its_reason_and_its_option(
+    plan_for: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = TrainConfig(epochs=3, patience=1)
+    plan = plan_for("classification", train=COLUMNS, config=config)
+    assert capsys.readouterr() == ("", "")
+    found = choices(plan)
+    assert found["method"] == ("finetune", "`epochs` is given", "--method")
+    assert found["epochs"] == (3, GIVEN, "--epochs")
+    assert found["patience"] == (1, GIVEN, "--patience")
+    assert found["batch size"] == (16, "for 11 training rows", "--batch-size")
+    assert found["learning rate"][0] == "0.0003"
+    assert found["max length"] == (40, "holds 100% of 12 texts", "--max-length")
+    assert found["validation split"][2] == "--validation-split"
+    assert (plan.config.method, plan.config.batch_size) == ("finetune", 16)
+    assert plan.config.max_length == 40 and len(plan.rows["dev"]) == 1
+    plain = {name: str(value[0]) for name, value in found.items()}
+    assert {row["name"]: row["value"] for row in plan.table()} == plain
+
+
+def test_several_runs_are_finetuned_with_dev_rows(plan_for: Any) -> None:
+    plan = plan_for(
+        "classification", train=COLUMNS, config=TrainConfig(), is_compared=True
+    )
+    assert choices(plan)["method"][:2] == (
+        "finetune",
+        "several runs are compared, by dev scores",
+    )
+    assert len(plan.rows["dev"]) == 1
+
+
+@pytest.mark.parametrize("method", ["finetune", "linear", "contrastive"])
+def test_a_planned_run_writes_nothing(
+    method: str, encoder_folder: Path, tmp_path: Path
+) -> None:
+    plan = bert_keras.plan(
+        "classification",
+        encoder=encoder_folder,
+        train=COLUMNS,
+        output=tmp_path / "model",
+        config=TrainConfig(method=method, max_length=24),
+    )
+    assert plan.estimate is not None and os.listdir(tmp_path) == []
+    assert 0 < plan.estimate.seconds < 1000
+    weights = sum(
+        file.stat().st_size for file in encoder_folder.glob("model.safetensors")
+    )
+    # Best epoch and three checkpoints, two of them with the optimizer's moments twice.
+    least = {"finetune": 9, "linear": 0.8, "contrastive": 0.8}[method]
+    assert plan.estimate.written_bytes > least * weights
+    assert plan.estimate.line().startswith("about ")
+
+
+def test_the_command_shows_the_plan_that_train_follows(
+    encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_tsv(tmp_path / "spam.tsv", [("text", "label"), *ROWS])
+    words = ["train", "classification", "--encoder", str(encoder_folder)]
+    words += ["--train", str(file), "--output", str(tmp_path / "model")]
+    words += ["--epochs", "1", "--max-length", "24", "--explain-mistakes", "0"]
+    assert main([*words, "--plan"]) == 0
+    *table, estimate = capsys.readouterr().out.splitlines()
+    assert estimate.startswith("about ") and os.listdir(tmp_path) == ["spam.tsv"]
+    assert table[0].split() == "method finetune --method `epochs` is given".split()
+    assert main(words) == 0
+    assert set(table) <= set(capsys.readouterr().err.splitlines())
+    page, card = (
+        (tmp_path / "model" / name).read_text("utf-8")
+        for name in ("report.html", "README.md")
+    )
+    for text in (page, card):
+        assert "`epochs` is given" in text.replace("\\", "")
+    assert main([*words, "--plan", "--seeds", "2"]) == 2
+    assert "`--plan` shows one run: leave out `--seeds`" in capsys.readouterr().err
+
+
+def test_a_task_with_settings_of_its_own_takes_no_others(plan_for: Any) -> None:
+    task = bert_keras.Classification(("ham", "promo", "spam"), pooling="mean")
+    config = TrainConfig(epochs=1)
+    assert plan_for(task, train=COLUMNS, config=config).task == task
+    refused(
+        lambda: plan_for(task, train=COLUMNS, task_settings={"pooling": "cls"}),
+        "`task_settings` must be empty",
+        "received pooling",
+    )

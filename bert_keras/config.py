@@ -24,6 +24,19 @@ ACTIVATION_ALIASES = {
     "swish": "silu",
 }
 
+# Encoders of BERT's blocks by their `model_type`, with the activations of the layer on
+# `[CLS]` below the classifier (BERT's pooler) and of the masked-LM head's layer, where
+# that is not `hidden_act`.
+MODEL_TYPES = ("bert", "distilbert", "electra")
+_POOLER_ACTS = {"distilbert": "relu", "electra": "gelu"}
+_MASKED_LM_ACTS = {"electra": "gelu"}
+# What the code of a type computes in one way only.
+FIXED: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "distilbert": {"type_vocab_size": 0, "layer_norm_eps": 1e-12, "is_decoder": False},
+    "electra": {"is_decoder": False},
+}
+
 # name: layers, hidden size, heads. The feed-forward size is always 4 x hidden.
 PRESETS = {
     "tiny": (2, 128, 2),
@@ -57,11 +70,14 @@ class BertConfig:
         hidden_dropout_prob: dropout rate of hidden states.
         attention_probs_dropout_prob: dropout rate of attention probabilities.
         max_position_embeddings: longest sequence in tokens.
-        type_vocab_size: number of segments.
+        type_vocab_size: number of segments; 0: the model has none.
         initializer_range: standard deviation of the truncated normal initializer.
         layer_norm_eps: epsilon of layer normalization.
         is_decoder: `True` makes attention causal (each token sees itself and the
             tokens before it), as the same key does in Hugging Face's `BertModel`.
+        embedding_size: width E of the embeddings, if a layer projects them to H.
+        model_type: `bert`, `distilbert` or `electra`: whose names and heads a model
+            folder has.
 
     Raises:
         ConfigError: a value is out of range.
@@ -84,6 +100,8 @@ class BertConfig:
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     is_decoder: bool = False
+    embedding_size: int | None = None
+    model_type: str = "bert"
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -91,6 +109,15 @@ class BertConfig:
         act = ACTIVATION_ALIASES.get(self.hidden_act, self.hidden_act)
         object.__setattr__(self, "hidden_act", act)
         check_choice("hidden_act", act, ACTIVATIONS)
+        check_choice("model_type", self.model_type, MODEL_TYPES)
+        for name, value in FIXED[self.model_type].items():
+            if getattr(self, name) != value:
+                raise ConfigError(
+                    f"`{name}` of a {self.model_type} must be {value}; received "
+                    f"{shown(getattr(self, name))}"
+                )
+        if self.embedding_size == self.hidden_size:
+            object.__setattr__(self, "embedding_size", None)
         if self.hidden_size % self.num_attention_heads:
             raise ConfigError(
                 "`num_attention_heads` must divide `hidden_size`; received "
@@ -116,6 +143,21 @@ class BertConfig:
     def head_width(self) -> int:
         """Width D of one attention head."""
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def embedding_width(self) -> int:
+        """Width E of the embeddings; H unless a layer projects them."""
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def pooler_act(self) -> str:
+        """Activation of the layer on `[CLS]` below the classifier."""
+        return _POOLER_ACTS.get(self.model_type, "tanh")
+
+    @property
+    def masked_lm_act(self) -> str:
+        """Activation of the layer of the masked-LM head."""
+        return _MASKED_LM_ACTS.get(self.model_type, self.hidden_act)
 
     @classmethod
     def from_preset(
@@ -169,6 +211,9 @@ class BertConfig:
             ConfigError: a key is unknown, or a value is out of range.
         """
         names = {field.name for field in dataclasses.fields(cls)}
+        if values.get("model_type") not in MODEL_TYPES[1:]:
+            # A BERT's own file names its type, and may have the other key, unused.
+            names -= {"model_type"} if ignore is not None else set(_OF_OTHERS)
         if ignore is not None:
             unknown = sorted(set(values) - names - set(ignore))
             if unknown:
@@ -194,8 +239,12 @@ class BertConfig:
             raise ConfigError(f"{os.fspath(path)}: {one_line(error)}") from None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a plain dict."""
-        return dataclasses.asdict(self)
+        """Return the fields as a plain dict, without what only other models have."""
+        found = dataclasses.asdict(self)
+        for key in _OF_OTHERS:
+            if found[key] == getattr(BertConfig, key):
+                del found[key]
+        return found
 
     def replace(self, **changes: Any) -> BertConfig:
         """Return a copy with some fields changed."""
@@ -208,18 +257,28 @@ class BertConfig:
         dense = hidden * hidden + hidden
         norm = 2 * hidden
         block = 4 * dense + 2 * hidden * inner + inner + hidden + 2 * norm
-        embeddings = rows * hidden + norm
+        width = self.embedding_width
+        embeddings = rows * width + 2 * width
+        if width != hidden:
+            embeddings += width * hidden + hidden
         return embeddings + self.num_hidden_layers * block + pooler * dense
+
+
+_OF_OTHERS = ("embedding_size", "model_type")  # fields that BERT's config.json lacks
 
 
 def _check_type(name: str, kind: Any, value: Any) -> None:
     """Raise ConfigError unless `value` has the field's type; sizes must be positive."""
-    if kind == "int":
+    if kind == "int | None" and value is None:
+        return
+    if kind in ("int", "int | None"):
+        least = 0 if name == "type_vocab_size" else 1
         if isinstance(value, bool) or not isinstance(value, int):
             raise ConfigError(f"`{name}` must be an integer; received {shown(value)}")
-        if not 0 < value <= _LARGEST:
+        if not least <= value <= _LARGEST:
             raise ConfigError(
-                f"`{name}` must be from 1 to {_LARGEST:,}; received {shown(value)}"
+                f"`{name}` must be from {least} to {_LARGEST:,}; received "
+                f"{shown(value)}"
             )
     elif kind == "float":
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -189,3 +189,18 @@ def test_config_imports_neither_tensorflow_nor_keras():
         "sys.exit(any(n in sys.modules for n in ('tensorflow', 'keras', 'numpy')))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_options_of_other_encoders():
+    config = BertConfig(hidden_size=8, num_attention_heads=2, num_hidden_layers=1)
+    assert not {"embedding_size", "model_type"} & set(config.to_dict())
+    narrow = config.replace(embedding_size=4, type_vocab_size=0)
+    rows = config.vocab_size + config.max_position_embeddings
+    lost = 8 * (rows + 2) + 16 - (4 * rows + 8 + 4 * 8 + 8)
+    assert narrow.parameter_count() == config.parameter_count() - lost
+    assert BertConfig.from_dict(narrow.to_dict(), ignore=()).to_dict() == (
+        narrow.to_dict()
+    )
+    assert config.replace(embedding_size=8) == config
+    with pytest.raises(ConfigError, match="`model_type` must be one of bert"):
+        BertConfig(model_type="roberta")

@@ -189,6 +189,12 @@ class Dialect:
 
     def check(self, sizes: BertConfig) -> list[str]:
         """Return notes on what this code computes differently."""
+        is_bert = sizes.model_type == "bert"
+        if not is_bert or sizes.embedding_size or not sizes.type_vocab_size:
+            raise CheckpointError(
+                f"{self.code} has the weights of a BERT; received a model of the type "
+                f"{sizes.model_type}, which only the format huggingface can hold"
+            )
         if sizes.is_decoder:
             raise CheckpointError(f"{self.code} has no causal attention (`is_decoder`)")
         if sizes.hidden_act not in self.activations:

@@ -1,5 +1,7 @@
 """Hugging Face folders: `config.json` and `model.safetensors`, read and written.
 
+`model_types` and `names` hold what differs in the folders of DistilBERT and ELECTRA.
+
 Source: Hugging Face transformers, `configuration_bert.py` and `modeling_bert.py`; of
 release 4, `modeling_tf_bert.py` and `modeling_tf_utils.py`. `pytorch_model.bin` is read
 as data only (`pickled_file`), `tf_model.h5` by `h5_file`.
@@ -18,7 +20,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 
-from bert_keras.checkpoints import names
+from bert_keras.checkpoints import model_types, names
 from bert_keras.checkpoints.checkpoint import (
     Checkpoint,
     LazyArrays,
@@ -29,13 +31,13 @@ from bert_keras.checkpoints.checkpoint import (
     choose,
     listed,
 )
-from bert_keras.checkpoints.names import TIED
 from bert_keras.checkpoints.safetensors_file import (
     opened,
     stored_tensors,
     write_tensors,
 )
 from bert_keras.checkpoints.unread_files import check_no_adapter, unread_weights
+from bert_keras.config import MODEL_TYPES
 from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.atomic import replaced_file
 from bert_keras.files.json_file import read_json
@@ -49,7 +51,7 @@ H5 = "tf_model.h5"
 H5_INDEX = "tf_model.h5.index.json"
 _BERT_KEYS = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 # Before the name of a class in TensorFlow and Flax.
-_OTHER_CODE = re.compile("^(?:TF|Flax)(?=Bert|EncoderDecoder)")
+_OTHER_CODE = re.compile("^(?:TF|Flax)(?=Bert|DistilBert|Electra|EncoderDecoder)")
 
 
 def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
@@ -72,14 +74,10 @@ def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
             for name in raw["architectures"]
         ]
     check_is_bert(raw, place=str(folder / CONFIG))
+    raw = model_types.to_ours(raw)
     sizes = raw["encoder"] if is_encoder_decoder(raw) else raw
     config = bert_config(sizes, path=folder / CONFIG)
-    canonical = (
-        names.from_encoder_decoder
-        if is_encoder_decoder(raw)
-        else names.from_huggingface
-    )
-    tensors, notes = _tensors(folder, canonical)
+    tensors, notes = _tensors(folder, _canonical_of(raw))
     chosen, unrecognized, more = _sorted_out(tensors, raw, place=folder)
     notes += more
     types = sorted({tensor.dtype for tensor in chosen.values()} - {"F32"})
@@ -99,6 +97,14 @@ def read_huggingface(folder: str | os.PathLike[str]) -> Checkpoint:
             if each.name in unrecognized
         },
     )
+
+
+def _canonical_of(raw: Mapping[str, Any]) -> _Canonical:
+    """Return the function from the names in a config's folder to canonical ones."""
+    if is_encoder_decoder(raw):
+        return names.from_encoder_decoder
+    kind = model_types.type_of(raw).name
+    return functools.partial(names.from_huggingface, model_type=kind)
 
 
 ENCODER_DECODER = "encoder-decoder"  # the `model_type` of a folder of two BERTs
@@ -180,11 +186,13 @@ def _check_is_bert(
         raise CheckpointError(f"{place}: `architectures` must be a list of names")
     found = one_line(", ".join(architectures) or "no architecture")
     kind = raw.get("model_type")
-    other = [name for name in architectures if not name.startswith("Bert")]
-    if (kind is not None and kind != "bert") or other:
+    start = model_types.type_of(raw).classes
+    other = [name for name in architectures if not name.startswith(start)]
+    if (kind is not None and kind not in MODEL_TYPES) or other:
         raise CheckpointError(
             f"{place}: must be a BERT; found model_type {one_line(kind)} with {found}: "
-            "its layers or its tokenizer are not BERT's, so choose a BERT model"
+            "its layers or its tokenizer are not BERT's, so choose a BERT, DistilBERT "
+            "or ELECTRA model"
         )
     if kind is None and not all(key in raw for key in _BERT_KEYS):
         raise CheckpointError(
@@ -197,9 +205,29 @@ def _check_is_bert(
             f"{place}: `position_embedding_type` must be absolute; "
             f"received {one_line(positions)}"
         )
+    if kind in MODEL_TYPES[1:]:
+        refused = (*refused, "is_decoder")
+    if architectures == ["ElectraForMultipleChoice"]:
+        _check_summary(raw, place=place)
     for key in (*refused, "pruned_heads", "quantization_config"):
         if raw.get(key):
             raise CheckpointError(f"{place}: `{key}` is not supported")
+
+
+_SUMMARY = {
+    "summary_type": "first",
+    "summary_use_proj": True,
+    "summary_activation": "gelu",
+}
+
+
+def _check_summary(raw: Mapping[str, Any], *, place: str) -> None:
+    """Raise if an ELECTRA's head for choices reads other than its usual vector."""
+    for key, value in _SUMMARY.items():
+        if raw.get(key, value) != value:
+            raise CheckpointError(
+                f"{place}: `{key}` must be {value}; received {one_line(raw[key])}"
+            )
 
 
 def _tensors(
@@ -329,12 +357,14 @@ def _sorted_out(
     """Return canonical name to tensor; unrecognized names; notes."""
     chosen: dict[str, StoredTensor] = {}
     unrecognized: list[str] = []
-    canonical, tied, unread = names.from_huggingface, TIED, ""
+    canonical, unread = _canonical_of(raw), ""
+    tied = names.tied_names(model_types.type_of(raw).name)
     if is_encoder_decoder(raw):
-        canonical, tied = names.from_encoder_decoder, _tied_of_decoder(raw)
+        tied = _tied_of_decoder(raw)
         if _has_own_output(raw):  # transformers stores it and does not compute with it
             unread = "decoder.cls.predictions.bias"
-    tensors, notes = _without_prefix(tensors, canonical, place=place)
+    kind = model_types.type_of(raw).name
+    tensors, notes = _without_prefix(tensors, canonical, kind, place=place)
     for name, tensor in tensors.items():
         if names.is_buffer(name) or name in tied or name == unread:
             continue
@@ -374,6 +404,7 @@ def _turned_kernels(chosen: Mapping[str, StoredTensor]) -> list[str]:
 def _without_prefix(
     tensors: Mapping[str, StoredTensor],
     canonical: _Canonical,
+    kind: str,
     *,
     place: Path,
 ) -> tuple[Mapping[str, StoredTensor], list[str]]:
@@ -392,7 +423,7 @@ def _without_prefix(
             f"with {spelled}: keep one of them, without this prefix"
         )
     prefix = str(prefixes.pop())
-    _check_prefix(prefix, place=place)
+    _check_prefix(prefix, kind, place=place)
     plain: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
         short = name.removeprefix(prefix)
@@ -415,12 +446,14 @@ _OTHER_MODELS = frozenset(
 )
 
 
-def _check_prefix(prefix: str, *, place: Path) -> None:
-    """Raise if a prefix belongs to another kind of model."""
+def _check_prefix(prefix: str, kind: str, *, place: Path) -> None:
+    """Raise if a prefix belongs to another kind of model than `kind`."""
+    others = _OTHER_MODELS if kind == "bert" else _OTHER_MODELS | {"bert"}
     for part in re.split("[./]", prefix):
-        if part.removeprefix("tf_") in _OTHER_MODELS:
+        if part.removeprefix("tf_") in others - {kind}:
+            named = "BERT" if kind == "bert" else kind
             raise CheckpointError(
-                f"{place}: must be a BERT; the names of the weights begin with "
+                f"{place}: must be a {named}; the names of the weights begin with "
                 f"`{one_line(prefix)}`, of another model"
             )
 
@@ -432,7 +465,8 @@ def _has_own_output(raw: Mapping[str, Any]) -> bool:
 
 def _tied_of_decoder(raw: Mapping[str, Any]) -> dict[str, str]:
     """Return the copies that an `EncoderDecoderModel` may hold of a weight."""
-    found = {f"decoder.{theirs}": f"decoder/{ours}" for theirs, ours in TIED.items()}
+    tied = names.tied_names("bert")
+    found = {f"decoder.{theirs}": f"decoder/{ours}" for theirs, ours in tied.items()}
     if _has_own_output(raw):
         found.clear()
     if raw.get(_SHARED):
@@ -488,15 +522,17 @@ def write_huggingface(
     Args:
         folder: created if absent.
         arrays: canonical name to float32 or float16 array, canonical shape.
-        config: the whole of `config.json`; `architectures` holds one name, and
-            encoder names get the prefix `bert.` unless it is `BertModel`.
+        config: the whole of `config.json`, with BERT's keys and class names for every
+            `model_type`; `architectures` holds one name, and encoder names get the
+            prefix `bert.` unless it is `BertModel`.
 
     Raises:
         CheckpointError: a name, an array or the config cannot be stored, a value is
             not finite, or writing fails.
     """
     folder = Path(folder)
-    text, prefix = _config_text({"model_type": "bert", **config})
+    config = {"model_type": "bert", **config}
+    text, prefix = _config_text(config)
     tensors: dict[str, np.ndarray] = {}
     for name, spelled in _spelled(arrays, config, prefix=prefix):
         theirs, transpose = spelled
@@ -534,7 +570,13 @@ def _spelled(
     """
     for name in arrays:
         if not is_encoder_decoder(config):
-            yield name, names.to_huggingface(name, prefix=prefix)
+            theirs = names.to_huggingface(
+                name,
+                prefix=prefix,
+                model_type=config["model_type"],
+                architecture=config["architectures"][0],
+            )
+            yield name, theirs
             continue
         yield name, names.to_encoder_decoder(name)
         if name == names.DECODER_BIAS and _has_own_output(config):
@@ -547,7 +589,8 @@ def _spelled(
 
 def _config_text(config: Mapping[str, Any]) -> tuple[bytes, bool]:
     """Return the text of `config.json`, and whether encoder names have a prefix."""
-    check_is_bert(config, place="`config`")
+    written = model_types.to_theirs(config)
+    check_is_bert(written, place="`config`")
     architectures = config.get("architectures")
     if not architectures or len(architectures) != 1:
         raise CheckpointError(
@@ -556,5 +599,5 @@ def _config_text(config: Mapping[str, Any]) -> tuple[bytes, bool]:
         )
     broken = (TypeError, ValueError, RecursionError)
     with as_checkpoint_error("`config` must be JSON", *broken):
-        text = json.dumps(config, indent=2, sort_keys=True, allow_nan=False) + "\n"
+        text = json.dumps(written, indent=2, sort_keys=True, allow_nan=False) + "\n"
     return text.encode(), architectures[0] != "BertModel"

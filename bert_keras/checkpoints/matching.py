@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.checkpoints.checkpoint import Checkpoint, Shape, listed
-from bert_keras.checkpoints.names import TABLE
+from bert_keras.checkpoints.names import DISCRIMINATOR, EMBEDDINGS_PROJECT, TABLE
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError, ConfigError, shown
 
@@ -171,7 +171,11 @@ def encoder_shapes(config: BertConfig) -> dict[str, Shape]:
         "position_embeddings": config.max_position_embeddings,
         "token_type_embeddings": config.type_vocab_size,
     }
+    width = config.embedding_width
     shapes: dict[str, Shape] = {}
+    if width != hidden:
+        shapes[f"{EMBEDDINGS_PROJECT}/kernel"] = (width, hidden)
+        shapes[f"{EMBEDDINGS_PROJECT}/bias"] = (hidden,)
     for template in TABLE:
         if not template.startswith(_ENCODER):
             continue
@@ -179,8 +183,12 @@ def encoder_shapes(config: BertConfig) -> dict[str, Shape]:
         ins = inner if scope.endswith("#/output/dense") else hidden
         outs = inner if scope.endswith("/intermediate/dense") else hidden
         shape: Shape = (ins, outs) if kind == "kernel" else (outs,)
+        if scope == "bert/embeddings/LayerNorm":
+            shape = (width,)
         if kind in rows:
-            shape = (rows[kind], hidden)
+            shape = (rows[kind], width)
+            if not rows[kind]:
+                continue
         for number in range(config.num_hidden_layers if "#" in template else 1):
             shapes[template.replace("#", str(number))] = shape
     return shapes
@@ -274,6 +282,8 @@ def _architecture(raw: Mapping[str, Any], shapes: Mapping[str, Shape]) -> str:
     if isinstance(names, list) and len(names) == 1:
         return str(names[0])
     scopes = {name.split("/")[0] for name in shapes}
+    if DISCRIMINATOR in scopes:
+        return "ElectraForPreTraining"
     if "classifier" in scopes:
         return "BertForSequenceClassification"
     if "qa_outputs" in scopes:

@@ -4,7 +4,8 @@ The tables hold each name once; the functions below read them in both directions
 Hugging Face and Google they also return whether the values are transposed.
 
 Source: google-research/bert `modeling.py`, `run_pretraining.py`, `run_classifier.py`,
-`run_squad.py`; Hugging Face transformers `modeling_bert.py`; KerasHub
+`run_squad.py`; Hugging Face transformers `modeling_bert.py`, `modeling_distilbert.py`
+and `modeling_electra.py`; KerasHub
 `bert_backbone.py`, `masked_lm_head.py`, and the files that it saves; TF Model Garden
 `bert_encoder.py`, `transformer_encoder_block.py`, `masked_lm.py`, `cls_head.py`,
 `official/legacy/bert/tf1_checkpoint_converter_lib.py` and
@@ -50,7 +51,11 @@ def _parts(scope: str) -> tuple[str, str]:
 
 
 def _weights(
-    scopes: Mapping[str, str], layers: str, theirs: tuple[str, str] | None = None
+    scopes: Mapping[str, str],
+    layers: str,
+    theirs: tuple[str, str] | None = None,
+    *,
+    step: str = "/",
 ) -> dict[str, str]:
     """Map our names of the two weights of each scope to the names of another format.
 
@@ -58,12 +63,13 @@ def _weights(
         scopes: our scope to theirs; for a layer's scope, the part after `layers`.
         layers: the scope of the layers.
         theirs: their names of the two weights of a scope; by default ours.
+        step: what separates the steps of their names.
     """
     found = {}
     for scope, their_scope in scopes.items():
-        place = f"{layers}/{their_scope}" if "#" in scope else their_scope
+        place = f"{layers}{step}{their_scope}" if "#" in scope else their_scope
         for name, part in zip(_parts(scope), theirs or _parts(scope), strict=True):
-            found[f"{scope}/{name}"] = f"{place}/{part}"
+            found[f"{scope}/{name}"] = f"{place}{step}{part}"
     return found
 
 
@@ -71,13 +77,69 @@ def _of_huggingface(scope: str, part: str) -> str:
     return f"{scope}.{part}".replace("/layer_", "/layer/").replace("/", ".")
 
 
+_TORCH = ("weight", "bias")  # torch's names of the two weights of a scope
 # canonical name: Hugging Face name
 TABLE = {table: _of_huggingface(table, "weight") for table in _TABLES}
 TABLE["cls/predictions/output_bias"] = "cls.predictions.bias"
 TABLE |= {
     f"{scope}/{ours}": _of_huggingface(scope, theirs)
     for scope in _SCOPES
-    for ours, theirs in zip(_parts(scope), ("weight", "bias"), strict=True)
+    for ours, theirs in zip(_parts(scope), _TORCH, strict=True)
+}
+
+# canonical name: DistilBERT's and ELECTRA's name in Hugging Face.
+EMBEDDINGS_PROJECT = "bert/embeddings/embeddings_project"
+DISCRIMINATOR = "discriminator_predictions"
+_DISTILBERT_SCOPES = {
+    "bert/embeddings/LayerNorm": "distilbert.embeddings.LayerNorm",
+    f"{_LAYER}/attention/self/query": "attention.q_lin",
+    f"{_LAYER}/attention/self/key": "attention.k_lin",
+    f"{_LAYER}/attention/self/value": "attention.v_lin",
+    f"{_LAYER}/attention/output/dense": "attention.out_lin",
+    f"{_LAYER}/attention/output/LayerNorm": "sa_layer_norm",
+    f"{_LAYER}/intermediate/dense": "ffn.lin1",
+    f"{_LAYER}/output/dense": "ffn.lin2",
+    f"{_LAYER}/output/LayerNorm": "output_layer_norm",
+    "bert/pooler/dense": "pre_classifier",
+    "cls/predictions/transform/dense": "vocab_transform",
+    "cls/predictions/transform/LayerNorm": "vocab_layer_norm",
+    "classifier": "classifier",
+    "qa_outputs": "qa_outputs",
+}
+_DISTILBERT = {
+    **{t: f"distilbert{TABLE[t].removeprefix('bert')}" for t in _TABLES[:2]},
+    "cls/predictions/output_bias": "vocab_projector.bias",
+    **_weights(_DISTILBERT_SCOPES, "distilbert.transformer.layer.#", _TORCH, step="."),
+}
+_ELECTRA = {
+    ours: f"electra{theirs.removeprefix('bert')}"
+    for ours, theirs in TABLE.items()
+    if ours.startswith(("bert/embeddings/", "bert/encoder/"))
+}
+_ELECTRA["cls/predictions/output_bias"] = "generator_lm_head.bias"
+_ELECTRA |= _weights(
+    {
+        EMBEDDINGS_PROJECT: "electra.embeddings_project",
+        "bert/pooler/dense": "classifier.dense",
+        "cls/predictions/transform/dense": "generator_predictions.dense",
+        "cls/predictions/transform/LayerNorm": "generator_predictions.LayerNorm",
+        "classifier": "classifier.out_proj",
+        "qa_outputs": "qa_outputs",
+        f"{DISCRIMINATOR}/dense": f"{DISCRIMINATOR}.dense",
+        f"{DISCRIMINATOR}/dense_prediction": f"{DISCRIMINATOR}.dense_prediction",
+    },
+    "",
+    _TORCH,
+    step=".",
+)
+# ELECTRA's class names that are other than those in its class for sequences: the start
+# of our name, theirs in that class and theirs in this one.
+_ELECTRA_CLASSES = {
+    "BertForTokenClassification": (("classifier.out_proj.", "classifier."),),
+    "BertForMultipleChoice": (
+        ("classifier.dense.", "sequence_summary.summary."),
+        ("classifier.out_proj.", "classifier."),
+    ),
 }
 
 # Google's names are the canonical ones except for the output layers of its heads.
@@ -254,9 +316,67 @@ _TENSORFLOW = _Spelling(
     lacks="transformers' TFBert classes have no weight",
     plain=_plain_tensorflow,
 )
-_HUGGINGFACE = _Spelling(
-    TABLE, r"^bert\.encoder\.layer\.", lacks="no weight of BERT or of a head is"
-)
+
+
+class _ModelType(NamedTuple):
+    """The names in the Hugging Face folders of one `model_type`.
+
+    Args:
+        table: canonical name to theirs.
+        spelling: of the table.
+        parts: the first steps of the encoder's names behind its prefix.
+        tied: as in `TIED`.
+    """
+
+    table: Mapping[str, str]
+    spelling: _Spelling
+    parts: tuple[str, ...]
+    tied: Mapping[str, str]
+
+
+def _plain_electra(name: str) -> str:
+    """Return a name of a class of ELECTRA as its class for sequences has it."""
+    for pairs in _ELECTRA_CLASSES.values():
+        for general, special in pairs:
+            if name in (f"{special}weight", f"{special}bias"):
+                return name.replace(special, general)
+    return name
+
+
+_WORDS = "bert/embeddings/word_embeddings"
+_MODEL_TYPES = {
+    "bert": _ModelType(
+        TABLE,
+        _Spelling(
+            TABLE,
+            r"^bert\.encoder\.layer\.",
+            lacks="no weight of BERT or of a head is",
+        ),
+        ("embeddings.", "encoder.", "pooler."),
+        TIED,
+    ),
+    "distilbert": _ModelType(
+        _DISTILBERT,
+        _Spelling(
+            _DISTILBERT,
+            r"^distilbert\.transformer\.layer\.",
+            lacks="no weight of DistilBERT or of a head is",
+        ),
+        ("embeddings.", "transformer."),
+        {"vocab_projector.weight": _WORDS},
+    ),
+    "electra": _ModelType(
+        _ELECTRA,
+        _Spelling(
+            _ELECTRA,
+            r"^electra\.encoder\.layer\.",
+            lacks="no weight of ELECTRA or of a head is",
+            plain=_plain_electra,
+        ),
+        ("embeddings.", "embeddings_project.", "encoder."),
+        {"generator_lm_head.weight": _WORDS},
+    ),
+}
 _GOOGLE = _Spelling(
     {name: GOOGLE.get(name, name) for name in TABLE},
     "^bert/encoder/layer_",
@@ -275,28 +395,34 @@ _MODEL_GARDEN = _Spelling(
 )
 
 
-def from_huggingface(name: str) -> Renamed | None:
+def tied_names(model_type: str) -> Mapping[str, str]:
+    """Return the copies of tied weights that the folders of a model type may hold."""
+    return _MODEL_TYPES[model_type].tied
+
+
+def from_huggingface(name: str, model_type: str = "bert") -> Renamed | None:
     """Return the canonical name of a Hugging Face weight, or `None` if it has none.
 
-    With or without the prefix `bert.`; LayerNorm as `weight`, `bias` or, in older
-    files, `gamma`, `beta`. Names of the TensorFlow and Flax classes of transformers 4
-    are read too. Another name with a slash is a canonical name that Hugging Face has no
-    name for (see `to_huggingface`).
+    With or without the encoder's prefix, such as `bert.`; LayerNorm as `weight`, `bias`
+    or, in older files, `gamma`, `beta`. Of BERT, names of the TensorFlow and Flax
+    classes of transformers 4 are read too. Another name with a slash is a canonical
+    name that Hugging Face has no name for (see `to_huggingface`).
     """
-    if is_tensorflow(name):
+    table, spelling, parts, _ = _MODEL_TYPES[model_type]
+    if is_tensorflow(name) and model_type == "bert":
         name = name.removesuffix(_TENSORFLOW_SUFFIX)
         if name.startswith(("embeddings/", "encoder/", "pooler/")):
             name = f"bert/{name}"
         ours = _TENSORFLOW.canonical(name)
         return None if ours is None else Renamed(ours, False)
     if "/" in name:
-        known = name.startswith(("bert/", "cls/")) or name in TABLE
+        known = name.startswith(("bert/", "cls/")) or name in table
         return None if known or not _OWN.fullmatch(name) else Renamed(name, False)
-    if name.startswith(("embeddings.", "encoder.", "pooler.")):
-        name = f"bert.{name}"
+    if name.startswith(parts):
+        name = f"{model_type}.{name}"
     scope, _, part = name.rpartition(".")
     kind = next((k for k in _OTHER_PARTS if scope.endswith(k)), "")
-    ours = _HUGGINGFACE.canonical(f"{scope}.{_OTHER_PARTS[kind].get(part, part)}")
+    ours = spelling.canonical(f"{scope}.{_OTHER_PARTS[kind].get(part, part)}")
     if ours is None:
         return None
     return Renamed(ours, ours.endswith("/kernel") and part != "kernel")
@@ -339,22 +465,32 @@ def encoder_prefix(name: str, canonical: Callable[[str], Renamed | None]) -> str
     return None
 
 
-def to_huggingface(name: str, *, prefix: bool = True) -> Renamed:
+def to_huggingface(
+    name: str,
+    *,
+    prefix: bool = True,
+    model_type: str = "bert",
+    architecture: str = "",
+) -> Renamed:
     """Return the Hugging Face name of a canonical one.
 
     A head that Hugging Face has no name for, such as `my_head/kernel`, keeps its
     canonical name and its values are unchanged: transformers ignores it, and
     `from_huggingface` recognizes it by its slash. Without `prefix`, encoder names do
-    not begin with `bert.`, as in a `BertModel`.
+    not begin with `bert.`, as in a `BertModel`. Some heads have names of their own in
+    one class, `architecture`, named as for a BERT.
 
     Raises:
         CheckpointError: the name cannot be stored and read back.
     """
-    if from_huggingface(name) == Renamed(name, False):
+    if from_huggingface(name, model_type) == Renamed(name, False):
         return Renamed(name, False)
-    theirs = _HUGGINGFACE.spelled(name)
+    theirs = _MODEL_TYPES[model_type].spelling.spelled(name)
     if not prefix:
-        theirs = theirs.removeprefix("bert.")
+        theirs = theirs.removeprefix(f"{model_type}.")
+    if model_type == "electra":
+        for general, special in _ELECTRA_CLASSES.get(architecture, ()):
+            theirs = theirs.replace(general, special)
     return Renamed(theirs, name.endswith("/kernel"))
 
 
@@ -496,7 +632,9 @@ def is_buffer(name: str) -> bool:
     for side in ("encoder.", "decoder."):
         if name.startswith((f"{side}bert.", f"{side}embeddings.")):
             name = name.removeprefix(side)
-    return name.removeprefix("bert.") in BUFFERS
+    for model_type in _MODEL_TYPES:
+        name = name.removeprefix(f"{model_type}.")
+    return name in BUFFERS
 
 
 def is_optimizer_state(name: str) -> bool:

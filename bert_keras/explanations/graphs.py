@@ -76,9 +76,9 @@ class Graphs:
         """
         if number not in self._numbers:
             functions = number_functions(self._model, number)
-            hidden = self._model.backbone.config.hidden_size
+            width = self._model.backbone.config.embedding_width
             signature = (
-                tf.TensorSpec([None, None, None, hidden], tf.float32),
+                tf.TensorSpec([None, None, None, width], tf.float32),
                 {name: _any_size(each) for name, each in batch.items()},
                 {name: _any_size(each) for name, each in given.items()},
             )

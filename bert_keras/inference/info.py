@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.checkpoints import has_pooler, read_checkpoint
+from bert_keras.checkpoints.model_types import their_architecture
 from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.json_file import read_json
 from bert_keras.inference.vector_file import describe_vectors, is_vector_file
@@ -61,7 +62,9 @@ def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "kind": f"{checkpoint.origin} checkpoint",
         "path": str(checkpoint.home or checkpoint.path),
-        "architecture": ", ".join(map(str, named)),
+        "architecture": ", ".join(
+            their_architecture(checkpoint.config, str(name)) for name in named
+        ),
         **checkpoint.config.to_dict(),
         "parameters": sum(math.prod(shape) for shape in shapes.values()),
         "tensors": len(shapes),

@@ -23,6 +23,8 @@ from bert_keras.model.layers import (
     FirstOfTexts,
     LayerNorm,
     TokensAt,
+    activation,
+    erf_gelu,
     initializer,
     moved,
     shape_of,
@@ -85,31 +87,14 @@ class _DrawnSeed(keras.random.SeedGenerator):
         return self._value
 
 
-def activation(name: str) -> Callable[[Any], Any]:
-    """Return the activation named by `hidden_act` in a config.
-
-    `gelu` is the erf form written out (an ONNX converter finds no Erfc then),
-    `gelu_new` the tanh form of Google's released code.
-    """
-    if name == "gelu":
-        return _gelu
-    if name == "gelu_new":
-        return lambda x: ops.gelu(x, approximate=True)
-    return keras.activations.get(name)
-
-
-def _gelu(x: Any) -> Any:
-    return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
-
-
 def _gelu_for_training(x: Any) -> Any:
-    """Return `_gelu`, with its gradient in few passes over memory on TensorFlow.
+    """Return `erf_gelu`, with its gradient in few passes over memory on TensorFlow.
 
     Both are computed in float32: TensorFlow takes up to three times as long for the
     same operation in bfloat16. Other backends compile, which fuses the passes.
     """
     if keras.config.backend() != "tensorflow":
-        return _gelu(x)
+        return erf_gelu(x)
     widest = keras.backend.result_type(x.dtype, "float32")
 
     @ops.custom_gradient
@@ -446,7 +431,7 @@ class Block(Attention):
             between: what a decoder computes between attention and feed-forward layer.
         """
         activate = self.activation
-        if training and activate is _gelu:
+        if training and activate is erf_gelu:
             activate = _gelu_for_training
         k, v = (wanted.of_row(part) for part in past)
         if self.attention == "fused" and type(wanted) is EveryToken:

@@ -392,6 +392,7 @@ class BertEncoder(FromConfig, keras.Model):
                 )
                 pool = layers.Pooler.of(
                     config,
+                    pooler_act=config.pooler_act,
                     # After the blocks' seeds: equal seeds draw equal numbers.
                     seed=None if seed is None else seed_behind(config, seed),
                     dtype=dtype,
@@ -526,7 +527,7 @@ class BertEncoder(FromConfig, keras.Model):
         return first
 
     def token_table(self, inputs: dict[str, Any]) -> Any:
-        """Return the table of token embeddings [V, H], for a tied head.
+        """Return the table of token embeddings [V, E], for a tied head.
 
         A tensor in the graph of `inputs`, so that gradients reach it.
         """

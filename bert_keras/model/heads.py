@@ -12,8 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from bert_keras.model.block import activation
-from bert_keras.model.layers import Configured, initializer, tokens_at
+from bert_keras.model.layers import Configured, activation, initializer, tokens_at
 
 NO_CHOICE = -1e9  # score of padding; finite in float32
 
@@ -144,7 +143,10 @@ def head_names(model: keras.Model, encoder: Any) -> list[str]:
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class MaskedLMHead(Configured, keras.layers.Layer):
-    """Dense H to H, activation, LayerNorm, then the product with the token embeddings.
+    """Dense, activation, LayerNorm, then the product with the token embeddings.
+
+    The dense layer is H to H, or H to E where the embeddings have a width E of their
+    own.
 
     The embedding table is passed as a tensor (`BertEncoder.token_table`), so it stays
     tied after saving and loading. Logits are computed at the masked positions only:
@@ -155,10 +157,11 @@ class MaskedLMHead(Configured, keras.layers.Layer):
         hidden_act, layer_norm_eps, initializer_range: as in `BertConfig`.
         seed: seed of the initializer.
         tied: `False` gives the head a table of its own, see `own_table`.
+        embedding_size: E; `None`: H.
 
-    Call: `x` [B, T, H], `table` [V, H], and `positions` int32 [B, P], columns of each
+    Call: `x` [B, T, H], `table` [V, E], and `positions` int32 [B, P], columns of each
     row; columns below 0 are read as 0, and the loss must ignore them. Without
-    positions, all tokens get logits. With `is_transposed=True` the table is [H, V].
+    positions, all tokens get logits. With `is_transposed=True` the table is [E, V].
     Returns float32 [B, P or T, V].
 
     Example:
@@ -178,6 +181,7 @@ class MaskedLMHead(Configured, keras.layers.Layer):
         initializer_range: float = 0.02,
         seed: int | None = None,
         tied: bool = True,
+        embedding_size: int | None = None,
         name: str = "cls",
         **kwargs: Any,
     ) -> None:
@@ -189,9 +193,10 @@ class MaskedLMHead(Configured, keras.layers.Layer):
         self.initializer_range = initializer_range
         self.seed = seed
         self.tied = tied
+        self.embedding_size = embedding_size
         self.activation = activation(hidden_act)
         self.dense = keras.layers.Dense(
-            hidden_size,
+            embedding_size or hidden_size,
             kernel_initializer=initializer(initializer_range, seed),
             dtype=self.dtype_policy,
             name="dense",
@@ -203,13 +208,16 @@ class MaskedLMHead(Configured, keras.layers.Layer):
     @classmethod
     def on(cls, encoder: Any, *, seed: int | None = None) -> MaskedLMHead:
         """Return the head that fits a `BertEncoder`."""
-        return cls.of(encoder.config, seed=seed, dtype=encoder.dtype_policy)
+        act = encoder.config.masked_lm_act
+        return cls.of(
+            encoder.config, hidden_act=act, seed=seed, dtype=encoder.dtype_policy
+        )
 
     def build(self, *_: Any) -> None:
         with keras.name_scope("predictions"):
             with keras.name_scope("transform"):
                 self.dense.build((None, self.hidden_size))
-                self.norm.build((None, self.hidden_size))
+                self.norm.build((None, self.dense.units))
             # `add_weight` would leave the scope `predictions` out of the name.
             self.output_bias = keras.Variable(
                 keras.initializers.Zeros(),
@@ -220,7 +228,7 @@ class MaskedLMHead(Configured, keras.layers.Layer):
             if not self.tied:
                 self.output_embeddings = keras.Variable(
                     initializer(self.initializer_range, self.seed, 1),
-                    shape=(self.vocab_size, self.hidden_size),
+                    shape=(self.vocab_size, self.dense.units),
                     dtype=self.variable_dtype,
                     name="output_embeddings",
                 )
@@ -239,7 +247,7 @@ class MaskedLMHead(Configured, keras.layers.Layer):
         self.output_bias.assign(np.full(self.vocab_size, -rarity * lengths.mean()))
 
     def own_table(self) -> Any:
-        """Return the table of a head that is not tied, [V, H] in the compute dtype."""
+        """Return the table of a head that is not tied, [V, E] in the compute dtype."""
         return ops.cast(self.output_embeddings, self.compute_dtype)
 
     def call(

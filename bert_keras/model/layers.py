@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import inspect
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -148,6 +149,23 @@ def initializer(
     return kind(stddev=stddev, seed=moved(seed, offset))
 
 
+def activation(name: str) -> Callable[[Any], Any]:
+    """Return the activation named by `hidden_act` in a config.
+
+    `gelu` is the erf form written out (an ONNX converter finds no Erfc then),
+    `gelu_new` the tanh form of Google's released code.
+    """
+    if name == "gelu":
+        return erf_gelu
+    if name == "gelu_new":
+        return lambda x: ops.gelu(x, approximate=True)
+    return keras.activations.get(name)
+
+
+def erf_gelu(x: Any) -> Any:
+    return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
+
+
 MASKED = -1e9  # finite in float32, where the scores are summed up and normalized
 
 
@@ -215,7 +233,10 @@ class Embeddings(Configured, keras.layers.Layer):
     """Token + position + segment embedding, LayerNorm, dropout (paper, figure 2).
 
     Args:
-        vocab_size, hidden_size, max_position_embeddings, type_vocab_size: table sizes.
+        vocab_size, hidden_size, max_position_embeddings, type_vocab_size: table sizes;
+            without segments, `segment_ids` are not read.
+        embedding_size: width E of the tables, if a dense layer behind the dropout
+            projects them to H, as in ELECTRA.
         dropout_rate: rate of the dropout after LayerNorm.
         layer_norm_eps, initializer_range: as in `BertConfig`.
         seed: seed of initializers and dropout.
@@ -223,7 +244,7 @@ class Embeddings(Configured, keras.layers.Layer):
     Call: `token_ids`, `segment_ids` and optionally `position_ids`, each int32 [B, T].
     Returns [B, T, H] in the compute dtype. Without `position_ids` a row's tokens stand
     at 0, 1, 2 …. With `table_only=True` it returns the table of the tokens itself,
-    [V, H], which the masked-LM head multiplies with.
+    [V, H] or [V, E], which the masked-LM head multiplies with.
     """
 
     def __init__(
@@ -233,6 +254,7 @@ class Embeddings(Configured, keras.layers.Layer):
         hidden_size: int,
         max_position_embeddings: int = 512,
         type_vocab_size: int = 2,
+        embedding_size: int | None = None,
         dropout_rate: float = 0.1,
         layer_norm_eps: float = 1e-12,
         initializer_range: float = 0.02,
@@ -244,6 +266,7 @@ class Embeddings(Configured, keras.layers.Layer):
         self.hidden_size = hidden_size
         self.max_position_embeddings = max_position_embeddings
         self.type_vocab_size = type_vocab_size
+        self.embedding_size = embedding_size
         self.dropout_rate = dropout_rate
         self.layer_norm_eps = layer_norm_eps
         self.initializer_range = initializer_range
@@ -254,21 +277,34 @@ class Embeddings(Configured, keras.layers.Layer):
         self.dropout = keras.layers.Dropout(
             dropout_rate, seed=seed, dtype=self.dtype_policy
         )
+        self.project = None
+        if embedding_size is not None:
+            self.project = keras.layers.Dense(
+                hidden_size,
+                kernel_initializer=initializer(initializer_range, seed, 3),
+                dtype=self.dtype_policy,
+                name="embeddings_project",
+            )
 
     def build(self, *_: Any) -> None:
+        width = self.embedding_size or self.hidden_size
         rows = {
             "word_embeddings": self.vocab_size,
             "position_embeddings": self.max_position_embeddings,
             "token_type_embeddings": self.type_vocab_size,
         }
         for offset, (name, size) in enumerate(rows.items()):
+            if not size:
+                continue
             table = self.add_weight(
                 name=name,
-                shape=(size, self.hidden_size),
+                shape=(size, width),
                 initializer=initializer(self.initializer_range, self.seed, offset),
             )
             setattr(self, name, table)
-        self.norm.build((None, None, self.hidden_size))
+        self.norm.build((None, None, width))
+        if self.project is not None:
+            self.project.build((None, None, width))
 
     def call(
         self,
@@ -284,19 +320,23 @@ class Embeddings(Configured, keras.layers.Layer):
         change = _WORD_VECTORS.get()
         if change is not None:
             x = change(x)
-        x = x + rows_of_small_table(self.token_type_embeddings, segment_ids)
+        if self.type_vocab_size:
+            x = x + rows_of_small_table(self.token_type_embeddings, segment_ids)
         if position_ids is None:
             x = x + self.position_embeddings[: ops.shape(token_ids)[1]]
         else:
             x = x + rows_of_small_table(self.position_embeddings, position_ids)
         x = ops.cast(x, self.compute_dtype)
-        return self.dropout(self.norm(x), training=training)
+        x = self.dropout(self.norm(x), training=training)
+        return x if self.project is None else self.project(x)
 
     def compute_output_spec(
         self, token_ids: Any, *_: Any, table_only: bool = False, **__: Any
     ) -> Any:
-        rows = (self.vocab_size,) if table_only else token_ids.shape
-        return keras.KerasTensor((*rows, self.hidden_size), dtype=self.compute_dtype)
+        shape = (*token_ids.shape, self.hidden_size)
+        if table_only:
+            shape = (self.vocab_size, self.embedding_size or self.hidden_size)
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
 
 _LORA = ("lora_kernel_a", "lora_kernel_b")
@@ -412,8 +452,11 @@ class FirstTokens(Configured, keras.layers.Layer):
 class Pooler(Configured, keras.layers.Layer):
     """Dense + tanh on the final hidden state of `[CLS]`: the vector C of the paper.
 
+    DistilBERT and ELECTRA have such a layer in their classifiers, with relu and gelu.
+
     Args:
         hidden_size, initializer_range: as in `BertConfig`.
+        pooler_act: `tanh`, or another activation of `BertConfig`.
         seed: seed of the initializer.
 
     Call: `x` [B, H]. Returns [B, H].
@@ -424,16 +467,18 @@ class Pooler(Configured, keras.layers.Layer):
         *,
         hidden_size: int,
         initializer_range: float = 0.02,
+        pooler_act: str = "tanh",
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
         self.initializer_range = initializer_range
+        self.pooler_act = pooler_act
         self.seed = seed
         self.dense = Dense(
             hidden_size,
-            activation="tanh",
+            activation=activation(pooler_act),
             kernel_initializer=initializer(initializer_range, seed, always=True),
             dtype=self.dtype_policy,
             name="dense",

@@ -11,6 +11,7 @@ mapping of weight names serves folders and models alike.
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ from bert_keras.checkpoints.checkpoint import FORMAT, KEY, as_checkpoint_error, 
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.checkpoints.keras_hub import EMBEDDER, TASK, embeds, write_keras_hub
 from bert_keras.checkpoints.keras_hub import FILES as KERAS_HUB_FILES
+from bert_keras.checkpoints.model_types import their_architecture
 from bert_keras.checkpoints.sentence_files import (
     OWN_LENGTHS,
     dense_tensors,
@@ -71,6 +73,8 @@ _KEPT = (
     "sentence_transformers",
     "sbert_ce_default_activation_function",
     "pad_token_id",
+    "seq_classif_dropout",
+    "qa_dropout",
     "bert_keras",
 )
 
@@ -219,10 +223,12 @@ def _write_opened(
     head["architectures"] = opened.config["architectures"]
     notes = [*checkpoint.notes, *tokenizer.notes]
     declared = head["architectures"][0]
+    theirs = functools.partial(their_architecture, checkpoint.config)
     is_encoder = all(name.startswith("bert/") for name in checkpoint.shapes)
     if is_encoder and declared != "BertModel" and not is_encoder_decoder(raw):
         notes.append(
-            f"written as BertModel: the config names {declared}, without its head"
+            f"written as {theirs('BertModel')}: the config names {theirs(declared)}, "
+            "without its head"
         )
         head["architectures"] = ["BertModel"]
     applied = pair_scores(opened.config)
@@ -230,7 +236,7 @@ def _write_opened(
         **checkpoint.config.to_dict(),
         **{key: raw[key] for key in _KEPT if key in raw},
         **({} if applied is None else pair_entry(applied)),
-        "model_type": "bert",
+        "model_type": checkpoint.config.model_type,
         **head,
     }
     if is_encoder_decoder(raw):
@@ -261,7 +267,10 @@ def _write_opened(
             notes += form.write(*given, tokenizer) or ()
         else:
             notes += form.write(*given) or ()
-            tokenizer.save(folder, max_length=_max_length(opened))
+            segments = checkpoint.config.type_vocab_size
+            tokenizer.save(
+                folder, max_length=_max_length(opened), has_segments=segments > 0
+            )
         notes += _convert_pooling(opened, folder, to=to)
         if words:
             lines = "".join(f"{word}\n" for word in words)

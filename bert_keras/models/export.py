@@ -319,7 +319,9 @@ def _checked_ids(batch: dict[str, Any], config: BertConfig) -> dict[str, Any]:
 
     Keras takes a negative id as one counted from the end of the table.
     """
-    sizes = {"token_ids": config.vocab_size, "segment_ids": config.type_vocab_size}
+    sizes = {"token_ids": config.vocab_size}
+    if config.type_vocab_size:
+        sizes["segment_ids"] = config.type_vocab_size
     checks = []
     for name in sizes.keys() & batch.keys():
         ids, last = batch[name], sizes[name] - 1

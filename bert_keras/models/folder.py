@@ -26,7 +26,8 @@ from bert_keras.checkpoints import (
 )
 from bert_keras.checkpoints.checkpoint import KEY, as_checkpoint_error, listed
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
-from bert_keras.checkpoints.names import TIED
+from bert_keras.checkpoints.model_types import their_architecture
+from bert_keras.checkpoints.names import tied_names
 from bert_keras.checkpoints.sentence_files import (
     MODULES,
     OWN_LENGTHS,
@@ -256,9 +257,11 @@ class Folder:
             task_class = find_task(name)
             if task_class.head_codec.reads(self.config):
                 return task_class
+        named = one_line(self.config["architectures"][0])
         raise CheckpointError(
             f"{self.path}: contains no task head (architecture "
-            f"{one_line(self.config['architectures'][0])}): train one on it first"
+            f"{their_architecture(self.checkpoint.config, named)}): train one on it "
+            "first"
         )
 
     # The weights.
@@ -274,7 +277,8 @@ class Folder:
     @property
     def unread(self) -> list[str]:
         """Names of the weights that have no place in a BERT, as in the file."""
-        return [name for name in self.checkpoint.unrecognized if name not in TIED]
+        tied = tied_names(self.checkpoint.config.model_type)
+        return [name for name in self.checkpoint.unrecognized if name not in tied]
 
     def check_head(self) -> None:
         """Raise if the folder's head reads the outputs of a layer that is not known."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import jinja2
 
 from bert_keras.checkpoints.checkpoint import KEY
+from bert_keras.checkpoints.model_types import their_architecture, to_ours
 from bert_keras.checkpoints.sentence_files import (
     pair_activation,
     pair_scores,
@@ -319,7 +320,7 @@ def _sizes(config: BertConfig) -> str:
 
 def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
     """Return the facts about a model in the files of its folder."""
-    config = read_json(folder / "config.json")
+    config = to_ours(read_json(folder / "config.json"))
     own = {"cross_encoder": pair_activation(folder, config), **config.get(KEY, {})}
     config = {**config, KEY: own}
     has_sentence_files = (folder / "modules.json").is_file()
@@ -364,7 +365,7 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
         "is_own_task": task not in TASKS,
         "summary": TASKS[task].summary if task in TASKS else "a task of its own",
         "example": _input_of(task, settings),
-        "architecture": str(config["architectures"][0]),
+        "architecture": their_architecture(encoder, str(config["architectures"][0])),
         "has_sentence_files": has_sentence_files,
         "from_logits": _from_logits(task, settings) if has_sentence_files else [],
         "engine": engine.get("engine", ""),

@@ -69,7 +69,11 @@ def write_model(
     rest = {n: arrays[n] for n in arrays if not n.startswith(DENSE_SCOPE)}
     write_huggingface(folder, rest, config_of(model))
     preprocessor = model.preprocessor
-    preprocessor.tokenizer.save(folder, max_length=preprocessor.max_length)
+    preprocessor.tokenizer.save(
+        folder,
+        max_length=preprocessor.max_length,
+        has_segments=model.backbone.config.type_vocab_size > 0,
+    )
     write_sentence_files(model, folder, arrays)
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import keras
 
 from bert_keras.checkpoints import Checkpoint, assign, has_pooler
-from bert_keras.checkpoints.names import TIED
+from bert_keras.checkpoints.names import tied_names
 from bert_keras.checkpoints.sentence_files import DENSE_SCOPE
 from bert_keras.data.class_names import with_clean_names
 from bert_keras.errors import CheckpointError, ConfigError
@@ -22,7 +22,7 @@ from bert_keras.runs.progress import say
 from bert_keras.settings import LAYOUT, PRECISIONS, check_choice
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, replaced
-from bert_keras.tasks.hugging_face import head_entries
+from bert_keras.tasks.hugging_face import MASKED_LM, head_entries
 from bert_keras.tasks.needs import named_scope
 from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import Starting, start
@@ -168,6 +168,13 @@ def on_encoder(
     )
     if task.needs.pooler and not has_pooler(checkpoint):
         tell("the checkpoint has no pooler: it is initialized randomly, like the head")
+    named = checkpoint.raw_config.get("architectures") or [""]
+    is_generator = checkpoint.config.model_type == "electra" and MASKED_LM in named
+    if is_generator and not any(s.startswith("cls/") for s in task.needs.scopes):
+        tell(
+            "is the generator of an ELECTRA, which fills masks; the encoder meant for "
+            f"tasks such as {task.name} is the discriminator"
+        )
     model = kind(encoder, task, preprocessor, seed=seed)
     for scope in task.needs.scopes:
         is_told = isinstance(task, Starting)  # by `start`
@@ -197,7 +204,9 @@ def assign_scope(model: keras.Model, checkpoint: Checkpoint, scope: str) -> bool
 
 def check_tied(model: keras.Model, checkpoint: Checkpoint) -> None:
     """Raise if a model would use a tied weight that the checkpoint does not tie."""
-    untied = set(TIED) & set(checkpoint.unrecognized)
+    untied = set(tied_names(checkpoint.config.model_type)) & set(
+        checkpoint.unrecognized
+    )
     if untied and any(w.path.startswith("cls/predictions/") for w in model.weights):
         raise CheckpointError(
             f"{checkpoint.path}: {', '.join(sorted(untied))} must equal the weight it "

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
+from bert_keras.checkpoints.model_types import check_architecture
 from bert_keras.distribution.replicas import replica_count
 from bert_keras.errors import ConfigError
 from bert_keras.model.encoder import (
@@ -43,7 +44,7 @@ from bert_keras.models.keras_hub_task import Task as KerasHubTask
 from bert_keras.models.trainable_model import TrainableModel
 from bert_keras.models.truncated_rows import TruncatedRows
 from bert_keras.reading.windows import Drawn
-from bert_keras.runs.progress import say
+from bert_keras.runs.progress import say, say_once
 from bert_keras.settings import check_type
 from bert_keras.tasks.base import Batch, Task, default_learning_rate, refuse_weights
 from bert_keras.tasks.classifier import label_errors
@@ -110,8 +111,14 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
                     f"`encoder` must have `outputs={task.needs.outputs}` for the "
                     f"task {task.name}; received one without {output}"
                 )
+        architecture = task.head_codec.architecture_of(task)
+        if isinstance(task, TextTargets):
+            architecture = "EncoderDecoderModel"
+        check_architecture(encoder.config, architecture, task=task.name)
         self.backbone = encoder
         self.preprocessor = preprocessor
+        if preprocessor is not None and not encoder.config.type_vocab_size:
+            preprocessor.on_pairs = _tell_no_segments
         inputs = task.needs.keras_inputs()
         # With equal seeds, head and embeddings would drop the same units in each step.
         own = None if seed is None else seed_behind(encoder.config, seed) + 1
@@ -634,3 +641,10 @@ def is_one_vector(outputs: Any) -> bool:
     if not keras.utils.is_keras_tensor(outputs):
         return False
     return len(outputs.shape) == 2 and outputs.shape[1] is not None
+
+
+def _tell_no_segments() -> None:
+    say_once(
+        "the model has no segments: the two texts of a pair are told apart by [SEP] "
+        "alone"
+    )

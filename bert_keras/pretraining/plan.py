@@ -331,6 +331,10 @@ def _trains_pairs(
     """
     wanted = config.next_sentence == "auto" and config.objective == "masked"
     having = [phase.files.has_pairs for phase in phases]
+    kind = "bert" if checkpoint is None else checkpoint.config.model_type
+    if wanted and any(having) and kind != "bert":
+        notes.append(f"next sentences are not trained: a {kind} has no head for them")
+        wanted = False
     if wanted and any(having) and not all(having):
         raise ConfigError(
             "`next_sentence` must be none if only some of the data has pairs; "

@@ -23,6 +23,7 @@ from bert_keras.checkpoints import (
     read_checkpoint,
     write_huggingface,
 )
+from bert_keras.checkpoints.model_types import check_architecture
 from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.files.atomic import replaced_folder
@@ -80,6 +81,10 @@ class BertPretrainer(TrainableModel, keras.Model):
         name: str = "pretrainer",
     ) -> None:
         task = Pretraining(next_sentence)
+        if next_sentence:
+            check_architecture(
+                encoder.config, "BertForPreTraining", task="next-sentence"
+            )
         inputs = task.inputs()
         super().__init__(inputs, task.outputs(encoder, inputs, seed), name=name)
         self.encoder, self.task = encoder, task
@@ -104,7 +109,7 @@ class BertPretrainer(TrainableModel, keras.Model):
         Args:
             path, rematerialize: as in `BertEncoder.from_pretrained`.
             next_sentence: whether the model has that head; `None`: if the checkpoint
-                has the pooler below it.
+                is a BERT that has the pooler below it.
             precision: dtype policy; by default Keras's own.
             seed: seed of initializers and dropout.
 
@@ -114,7 +119,8 @@ class BertPretrainer(TrainableModel, keras.Model):
         check_choice("precision", precision, (None, *PRECISIONS))
         checkpoint = read_checkpoint(path)
         if next_sentence is None:
-            next_sentence = has_pooler(checkpoint)
+            is_bert = checkpoint.config.model_type == "bert"
+            next_sentence = is_bert and has_pooler(checkpoint)
         with undrawn():
             encoder = BertEncoder(
                 checkpoint.config,
@@ -251,7 +257,11 @@ def write_pretrainer(
         "pad_token_id": tokenizer.pad_id,
     }
     write_huggingface(folder, weights_of(model) if arrays is None else arrays, config)
-    tokenizer.save(folder, max_length=model.encoder.config.max_position_embeddings)
+    tokenizer.save(
+        folder,
+        max_length=model.encoder.config.max_position_embeddings,
+        has_segments=model.encoder.config.type_vocab_size > 0,
+    )
 
 
 def weights_of(model: BertPretrainer) -> dict[str, np.ndarray]:

@@ -488,6 +488,13 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         for scope in self.needs.scopes:
             if any(name.startswith(scope) for name in checkpoint.shapes):
                 continue
+            width = model.backbone.config.embedding_size  # type: ignore[attr-defined]
+            if width is not None:
+                raise ConfigError(
+                    f"{checkpoint.path}: sparse vectors need a masked-LM head where "
+                    f"`embedding_size` ({width}) is not `hidden_size`: start from an "
+                    "encoder that has one, such as ELECTRA's generator"
+                )
             table = model.backbone.embeddings.word_embeddings  # type: ignore[attr-defined]
             model.get_layer("cls").start_with_tokens(table, rarity=_RARITY)
             notes.append(

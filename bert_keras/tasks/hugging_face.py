@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bert_keras.text.preprocessor import Preprocessor
 
 ENCODER_ALONE = "BertModel"  # the class of a model without a head
+MASKED_LM = "BertForMaskedLM"
 PAIR_CLASSIFIER = "BertForSequenceClassification"
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"

@@ -63,7 +63,12 @@ class Preprocessor(keras.layers.Layer):
         >>> preprocessor = Preprocessor(WordPieceTokenizer(words), max_length=8)
         >>> preprocessor(["good", "bad good"])["token_ids"].numpy().tolist()
         [[2, 4, 3, 0], [2, 5, 4, 3]]
+
+    Attributes:
+        on_pairs: called when pairs are read; a model without segments tells so.
     """
+
+    on_pairs: Callable[[], object] | None = None
 
     def __init__(
         self,
@@ -204,6 +209,8 @@ class Preprocessor(keras.layers.Layer):
         if b is None:
             most = self.max_length if limits is None else limits
             return keep(a, tf.minimum(sizes_of(a), most - 2)), None
+        if self.on_pairs is not None:
+            self.on_pairs()
         room, how = self.max_length - 3, self.truncation
         return truncate_pair(a, b, room, how=how, keep=keep)
 
@@ -231,6 +238,8 @@ class Preprocessor(keras.layers.Layer):
         if not several or all(isinstance(text, str | bytes) for text in texts):
             # A list of strings is not a pair, and one string is not a batch.
             return self.tokenizer(as_strings(texts)), None
+        if self.on_pairs is not None:
+            self.on_pairs()
         first, second = texts
         return self.tokenizer(as_strings(first)), self.tokenizer(as_strings(second))
 
@@ -240,7 +249,9 @@ class Preprocessor(keras.layers.Layer):
 
     def replace(self, **changes: Any) -> Preprocessor:
         """Return another preprocessor with the same tokenizer and changed settings."""
-        return Preprocessor(self.tokenizer, **{**self.settings(), **changes})
+        other = Preprocessor(self.tokenizer, **{**self.settings(), **changes})
+        other.on_pairs = self.on_pairs
+        return other
 
     def get_config(self) -> dict[str, Any]:
         return {

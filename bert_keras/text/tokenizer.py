@@ -405,7 +405,11 @@ class WordPieceTokenizer(tf.Module):
         return tokenizer
 
     def save(
-        self, folder: str | os.PathLike[str], *, max_length: int | None = None
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        max_length: int | None = None,
+        has_segments: bool = True,
     ) -> None:
         """Write vocab.txt and tokenizer_config.json, as Hugging Face's readers expect.
 
@@ -413,9 +417,14 @@ class WordPieceTokenizer(tf.Module):
         other files of a tokenizer in the folder, such as tokenizer.json, are removed,
         with a warning.
         Other libraries truncate at `max_length` tokens, special tokens included, if it
-        is given.
+        is given, and make no segment ids if the model has none.
         """
-        files.write_folder(folder, self.get_config(), max_length=max_length)
+        files.write_folder(
+            folder,
+            self.get_config(),
+            max_length=max_length,
+            has_segments=has_segments,
+        )
 
     def _call(self, what: str, texts: Any) -> Any:
         """Return `ids`, or the cells of `_offsets` in the unit `what`.

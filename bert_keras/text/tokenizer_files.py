@@ -501,10 +501,12 @@ def write_folder(
     settings: Mapping[str, Any],
     *,
     max_length: int | None = None,
+    has_segments: bool = True,
 ) -> None:
     """Write vocab.txt and tokenizer_config.json; `settings` as from `get_config`.
 
-    Other programs truncate at `max_length` tokens, if given. Other files of a tokenizer
+    Other programs truncate at `max_length` tokens, if given, and make segment ids only
+    for a model that has segments. Other files of a tokenizer
     that the folder holds would count beside the new ones: they are removed, with a
     warning.
 
@@ -533,6 +535,8 @@ def write_folder(
     config["tokenizer_class"] = "BertTokenizer"
     if max_length is not None:
         config["model_max_length"] = max_length
+    if not has_segments:
+        config["model_input_names"] = ["input_ids", "attention_mask"]
     added = [AddedToken.of(each) for each in settings.get("added_tokens", ())]
     ids = _with_added(tokens, added)
     if added:

@@ -325,7 +325,7 @@ def test_broken_indexes(tmp_path: Path) -> None:
     [
         (
             {"model_type": "distilbert", "architectures": ["DistilBertForMaskedLM"]},
-            "found model_type distilbert with DistilBertForMaskedLM",
+            "must be a distilbert; the names of the weights begin with `bert.`",
         ),
         (
             {"model_type": "roberta", "architectures": ["RobertaModel"]},

@@ -31,6 +31,11 @@ CONFIG = BertConfig(
     intermediate_size=16,
     max_position_embeddings=16,
 )
+# Without segments, as in DistilBERT, and with narrow embeddings, as in ELECTRA.
+OTHERS = (
+    CONFIG.replace(model_type="distilbert", type_vocab_size=0),
+    CONFIG.replace(model_type="electra", embedding_size=4),
+)
 TEXTS = [[2, 7, 8, 9, 3], [2, 5, 3], [2, 11, 12, 13, 14, 15, 16, 3], [2, 28, 29, 3]]
 SEGMENTS = [[0, 0, 0, 1, 1], [0, 0, 0], [0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 0]]
 
@@ -97,16 +102,18 @@ def trainable(model):
     return sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
 
 
-def test_all_weights_are_those_of_checkpoints():
+@pytest.mark.parametrize("config", [CONFIG, *OTHERS])
+def test_all_weights_are_those_of_checkpoints(config):
     # Whatever else `weights` held would be saved, and be missing in checkpoints.
-    encoder = BertEncoder(CONFIG)
-    assert encoder.count_params() == CONFIG.parameter_count()
+    encoder = BertEncoder(config)
+    assert encoder.count_params() == config.parameter_count()
     assert len(encoder.weights) == len(encoder.trainable_weights)
 
 
-def test_the_shapes_that_checkpoints_must_have_are_those_of_the_model():
-    weights = BertEncoder(CONFIG).weights
-    assert encoder_shapes(CONFIG) == {w.path: tuple(w.shape) for w in weights}
+@pytest.mark.parametrize("config", [CONFIG, *OTHERS])
+def test_the_shapes_that_checkpoints_must_have_are_those_of_the_model(config):
+    weights = BertEncoder(config).weights
+    assert encoder_shapes(config) == {w.path: tuple(w.shape) for w in weights}
 
 
 def test_weights_have_googles_names():
@@ -154,10 +161,11 @@ def test_the_same_seed_gives_the_same_weights():
     assert set(kernels) <= differ
 
 
-def test_no_two_kernels_of_one_seed_are_the_same():
-    encoder = BertEncoder(CONFIG.replace(intermediate_size=8), seed=1)
+@pytest.mark.parametrize(("config", "count"), [(CONFIG, 13), (OTHERS[1], 14)])
+def test_no_two_kernels_of_one_seed_are_the_same(config, count):
+    encoder = BertEncoder(config.replace(intermediate_size=8), seed=1)
     kernels = [w.numpy().tobytes() for w in encoder.weights if w.name == "kernel"]
-    assert len(set(kernels)) == len(kernels) == 13
+    assert len(set(kernels)) == len(kernels) == count
 
 
 # Invariances.
@@ -353,6 +361,15 @@ def test_segments_and_positions_matter():
     assert np.max(np.abs(base[1] - base[2])) > 0.1  # one token, two places
     other = encoder({**batch, "segment_ids": np.array([[0, 0, 1, 1]])})
     assert np.max(np.abs(base - other["sequence_output"].numpy()[0])) > 0.1
+
+
+def test_without_segments_their_ids_are_not_read():
+    encoder = tiny(OTHERS[0])
+    batch = padded([[2, 7, 7, 3]], [[0, 0, 0, 0]])
+    other = encoder({**batch, "segment_ids": np.array([[0, 0, 1, 1]])})
+    np.testing.assert_array_equal(
+        encoder(batch)["sequence_output"], other["sequence_output"]
+    )
 
 
 def test_position_ids_of_one_text():
@@ -559,6 +576,8 @@ def test_config_round_trip():
         {},
         {"pooler": False, "outputs": ("hidden_states", "attentions")},
         {"dtype": "mixed_bfloat16", "rematerialize": True},
+        {"config": OTHERS[0]},
+        {"config": OTHERS[1]},
     ],
 )
 def test_keras_file_round_trip(tmp_path, settings):

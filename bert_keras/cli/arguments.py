@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -259,6 +258,8 @@ def check_named_columns(
 
 def columns_of_model(options: argparse.Namespace) -> Mapping[str, str]:
     """Return `TaskHelp.columns` of the task that a local model folder names."""
+    import json
+
     from bert_keras.checkpoints.checkpoint import KEY
 
     try:

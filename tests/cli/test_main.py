@@ -942,7 +942,7 @@ def test_explain_names_what_is_wrong(
         (["--view=map", "--input", tsv, "--text-pair=text_pair"], "`--text-pair` is"),
         (["--view=map", "hi", "--set", "top_k=1"], "`--set` is for --view words"),
         (["--view=attention", "hi", "--projection=tsne"], "is for --view map"),
-        (["hi", "--label=label"], "`--label` is for --view map"),
+        (["hi", "--label=label"], "columns need `--input`, which is not given"),
         (
             ["hi", "--set", "positive_class=spam"],
             "on answers: it is for scores",

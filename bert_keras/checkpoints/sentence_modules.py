@@ -321,8 +321,8 @@ def chain_of(folder: Path, *, has_head: bool = False) -> Chain:
             f"{folder / MODULES_FILE}: the last step must be the {DENSE} of the task's "
             f"outputs; names {listed([step.kind for step in steps])}"
         )
-    found = _parts(folder, steps, chain[:-1], unused)
-    return dataclasses.replace(found, head=chain[-1])
+    below = _parts(folder, steps, chain[:-1], unused)
+    return dataclasses.replace(below, head=chain[-1])
 
 
 def _parts(

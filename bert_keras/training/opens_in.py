@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from bert_keras.errors import ConfigError, shown
 from bert_keras.settings import options_of
@@ -12,7 +13,12 @@ from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.hugging_face import ENCODER_ALONE
 from bert_keras.training.choices import Facts
 
-_READ = {"pooling": POOLER, "normalize": False, "layers": LAST, "long": "truncate"}
+_READ: dict[str, Any] = {
+    "pooling": POOLER,
+    "normalize": False,
+    "layers": LAST,
+    "long": "truncate",
+}
 _COST = (
     "the head reads BERT's pooler, which this encoder of vectors of texts was trained "
     "without: transformers reads it, but with few rows of a class it is less accurate "

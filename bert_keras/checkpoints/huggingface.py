@@ -573,7 +573,7 @@ def _spelled(
             theirs = names.to_huggingface(
                 name,
                 prefix=prefix,
-                model_type=config["model_type"],
+                model_type=model_types.type_of(config).name,
                 architecture=config["architectures"][0],
             )
             yield name, theirs

@@ -163,6 +163,7 @@ def activation(name: str) -> Callable[[Any], Any]:
 
 
 def erf_gelu(x: Any) -> Any:
+    """Return GELU by its definition, with the error function."""
     return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
 
 

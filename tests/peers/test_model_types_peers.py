@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import VOCABULARY
+from conftest import VOCABULARY, assert_near
 from safetensors.numpy import load_file
 
 from bert_keras.inference.embedder import embed
+from bert_keras.inference.engine import engine_model
+from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.convert import convert
+from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
@@ -178,3 +181,18 @@ def test_a_folder_of_sentence_transformers_on_distilbert(tmp_path: Path) -> None
     save_model(model, tmp_path / "ours")
     opened = sentences.SentenceTransformer(str(tmp_path / "ours"), device="cpu")
     np.testing.assert_allclose(opened.encode(texts), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["distilbert", "electra"])
+@pytest.mark.parametrize("form", ["saved-model", "onnx", "openvino"])
+def test_exports_answer_as_the_model(kind: str, form: str, tmp_path: Path) -> None:
+    their_model(kind, "ForSequenceClassification", tmp_path / "model", num_labels=3)
+    model = load_model(tmp_path / "model")
+    pairs = [("win cash", "see you"), ("lunch", "at six , now")]
+    wanted = Predictor(model).predict(pairs)
+    if form == "saved-model":
+        found = load_predictor(export_model(model, tmp_path / "export"))
+    else:
+        pytest.importorskip("openvino" if form == "openvino" else "onnxruntime")
+        found = Predictor(engine_model(model, form))
+    assert_near(found.predict(pairs), wanted)

@@ -62,8 +62,8 @@ def with_open_head(facts: Facts) -> tuple[Facts, list[str]]:
     is_of_vectors = isinstance(facts.folder.held(Embedding), Embedding)
     settings = facts.settings
     if settings is not None:
-        own = {name: wanted[name] for name in ("pooling", "long") if name in wanted}
-        settings = {**settings, **own}
+        names = {"pooling", "long"} & {*wanted}
+        settings = {**settings, **{name: wanted[name] for name in names}}
     config = dataclasses.replace(config, method="finetune")
     facts = dataclasses.replace(facts, config=config, settings=settings)
     return facts, [_COST] if is_of_vectors else []

@@ -197,6 +197,7 @@ def test_every_setting_of_training_has_an_option() -> None:
         "temperature": 4,
         "distill_weight": 0.25,
         "augment": 5,
+        "opens_in": "transformers",
     }
     for name, value in given.items():
         words += [f"--{name.replace('_', '-')}", str(value)]

@@ -20,6 +20,7 @@ from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
+from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.tagging.task import TokenClassification
@@ -187,7 +188,8 @@ def test_a_folder_of_sentence_transformers_on_distilbert(tmp_path: Path) -> None
 @pytest.mark.parametrize("form", ["saved-model", "onnx", "openvino"])
 def test_exports_answer_as_the_model(kind: str, form: str, tmp_path: Path) -> None:
     their_model(kind, "ForSequenceClassification", tmp_path / "model", num_labels=3)
-    model = load_model(tmp_path / "model")
+    task = Classification(("LABEL_0", "LABEL_1", "LABEL_2"), pairs=True)
+    model = load_model(tmp_path / "model", task=task)
     pairs = [("win cash", "see you"), ("lunch", "at six , now")]
     wanted = Predictor(model).predict(pairs)
     if form == "saved-model":

@@ -194,7 +194,7 @@ ROOMS = {
     "file": (0, 0, "your rows", "TSV, CSV, JSONL, Parquet, frames"),
     "checkpoint": (2, 0, "a pretrained BERT", "a folder, a checkpoint, hf://…"),
     "data": (0, 1, "data/", "labelled columns, by role"),
-    "text": (1, 1, "text/", "WordPiece ids, packed rows"),
+    "text": (1, 1, "text/, reading/", "WordPiece ids; what a head reads"),
     "checkpoints": (2, 1, "checkpoints/", "weights under canonical names"),
     "tasks": (0, 2, "tasks/", "labels, heads, losses, answers"),
     "model": (1, 2, "model/, generation/", "encoder, decoder, heads; search"),

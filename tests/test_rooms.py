@@ -84,6 +84,7 @@ OF_ONE_TASK = {
     "training.divergence": "regression",
     "training.finetune": "classifier",
     "training.head_fit": "classifier_settings",
+    "training.opens_in": "classifier_settings embedding",
     "training.plan": "classifier_settings",
     "training.methods": "classifier classifier_settings embedding reranking",
     "training.shrinking": "embedding",

@@ -104,7 +104,10 @@ def test_a_few_short_texts_become_ids_outside_of_tensorflow(
         patch.setattr(type(engine.preprocessor), "__call__", used)
         found = [predictor.predict(texts) for texts in few]
         # A longer text is truncated in graph, as are more characters at once.
-        for texts in (["sale " * 400], ["lunch at six " * 40] * 9):
+        for texts in (
+            ["sale " * 400],
+            ["lunch at six " * (40 + more) for more in range(9)],
+        ):
             with pytest.raises(AssertionError, match="string ops"):
                 predictor.predict(texts)
     assert session.lengths == [5, 7]

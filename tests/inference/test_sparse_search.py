@@ -132,7 +132,7 @@ def test_texts_without_a_common_token_are_not_found(
     some = SearchIndex(predictor, TEXTS[:3], SparseVectors.of([vectors], len(found)))
     assert [each["line"] for each in some(["cash"], top=3)[0]] == [3]
     dense = SearchIndex(predictor, TEXTS[:3], np.eye(3), other=some)
-    assert dense._fused(["cash"], np.eye(3)[:1], 3)[0][0][0] == 2
+    assert dense.best(["cash"], np.eye(3)[:1], 3)[0][0][0] == 2
     texts = tmp_path / "texts.csv"
     texts.write_text("title,text\nsale,win cash\n")
     with pytest.MonkeyPatch.context() as patched:

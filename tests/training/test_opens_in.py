@@ -44,7 +44,7 @@ def test_the_head_is_on_the_pooler(
     assert len(notes) == 1 and "less accurate" in notes[0]
     # A task that is kept as it is.
     mean = Classification(("a", "b"), pooling="mean")
-    refused(lambda: opened(mean, encoder_folder), "`pooling`", "received mean")
+    refused(lambda: opened(mean, encoder_folder), "`pooling`", "received 'mean'")
     assert opened(Reranking(), encoder_folder)[0].settings is None
     assert opened("token-classification", encoder_folder)[0].settings == {}
 
@@ -54,9 +54,9 @@ def test_the_head_is_on_the_pooler(
     [
         ("classification", {"method": "linear"}, ("`method`", "received linear")),
         ("multi-label", {"method": "contrastive"}, ("`method`", "contrastive")),
-        ("regression", {"pooling": "mean"}, ("`pooling`", "received mean")),
-        ("regression", {"layers": "all"}, ("`layers`", "received all")),
-        ("classification", {"long": "windows"}, ("`long`", "received windows")),
+        ("regression", {"pooling": "mean"}, ("`pooling`", "received 'mean'")),
+        ("regression", {"layers": "all"}, ("`layers`", "received 'all'")),
+        ("classification", {"long": "windows"}, ("`long`", "received 'windows'")),
         ("embedding", {}, ("`opens_in`", "embedding")),
     ],
 )

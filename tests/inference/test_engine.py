@@ -101,7 +101,7 @@ def test_a_few_short_texts_become_ids_outside_of_tensorflow(
 
     predictor = Predictor(engine)
     with monkeypatch.context() as patch:
-        patch.setattr(type(engine.preprocessor), "__call__", used)
+        patch.setattr(type(engine.preprocessor), "join", used)
         found = [predictor.predict(texts) for texts in few]
         # A longer text is truncated in graph, as are more characters at once.
         for texts in (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from bert_keras.errors import received
 from bert_keras.inference.predictor import load_predictor
-from bert_keras.serving.batcher import AnswersFuture, Batcher, Seen
+from bert_keras.serving.batcher import THREADS, AnswersFuture, Batcher, Seen
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.example import card_example
@@ -54,7 +54,7 @@ class Version:
         seen: Seen,
         index: str | None = None,
     ) -> None:
-        model = load_predictor(path, engine=config.engine).model
+        model = load_predictor(path, engine=config.engine, at_once=THREADS).model
         self.number = number
         self.preprocessor = model.preprocessor
         self.pooling = str(getattr(model.task, "pooling", ""))

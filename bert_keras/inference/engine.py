@@ -11,11 +11,9 @@ which would take as long as the engine takes for one of them.
 
 from __future__ import annotations
 
-import mmap
 import os
 import queue
 import tempfile
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,9 +48,6 @@ _MOST_ROWS = 128  # windows in a run, unless one text has more
 # Of all texts of a batch that becomes ids outside of TensorFlow, which takes 0.3 us a
 # character; its string ops take some 4 ms for any batch.
 _FEW_CHARACTERS = 4_000
-_AT_ONCE = 2  # batches in flight, of `Predictor` and of `serve`
-_OVERLAPS = 16  # batches, after which it pays to make a model for several at once
-_Run = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
 _Way = tuple[PlainTokenizer, Callable[..., dict[str, np.ndarray]]] | None
 _PRECISIONS = {"openvino": ("float32", "mixed_bfloat16"), "onnx": ("float32",)}
 
@@ -173,6 +168,10 @@ class Session:
 
     `run` takes arrays by the names of the inputs and returns the outputs in order. It
     may be called by several threads at once. `platform` is Triton's name of the engine.
+
+    Two batches at once, each on half of the cores, take two thirds of the time of one
+    after the other on all cores, which wait for each other. One batch alone takes
+    longer.
     """
 
     platform = ""
@@ -185,69 +184,37 @@ class Session:
         raise NotImplementedError
 
 
-class _Overlapping(Session):
-    """A model for one batch at a time on all cores, or for two on half of them each.
-
-    Half of the cores wait less for each other: two batches take two thirds of the time.
-    But one batch alone takes longer, so the second way is another copy of the model in
-    memory, made once batches overlap.
-
-    Args:
-        alone: computes one batch.
-        make_half: returns what computes a batch on a number of threads.
-        threads: of `alone`.
-    """
-
-    def __init__(
-        self, alone: _Run, make_half: Callable[[int], _Run], threads: int
-    ) -> None:
-        self._alone, self._make_half, self._threads = alone, make_half, threads
-        self._half: _Run | None = None
-        self._lock = threading.Lock()
-        self._running = self._overlaps = 0
-
-    def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        with self._lock:
-            overlaps = self._running > 0
-            self._running += 1
-            self._overlaps += overlaps
-            is_due = overlaps and self._overlaps == _OVERLAPS and self._threads > 1
-            run = (self._half if overlaps else None) or self._alone
-        if is_due:  # batches are computed meanwhile
-            threading.Thread(target=self._add_half, name="engine").start()
-        try:
-            return run(inputs)
-        finally:
-            with self._lock:
-                self._running -= 1
-
-    def _add_half(self) -> None:
-        self._half = self._make_half(self._threads // _AT_ONCE)
-
-
-class _OpenVino(_Overlapping):
+class _OpenVino(Session):
     platform = "openvino"
 
-    def __init__(self, path: Path, precision: str) -> None:
+    def __init__(self, path: Path, precision: str, at_once: int) -> None:
         openvino = package("openvino", "the engine openvino")
         settings: dict[str, Any] = {
             # Otherwise OpenVINO computes in bfloat16 where the processor can.
             "INFERENCE_PRECISION_HINT": "f32" if precision == "float32" else "bf16",
         }
+        if at_once == 1:
+            settings["PERFORMANCE_HINT"] = "LATENCY"
+        else:
+            settings["NUM_STREAMS"] = at_once
         if threads := _threads():
             settings["INFERENCE_NUM_THREADS"] = threads
-        core = openvino.Core()
-        read = core.read_model(os.fspath(path))
+        self._compiled = openvino.Core().compile_model(os.fspath(path), "CPU", settings)
+        self._names = [each.any_name for each in self._compiled.inputs]
+        self._idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
-        def compiled(name: str, value: Any) -> Any:
-            return core.compile_model(read, "CPU", {**settings, name: value})
-
-        self._compiled = compiled("PERFORMANCE_HINT", "LATENCY")
-        super().__init__(
-            _OpenVinoRequests(self._compiled),
-            lambda _: _OpenVinoRequests(compiled("NUM_STREAMS", _AT_ONCE)),
-            int(self._compiled.get_property("INFERENCE_NUM_THREADS")),
-        )
+    def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        try:
+            request = self._idle.get_nowait()
+        except queue.Empty:
+            request = self._compiled.create_infer_request()
+        # In order: finding inputs by name takes 5% of the time of a short text.
+        given = [inputs[name] for name in self._names]
+        outputs = request.infer(given, share_inputs=True, share_outputs=True)
+        # A copy: the next batch of the request overwrites its outputs.
+        found = [np.array(values) for values in outputs.values()]
+        self._idle.put(request)
+        return found
 
     def specs(self) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
         def spec(each: Any) -> tf.TensorSpec:
@@ -262,55 +229,27 @@ class _OpenVino(_Overlapping):
         return [*map(spec, model.inputs)], [*map(spec, model.outputs)]
 
 
-class _OpenVinoRequests:
-    """The infer requests of a compiled model, one for each batch in flight."""
-
-    def __init__(self, compiled: Any) -> None:
-        self._compiled = compiled
-        self._names = [each.any_name for each in compiled.inputs]
-        self._idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def __call__(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        try:
-            request = self._idle.get_nowait()
-        except queue.Empty:
-            request = self._compiled.create_infer_request()
-        # In order: finding inputs by name takes 5% of the time of a short text.
-        given = [inputs[name] for name in self._names]
-        outputs = request.infer(given, share_inputs=True, share_outputs=True)
-        # A copy: the next batch of the request overwrites its outputs.
-        found = [np.array(values) for values in outputs.values()]
-        self._idle.put(request)
-        return found
-
-
-class _OnnxRuntime(_Overlapping):
+class _OnnxRuntime(Session):
     platform = "onnxruntime_onnx"
 
-    def __init__(self, path: Path, precision: str) -> None:
+    def __init__(self, path: Path, precision: str, at_once: int) -> None:
         runtime = package("onnxruntime", "the engine onnx")
-
-        def session(model: str | bytes, threads: int) -> Any:
-            settings = runtime.SessionOptions()
-            settings.intra_op_num_threads = threads
-            # Its threads wait for work in a loop, as by default: one text takes half of
-            # the time, and several batches 13% more. Between the runs they leave the
-            # cores to TensorFlow, which saves another quarter for one text.
-            settings.add_session_config_entry("session.force_spinning_stop", "1")
-            providers = ["CPUExecutionProvider"]
-            return runtime.InferenceSession(model, settings, providers=providers)
-
-        def run_of(session: Any) -> _Run:
-            return lambda inputs: session.run(None, inputs)
-
-        self._session = session(os.fspath(path), _threads())
-        with path.open("rb") as file:  # stays readable if the folder is temporary
-            held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        super().__init__(
-            run_of(self._session),
-            lambda threads: run_of(session(held[:], threads)),
-            _threads() or os.cpu_count() or 1,
+        settings = runtime.SessionOptions()
+        threads = _threads()
+        if at_once > 1:
+            threads = max((threads or os.cpu_count() or 1) // at_once, 1)
+        settings.intra_op_num_threads = threads
+        # Its threads wait for work in a loop, as by default: one text takes half of the
+        # time, and several batches 13% more. Between the runs they leave the cores to
+        # TensorFlow, which saves another quarter for one text.
+        settings.add_session_config_entry("session.force_spinning_stop", "1")
+        self._session = runtime.InferenceSession(
+            os.fspath(path), settings, providers=["CPUExecutionProvider"]
         )
+
+    def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        found: list[np.ndarray] = self._session.run(None, inputs)
+        return found
 
     def specs(self) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
         def spec(each: Any) -> tf.TensorSpec:
@@ -342,8 +281,10 @@ def check_installed(engine: str) -> None:
     package({"onnx": "onnxruntime"}.get(engine, engine), f"the engine {engine}")
 
 
-def session_of(path: Path, engine: str, precision: str = "float32") -> Session:
-    """Return a model file in its engine.
+def session_of(
+    path: Path, engine: str, precision: str = "float32", *, at_once: int = 1
+) -> Session:
+    """Return a model file in its engine, for a number of batches at once.
 
     Raises:
         CheckpointError: the engine cannot read the file.
@@ -352,7 +293,7 @@ def session_of(path: Path, engine: str, precision: str = "float32") -> Session:
     check_no_pointer(path)
     check_installed(engine)
     try:
-        return _SESSIONS[engine](path, precision)
+        return _SESSIONS[engine](path, precision, at_once)
     except Exception as error:  # the only base of ONNX Runtime's errors
         raise CheckpointError(
             f"{path}: {engine} cannot read it: {one_line(error)}"
@@ -360,7 +301,7 @@ def session_of(path: Path, engine: str, precision: str = "float32") -> Session:
 
 
 def engine_model(
-    model: TaskModel, engine: str, *, precision: str = "float32"
+    model: TaskModel, engine: str, *, precision: str = "float32", at_once: int = 1
 ) -> EngineModel:
     """Return a task model in an engine, converted in a temporary folder.
 
@@ -368,6 +309,7 @@ def engine_model(
         model: a task model in float32, with its preprocessor.
         engine: `openvino` or `onnx`.
         precision: of the engine: `float32`, or OpenVINO's `mixed_bfloat16`.
+        at_once: batches that share the cores, see `Session`.
 
     Raises:
         BertKerasError: the model cannot be converted, or a package is missing.
@@ -376,7 +318,7 @@ def engine_model(
     check_installed(engine)
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as folder:
         path, _ = write_model_file(model, Path(folder), engine)
-        session = session_of(path, engine, precision)
+        session = session_of(path, engine, precision, at_once=at_once)
     return EngineModel(model.task, model.preprocessor, session)
 
 
@@ -410,6 +352,7 @@ def load_engine_folder(
     *,
     task: str | type[Task] | Task | None = None,
     precision: str = "float32",
+    at_once: int = 1,
 ) -> EngineModel:
     """Load what `export --format openvino` or `onnx` wrote.
 
@@ -417,7 +360,7 @@ def load_engine_folder(
         folder: holds the model file and `answers.json`.
         engine: the folder's engine, see `find_engine`.
         task: needed for a custom task, as in `load_model`.
-        precision: as in `engine_model`.
+        precision, at_once: as in `engine_model`.
 
     Raises:
         CheckpointError: a file is missing or broken, or the parts do not match.
@@ -429,7 +372,7 @@ def load_engine_folder(
     named = read_json(place / ANSWERS).get("model")
     if isinstance(named, str) and path.is_file() and not (place / named).is_file():
         say(f"{place}: {one_line(named)} is missing: {path.name} answers")
-    session = session_of(path, engine, precision)
+    session = session_of(path, engine, precision, at_once=at_once)
     model = EngineModel(found, preprocessor, session)
     width = session.specs()[1][0].shape[-1]
     classes = getattr(found, "classes", None) or ()

@@ -23,7 +23,7 @@ from bert_keras.models.export import rejection
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.signatures import TRUNCATED, Answers, Parts, Row, Signature
 
-_THREADS = 2  # one prepares its next batch while the other computes
+THREADS = 2  # one prepares its next batch while the other computes
 _BYTES_AT_ONCE = 256 * 1024  # of texts tokenized in one call
 _WINDOW = 1024  # waiting rows that are compared by length
 # Tokens. Larger batches are hardly faster per token, and others wait longer. With 160
@@ -70,7 +70,7 @@ class Batcher:
         self._is_closed = False
         self._threads = [
             threading.Thread(target=self._work, name=f"batcher-{i}", daemon=True)
-            for i in range(_THREADS)
+            for i in range(THREADS)
         ]
         for thread in self._threads:
             thread.start()
@@ -174,7 +174,7 @@ class Batcher:
         window = [place for place in window if not place.job.future.done()]
         lengths = [place.row.length for place in window]
         # The same share is left for the other threads: the texts wait anyway.
-        share = max(sum(lengths) // _THREADS, _SMALL)
+        share = max(sum(lengths) // THREADS, _SMALL)
         chosen: set[int] = set()
         if window:
             signature = window[0].job.signature

@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_keras.errors import received
 from bert_keras.inference.predictor import load_predictor
-from bert_keras.serving.batcher import AnswersFuture, Batcher, Seen
+from bert_keras.serving.batcher import THREADS, AnswersFuture, Batcher, Seen
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.example import card_example
@@ -73,7 +73,7 @@ class Version:
         index: str | None = None,
         positive_class: str | None = None,
     ) -> None:
-        model = load_predictor(path, engine=config.engine).model
+        model = load_predictor(path, engine=config.engine, at_once=THREADS).model
         if positive_class is not None and index is None:
             model.task = changed(model.task, positive_class=positive_class)
             check_scores_pairs(model.task)

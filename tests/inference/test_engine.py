@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,8 @@ from task_cases import cases_of
 from bert_keras.cli.main import main
 from bert_keras.inference import engine_export
 from bert_keras.inference.engine import (
-    _OVERLAPS,
     EngineModel,
     Session,
-    _Overlapping,
     find_engine,
 )
 from bert_keras.inference.engine_export import _MEANINGS, export_to_engine
@@ -173,11 +170,12 @@ def test_a_missing_package_leaves_no_export(
         ({"engine": "torch"}, ("`engine`", "tensorflow, openvino, onnx", "'torch'")),
         ({"engine": "onnx", "precision": "mixed_bfloat16"}, ("`precision`", "float32")),
         ({"engine": "openvino", "precision": "mixed_float16"}, ("mixed_bfloat16",)),
+        ({"engine": "onnx", "at_once": 0}, ("`at_once`", "0")),
     ],
-    ids=["unknown", "onnx in bfloat16", "openvino in float16"],
+    ids=["unknown", "onnx in bfloat16", "openvino in float16", "no batch at once"],
 )
 def test_what_an_engine_cannot_do_is_refused(
-    settings: dict[str, str], words: tuple[str, ...], spam_folder: Path
+    settings: dict[str, Any], words: tuple[str, ...], spam_folder: Path
 ) -> None:
     refused(lambda: load_predictor(spam_folder, **settings), *words)
 
@@ -256,48 +254,6 @@ def test_calibration_must_hold_texts(
         ),
         "`calibration`",
     )
-
-
-@pytest.mark.parametrize("threads", [4, 1])
-def test_batches_that_overlap_get_half_of_the_cores_each(threads: int) -> None:
-    both = threading.Barrier(2, timeout=30)
-    made: list[int] = []
-    used: list[str] = []
-
-    def way(name: str, *, waits: bool) -> Any:
-        def run(inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-            used.append(name)
-            if waits:
-                both.wait()
-            return [inputs["x"]]
-
-        return run
-
-    def half(count: int) -> Any:
-        made.append(count)
-        return way("half", waits=True)
-
-    def pair() -> None:
-        other = threading.Thread(target=lambda: session.run(given))
-        other.start()
-        session.run(given)
-        other.join()
-
-    given = {"x": np.ones(2)}
-    session = _Overlapping(way("alone", waits=True), half, threads)
-    for _ in range(_OVERLAPS):
-        assert not made
-        pair()
-    for thread in threading.enumerate():
-        if thread.name == "engine":
-            thread.join()
-    del used[:]
-    pair()
-    assert made == ([2] if threads == 4 else [])
-    assert sorted(used) == (["alone", "half"] if threads == 4 else ["alone", "alone"])
-    session._alone = way("one", waits=False)
-    session.run(given)
-    assert used[2:] == ["one"]
 
 
 @pytest.mark.parametrize("slow", ["int8", "float32"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import urllib.request
@@ -310,6 +311,17 @@ def test_the_example_needs_no_tensorflow(onnx_folder: Path, spam_model: Any) -> 
     assert [row["label"] for row in found] == [row["label"] for row in wanted]
     for row, answer in zip(found, wanted, strict=True):
         assert_near(row["probabilities"], answer["probabilities"])
+
+
+def test_batches_at_once_share_the_cores(onnx_folder: Path) -> None:
+    one, two = (load_predictor(onnx_folder, at_once=count) for count in (1, 2))
+    both: Any = two.model
+    options = both.session._session.get_session_options()
+    threads = tf.config.threading.get_intra_op_parallelism_threads() or os.cpu_count()
+    assert options.intra_op_num_threads == max((threads or 1) // 2, 1)
+    texts = ["free cash prize", "lunch at six"]
+    for row, other in zip(one.predict(texts), two.predict(texts), strict=True):
+        assert row["score"] == pytest.approx(other["score"], abs=1e-5)
 
 
 def test_int8_of_openvino_is_loaded_and_scored(

@@ -41,6 +41,7 @@ from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import Inheriting, TextTargets, Unfolding, start
 from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
 
 _OF_CLASSES = re.compile("classifier/(output/)?(kernel|bias)")
 _SIZES = (
@@ -144,6 +145,7 @@ def new_model(
     config: Any,
     *,
     devices: Devices | None = None,
+    tokenizer: WordPieceTokenizer | None = None,
     tell: Callable[[str], object] = say,
 ) -> TaskModel:
     """Return a task's model on a pretrained encoder.
@@ -151,7 +153,8 @@ def new_model(
     `config` is a `TrainConfig`. Heads in `task.needs.scopes` are loaded from the
     checkpoint. To be fine-tuned, the model takes the head of the encoder's folder if it
     is of the same task and fits; otherwise the head is initialized randomly. Only the
-    weights are created in the scope of the devices' strategy.
+    weights are created in the scope of the devices' strategy. A `tokenizer` of the
+    encoder that was used before need not be traced again.
 
     Raises:
         CheckpointError: the encoder is missing, broken or does not fit.
@@ -170,7 +173,7 @@ def new_model(
             f"head does not have (--set activation={applied})"
         )
     preprocessor = Preprocessor(
-        folder.tokenizer,
+        tokenizer or folder.tokenizer,
         max_length=max_length_of(task, checkpoint, config.max_length),
         truncation=config.truncation,
         layout=config.layout,

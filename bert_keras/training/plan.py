@@ -38,6 +38,7 @@ from bert_keras.tasks.protocols import (
     training_examples,
 )
 from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.choices import GIVEN, Choice, Facts, TrainRequest
 from bert_keras.training.config import TrainConfig, unused_by
 from bert_keras.training.data import (
@@ -106,6 +107,7 @@ class Plan:
         lengths: the lengths of their texts in tokens, by the same names.
         collections: tests of search, by name.
         encoder: where the encoder is.
+        tokenizer: the encoder's, with added tokens.
         tries_layers: whether a head on all layers is compared with one on the last.
         choices: what was decided, in the order of the table.
         notes: what the user has to know of the rows.
@@ -119,6 +121,7 @@ class Plan:
     lengths: Mapping[str, TextLengths]
     collections: Mapping[str, JudgedCollection]
     encoder: str | os.PathLike[str]
+    tokenizer: WordPieceTokenizer
     tries_layers: bool
     choices: tuple[Choice, ...]
     notes: tuple[str, ...]
@@ -291,6 +294,7 @@ def make_plan(
         lengths=lengths,
         collections=collections,
         encoder=facts.encoder,
+        tokenizer=folder.tokenizer,
         tries_layers=tries,
         choices=tuple(each for each in choices if each is not None),
         notes=tuple(notes),
@@ -341,7 +345,14 @@ def model_of(
 ) -> TaskModel:
     """Return the model that a plan trains, with its frozen layers and LoRA matrices."""
     config = plan.config
-    model = new_model(plan.task, plan.encoder, config, devices=devices, tell=tell)
+    model = new_model(
+        plan.task,
+        plan.encoder,
+        config,
+        devices=devices,
+        tokenizer=plan.tokenizer,
+        tell=tell,
+    )
     with devices.strategy.scope():
         freeze_layers(model.backbone, config.freeze_layers)
         if config.lora_rank:

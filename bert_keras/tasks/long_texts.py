@@ -18,11 +18,11 @@ class LongTextTask:
     These are the values for a task without these settings, which truncates.
     """
 
-    long: str = "truncate"
-    stride: int | None = None
-    max_windows: int | None = None
-    combine: str = "mean"
-    train_windows: int = 8
+    long: str = LongTexts.long
+    stride: int | None = LongTexts.stride
+    max_windows: int | None = LongTexts.max_windows
+    combine: str = LongTexts.combine
+    train_windows: int = LongTexts.train_windows
 
     @property
     def reader(self) -> LongTexts:

@@ -2,7 +2,7 @@
 
 Names are imported on first access, so that `import bert_keras` and the help of the
 command line do not wait for TensorFlow. More names are public in `bert_keras.training`,
-`.pretraining`, `.corpus`, `.models`, `.inference`, `.explanations`,
+`.pretraining`, `.corpus`, `.models`, `.inference`, `.retrieval`, `.explanations`,
 `.checkpoints`, `.distribution`, `.scoring` and `.serving`.
 """
 

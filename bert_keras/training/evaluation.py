@@ -9,7 +9,7 @@ from bert_keras.data.collection import is_collection
 from bert_keras.data.rows import ColumnNames
 from bert_keras.errors import ConfigError, received
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.retrieval import evaluate_collection
+from bert_keras.retrieval.evaluation import evaluate_collection
 from bert_keras.runs.progress import Progress, say
 from bert_keras.tasks.protocols import ScoredFurther
 from bert_keras.training.data import labelled_rows

@@ -26,10 +26,10 @@ from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import ConfigError, counted
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.retrieval import evaluate_collection
 from bert_keras.models.model_folder import write_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.report.terminal import plan_lines
+from bert_keras.retrieval.evaluation import evaluate_collection
 from bert_keras.runs.environment import environment
 from bert_keras.runs.progress import followed_by
 from bert_keras.runs.run_folder import (

@@ -22,13 +22,13 @@ from bert_keras.files.atomic import (
     check_path,
     check_replaceable,
 )
-from bert_keras.inference.retrieval import check_ranks
 from bert_keras.model.lora import add_lora, freeze_layers
 from bert_keras.models.folder import Folder
 from bert_keras.models.loading import encoder_to_train, new_model
 from bert_keras.models.new_tokens import TABLE
 from bert_keras.models.pretrained_model import max_length_of
 from bert_keras.models.task_model import TaskModel
+from bert_keras.retrieval.evaluation import check_ranks
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.classifier_settings import ALL

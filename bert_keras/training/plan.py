@@ -34,7 +34,6 @@ from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.classifier_settings import ALL
 from bert_keras.tasks.protocols import (
     compares_rows,
-    frozen_layers,
     training_examples,
 )
 from bert_keras.text.preprocessor import Preprocessor
@@ -360,7 +359,7 @@ def model_of(
                 model.backbone,
                 config.lora_rank,
                 seed=config.seed,
-                frozen=frozen_layers(model.task, model.backbone),
+                frozen=model.task.frozen(model.backbone),
             )
     trained = {weight.path for weight in model.trainable_weights}
     if config.add_tokens and TABLE not in trained:

@@ -18,9 +18,12 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2
 
+from bert_keras.config import WINDOW_STARTS
 from bert_keras.errors import shown
 from bert_keras.inference.served_model import ServedModel
-from bert_keras.model.encoder import MEMORY_PLACES, PACKED_INPUTS, WINDOW_STARTS
+from bert_keras.model.encoder import MEMORY_PLACES, PACKED_INPUTS
+from bert_keras.models.answer_graphs import AnswerGraphs
+from bert_keras.models.answering import Answering
 from bert_keras.models.backend import Backend
 from bert_keras.models.export import signature_functions, text_functions
 from bert_keras.models.task_model import TaskModel
@@ -221,7 +224,7 @@ class TextSignature(Signature):
         lengths: returns how many tokens of each text are read, and how many truncated,
             int32 [B] each.
         packs: whether the graph packs several texts into a row.
-        few: answers a few short texts outside of the graph, see `Backend.answer_few`.
+        answering: answers texts without the graph, if it can.
     """
 
     def __init__(
@@ -229,19 +232,24 @@ class TextSignature(Signature):
         *given: Any,
         lengths: Callable[..., Any],
         packs: bool,
-        few: Callable[..., Answers | None] | None = None,
+        answering: Answering | None = None,
     ) -> None:
         super().__init__(*given)
         self._lengths = lengths
         self._packs = packs
-        self._few = few
+        self._answering = answering
         self._wide = [each.name for each in self.outputs if None in each.shape[1:]]
         ranks = [len(each.shape) for each in self.inputs]
         self._listed = ranks.index(2) if 2 in ranks else None
 
     def rows_of(self, parts: Parts) -> list[Row]:
-        measured = self._lengths(*_tensors(parts))
-        lengths, lost = (each.numpy().tolist() for each in measured)
+        if self._answering is not None:
+            texts, *sizes = self._answering.measure(_texts(parts))
+            lengths, lost = (each.tolist() for each in sizes[:2])
+            parts = texts  # tokenized once
+        else:
+            measured = self._lengths(*_tensors(parts))
+            lengths, lost = (each.numpy().tolist() for each in measured)
         rows = [
             Row(size, values, lost=missing)
             for size, missing, *values in zip(lengths, lost, *parts, strict=True)
@@ -258,21 +266,9 @@ class TextSignature(Signature):
         parts = list(zip(*(row.values for row in rows), strict=True))
         lengths = [row.length for row in rows]
         size = sum(lengths) if self._packs else len(lengths) * max(lengths)
-        return self._answers_to_few(parts) or self._call(_tensors(parts)), size
-
-    def _answers_to_few(self, parts: Parts) -> Answers | None:
-        if self._few is None:
-            return None
-        try:
-            texts = [[text.decode() for text in part] for part in parts]
-        except UnicodeDecodeError:  # TensorFlow replaces what is no UTF-8
-            return None
-        return self._few(texts)
-
-    def warm_up(self, parts: Parts) -> None:
-        super().warm_up(parts)
-        if self._few is not None:  # the graph, for more texts than a few
-            self._call(_tensors(parts))
+        if self._answering is not None:
+            return self._answering.answer(tuple(parts)), size
+        return self._call(_tensors(parts)), size
 
     def trimmed(self, answers: Answers, parts: Parts) -> Answers:
         if not self._wide:
@@ -423,11 +419,11 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
     model of windows, whose rows would be counted as texts and batched apart.
     """
     task = model.task
-    padded = model.preprocessor.replace(layout="padded")
+    padded = model.graph_preprocessor.replace(layout="padded")
     multiple = padded.length_multiple
     if multiple == 1:  # a divisor of the maximum length, which no row exceeds then
         multiple = math.gcd(padded.max_length, _TOKENS_STEP)
-    packed = few = None
+    packed = direct = None
     if isinstance(model, ServedModel):
         functions = {k: _of_saved(each) for k, each in model.functions().items()}
     elif isinstance(model, TaskModel):
@@ -438,7 +434,7 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
             packed = _packed(model)
     else:
         functions = {k: _of_graph(each) for k, each in text_functions(model).items()}
-        few = model.answer_few
+        direct = _without_graph(model)
     found: dict[str, Signature] = {}
     for name, function in functions.items():
         if not _OF_WINDOWS.isdisjoint(function.inputs):
@@ -470,8 +466,8 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
                 *given,
                 function.call,
                 lengths=_graph(functools.partial(_measured, answering, padded), specs),
-                packs=model.preprocessor.layout == "packed",
-                few=few if plain and answering == task else None,
+                packs=model.graph_preprocessor.layout == "packed",
+                answering=direct if plain and answering == task else None,
             )
     inputs_by_name = {k: {i.name for i in each.inputs} for k, each in found.items()}
     may_be_empty = roles_with(task.columns, "empty")
@@ -483,6 +479,12 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
         )
         each.others = {k: v for k, v in inputs_by_name.items() if k != name}
     return found
+
+
+def _without_graph(model: Backend) -> Answering | None:
+    """Return what answers the texts of a model without a graph, if that can be."""
+    found = model.answering()
+    return None if isinstance(found, AnswerGraphs) else found
 
 
 def _of_graph(function: Any) -> _Function:
@@ -552,6 +554,11 @@ class _OpByOp:
 
     def __call__(self, *tensors: Any) -> Any:
         return self._call(*tensors)
+
+
+def _texts(parts: Parts) -> tuple[list[str], ...]:
+    """Return the bytes of texts as strings; what is no UTF-8 is replaced."""
+    return tuple([text.decode("utf-8", "replace") for text in part] for part in parts)
 
 
 def _tensors(parts: Parts) -> list[tf.Tensor]:

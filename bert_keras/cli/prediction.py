@@ -27,6 +27,7 @@ from bert_keras.cli.arguments import (
     check_texts,
     chosen_columns,
     columns_of_model,
+    load_backend,
     predictor_of,
     suggest_bfloat16,
 )
@@ -106,13 +107,12 @@ def run_predict(options: argparse.Namespace) -> None:
         return
     first = list(columns_of_model(options).items())[:1]  # the others may be labels
     check_named_columns(options, options.input, usual=dict(first))
-    load_tensorflow()
+    load_backend(options.model)
     from bert_keras.inference.answered_rows import (
         BATCHES_TOGETHER,
         BlankTexts,
         answered,
     )
-    from bert_keras.models.task_model import TaskModel
     from bert_keras.text.truncation import Truncation
 
     predictor = predictor_of(options)
@@ -149,7 +149,7 @@ def run_predict(options: argparse.Namespace) -> None:
     blank.report()
     for line in predictor.truncated(truncation):
         say(line)
-    if isinstance(predictor.model, TaskModel):
+    if predictor.answering.runs_keras:
         suggest_bfloat16(options, "answers 1.7 times as many texts per second")
 
 

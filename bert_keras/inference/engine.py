@@ -192,7 +192,12 @@ class _EngineAnswering(Answering):
 
     def __init__(self, model: EngineModel, answers: AnswerSession) -> None:
         self._model, self._answers = model, answers
-        self._task, self._graphs = answers.task, None
+        self._task: Task = answers.task
+        self._graphs: Answering | None = None
+
+    @property
+    def is_direct(self) -> bool:  # type: ignore[override]
+        return self._others() is None
 
     def _others(self) -> Answering | None:
         """Return what answers in place of this, for the current task of the model."""

@@ -44,12 +44,12 @@ from bert_keras.tasks.protocols import (
     Writing,
     check_scores_pairs,
     forms_of,
-    input_names,
     item_parts,
     pair_answers,
     reads_windows,
     scores_sides,
     strata_of,
+    text_specs,
     texts_of,
     whole_by,
 )
@@ -624,7 +624,8 @@ def parts_of(task: Task, texts: Any) -> tuple[list[Any], ...]:
     """
     # For one text in an engine, the names of a table's columns would take a while.
     if not (isinstance(texts, list) and all(isinstance(each, str) for each in texts)):
-        forms = [*forms_of(task), *map(list, input_names(task).values())]
+        specs = text_specs(task).values()
+        forms = [*forms_of(task), *([spec.name for spec in each] for each in specs)]
         texts = as_items(texts, forms)
     return item_parts(task, texts)
 

@@ -90,6 +90,11 @@ class ServedModel(Backend):
         self._task = task
         self._first = ""  # the signature that answers texts if it takes them
 
+    has_fixed_task = True
+
+    def prompted(self, task: Task, name: str) -> ServedModel:
+        return self.of_signature(name)
+
     def of_signature(self, name: str) -> ServedModel:
         """Return a model that answers texts by this signature.
 

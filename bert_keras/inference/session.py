@@ -14,7 +14,7 @@ from bert_keras.config import WINDOW_STARTS
 from bert_keras.errors import CheckpointError, ConfigError, one_line
 from bert_keras.files.lfs import check_no_pointer
 from bert_keras.models.answering import Spec
-from bert_keras.models.engine_files import FILES, INT8_FILES, package
+from bert_keras.models.engine_files import ANSWER_FILES, FILES, INT8_FILES, package
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.settings import ENGINES, check_choice
 
@@ -205,6 +205,12 @@ def find_engine(folder: str | os.PathLike[str]) -> str | None:
             "run: use the model folder"
         )
     return kinds[0] if kinds else None
+
+
+def answers_alone(folder: str | os.PathLike[str]) -> bool:
+    """Return whether an export for an engine answers without TensorFlow."""
+    kind = find_engine(folder)
+    return kind in ANSWER_FILES and (Path(folder) / ANSWER_FILES[kind]).is_file()
 
 
 def model_path(folder: Path, kind: str) -> Path | None:

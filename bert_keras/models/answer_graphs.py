@@ -44,8 +44,8 @@ class AnswerGraphs(Answering):
         # A model that writes computes its steps once for each batch.
         is_writing = isinstance(model.task, Writing)
         self.in_small_batches = not any(accelerators) and not is_writing
-        is_keras_model = isinstance(model, keras.Model)
-        self.answers_untraced = is_keras_model and not self._freezes and not is_writing
+        self.runs_keras = isinstance(model, keras.Model)
+        self.answers_untraced = self.runs_keras and not (self._freezes or is_writing)
         # Texts of similar length are computed together: there is little padding, and
         # attention costs least with one text per row.
         self._padded = padded = model.graph_preprocessor.replace(layout="padded")
@@ -130,7 +130,7 @@ class AnswerGraphs(Answering):
 
     def _tensors(self, texts: Parts) -> tuple[Any, ...]:
         backend = keras.config.backend()
-        if backend != "tensorflow" and isinstance(self._model, keras.Model):
+        if backend != "tensorflow" and self.runs_keras:
             raise ConfigError(
                 f"a model answers texts with KERAS_BACKEND=tensorflow; received "
                 f"{backend}, on which `TaskModel.predict` works"

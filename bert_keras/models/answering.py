@@ -42,10 +42,14 @@ class Answering:
         in_small_batches: whether a batch should stay in the processor's cache.
         answers_untraced: whether `answer` can do without a graph, for a process that
             answers once.
+        runs_keras: whether a Keras model is computed, in a precision of one's choice.
+        is_direct: whether texts are answered without a graph of TensorFlow.
     """
 
     in_small_batches: bool = True
     answers_untraced: bool = False
+    runs_keras: bool = False
+    is_direct: bool = False
 
     def measure(self, texts: Parts, *, scored: bool = False) -> Measured:
         """Return how long texts are; `scored` are texts to score."""

@@ -27,16 +27,26 @@ class Backend:
         task: features and answers.
         preprocessor: strings to batches: a `Preprocessor`, in graph, or `TokenRows`.
         platform: Triton's name of what computes it.
+        has_fixed_task: whether the settings of the task cannot be changed.
     """
 
     task: Task
     preprocessor: Any
     platform: str = "tensorflow_savedmodel"
+    has_fixed_task: bool = False
 
     @property
     def graph_preprocessor(self) -> Any:
         """The `Preprocessor`, which makes the batches of `answer` in graph."""
         return self.preprocessor
+
+    def with_task(self, task: Task) -> Backend:
+        """Return a model with another task, on the same weights."""
+        return _WithTask(self, task)
+
+    def prompted(self, task: Task, name: str) -> Backend:
+        """Return a model with a task that reads texts with the prompt of a name."""
+        return self.with_task(task)
 
     def answering(self, *, freeze: bool = True) -> Answering:
         """Return what answers batches of texts: by default graphs of `answer`.
@@ -69,3 +79,14 @@ class Backend:
         """
         preprocessor = preprocessor or self.graph_preprocessor
         return respond(self.task, texts, preprocessor, self.infer, scored=scored)
+
+
+class _WithTask(Backend):
+    """A model with another task, such as one with another prompt or width."""
+
+    def __init__(self, model: Backend, task: Task) -> None:
+        self.task = task
+        self.preprocessor = model.preprocessor
+        self.infer = model.infer  # type: ignore[method-assign]
+        self.weights = getattr(model, "weights", ())
+        self.output = getattr(model, "output", None)

@@ -366,10 +366,15 @@ def input_specs(task: Task) -> dict[str, tuple[tf.TensorSpec, ...]]:
     }
 
 
-def input_names(task: Task) -> dict[str, tuple[str, ...]]:
-    """Return the names of the SavedModel's inputs, by signature, without TensorFlow."""
-    found = _signatures(task).items()
-    return {name: tuple(each.name for each in specs) for name, specs in found}
+def text_specs(task: Task) -> dict[str, tuple[TextSpec, ...]]:
+    """Return name and rank of the SavedModel's inputs, by signature; no TensorFlow."""
+    return {
+        name: tuple(
+            each if isinstance(each, TextSpec) else TextSpec(each.name, each.shape.rank)
+            for each in specs
+        )
+        for name, specs in _signatures(task).items()
+    }
 
 
 def _signatures(task: Task) -> Mapping[str, tuple[Any, ...]]:

@@ -52,6 +52,8 @@ VOCABULARY_SIZES = {
     "multilingual": 119_547,
     "chinese": 21_128,
 }
+# An input of models that read long texts in windows: 1 where a text starts, else 0.
+WINDOW_STARTS = "window_starts"
 _LARGEST = 1 << 24  # above any real vocabulary or width, to reject forged configs
 _MOST_PARAMETERS = 100_000_000_000
 

@@ -1,16 +1,20 @@
-"""Public names that are imported on first use: `attach_names`.
+"""What is imported on first use: public names, and what only graphs need.
 
-Their first use may import TensorFlow, which is as quiet as `TF_CPP_MIN_LOG_LEVEL` says.
+`attach_names` is for the names of a package, `deferred` for the modules that a module
+uses inside of functions: settings, rows and scores of a task need no Keras. The first
+use may import TensorFlow, which is as quiet as `TF_CPP_MIN_LOG_LEVEL` says.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 import sys
+import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from lazy_loader import attach_stub
 
@@ -31,6 +35,48 @@ def attach_names(
             return find(name)
 
     return find_quietly, names, public
+
+
+class _Deferred(types.ModuleType):
+    """A module that is imported when a name of it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = sys.modules.get(self.__name__)
+        if found is None:
+            with quiet_imports():
+                found = importlib.import_module(self.__name__)
+        return getattr(found, name)
+
+
+def deferred(*names: str) -> Iterator[Any]:
+    """Yield modules that are imported on first use.
+
+    For type checkers they are imported `if TYPE_CHECKING`.
+
+    Example:
+        >>> keras, tf = deferred("keras", "tensorflow")
+    """
+    return map(_Deferred, names)
+
+
+_Class = TypeVar("_Class", bound=type)
+_WAITING: list[type] = []
+
+
+def serializable(cls: _Class) -> _Class:
+    """Register a class of this package with Keras, as soon as Keras is imported."""
+    _WAITING.append(cls)
+    if "keras" in sys.modules:
+        register_with_keras()
+    return cls
+
+
+def register_with_keras() -> None:
+    """Register the `serializable` classes: a model that holds one imports this."""
+    import keras
+
+    while _WAITING:
+        keras.saving.register_keras_serializable(package="bert_keras")(_WAITING.pop())
 
 
 @contextlib.contextmanager

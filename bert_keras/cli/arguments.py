@@ -335,6 +335,19 @@ def given_classes(options: argparse.Namespace) -> Any:
     return next((setting_value(v) for name, _, v in words if name == "classes"), None)
 
 
+def load_backend(*models: str) -> None:
+    """Import TensorFlow, unless each of the models is an export that needs none.
+
+    What needs it nevertheless, such as another setting, imports it quietly.
+    """
+    from bert_keras.inference.session import answers_alone
+    from bert_keras.runs.environment import load_tensorflow
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if not all(map(answers_alone, models)):
+        load_tensorflow()
+
+
 def predictor_of(options: argparse.Namespace, *, use: str = "answers") -> Predictor:
     """Return the predictor of a model, with the user's settings.
 

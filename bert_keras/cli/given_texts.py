@@ -88,9 +88,9 @@ def _may_be_pairs(task: Task) -> bool:
 
 def _ends_in_list(task: Task) -> bool:
     """Return whether the last role of a row is a list of texts."""
-    from bert_keras.tasks.protocols import input_specs
+    from bert_keras.tasks.protocols import text_specs
 
-    return input_specs(task)["serving_default"][-1].shape.rank == 2
+    return text_specs(task)["serving_default"][-1].rank == 2
 
 
 def _row(parts: list[str], task: Task) -> tuple[Any, ...] | None:

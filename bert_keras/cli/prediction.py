@@ -27,6 +27,7 @@ from bert_keras.cli.arguments import (
     check_texts,
     chosen_columns,
     declared_task,
+    load_backend,
     predictor_of,
     suggest_bfloat16,
 )
@@ -107,13 +108,12 @@ def run_predict(options: argparse.Namespace) -> None:
     check_named_columns(
         options, options.input, task=declared_task(options), labelled=False
     )
-    load_tensorflow()
+    load_backend(options.model)
     from bert_keras.inference.answered_rows import (
         BATCHES_TOGETHER,
         BlankTexts,
         answered,
     )
-    from bert_keras.models.task_model import TaskModel
     from bert_keras.text.truncation import Truncation
 
     predictor = predictor_of(options)
@@ -150,7 +150,7 @@ def run_predict(options: argparse.Namespace) -> None:
     blank.report()
     for line in predictor.truncated(truncation):
         say(line)
-    if isinstance(predictor.model, TaskModel):
+    if predictor.answering.runs_keras:
         suggest_bfloat16(options, "answers 1.7 times as many texts per second")
 
 

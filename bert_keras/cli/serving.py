@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from bert_keras.cli.arguments import MODEL
+from bert_keras.cli.arguments import MODEL, load_backend
 from bert_keras.cli.options import add_options, config_of, path
-from bert_keras.runs.environment import load_tensorflow
 from bert_keras.serving.config import ServeConfig
 
 
@@ -24,7 +23,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
 
 def run_serve(options: argparse.Namespace) -> None:
     config = config_of(options, ServeConfig)
-    load_tensorflow()
+    load_backend(*(part.rpartition("=")[2] for part in options.paths))
     from bert_keras.serving.server import serve
 
     serve(options.paths, config=config, is_quiet=options.quiet)

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from bert_keras.config import WINDOW_STARTS
 from bert_keras.errors import ConfigError, first_of, received
 from bert_keras.explained import targets
 from bert_keras.explained.targets import LOG_ODDS, Rows, Target
 from bert_keras.explained.words import NO_WORD, WordList, words_in_row
-from bert_keras.model.encoder import WINDOW_STARTS
 from bert_keras.text.preprocessor import as_tensors
 
 

@@ -11,7 +11,7 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.runs.progress import say
 from bert_keras.settings import check_choice
 from bert_keras.tasks.base import Task, roles_with, stream_rows
-from bert_keras.tasks.protocols import input_specs, texts_of
+from bert_keras.tasks.protocols import text_specs, texts_of
 from bert_keras.text.truncation import Truncation
 
 ON_EMPTY = ("null", "error")
@@ -85,7 +85,7 @@ def answered(
         rows: the answers are the same, to the last digit, for the same rows together.
     """
     task = predictor.model.task
-    names = [spec.name for spec in input_specs(task)["serving_default"]]
+    names = [spec.name for spec in text_specs(task)["serving_default"]]
     answers = predictor.predict(
         [_filled(task, row.item) for row in rows],
         batch_size=batch_size,

@@ -1,66 +1,110 @@
 """Engines that run the model of a task in place of TensorFlow: `EngineModel`.
 
-OpenVINO and ONNX Runtime compute the Keras model alone, ids in, outputs of the head
-out. Strings become ids, and outputs become answers, in TensorFlow's graph as in
-`predict` and in an export, so that answers do not depend on the engine.
+OpenVINO and ONNX Runtime compute the Keras model, ids in, outputs of the head out.
+Where an export has proven them equal, ids come from the `tokenizers` library and the
+answers from a second graph of the engine, and TensorFlow is not imported. Otherwise
+both are computed in TensorFlow's graph, as in `predict`.
 
 Each text has its own row: the graph of an engine has no packed rows. `Predictor` gives
-texts of similar length together. A few short texts are answered outside of TensorFlow,
-which would take as long as the engine takes for one of them.
+texts of similar length together.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
-import queue
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.errors import CheckpointError, ConfigError, one_line
-from bert_keras.files.json_file import read_json
-from bert_keras.files.lfs import check_no_pointer
-from bert_keras.inference.numpy_graph import in_numpy
-from bert_keras.inference.served_model import check_answers, described
-from bert_keras.model.encoder import WINDOW_STARTS
-from bert_keras.models.backend import Backend
-from bert_keras.models.engine_graph import OUR_NAMES
-from bert_keras.models.model_file import (
-    FILES,
-    INT8_FILES,
-    package,
-    write_model_file,
+from bert_keras.inference.session import (
+    Session,
+    check_engine,
+    check_installed,
+    model_path,
+    session_of,
 )
+from bert_keras.lazy_names import deferred
+from bert_keras.models.answering import Answering, Measured, Parts, Spec
+from bert_keras.models.answers_file import check_answers, read_answers_file
+from bert_keras.models.backend import Backend
+from bert_keras.models.engine_files import ANSWER_FILES, FILES, OUR_NAMES
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.task_model import TaskModel
-from bert_keras.runs.progress import say
-from bert_keras.settings import ENGINES, check_choice
-from bert_keras.tasks.base import Batch, Task
-from bert_keras.tasks.protocols import answer, from_named
-from bert_keras.text.plain_tokenizer import PlainTokenizer, are_few
-from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.reading.token_rows import TokenizedText, TokenRows
+from bert_keras.runs.progress import say, say_once
+from bert_keras.tasks.base import Batch, Task, answers_as
+from bert_keras.tasks.protocols import from_named, scores_sides
+from bert_keras.text.token_ids import TokenIds
+from bert_keras.text.tokenizer_files import write_tokenizer_json
 
-_MOST_ROWS = 128  # windows in a run, unless one text has more
-# Of all texts of a batch that becomes ids outside of TensorFlow, which takes 0.3 us a
-# character; its string ops take some 4 ms for any batch.
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from bert_keras.inference import equality, served_model
+    from bert_keras.models import answer_graphs, answers_graph, model_file
+    from bert_keras.models.task_model import TaskModel
+else:
+    tf, answer_graphs, answers_graph = deferred(
+        "tensorflow",
+        "bert_keras.models.answer_graphs",
+        "bert_keras.models.answers_graph",
+    )
+    equality, served_model, model_file = deferred(
+        "bert_keras.inference.equality",
+        "bert_keras.inference.served_model",
+        "bert_keras.models.model_file",
+    )
+
+# Of all texts of a batch that is computed at once, without sorting.
 _FEW_CHARACTERS = 4_000
-_Way = tuple[PlainTokenizer, Callable[..., dict[str, np.ndarray]]] | None
-_PRECISIONS = {"openvino": ("float32", "mixed_bfloat16"), "onnx": ("float32",)}
+# Settings that are read before the model: what stands before a text, and its length.
+_READ = ("default_prompt", "default_length")
 
 
-def check_engine(engine: str, precision: str) -> None:
-    """Raise a ConfigError unless an engine exists and computes in a precision."""
-    check_choice("engine", engine, ENGINES)
-    allowed = _PRECISIONS.get(engine)
-    if allowed is not None and precision not in allowed:
-        raise ConfigError(
-            f"`precision` must be {' or '.join(allowed)} with the engine {engine}; "
-            f"received {precision!r}"
-        )
+class AnswerSession:
+    """The answers of a task from the outputs of its model, in an engine.
+
+    Args:
+        session: the graph that `write_answers_graph` wrote.
+        facts: what it returned.
+        task: the task, with the settings that are fixed in the graph.
+    """
+
+    def __init__(self, session: Session, facts: Mapping[str, Any], task: Task) -> None:
+        self.task = task
+        self._session = session
+        inputs, outputs = session.specs()
+        self._inputs = [(spec.name, spec.dtype) for spec in inputs]
+        self._outputs = [spec.name for spec in outputs]
+        self._strings = np.array([x.encode() for x in facts["strings"]], object)
+        self._are_strings = frozenset(facts["string_outputs"])
+        self.outputs = {
+            spec.name: spec._replace(dtype=np.dtype(object))
+            if spec.name in self._are_strings
+            else spec
+            for spec in outputs
+        }
+
+    def __call__(self, named: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the answers, [B, …] each, from outputs and inputs by name."""
+        given = {name: named[name].astype(kind) for name, kind in self._inputs}
+        found = dict(zip(self._outputs, self._session.run(given), strict=True))
+        for name in self._are_strings:
+            found[name] = self._strings[found[name]]
+        return found
+
+    def covers(self, task: Task) -> bool:
+        """Return whether these are the answers of a task."""
+        held: Any = self.task
+        same = {name: getattr(held, name) for name in _READ if hasattr(held, name)}
+        if type(task) is type(held) and same:
+            task = dataclasses.replace(task, **same)  # type: ignore[type-var]
+        return answers_as(task, held)
 
 
 class EngineModel(Backend):
@@ -68,236 +112,139 @@ class EngineModel(Backend):
 
     Args:
         task: turns outputs into answers.
-        preprocessor: turns texts into ids, here with one text per row.
+        preprocessor: turns texts into ids, here with one text per row: a
+            `Preprocessor`, or `TokenRows`.
         session: the model file in its engine.
+        answers: the answers without TensorFlow; `None`: TensorFlow computes them.
+        in_graph: returns the `Preprocessor` in place of `TokenRows`.
     """
 
     def __init__(
-        self, task: Task, preprocessor: Preprocessor, session: Session
+        self,
+        task: Task,
+        preprocessor: Any,
+        session: Session,
+        *,
+        answers: AnswerSession | None = None,
+        in_graph: Callable[[], Any] | None = None,
     ) -> None:
         self.task = task
-        self.preprocessor = preprocessor.replace(layout="padded")
+        self.preprocessor = preprocessor
         self.session = session
+        self.answers = answers
         self.platform = session.platform
+        self._in_graph = in_graph
         self._inputs, self._outputs = session.specs()
         self._given = [  # of a batch, by our names
-            (OUR_NAMES.get(spec.name, spec.name), spec.dtype.as_numpy_dtype)
-            for spec in self._inputs
+            (OUR_NAMES.get(spec.name, spec.name), spec) for spec in self._inputs
         ]
-        # For few texts: task and preprocessor, which may be replaced, and their way.
-        self._few: tuple[Task, Preprocessor, _Way] | None = None
 
-    def answer_few(
-        self, texts: Sequence[Sequence[Any]]
-    ) -> dict[str, np.ndarray] | None:
-        way = self._way() if are_few(texts, _FEW_CHARACTERS) else None
-        batch = way and way[0](texts)
-        if way is None or batch is None:
-            return None
-        given = [batch[name].astype(dtype) for name, dtype in self._given]
-        return way[1](*self._run(*given))
+    @property
+    def graph_preprocessor(self) -> Any:
+        found = self.preprocessor
+        if isinstance(found, TokenRows):
+            if self._in_graph is None:
+                raise ConfigError("the model has no preprocessor in graph")
+            found = self._in_graph().replace(max_length=found.max_length)
+        return found.replace(layout="padded")
 
-    def _way(self) -> _Way:
-        """Return what makes ids of few texts, and the answers from the outputs."""
-        task, preprocessor, few = self.task, self.preprocessor, self._few
-        if few is None or few[0] is not task or few[1] is not preprocessor:
-            self._few = few = task, preprocessor, self._way_of(task, preprocessor)
-        return few[2]
+    def with_task(self, task: Task) -> EngineModel:
+        """Return the same model with another task."""
+        return EngineModel(
+            task,
+            self.preprocessor,
+            self.session,
+            answers=self.answers,
+            in_graph=self._in_graph,
+        )
 
-    def _way_of(self, task: Task, preprocessor: Preprocessor) -> _Way:
-        if not task.is_plain or not PlainTokenizer.covers(preprocessor):
-            return None
+    def answering(self, *, freeze: bool = True) -> Answering:
+        if self.answers is None or not isinstance(self.preprocessor, TokenRows):
+            return super().answering(freeze=freeze)
+        return _EngineAnswering(self, self.answers)
 
-        def answers(*outputs: tf.Tensor) -> dict[str, tf.Tensor]:
-            return answer(task, self._named(outputs, {}), {})
-
-        specs = [tf.TensorSpec(each.shape, each.dtype) for each in self._outputs]
-        graph = tf.function(answers, input_signature=specs, autograph=False)
-        try:
-            found = graph.get_concrete_function()
-        except KeyError:  # the answers need more of the batch
-            return None
-        return PlainTokenizer(preprocessor), in_numpy(found)
+    def outputs_of(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the outputs of the engine for a batch dict of arrays by name."""
+        arrays = {
+            spec.name: batch[name].astype(spec.dtype, copy=False)
+            for name, spec in self._given
+        }
+        names = [spec.name for spec in self._outputs]
+        return dict(zip(names, self.session.run_texts(arrays), strict=True))
 
     def infer(self, batch: Batch) -> Any:
-        given = [tf.cast(batch[name], dtype) for name, dtype in self._given]
-        dtypes = [spec.dtype for spec in self._outputs]
+        names = [name for name, _ in self._given]
+
+        def run(*arrays: np.ndarray) -> list[np.ndarray]:
+            return [*self.outputs_of(dict(zip(names, arrays, strict=True))).values()]
+
+        given = [tf.cast(batch[name], spec.dtype) for name, spec in self._given]
+        dtypes = [tf.as_dtype(spec.dtype) for spec in self._outputs]
         # Outside of a graph, a single output is not in a list.
-        values = tf.nest.flatten(
-            tf.numpy_function(self._run, given, dtypes, stateful=False)
-        )
+        values = tf.nest.flatten(tf.numpy_function(run, given, dtypes, stateful=False))
         for value, spec in zip(values, self._outputs, strict=True):
             value.set_shape(spec.shape)
-        return self._named(values, batch)
-
-    def _named(self, values: Sequence[tf.Tensor], batch: Batch) -> Any:
-        """Return the outputs of the engine as those of the model, in graph."""
-        names = [spec.name for spec in self._outputs]
-        named = dict(zip(names, values, strict=True))
-        return from_named(self.task, named, batch)
-
-    def _run(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        given = {
-            spec.name: array for spec, array in zip(self._inputs, arrays, strict=True)
-        }
-        if WINDOW_STARTS not in given:
-            return self.session.run(given)
-        parts = [
-            self.session.run({name: array[rows] for name, array in given.items()})
-            for rows in _whole_texts(given[WINDOW_STARTS])
-        ]
-        return [np.concatenate(part) for part in zip(*parts, strict=True)]
+        outputs = [spec.name for spec in self._outputs]
+        return from_named(self.task, dict(zip(outputs, values, strict=True)), batch)
 
 
-def _whole_texts(window_starts: np.ndarray) -> list[slice]:
-    """Return ranges of windows, int32 [S], of whole texts: at most `_MOST_ROWS` each,
-    or one text.
-    """
-    starts = np.flatnonzero(window_starts).tolist()
-    found, first, before = [], 0, 0
-    for end in [*starts[1:], len(window_starts)]:
-        if end - first > _MOST_ROWS and before > first:
-            found.append(slice(first, before))
-            first = before
-        before = end
-    return [*found, slice(first, before)]
+class _EngineAnswering(Answering):
+    """Answers texts without TensorFlow, unless the model has got another task."""
 
+    def __init__(self, model: EngineModel, answers: AnswerSession) -> None:
+        self._model, self._answers = model, answers
+        self._task: Task = answers.task
+        self._graphs: Answering | None = None
 
-class Session:
-    """A model file in an engine; a subclass for each engine.
+    @property
+    def is_direct(self) -> bool:  # type: ignore[override]
+        return self._others() is None
 
-    `run` takes arrays by the names of the inputs and returns the outputs in order. It
-    may be called by several threads at once. `platform` is Triton's name of the engine.
+    def _others(self) -> Answering | None:
+        """Return what answers in place of this, for the current task of the model."""
+        task = self._model.task
+        if task is not self._task:
+            self._task, self._graphs = task, None
+            if not self._answers.covers(task):
+                say_once(
+                    "the export has answers for other settings: TensorFlow computes "
+                    "them; export the model folder with these settings"
+                )
+                self._graphs = answer_graphs.AnswerGraphs(self._model)
+        return self._graphs
 
-    Two batches at once, each on half of the cores, take two thirds of the time of one
-    after the other on all cores, which wait for each other. One batch alone takes
-    longer.
-    """
+    def measure(self, texts: Parts, *, scored: bool = False) -> Measured:
+        if (others := self._others()) is not None:
+            return others.measure(texts, scored=scored)
+        rows, reader = self._tokenized(texts, scored), self._task.reader
+        return Measured((rows,), *self._model.preprocessor.lengths(reader, rows))
 
-    platform = ""
+    def answer(
+        self, texts: Parts, *, scored: bool = False, traced: bool = True
+    ) -> dict[str, np.ndarray]:
+        if (others := self._others()) is not None:
+            return others.answer(texts, scored=scored, traced=traced)
+        rows = self._tokenized(texts, scored)
+        batch = self._model.preprocessor.batch(self._task.reader, rows)
+        return self._answers({**batch, **self._model.outputs_of(batch)})
 
-    def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        raise NotImplementedError
+    def outputs(self) -> Mapping[str, Spec]:
+        others = self._others()
+        return self._answers.outputs if others is None else others.outputs()
 
-    def specs(self) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
-        """Return the inputs and the outputs."""
-        raise NotImplementedError
+    def are_few(self, texts: Parts) -> bool:
+        if (others := self._others()) is not None:
+            return others.are_few(texts)
+        strings = (text for part in texts for text in part if isinstance(text, str))
+        return sum(map(len, strings)) <= _FEW_CHARACTERS
 
-
-class _OpenVino(Session):
-    platform = "openvino"
-
-    def __init__(self, path: Path, precision: str, at_once: int) -> None:
-        openvino = package("openvino", "the engine openvino")
-        settings: dict[str, Any] = {
-            # Otherwise OpenVINO computes in bfloat16 where the processor can.
-            "INFERENCE_PRECISION_HINT": "f32" if precision == "float32" else "bf16",
-        }
-        if at_once == 1:
-            settings["PERFORMANCE_HINT"] = "LATENCY"
-        else:
-            settings["NUM_STREAMS"] = at_once
-        if threads := _threads():
-            settings["INFERENCE_NUM_THREADS"] = threads
-        self._compiled = openvino.Core().compile_model(os.fspath(path), "CPU", settings)
-        self._names = [each.any_name for each in self._compiled.inputs]
-        self._idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        try:
-            request = self._idle.get_nowait()
-        except queue.Empty:
-            request = self._compiled.create_infer_request()
-        # In order: finding inputs by name takes 5% of the time of a short text.
-        given = [inputs[name] for name in self._names]
-        outputs = request.infer(given, share_inputs=True, share_outputs=True)
-        # A copy: the next batch of the request overwrites its outputs.
-        found = [np.array(values) for values in outputs.values()]
-        self._idle.put(request)
-        return found
-
-    def specs(self) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
-        def spec(each: Any) -> tf.TensorSpec:
-            sizes = each.partial_shape
-            return tf.TensorSpec(
-                [None if size.is_dynamic else size.get_length() for size in sizes],
-                each.element_type.to_dtype(),
-                each.any_name,
-            )
-
-        model = self._compiled
-        return [*map(spec, model.inputs)], [*map(spec, model.outputs)]
-
-
-class _OnnxRuntime(Session):
-    platform = "onnxruntime_onnx"
-
-    def __init__(self, path: Path, precision: str, at_once: int) -> None:
-        runtime = package("onnxruntime", "the engine onnx")
-        settings = runtime.SessionOptions()
-        threads = _threads()
-        if at_once > 1:
-            threads = max((threads or os.cpu_count() or 1) // at_once, 1)
-        settings.intra_op_num_threads = threads
-        # Its threads wait for work in a loop, as by default: one text takes half of the
-        # time, and several batches 13% more. Between the runs they leave the cores to
-        # TensorFlow, which saves another quarter for one text.
-        settings.add_session_config_entry("session.force_spinning_stop", "1")
-        self._session = runtime.InferenceSession(
-            os.fspath(path), settings, providers=["CPUExecutionProvider"]
-        )
-
-    def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        found: list[np.ndarray] = self._session.run(None, inputs)
-        return found
-
-    def specs(self) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
-        def spec(each: Any) -> tf.TensorSpec:
-            return tf.TensorSpec(
-                [size if isinstance(size, int) else None for size in each.shape],
-                _ONNX_DTYPES.get(each.type, tf.float32),
-                each.name,
-            )
-
-        session = self._session
-        return [*map(spec, session.get_inputs())], [*map(spec, session.get_outputs())]
-
-
-_SESSIONS: dict[str, type[_OpenVino] | type[_OnnxRuntime]] = {
-    "openvino": _OpenVino,
-    "onnx": _OnnxRuntime,
-}
-_ONNX_DTYPES = {"tensor(int32)": tf.int32, "tensor(int64)": tf.int64}
-
-
-def _threads() -> int:
-    """Return TensorFlow's number of threads; 0: the engine's own choice."""
-    count: int = tf.config.threading.get_intra_op_parallelism_threads()
-    return count
-
-
-def check_installed(engine: str) -> None:
-    """Raise a ConfigError unless the runtime of an engine is installed."""
-    package({"onnx": "onnxruntime"}.get(engine, engine), f"the engine {engine}")
-
-
-def session_of(
-    path: Path, engine: str, precision: str = "float32", *, at_once: int = 1
-) -> Session:
-    """Return a model file in its engine, for a number of batches at once.
-
-    Raises:
-        CheckpointError: the engine cannot read the file.
-        ConfigError: the engine is not installed.
-    """
-    check_no_pointer(path)
-    check_installed(engine)
-    try:
-        return _SESSIONS[engine](path, precision, at_once)
-    except Exception as error:  # the only base of ONNX Runtime's errors
-        raise CheckpointError(
-            f"{path}: {engine} cannot read it: {one_line(error)}"
-        ) from None
+    def _tokenized(self, texts: Parts, scored: bool) -> list[TokenizedText]:
+        if texts and texts[0] and isinstance(texts[0][0], TokenizedText):
+            return list(texts[0])
+        sides: Sequence[int] | None = None
+        if scored and scores_sides(self._task):
+            *texts, sides = texts  # type: ignore[assignment]
+        return self._model.preprocessor.tokenize(self._task.reader, texts, sides)
 
 
 def engine_model(
@@ -317,33 +264,59 @@ def engine_model(
     check_engine(engine, precision)
     check_installed(engine)
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as folder:
-        path, _ = write_model_file(model, Path(folder), engine)
+        path, _ = model_file.write_model_file(model, Path(folder), engine)
         session = session_of(path, engine, precision, at_once=at_once)
-    return EngineModel(model.task, model.preprocessor, session)
+        try:
+            found, _ = light_engine(model, session, Path(folder), engine)
+        except answers_graph.NeedsTensorFlow:
+            return EngineModel(model.task, model.preprocessor, session)
+    return found
 
 
-def find_engine(folder: str | os.PathLike[str]) -> str | None:
-    """Return the engine of a folder that `export` wrote, or `None` for other folders.
+def light_engine(
+    model: TaskModel,
+    session: Session,
+    folder: Path,
+    engine: str,
+    texts: Parts | None = None,
+) -> tuple[EngineModel, dict[str, Any]]:
+    """Return a task model in an engine that answers without TensorFlow.
+
+    Writes the graph of the answers into the folder. Returns also what
+    `write_answers_graph` returns.
+
+    Args:
+        model: the task model.
+        session: its model file in the engine.
+        folder: an export that is written.
+        engine: `openvino` or `onnx`.
+        texts: texts of each role whose ids and answers must be equal to those of
+            TensorFlow, besides some of all kinds of characters.
 
     Raises:
-        ConfigError: the folder is for LiteRT, which does not run here.
+        NeedsTensorFlow: they are not, or the answers cannot be computed so.
     """
-    if not (Path(folder) / ANSWERS).is_file():
-        return None
-    kinds = [kind for kind in FILES if _file(Path(folder), kind) is not None]
-    if kinds == ["litert"]:
-        raise ConfigError(
-            f"{os.fspath(folder)}: holds a model for LiteRT, which bert_keras does not "
-            "run: use the model folder"
+    outputs = {spec.name: spec for spec in session.specs()[1]}
+    function = answers_graph.answers_function(model.task, outputs)
+    path = folder / ANSWER_FILES[engine]
+    facts = answers_graph.write_answers_graph(function, path, engine)
+    preprocessor = model.preprocessor
+    with tempfile.TemporaryDirectory(prefix="bert-keras-") as place:
+        # In the folder it would be taken for a tokenizer of another program's.
+        write_tokenizer_json(
+            place,
+            preprocessor.tokenizer.get_config(),
+            max_length=preprocessor.max_length,
+            read_tokens=model.task.needs.read_tokens,
         )
-    return kinds[0] if kinds else None
-
-
-def _file(folder: Path, kind: str) -> Path | None:
-    """Return the model file of a format: the one in int8, if there are two."""
-    places = [each.get(kind) for each in (INT8_FILES, FILES)]
-    found = (folder / place for place in places if place)
-    return next((each for each in found if each.is_file()), None)
+        tokenizer = TokenIds(Path(place))
+    rows = TokenRows(tokenizer, preprocessor.max_length, preprocessor.truncation)
+    answers = AnswerSession(session_of(path, engine), facts, model.task)
+    found = EngineModel(
+        model.task, rows, session, answers=answers, in_graph=lambda: model.preprocessor
+    )
+    equality.check_equal(found, model, function, texts)
+    return found, facts
 
 
 def load_engine_folder(
@@ -367,13 +340,27 @@ def load_engine_folder(
     """
     check_engine(engine, precision)
     place = Path(folder)
-    found, preprocessor = described(place, place, task)
-    path = _file(place, engine) or place / FILES[engine]
-    named = read_json(place / ANSWERS).get("model")
+    found, record = read_answers_file(place, place / ANSWERS, task)
+    path = model_path(place, engine) or place / FILES[engine]
+    named = record.get("model")
     if isinstance(named, str) and path.is_file() and not (place / named).is_file():
         say(f"{place}: {one_line(named)} is missing: {path.name} answers")
     session = session_of(path, engine, precision, at_once=at_once)
-    model = EngineModel(found, preprocessor, session)
+    facts = record.get("answers")
+    if isinstance(facts, dict) and "strings" in facts:
+        answers, rows = _light_parts(place, engine, found, record)
+        model = EngineModel(
+            found,
+            rows,
+            session,
+            answers=answers,
+            in_graph=lambda: served_model.preprocessor_of(place, record),
+        )
+    else:
+        reason = facts.get("reason") if isinstance(facts, dict) else None
+        why = reason or "it was exported by an earlier version: export it again"
+        say(f"{place}: TensorFlow makes its ids and answers: {one_line(why)}")
+        model = EngineModel(found, served_model.preprocessor_of(place, record), session)
     width = session.specs()[1][0].shape[-1]
     classes = getattr(found, "classes", None) or ()
     # By entailment there are as many outputs as a request has classes.
@@ -382,5 +369,28 @@ def load_engine_folder(
             f"{place}: `classes` in {ANSWERS} must be as many as the outputs of the "
             f"model; received {len(classes)} and {width}"
         )
-    check_answers(model, place, ANSWERS)
+    if model.answers is None:
+        served_model.check_graph_answers(model, place, ANSWERS)
+    else:
+        texts = tuple(["a"] for _ in found.roles)
+        check_answers(
+            found, place, ANSWERS, lambda: model.answering().answer(texts), RuntimeError
+        )
     return model
+
+
+def _light_parts(
+    folder: Path, engine: str, task: Task, record: Mapping[str, Any]
+) -> tuple[AnswerSession, TokenRows]:
+    """Return what makes answers and ids without TensorFlow, from an export."""
+    try:
+        given, facts = record["preprocessing"], record["answers"]
+        session = session_of(folder / ANSWER_FILES[engine], engine)
+        answers = AnswerSession(session, facts, task)
+        rows = TokenRows(TokenIds(folder), given["max_length"], given["truncation"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{folder / ANSWERS}: `answers` or `preprocessing` is broken: "
+            f"{one_line(error)}"
+        ) from None
+    return answers, rows

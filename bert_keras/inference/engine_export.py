@@ -18,21 +18,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_keras.config import WINDOW_STARTS
 from bert_keras.data.columns import Columns
 from bert_keras.errors import BertKerasError, ConfigError
 from bert_keras.files.atomic import CONFIG, DESCRIPTION, replaced_folder
 from bert_keras.files.json_file import json_text
-from bert_keras.inference.engine import EngineModel, Session, session_of
+from bert_keras.inference.engine import EngineModel, light_engine
 from bert_keras.inference.predictor import Predictor
-from bert_keras.model.encoder import WINDOW_STARTS
+from bert_keras.inference.session import Session, session_of
 from bert_keras.model.lora import plain_weights
+from bert_keras.models.answers_graph import NeedsTensorFlow
+from bert_keras.models.engine_files import (
+    ANSWER_FILES,
+    FILES,
+    INT8_FILES,
+    all_files,
+)
 from bert_keras.models.engine_graph import EngineGraph
 from bert_keras.models.export import write_description
 from bert_keras.models.model_card import CARD, write_readme
 from bert_keras.models.model_file import (
-    FILES,
-    INT8_FILES,
-    all_files,
     check_convertible,
     check_int8,
     write_int8,
@@ -124,6 +129,10 @@ def export_to_engine(
     ) as new:
         write_readme(output, new, card=False)  # keeps what a user has written
         path, graph = write_model_file(model, new, format)
+        typical = dev if calibration is None else calibration
+        answers = None
+        if format in ANSWER_FILES:
+            answers = _write_answers(model, path, new, format, typical)
         if int8:
             exact = EngineModel(
                 model.task, model.preprocessor, session_of(path, format)
@@ -134,7 +143,6 @@ def export_to_engine(
             small = EngineModel(
                 model.task, model.preprocessor, session_of(small_path, format)
             )
-            typical = dev if calibration is None else calibration
             _tell_times(exact, small, _typical_texts(model, typical))
             if dev is not None:
                 for name, each in (("float32", exact), ("int8", small)):
@@ -147,8 +155,30 @@ def export_to_engine(
             if int8_only:
                 for file in (path, path.with_suffix(".bin")):
                     file.unlink(missing_ok=True)
-        _describe(model, graph, new, format, "int8" if int8 else "float32")
+        precision = "int8" if int8 else "float32"
+        _describe(model, graph, new, format, precision, answers)
     return Exported(Path(output), scores)
+
+
+def _write_answers(
+    model: TaskModel, path: Path, folder: Path, kind: str, rows: Columns | None
+) -> dict[str, Any]:
+    """Write the graph of the answers; return the entry of `answers.json` about it.
+
+    A line tells if the folder needs TensorFlow for its answers.
+    """
+    try:
+        session = session_of(path, kind)
+        texts = None
+        if model.task.reads_by_reader:
+            texts = _typical_texts(model, rows)
+        _, facts = light_engine(model, session, folder, kind, texts)
+        return {"model": ANSWER_FILES[kind], **facts}
+    except NeedsTensorFlow as error:
+        for name in (ANSWER_FILES[kind], ANSWER_FILES[kind].replace(".xml", ".bin")):
+            (folder / name).unlink(missing_ok=True)
+        say(f"ids and answers of this export need TensorFlow: {error}")
+        return {"reason": str(error)}
 
 
 def _check_drop(
@@ -244,7 +274,12 @@ class _Recorded(Session):
 
 
 def _describe(
-    model: TaskModel, graph: EngineGraph, folder: Path, kind: str, precision: str
+    model: TaskModel,
+    graph: EngineGraph,
+    folder: Path,
+    kind: str,
+    precision: str,
+    answers: Mapping[str, Any] | None,
 ) -> None:
     """Write the files of the tokenizer, and `answers.json`."""
     task, preprocessor = model.task, model.preprocessor
@@ -263,6 +298,8 @@ def _describe(
         ],
         "answer": recipe_of(task),
     }
+    if answers is not None:
+        others["answers"] = answers
     if reads_windows(model.task):
         others["windows"] = model.task.reader.window_recipe(length)
     write_description(model, folder, others)  # removes an older tokenizer.json

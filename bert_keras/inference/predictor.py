@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import functools
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.data.class_names import listed
 from bert_keras.data.columns import Columns
@@ -28,25 +24,18 @@ from bert_keras.errors import (
     shown,
 )
 from bert_keras.files.atomic import check_path
-from bert_keras.inference.engine import (
-    check_engine,
-    engine_model,
-    find_engine,
-    load_engine_folder,
-)
+from bert_keras.inference.engine import engine_model, load_engine_folder
 from bert_keras.inference.equal_texts import EqualTexts, joined
-from bert_keras.inference.served_model import load_saved_model
+from bert_keras.inference.session import check_engine, find_engine
+from bert_keras.lazy_names import deferred
+from bert_keras.models.answering import Answering, Measured, Parts, bytes_of
 from bert_keras.models.backend import Backend
-from bert_keras.models.frozen_weights import FrozenWeights, gains_by_freezing
-from bert_keras.models.loading import load_model
 from bert_keras.models.saved_model_folder import (
     ANSWERS,
     EXTRA,
     find_saved_model,
     is_exported,
 )
-from bert_keras.models.task_model import TaskModel
-from bert_keras.models.zero_shot import zero_shot_model
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.answer_rows import rows_of
@@ -54,28 +43,33 @@ from bert_keras.tasks.base import Task, changed, replaced
 from bert_keras.tasks.protocols import (
     Writing,
     check_scores_pairs,
-    input_specs,
     item_parts,
-    lengths_of,
     pair_answers,
     reads_windows,
-    score_specs,
     scores_sides,
+    text_specs,
     texts_of,
     whole_by,
-    windows_of,
 )
-from bert_keras.text.preprocessor import as_tensors, one_or_all
 from bert_keras.text.truncation import Truncation
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from bert_keras.inference import served_model
+    from bert_keras.models import loading, zero_shot
+else:
+    tf, served_model, loading, zero_shot = deferred(
+        "tensorflow",
+        "bert_keras.inference.served_model",
+        "bert_keras.models.loading",
+        "bert_keras.models.zero_shot",
+    )
 
 _WINDOW_BATCHES = 32  # batches of texts that are sorted by length together
 _AT_ONCE = 2  # batches in flight: the cores stay busy between the large products
 # On a processor. The activations of a larger batch leave its cache: 10% slower.
 _CACHED_TOKENS = 2048
-_FEW_TEXTS, _FEW_BYTES = 4, 600  # fewer are one batch; others gain as two in flight
-
-# Maps the ranks of the inputs to a function that returns the graph.
-_Graphs = dict[tuple[int, ...], Callable[[], Any]]
 
 
 def load_predictor(
@@ -138,12 +132,14 @@ def load_predictor(
                     f"`{name}` must be left out for a SavedModel: the export has "
                     f"fixed it; received {given!r}"
                 )
-        return Predictor(load_saved_model(exported, task=task))
+        return Predictor(served_model.load_saved_model(exported, task=task))
     try:
         if engine in (None, "tensorflow"):
-            model = load_model(folder, task=task, dtype=precision, classes=classes)
+            model = loading.load_model(
+                folder, task=task, dtype=precision, classes=classes
+            )
             return Predictor(model)
-        loaded = load_model(folder, task=task, dtype="float32", classes=classes)
+        loaded = loading.load_model(folder, task=task, dtype="float32", classes=classes)
     except CheckpointError as error:
         if exported is None:
             raise
@@ -170,53 +166,15 @@ class Predictor:
 
     def __init__(self, model: Backend, *, freeze: bool = True) -> None:
         self.model = model
-        accelerators = [tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU")]
-        self._freezes = freeze and gains_by_freezing(model) and not any(accelerators)
-        # A model that writes computes its steps once for each batch.
-        is_writing = isinstance(model.task, Writing)
-        self._in_small_batches = not any(accelerators) and not is_writing
-        # Texts of similar length are computed together: there is little padding, and
-        # attention costs least with one text per row.
-        self._padded = padded = model.preprocessor.replace(layout="padded")
-
-        def lengths(
-            *texts: Any, scored: bool = False
-        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            given = one_or_all(texts)
-            read, lost = lengths_of(model.task, padded, given, scored=scored)
-            windows = windows_of(model.task, padded, given, read, scored=scored)
-            return read, tf.cast(lost, tf.int32), windows
-
-        # Traced at their first call.
-        self._lengths = self._scored_lengths = self._graphs(lengths)
-        if scores_sides(model.task):
-            self._scored_lengths = self._graphs(lengths, scored=True)
-        self._functions: dict[str, Callable[..., Any]] = {"_lengths": lengths}
+        self.answering: Answering = model.answering(freeze=freeze)
         self._untraced = False
-        self._lock = threading.Lock()
         self._told = False  # whether a truncated text was mentioned
-        self._take_weights()
 
     def __reduce__(self) -> Any:
         raise ConfigError(
             "a Predictor cannot be copied or pickled: give the folder of its model to "
             "`load_predictor` where it is needed"
         )
-
-    def _take_weights(self) -> None:
-        """Build the graphs with the model's current weights."""
-        model: Any = self.model
-        frozen = self._frozen = FrozenWeights(model) if self._freezes else None
-        weights = frozen.scope if frozen else contextlib.nullcontext
-
-        def answer(*texts: Any, scored: bool = False) -> dict[str, tf.Tensor]:
-            with weights():
-                given = one_or_all(texts)
-                return model.answer(given, preprocessor=self._padded, scored=scored)
-
-        self._answer = self._graphs(answer)
-        self._measure = self._graphs(answer, scored=True)
-        self._functions["_answer"] = answer
 
     def answer_once_without_graph(self) -> None:
         """Let the next call compute without a graph if its texts are one batch.
@@ -225,49 +183,17 @@ class Predictor:
         optimize, the call without it 0.4 s. Its answers differ from later ones by
         rounding. Models that write texts or compute in 16 bits keep their graphs.
         """
-        is_plain = isinstance(self.model, TaskModel) and not self._freezes
-        if is_plain and not isinstance(self.model.task, Writing):
-            self._untraced = True
+        self._untraced = self.answering.answers_untraced
 
     def _is_untraced(self) -> bool:
         """Return whether this call for one batch computes without a graph."""
         is_untraced, self._untraced = self._untraced, False
         return is_untraced
 
-    def _current(self, name: str) -> _Graphs:
-        """Return the graphs of a kind, for the model's current weights."""
-        with self._lock:
-            if self._frozen is not None and not self._frozen.is_current():
-                self._take_weights()
-            graphs: _Graphs = getattr(self, name)
-            return graphs
-
     @property
-    def outputs(self) -> dict[str, tf.TensorSpec]:
+    def outputs(self) -> dict[str, Any]:
         """The dtype and shape of the answers to texts, by name."""
-        graph = next(iter(self._current("_answer").values()))
-        return dict(graph().structured_outputs)
-
-    def _graphs(self, function: Callable[..., Any], *, scored: bool = False) -> _Graphs:
-        """Return a graph for each form of the texts, by the ranks of its tensors.
-
-        `scored` is for texts to score. Each has a signature, so that it accepts batches
-        of any size. A concrete function is called in less time than the `tf.function`
-        that looks it up.
-        """
-        task = self.model.task
-        return {
-            # TensorFlow counts the tracings of a function's code, but not of a partial
-            # object, and warns when a program has loaded five models.
-            _ranks(signature): functools.cache(
-                tf.function(
-                    functools.partial(function, scored=scored),
-                    input_signature=signature,
-                    autograph=False,
-                ).get_concrete_function
-            )
-            for signature in (score_specs if scored else input_specs)(task).values()
-        }
+        return dict(self.answering.outputs())
 
     def with_classes(
         self,
@@ -313,7 +239,7 @@ class Predictor:
                 "`multi_label` needs `dev` for an embedding model: labelled rows that "
                 "tell from which cosine on a class applies"
             )
-        model = zero_shot_model(
+        model = zero_shot.zero_shot_model(
             self.model, classes, template=template, multi_label=multi_label
         )
         found = Predictor(model)
@@ -505,20 +431,14 @@ class Predictor:
             whole_by=whole_by(task, how),
         )
 
-    def _count(
-        self, counts: Truncation, measured: Sequence[Any], times: np.ndarray
-    ) -> np.ndarray:
-        """Count texts by the output of `_lengths`; return their tokens, int [N].
-
-        `times` says how often each text is there, int [N].
-        """
-        found = [each.numpy() for each in measured]
+    def _count(self, counts: Truncation, measured: Measured, times: np.ndarray) -> None:
+        """Count measured texts; `times` says how often each is there, int [N]."""
+        found = (measured.read, measured.lost, measured.windows)
         read, lost, windows = (np.repeat(each, times, axis=0) for each in found)
         counts.add(read, lost)
         if reads_windows(self.model.task):
             length = self.model.preprocessor.max_length
             counts.add_windows(read, lost, windows, length)
-        return found[0]
 
     def answers(
         self,
@@ -548,7 +468,9 @@ class Predictor:
                 rows = len(columns)
                 seen(rows * done // total - rows * before // total)
 
-        found = self._stream("_measure", texts, limits, seen=add, truncation=truncation)
+        found = self._stream(
+            texts, limits, scored=True, seen=add, truncation=truncation
+        )
         return joined(list(found))
 
     def stream(
@@ -569,18 +491,18 @@ class Predictor:
         counts all texts and the truncated ones.
         """
         limits = (batch_size, max_batch_tokens)
-        return self._stream("_answer", texts, limits, seen=seen, truncation=truncation)
+        return self._stream(texts, limits, seen=seen, truncation=truncation)
 
     def _stream(
         self,
-        kind: str,
-        texts: tuple[Sequence[Any], ...],
+        texts: Parts,
         limits: tuple[int, int | None],
         *,
+        scored: bool = False,
         seen: Callable[[int], object] | None = None,
         truncation: Truncation | None = None,
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the outputs of the graphs, in the order of the texts.
+        """Yield the answers, for users or to score, in the order of the texts.
 
         Limits are the maximum texts and the maximum tokens of a batch.
         """
@@ -590,29 +512,23 @@ class Predictor:
             equal = EqualTexts(*texts)
         if not equal:
             times = np.ones(count, np.int64)
-            yield from self._computed(kind, texts, limits, times, seen, truncation)
+            yield from self._computed(texts, limits, times, scored, seen, truncation)
             return
         texts = tuple([part[row] for row in equal.first] for part in texts)
         yield from equal.answered(
-            self._computed(kind, texts, limits, equal.counts, seen, truncation)
+            self._computed(texts, limits, equal.counts, scored, seen, truncation)
         )
 
     def _computed(
         self,
-        kind: str,
-        texts: tuple[Sequence[Any], ...],
+        texts: Parts,
         limits: tuple[int, int | None],
         times: np.ndarray,
+        scored: bool,
         seen: Callable[[int], object] | None,
         truncation: Truncation | None,
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the outputs for different texts; each is there so many `times`."""
-        backend = keras.config.backend()
-        if backend != "tensorflow" and isinstance(self.model, TaskModel):
-            raise ConfigError(
-                f"a model answers texts with KERAS_BACKEND=tensorflow; received "
-                f"{backend}, on which `TaskModel.predict` works"
-            )
+        """Yield the answers for different texts; each is there so many `times`."""
         batch_size, max_tokens = limits
         check_whole_number("batch_size", batch_size, least=1)
         if max_tokens is not None:
@@ -621,47 +537,32 @@ class Predictor:
         batch_size = max(batch_size // self.model.task.needs.readings, 1)
         count = len(texts[0]) if texts else 0
         window = _WINDOW_BATCHES * batch_size
-        measured = self._lengths if kind == "_answer" else self._scored_lengths
-        graphs = {"_lengths": measured, kind: self._current(kind)}
-        is_answer = kind == "_answer"
+        answering, counts = self.answering, truncation or Truncation()
         fits = 0 < count <= batch_size and max_tokens is None
-        is_untraced = is_answer and fits and self._is_untraced()
-        few = self.model.answer_few(texts) if is_answer and fits else None
+        is_untraced = not scored and fits and self._is_untraced()
         is_one_batch = fits and (
-            is_untraced
-            or few is not None
-            or not self._in_small_batches
-            or _are_few(texts)
+            is_untraced or not answering.in_small_batches or answering.are_few(texts)
         )
-        if self._in_small_batches:
+        if answering.in_small_batches:
             cached = max(_CACHED_TOKENS // self.model.task.needs.readings, 1)
             max_tokens = min(max_tokens or cached, cached)
 
-        def call(name: str, rows: Sequence[int]) -> Any:
-            found = as_tensors([[part[row] for row in rows] for part in texts])
-            tensors = found if isinstance(found, tuple) else (found,)
-            if is_untraced:
-                return self._functions[name](*tensors)
-            return graphs[name][_ranks(tensors)]()(*tensors)
-
-        def checked(
-            answers: dict[str, np.ndarray], rows: Sequence[int]
-        ) -> dict[str, np.ndarray]:
+        def compute(given: Parts, rows: Sequence[int]) -> dict[str, np.ndarray]:
+            """Return the answers to some texts; `rows` are their places in `texts`."""
+            answers = answering.answer(given, scored=scored, traced=not is_untraced)
             _check_finite(answers, lambda row: [part[rows[row]] for part in texts])
             return answers
 
-        def compute(rows: Sequence[int]) -> dict[str, np.ndarray]:
-            return checked({k: v.numpy() for k, v in call(kind, rows).items()}, rows)
-
-        counts = Truncation() if truncation is None else truncation
         # A single batch needs neither sorting nor a second thread.
         if is_one_batch:
-            if few is None and truncation is not None and self._may_be_longer(texts):
-                self._count(counts, call("_lengths", range(count)), times)
+            given = texts
+            if truncation is not None and self._may_be_longer(texts):
+                measured = answering.measure(texts, scored=scored)
+                self._count(counts, measured, times)
+                given = measured.texts
             else:
                 counts.texts += int(times.sum())
-            rows = range(count)
-            answers = compute(rows) if few is None else checked(few, rows)
+            answers = compute(given, range(count))
             if seen is not None:
                 seen(int(times.sum()))
             yield answers
@@ -669,19 +570,27 @@ class Predictor:
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
             for start in range(0, count, window):
                 rows = range(start, min(start + window, count))
-                # Texts are tokenized twice, which costs less than the padding left by
-                # an estimate from the characters: 29% of the rows for SMS messages.
-                lengths = self._count(
-                    counts, call("_lengths", rows), times[rows.start : rows.stop]
+                # A graph tokenizes texts twice, which costs less than the padding left
+                # by an estimate from the characters: 29% of the rows for SMS messages.
+                measured = answering.measure(
+                    tuple([part[row] for row in rows] for part in texts),
+                    scored=scored,
                 )
+                self._count(counts, measured, times[rows.start : rows.stop])
+                lengths = measured.read
                 order = np.argsort(-lengths, kind="stable")
                 batches = [
-                    [start + int(row) for row in order[first:end]]
+                    order[first:end].tolist()
                     for first, end in _cuts(lengths[order], batch_size, max_tokens)
                 ]
+                given_batches = [
+                    tuple([part[row] for row in batch] for part in measured.texts)
+                    for batch in batches
+                ]
+                places = [[start + row for row in batch] for batch in batches]
                 parts = []
                 for batch, part in zip(
-                    batches, pool.map(compute, batches), strict=True
+                    places, pool.map(compute, given_batches, places), strict=True
                 ):
                     parts.append(part)
                     if seen is not None:
@@ -702,16 +611,7 @@ class Predictor:
         if scores_sides(task) and len(texts) > len(task.roles):  # sides, too
             return True
         room = self.model.preprocessor.max_length - len(texts) - 1
-        return any(sum(map(_bytes_of, row)) > room for row in zip(*texts, strict=True))
-
-
-def _bytes_of(text: str | Sequence[str] | int) -> int:
-    """Return the bytes of a text, or of a list of texts, in UTF-8; 0 of a side."""
-    if isinstance(text, int):
-        return 0
-    if isinstance(text, str):
-        return len(text.encode("utf-8", "surrogatepass"))
-    return sum(map(_bytes_of, text))
+        return any(sum(map(bytes_of, row)) > room for row in zip(*texts, strict=True))
 
 
 def parts_of(task: Task, texts: Any) -> tuple[list[Any], ...]:
@@ -722,17 +622,10 @@ def parts_of(task: Task, texts: Any) -> tuple[list[Any], ...]:
     """
     # For one text in an engine, the names of a table's columns would take a while.
     if not (isinstance(texts, list) and all(isinstance(each, str) for each in texts)):
-        specs = input_specs(task).values()
+        specs = text_specs(task).values()
         forms = [*task.forms, *([spec.name for spec in each] for each in specs)]
         texts = as_items(texts, forms)
     return item_parts(task, texts)
-
-
-def _are_few(texts: tuple[Sequence[Any], ...]) -> bool:
-    """Return whether texts are so few that they are best computed in one batch."""
-    if len(texts[0]) < _FEW_TEXTS:
-        return True
-    return sum(_bytes_of(text) for part in texts for text in part) < _FEW_BYTES
 
 
 def _cuts(
@@ -771,8 +664,3 @@ def _check_finite(
                 f"{shown(text[0] if len(text) == 1 else tuple(text))}: a weight or a "
                 "setting of the model is out of range"
             )
-
-
-def _ranks(tensors: Sequence[Any]) -> tuple[int, ...]:
-    """Return the rank of each tensor, or of each input spec."""
-    return tuple(tensor.shape.rank for tensor in tensors)

@@ -10,33 +10,27 @@ from __future__ import annotations
 import copy
 import os
 import types
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.data.class_names import listed
 from bert_keras.errors import (
     BertKerasError,
     CheckpointError,
     ConfigError,
-    one_line,
-    shown,
 )
-from bert_keras.files.json_file import read_json
 from bert_keras.files.lfs import check_no_pointer
+from bert_keras.models.answers_file import check_answers, read_answers_file
 from bert_keras.models.backend import Backend
 from bert_keras.models.export import (
-    FORMAT,
     meta_graphs,
     ops_of,
     refuse_unknown_ops,
     rejection,
 )
-from bert_keras.models.folder import check_same_task, named_task
 from bert_keras.models.saved_model_folder import ANSWERS, EXTRA
-from bert_keras.tasks import named_or_given
-from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.base import Batch, Task, answers_as
 from bert_keras.tasks.protocols import (
     Writing,
@@ -94,6 +88,11 @@ class ServedModel(Backend):
         self._served = served  # keeps the variables alive
         self._task = task
         self._first = ""  # the signature that answers texts if it takes them
+
+    has_fixed_task = True
+
+    def prompted(self, task: Task, name: str) -> ServedModel:
+        return self.of_signature(name)
 
     def of_signature(self, name: str) -> ServedModel:
         """Return a model that answers texts by this signature.
@@ -194,44 +193,25 @@ class ServedModel(Backend):
                     f"{self._folder}: `{name}` must take {', '.join(wanted)}, strings, "
                     f"for {self._task.name}; it takes {', '.join(inputs)}"
                 )
-        check_answers(self, self._folder, f"{EXTRA}/{ANSWERS}")
+        check_graph_answers(self, self._folder, f"{EXTRA}/{ANSWERS}")
 
     def _signature(self, name: str) -> Any:
         return self._served.signatures[name]
 
 
-def check_answers(model: Backend, folder: Path, record: str) -> None:
-    """Raise a CheckpointError unless a model's answers match the record of its task.
+def check_graph_answers(model: Backend, folder: Path, record: str) -> None:
+    """Raise a CheckpointError unless a graph answers as its task, see `check_answers`.
 
-    A record with other classes than the model does not match its answers.
-
-    Args:
-        model: a `ServedModel` or an `EngineModel`.
-        folder: its folder, for errors.
-        record: the file of the folder that names task and settings.
+    `model` is a `ServedModel` or an `EngineModel`.
     """
     specs = next(iter(input_specs(model.task).values()))
     texts = tuple(tf.fill([1] * spec.shape.rank, "a") for spec in specs)
-    try:
+
+    def answer() -> dict[str, Any]:
         found = model.answer(one_or_all(texts))
-        (row,) = rows_of({key: value.numpy() for key, value in found.items()})
-        classes, by_class = getattr(model.task, "classes", ()), row.get("probabilities")
-        if classes and isinstance(by_class, dict):
-            if list(by_class) != list(classes):
-                raise ValueError(f"its classes are {listed(list(by_class))}")
-    except (
-        KeyError,
-        ValueError,
-        TypeError,
-        IndexError,
-        AttributeError,
-        tf.errors.OpError,
-    ) as error:
-        raise CheckpointError(
-            f"{folder}: the graph does not answer as {model.task.name} "
-            f"with the settings in {record}: {type(error).__name__}: "
-            f"{one_line(error, longest=200)}"
-        ) from None
+        return {key: value.numpy() for key, value in found.items()}
+
+    check_answers(model.task, folder, record, answer, tf.errors.OpError)
 
 
 def described(
@@ -239,50 +219,26 @@ def described(
 ) -> tuple[Task, Preprocessor]:
     """Return task and preprocessor of an export as its files describe them.
 
-    Args:
-        folder: the export, for errors.
-        extra: the folder of `answers.json` and of the tokenizer's files.
-        given: as `task` in `load_saved_model`.
-
-    Raises:
-        CheckpointError: a file is missing or broken.
+    Args, Raises: as for `read_answers_file`.
     """
-    path = extra / ANSWERS
-    record = read_json(path)
-    for key, kind in (("task", str), ("settings", dict), ("preprocessing", dict)):
-        if not isinstance(record.get(key), kind):
-            raise CheckpointError(
-                f"{path}: `{key}` must be {'a string' if kind is str else 'an object'}"
-                f"; received {shown(record.get(key))}"
-            )
-    if record.get("format", FORMAT) != FORMAT:
-        raise CheckpointError(
-            f"{path}: `format` must be {FORMAT}; received {shown(record['format'])}"
-        )
-    task_class = _class_of(path, record["task"], given)
+    task, record = read_answers_file(folder, extra / ANSWERS, given)
+    return task, preprocessor_of(extra, record)
+
+
+def preprocessor_of(extra: Path, record: Mapping[str, Any]) -> Preprocessor:
+    """Return the preprocessor of an export, in graph.
+
+    Args:
+        extra: the folder of the tokenizer's files.
+        record: what `answers.json` holds.
+    """
     try:
-        task = task_class.from_config(record["settings"])
         tokenizer = WordPieceTokenizer.from_folder(extra)
-        preprocessor = Preprocessor(tokenizer, **record["preprocessing"])
+        return Preprocessor(tokenizer, **record["preprocessing"])
     except (TypeError, ValueError) as error:  # wrong names or values
-        raise CheckpointError(f"{path}: {' '.join(str(error).split())}") from None
-    if isinstance(given, Task) and given != task:
-        raise ConfigError(
-            f"`task` must be the task of {folder}, whose settings are fixed in its "
-            f"graph; received {shown(given)}"
-        )
-    return task, preprocessor
-
-
-def _class_of(
-    path: Path, held: str, given: str | type[Task] | Task | None
-) -> type[Task]:
-    if given is None:
-        return named_task(path, held)
-    found = type(given) if isinstance(given, Task) else given
-    task_class: Any = named_or_given(found)
-    check_same_task(path, held, task_class)
-    return task_class
+        raise CheckpointError(
+            f"{extra / ANSWERS}: {' '.join(str(error).split())}"
+        ) from None
 
 
 def _loaded(folder: Path) -> Any:

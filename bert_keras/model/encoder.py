@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 from keras import ops
 
-from bert_keras.config import BertConfig
+from bert_keras.config import WINDOW_STARTS, BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.model import layers
 from bert_keras.model.block import Block
@@ -133,7 +133,6 @@ REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 # Additional inputs of packed rows: see `packing.pack_rows`.
 PACKED_INPUTS = ("position_ids", "sequence_ids", "cls_positions")
 INPUTS = (*REQUIRED_INPUTS, *PACKED_INPUTS)
-WINDOW_STARTS = "window_starts"  # of a task's model, see `WindowCombination`
 
 
 def batch_inputs(*, cls_positions: bool = True) -> dict[str, Any]:

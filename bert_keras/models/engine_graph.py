@@ -1,8 +1,4 @@
-"""A task's model with the inputs and outputs that other tools expect: `EngineGraph`.
-
-Source: the names and dtypes of Hugging Face's optimum, which transformers.js,
-sentence-transformers and text-embeddings-inference read.
-"""
+"""A task's model with the inputs and outputs that other tools expect: `EngineGraph`."""
 
 from __future__ import annotations
 
@@ -12,18 +8,14 @@ from typing import Any
 import keras
 import numpy as np
 
+from bert_keras.config import WINDOW_STARTS
 from bert_keras.errors import ConfigError, one_line
-from bert_keras.model.encoder import WINDOW_STARTS, is_of_packed_rows
+from bert_keras.model.encoder import is_of_packed_rows
+from bert_keras.models.engine_files import NAMES, OUR_NAMES
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.protocols import named_outputs
 
-NAMES = {
-    "token_ids": "input_ids",
-    "segment_ids": "token_type_ids",
-    "padding_mask": "attention_mask",
-}
 _OF_TEXTS = ("logits", "sentence_embedding")  # outputs with a row for each text
-OUR_NAMES = {theirs: ours for ours, theirs in NAMES.items()}
 
 
 class EngineGraph(keras.Model):

@@ -32,6 +32,7 @@ from bert_keras.files.atomic import check_path, new_folder, replaced_folder
 from bert_keras.files.json_file import json_text
 from bert_keras.files.lfs import check_no_pointer
 from bert_keras.model.encoder import is_of_packed_rows
+from bert_keras.models.answers_file import FORMAT
 from bert_keras.models.backend import Backend
 from bert_keras.models.frozen_weights import FrozenWeights, gains_by_freezing
 from bert_keras.models.saved_model_folder import ANSWERS, EXTRA, GRAPH, versions
@@ -58,7 +59,6 @@ TEXT_OPS = frozenset(
 _PYTHON_OPS = frozenset(("EagerPyFunc", "PyFunc", "PyFuncStateless"))
 # A folder with one of these files is a model, not a folder of versions.
 _OF_A_MODEL = ("config.json", "model.safetensors", GRAPH)
-FORMAT = 1
 _FILES = frozenset(  # of a SavedModel of ours
     (
         GRAPH,

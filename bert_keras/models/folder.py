@@ -57,11 +57,11 @@ from bert_keras.errors import (
 )
 from bert_keras.files.json_file import read_json
 from bert_keras.generation.settings import from_transformers
+from bert_keras.models.answers_file import check_same_task, named_task
 from bert_keras.runs.progress import say_once
 from bert_keras.settings import check_whole_number
 from bert_keras.tasks import TASKS, find_task, name_of, named_or_given
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.catalog import VARIANTS
 from bert_keras.tasks.hugging_face import ENCODER_ALONE, from_model_config
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -494,26 +494,6 @@ def _feeds_head(name: str, shape: tuple[int, ...], hidden: int) -> bool:
     if name.split(".")[-1].startswith(_RECURRENT):
         return True
     return bool(shape) and shape[0] == hidden and not _CRF.search(name)
-
-
-def check_same_task(place: Path, held: str, task_class: type[Task]) -> None:
-    """Raise unless a model's task is of a class; a custom task may have moved."""
-    given = name_of(task_class)
-    if held != given and (held in TASKS or given in TASKS):
-        raise CheckpointError(
-            f"{place}: holds a model of the task {one_line(held)}; "
-            f"received `task` {given}"
-        )
-
-
-def named_task(place: Path, name: str) -> type[Task]:
-    """Return the class of a task of ours that a file names; no other is imported."""
-    if name not in TASKS and name not in VARIANTS:
-        raise CheckpointError(
-            f"{place}: made by the task {shown(name)}, which is not one of ours: pass "
-            "it as `task`, if you trust that code"
-        )
-    return find_task(name)
 
 
 def check_lengths(task: Task, config: BertConfig) -> None:

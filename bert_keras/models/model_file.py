@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import io
-import logging
 import math
 import os
 import platform
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,25 +22,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.errors import BertKerasError, ConfigError, needs, one_line
+from bert_keras.errors import BertKerasError, ConfigError, one_line
 from bert_keras.model.layers import for_engines
+from bert_keras.models.engine_files import FILES, package, quiet
 from bert_keras.models.engine_graph import EngineGraph
 from bert_keras.models.export import check_backend
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import say
 from bert_keras.tasks.base import Task
 
-# As Hugging Face's optimum names them, but for LiteRT, which it does not write.
-FILES = {
-    "openvino": "openvino/openvino_model.xml",
-    "onnx": "onnx/model.onnx",
-    "litert": "model.tflite",
-}
-INT8_FILES = {
-    "openvino": "openvino/openvino_model_qint8_quantized.xml",
-    "onnx": "onnx/model_quantized.onnx",
-}
-_XML = ".xml"  # OpenVINO's weights are in a .bin next to it
 # What Keras's exporters and the engines import, by format.
 _PACKAGES = {
     "openvino": ("openvino",),
@@ -56,27 +43,11 @@ INT8_PACKAGES = {
 }
 
 
-def all_files() -> frozenset[str]:
-    """Return the names of all model files, OpenVINO's weights included."""
-    names = [n for each in (FILES, INT8_FILES) for n in each.values()]
-    weights = [n.removesuffix(_XML) + ".bin" for n in names if n.endswith(_XML)]
-    return frozenset((*names, *weights))
-
-
 _IDENTITY = "Identity"  # TensorFlow's name of each output of a function
 # In older ones tf2onnx writes some means as poolings, and ONNX Runtime then does not
 # find the layer normalization around them.
-_OPSET = {"onnx": {"opset_version": 18}}
-
-
-def package(name: str, what: str) -> Any:
-    """Import a package of the extra `engines`.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    with needs(what, extra="engines"), _quiet():
-        return importlib.import_module(name)
+OPSET = 18
+_OPTIONS = {"onnx": {"opset_version": OPSET}}
 
 
 def check_convertible(task: Task) -> None:
@@ -107,14 +78,14 @@ def write_model_file(
     path.parent.mkdir(exist_ok=True)
     graph = EngineGraph(model, with_weights=kind == "onnx")
     try:
-        with _quiet(), for_engines(), _mended_openvino(kind):
+        with quiet(), for_engines(), _mended_openvino(kind):
             keras.Model.export(
                 graph,
                 os.fspath(path),
                 format=kind,
                 input_signature=[graph.signature()],
                 verbose=False,
-                **_OPSET.get(kind, {}),
+                **_OPTIONS.get(kind, {}),
             )
     except (RuntimeError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise BertKerasError(
@@ -122,7 +93,7 @@ def write_model_file(
             f"{one_line(error)}"
         ) from None
     if kind == "openvino":
-        _name_openvino(path, list(graph.outputs_by_name()))
+        name_openvino(path, list(graph.outputs_by_name()))
     elif kind == "onnx":
         _complete_onnx(path, graph)
     return path, graph
@@ -157,7 +128,7 @@ def _mended_openvino(kind: str) -> Iterator[None]:
         setattr(utils, name, ask)
 
 
-def _name_openvino(path: Path, names: Sequence[str]) -> None:
+def name_openvino(path: Path, names: Sequence[str]) -> None:
     """Name the outputs of a model.xml, and drop the sizes that it also returns."""
     openvino = package("openvino", "the format openvino")
     read = openvino.Core().read_model(os.fspath(path))
@@ -183,16 +154,8 @@ def _complete_onnx(path: Path, graph: EngineGraph) -> None:
     read = onnx.load(os.fspath(path))
     _divide_before_erf(read.graph, onnx.numpy_helper)
     outputs, weights = graph.outputs_by_name(), graph.weights_by_input()
-    renamed = {}
-    for output, name in zip(read.graph.output, outputs, strict=True):
-        renamed[output.name] = name
-        output.name = name
-    used = set()
-    for node in read.graph.node:
-        used.update(node.input)
-        for places in (node.input, node.output):
-            for place, held in enumerate(places):
-                places[place] = renamed.get(held, held)
+    rename_outputs(read.graph, list(outputs))
+    used = {name for node in read.graph.node for name in node.input}
     inputs = [each for each in read.graph.input if each.name not in weights]
     del read.graph.input[:]
     read.graph.input.extend(inputs)
@@ -209,6 +172,18 @@ def _complete_onnx(path: Path, graph: EngineGraph) -> None:
         if name in used
     )
     onnx.save(read, os.fspath(path))
+
+
+def rename_outputs(graph: Any, names: Sequence[str]) -> None:
+    """Name the outputs of a graph of ONNX, in order."""
+    renamed = {}
+    for output, name in zip(graph.output, names, strict=True):
+        renamed[output.name] = name
+        output.name = name
+    for node in graph.node:
+        for places in (node.input, node.output):
+            for place, held in enumerate(places):
+                places[place] = renamed.get(held, held)
 
 
 def _divide_before_erf(graph: Any, numpy_helper: Any) -> None:
@@ -262,7 +237,7 @@ def write_int8(
     """
     if kind == "onnx":
         quantization = package("onnxruntime.quantization", "int8 for onnx")
-        with _quiet():
+        with quiet():
             quantization.quantize_dynamic(
                 os.fspath(path),
                 os.fspath(target),
@@ -276,7 +251,7 @@ def write_int8(
         return
     openvino = package("openvino", "int8 for openvino")
     nncf = package("nncf", "int8 for openvino")
-    with _quiet():
+    with quiet():
         quantized = nncf.quantize(
             openvino.Core().read_model(os.fspath(path)),
             nncf.Dataset(list(batches)),
@@ -284,20 +259,3 @@ def write_int8(
             subset_size=len(batches),
         )
         openvino.save_model(quantized, os.fspath(target), compress_to_fp16=False)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep exporters and quantizers from printing and logging; errors are raised."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        with (
-            warnings.catch_warnings(),
-            contextlib.redirect_stdout(io.StringIO()),
-            contextlib.redirect_stderr(io.StringIO()),
-        ):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(disabled)

@@ -17,6 +17,7 @@ from typing_extensions import Self  # in typing since Python 3.11
 from bert_keras.checkpoints.model_types import check_architecture
 from bert_keras.distribution.replicas import replica_count
 from bert_keras.errors import ConfigError
+from bert_keras.lazy_names import register_with_keras
 from bert_keras.model.encoder import (
     BertEncoder,
     frozen_paths,
@@ -58,6 +59,7 @@ from bert_keras.tasks.protocols import (
 )
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
+register_with_keras()  # a saved model names its task
 _REPORTED_BATCH = "_has_reported_a_batch"
 
 

@@ -6,15 +6,20 @@ Their settings are a list of objects, see `checked_dense`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import keras
+from typing import TYPE_CHECKING, Any
 
 from bert_keras.checkpoints.sentence_files import DENSE_SCOPE
 from bert_keras.errors import ConfigError, shown
-from bert_keras.model.pooling import ResidualDense
+from bert_keras.lazy_names import deferred
 from bert_keras.reading.layers import LAST, Layers
 from bert_keras.settings import check_boolean, check_choice, check_whole_number
+
+if TYPE_CHECKING:
+    import keras
+
+    from bert_keras.model import pooling
+else:
+    keras, pooling = deferred("keras", "bert_keras.model.pooling")
 
 _ACTIVATIONS = ("linear", "sigmoid", "tanh", "relu", "gelu", "silu")
 _MOST = 4
@@ -61,7 +66,9 @@ def dense_layers(
         settings = {
             k: v for k, v in layer.items() if k not in ("use_residual", "on_tokens")
         }
-        kind = ResidualDense if layer.get("use_residual") else keras.layers.Dense
+        kind = (
+            pooling.ResidualDense if layer.get("use_residual") else keras.layers.Dense
+        )
         first = keras.initializers.GlorotUniform(seed=seed)
         name = f"{DENSE_SCOPE}{number}"
         settings |= {"kernel_initializer": first, "name": name, "dtype": "float32"}

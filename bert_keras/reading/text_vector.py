@@ -12,21 +12,29 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
-import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.checkpoints.sentence_files import DOCUMENT_PROMPTS
+from bert_keras.config import WINDOW_STARTS
 from bert_keras.errors import ConfigError, received, shown
-from bert_keras.model.encoder import WINDOW_STARTS, BertEncoder, batch_inputs
-from bert_keras.model.pooling import LayerMix, TextPooling, UnitVectors
+from bert_keras.lazy_names import deferred
 from bert_keras.reading.dense import dense_layers
 from bert_keras.reading.layers import LAST, Layers, resolve_layers
 from bert_keras.reading.windows import PREFIX_LENGTHS, Batch, LongTexts
 from bert_keras.settings import POOLER
-from bert_keras.text.preprocessor import Preprocessor
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from bert_keras.model import encoder, pooling
+    from bert_keras.model.encoder import BertEncoder
+    from bert_keras.text.preprocessor import Preprocessor
+else:
+    keras, tf = deferred("keras", "tensorflow")
+    encoder, pooling = deferred("bert_keras.model.encoder", "bert_keras.model.pooling")
 
 PROMPT_LENGTHS = "prompt_lengths"  # tokens that are not pooled, `[CLS]` included
 QUERY, DOCUMENT = 0, 1  # the side of a text, see `TextVector.batch`
@@ -113,23 +121,32 @@ class TextVector(LongTexts):
     def _side_prompts(self) -> tuple[str, str]:
         return self.prompt("query"), self.prompt(*DOCUMENT_PROMPTS)
 
-    def _before(self, preprocessor: Preprocessor, texts: Any, sides: Any) -> Any:
-        """Return the prompt of each text, tf.string [B], and the most tokens of each,
-        int or int32 [B]; `None` where there are none.
+    def before(
+        self, max_length: int, *, has_sides: bool
+    ) -> tuple[tuple[str, ...] | None, tuple[int, ...]]:
+        """Return the prompts, or `None` where there are none, and the most tokens.
+
+        One of each for all texts, or with sides of a query and of a document.
         """
-        if sides is None:
-            prompt, limit = self.prompt(), self.default_length or None
-            return (tf.fill(tf.shape(texts), prompt) if prompt else None), limit
-        prompts = limits = None
-        if any(self._side_prompts):
-            prompts = tf.gather(tf.constant(self._side_prompts), sides)
-        if self.query_length or self.document_length:
-            most = [
-                length or preprocessor.max_length
-                for length in (self.query_length, self.document_length)
-            ]
-            limits = tf.gather(most, sides)
-        return prompts, limits
+        prompts: tuple[str, ...] = (self.prompt(),)
+        lengths: tuple[int, ...] = (self.default_length,)
+        if has_sides:
+            prompts = self._side_prompts
+            lengths = (self.query_length, self.document_length)
+        limits = tuple(length or max_length for length in lengths)
+        return (prompts if any(prompts) else None), limits
+
+    def _before(self, preprocessor: Preprocessor, texts: Any, sides: Any) -> Any:
+        """Return the prompt of each text, tf.string [B], or `None`, and the most tokens
+        of each, int or int32 [B].
+        """
+        has_sides = sides is not None
+        prompts, limits = self.before(preprocessor.max_length, has_sides=has_sides)
+        if not has_sides:
+            each = None if prompts is None else tf.fill(tf.shape(texts), prompts[0])
+            return each, limits[0]
+        each = None if prompts is None else tf.gather(tf.constant(prompts), sides)
+        return each, tf.gather(limits, sides)
 
     # Texts to a batch, in graph.
 
@@ -207,7 +224,7 @@ class TextVector(LongTexts):
 
     def inputs(self) -> Batch:
         """Return the Keras inputs of a model."""
-        found = {**batch_inputs(), **self.window_inputs()}
+        found = {**encoder.batch_inputs(), **self.window_inputs()}
         if not self.include_prompt:
             found[PROMPT_LENGTHS] = keras.Input((), dtype="int32", name=PROMPT_LENGTHS)
         return found
@@ -222,14 +239,18 @@ class TextVector(LongTexts):
         if not self.reads_windows:
             return vectors
         x = self.combined(vectors, inputs)
-        return UnitVectors(name="unit_windows")(x) if self.normalize_combined else x
+        return (
+            pooling.UnitVectors(name="unit_windows")(x)
+            if self.normalize_combined
+            else x
+        )
 
     def row_vectors(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the Keras tensor of the vectors of texts, or of their windows."""
         if self.needs_pooler:
             return encoder.pool(inputs)
         on_tokens, on_vectors = dense_layers(self.dense, seed)
-        pool = TextPooling(
+        pool = pooling.TextPooling(
             self.pooling, normalize=self.normalize and not on_vectors, dtype="float32"
         )
         places = [
@@ -246,14 +267,14 @@ class TextVector(LongTexts):
         x = pool(x, *places)
         for layer in on_vectors:
             x = layer(x)
-        return UnitVectors()(x) if self.normalize and on_vectors else x
+        return pooling.UnitVectors()(x) if self.normalize and on_vectors else x
 
     def token_vectors(self, encoder: BertEncoder, inputs: Batch) -> Any:
         """Return the Keras tensor of each token's vector from the chosen layers."""
         states = self.states(encoder, inputs)
         if len(states) == 1:
             return states[0]
-        return LayerMix(self.combine_layers, dtype=encoder.dtype_policy)(states)
+        return pooling.LayerMix(self.combine_layers, dtype=encoder.dtype_policy)(states)
 
     def states(self, encoder: BertEncoder, inputs: Batch) -> list[Any]:
         """Return the Keras tensors of the chosen hidden states, each [R, T, H]."""

@@ -10,23 +10,29 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import keras
-import tensorflow as tf
-
+from bert_keras.config import WINDOW_STARTS
 from bert_keras.errors import ConfigError
-from bert_keras.model.encoder import WINDOW_STARTS
-from bert_keras.model.windows import WindowCombination
+from bert_keras.lazy_names import deferred
 from bert_keras.text.packing import both_ends, join, text_starts
-from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.ragged import sizes_of, starts_of
 from bert_keras.text.windows import Cut, Windows, cut_windows
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from bert_keras.model import windows as model_windows
+    from bert_keras.text.preprocessor import Preprocessor
+else:
+    keras, tf = deferred("keras", "tensorflow")
+    (model_windows,) = deferred("bert_keras.model.windows")
 
 Batch = dict[str, Any]  # inputs of a model by name, each [R, …]
 _ROUNDING = 1e-5  # of a window's score, relative to it
 _AT_ONCE = 32  # windows computed together, however long the texts are
-_PLACES = "window_places"  # int32 [S, 2], first character and end of each window
+WINDOW_PLACES = "window_places"  # int32 [S, 2], first character and end of each window
 _CLS = "cls_positions"
 PREFIX_LENGTHS = "prefix_lengths"  # int32 [S], tokens before the text, 0 without any
 WINDOW_LOGITS = "window_logits"  # their name in the file of an engine
@@ -117,7 +123,7 @@ class LongTexts:
         more[WINDOW_STARTS] = _starts(windows.text)
         if draws is not None:
             return {**preprocessor.lay(*rows), **more}
-        more[_PLACES] = _places(windows, starts, ends)
+        more[WINDOW_PLACES] = _places(windows, starts, ends)
         pieces = {} if prefixes is not None else {"pieces": windows.pieces()}
         return {**preprocessor.lay(*rows, **pieces), **more}
 
@@ -138,7 +144,7 @@ class LongTexts:
         return cut_windows(
             first,
             pieces,
-            self._cut(preprocessor, is_prefix=is_prefix),
+            self.cut(preprocessor.max_length, is_prefix=is_prefix),
             cls_id=preprocessor.tokenizer.cls_id,
             sep_id=preprocessor.tokenizer.sep_id,
             draws=None if draws is None else (draws, self.train_windows),
@@ -186,12 +192,13 @@ class LongTexts:
             None if part is None else sizes_of(preprocessor.tokenizer(part))
             for part in _first_and_text(texts, prefixes)
         )
-        cut = self._cut(preprocessor, is_prefix=prefixes is not None)
+        cut = self.cut(preprocessor.max_length, is_prefix=prefixes is not None)
         return first, size, cut.plan(size, first)
 
-    def _cut(self, preprocessor: Preprocessor, *, is_prefix: bool) -> Cut:
+    def cut(self, max_length: int, *, is_prefix: bool) -> Cut:
+        """Return how texts are cut into windows; `is_prefix` is of a prompt before."""
         most = 1 if self.combine == "first" else self.max_windows
-        cut = Cut(preprocessor.max_length, stride=self.stride, is_prefix=is_prefix)
+        cut = Cut(max_length, stride=self.stride, is_prefix=is_prefix)
         return cut if most is None else dataclasses.replace(cut, max_windows=most)
 
     def most_tokens(self, max_length: int, *, texts: int) -> int | None:
@@ -234,7 +241,9 @@ class LongTexts:
         """Return the vector of each text, from the vectors of its windows."""
         if not self.reads_windows:
             return vectors
-        return WindowCombination(self.combine)(vectors, inputs[WINDOW_STARTS])
+        return model_windows.WindowCombination(self.combine)(
+            vectors, inputs[WINDOW_STARTS]
+        )
 
     def below(self, model: keras.Model) -> Below:
         """Return the graph under the head of a model, of a task that reads so."""
@@ -252,7 +261,8 @@ class Below:
 
     def __init__(self, model: keras.Model) -> None:
         inputs = model._inputs_struct
-        combinations = (x for x in model.layers if isinstance(x, WindowCombination))
+        kind = model_windows.WindowCombination
+        combinations = (x for x in model.layers if isinstance(x, kind))
         self._combination: Any = next(combinations, None)
         self._head: Any = keras.layers.Identity()
         if self._combination is None:
@@ -328,19 +338,21 @@ def decided_at(scores: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
     They are characters of the text, or of the second text. Of equal windows, which
     differ by rounding, it is the first. `scores` is float32 [S].
     """
-    starts = batch[WINDOW_STARTS]
-    rows = tf.cumsum(starts) - 1
-    by_text = tf.RaggedTensor.from_value_rowids(
-        scores, rows, nrows=tf.reduce_sum(starts), validate=False
-    )
-    padded = by_text.to_tensor(tf.float32.min)
-    # Without texts there is no column to reduce.
-    padded = tf.pad(padded, [[0, 0], [0, 1]], constant_values=tf.float32.min)
-    most = tf.reduce_max(padded, axis=1, keepdims=True)
-    is_best = padded >= most - _ROUNDING * tf.abs(most)
+    # A graph of windows by texts, which converters know; the last column is for none.
+    mine = tf.pad(windows_by_text(batch), [[0, 0], [0, 1]])
+    by_text = tf.where(mine, tf.pad(scores, [[0, 1]]), tf.float32.min)
+    most = tf.reduce_max(by_text, axis=1, keepdims=True)
+    is_best = mine & (by_text >= most - _ROUNDING * tf.abs(most))
     best = tf.argmax(tf.cast(is_best, tf.int32), axis=1, output_type=tf.int32)
-    found = tf.gather(batch[_PLACES], starts_of(by_text) + best)
+    found = tf.gather(batch[WINDOW_PLACES], best)
     return {"start": found[:, 0], "end": found[:, 1]}
+
+
+def windows_by_text(batch: Mapping[str, Any]) -> Any:
+    """Return whether a window is of a text, bool [B, S], in graph."""
+    starts = batch[WINDOW_STARTS]
+    texts = tf.range(tf.reduce_sum(starts))
+    return tf.equal(tf.cumsum(starts) - 1, texts[:, tf.newaxis])
 
 
 def _head_and_tail(preprocessor: Preprocessor, texts: Any, limits: Any) -> Batch:

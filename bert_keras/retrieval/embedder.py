@@ -5,18 +5,16 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_keras.checkpoints import Checkpoint
 from bert_keras.data.items import as_strings
 from bert_keras.errors import ConfigError, shown
-from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.served_model import ServedModel
-from bert_keras.models.backend import Backend
-from bert_keras.models.folder import Folder, check_max_length
-from bert_keras.models.loading import load_model
+from bert_keras.inference.predictor import Predictor, load_predictor
+from bert_keras.inference.session import find_engine
+from bert_keras.lazy_names import deferred
 from bert_keras.retrieval.sparse_vectors import SparseVectors
 from bert_keras.runs.progress import Progress, say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
@@ -25,6 +23,14 @@ from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import check_dense, item_parts
 from bert_keras.text.truncation import Truncation
+
+if TYPE_CHECKING:
+    from bert_keras.models import folder as model_folder
+    from bert_keras.models import loading
+else:
+    model_folder, loading = deferred(
+        "bert_keras.models.folder", "bert_keras.models.loading"
+    )
 
 _OF_LONG_TEXTS = {"long", "stride", "max_windows"}  # also of sparse vectors
 _CHANGES = {
@@ -57,7 +63,8 @@ def load_embedder(
 
     Args:
         source: a model folder of any task, an encoder (Hugging Face folder, Google
-            checkpoint, `hf://owner/name`), or a loaded predictor.
+            checkpoint, `hf://owner/name`), an export for OpenVINO or ONNX, whose
+            settings are fixed but for prompt and width, or a loaded predictor.
         max_length: in tokens; longer texts are truncated, queries and documents, too,
             whatever the folder says of them.
         precision: as in `load`.
@@ -75,6 +82,8 @@ def load_embedder(
         ConfigError: a setting is out of range.
     """
     given = {name: value for name, value in changes.items() if value is not None}
+    if not isinstance(source, Predictor) and find_engine(source):
+        source = load_predictor(source, precision=precision)
     if isinstance(source, Predictor):
         if given or max_length or not isinstance(source.model.task, kind):
             raise ConfigError(
@@ -88,7 +97,7 @@ def load_embedder(
     if unknown:
         raise ConfigError(f"no setting of features is named {sorted(unknown)[0]!r}")
     check_choice("precision", precision, PRECISIONS)
-    folder = Folder.open(source)
+    folder = model_folder.Folder.open(source)
     held = _held_task(folder)
     for name in given:
         if name not in _OF_LONG_TEXTS:
@@ -101,16 +110,16 @@ def load_embedder(
         task = _prompted(task, prompt, tell=True)
     checkpoint = folder.checkpoint
     _check_learned(task, checkpoint, os.fspath(source))
-    model = load_model(folder, task=task, dtype=precision)
+    model = loading.load_model(folder, task=task, dtype=precision)
     if dimensions is not None:
         model.task = shortened_task(model, dimensions)
     if max_length is not None:
-        check_max_length(max_length, checkpoint.config)
+        model_folder.check_max_length(max_length, checkpoint.config)
         model.preprocessor = model.preprocessor.replace(max_length=max_length)
     return Predictor(model)
 
 
-def _held_task(folder: Folder) -> Any:
+def _held_task(folder: model_folder.Folder) -> Any:
     return folder.held(Embedding) or from_model_config(Embedding, {})
 
 
@@ -129,7 +138,7 @@ def shared_settings(
     if isinstance(source, Predictor):
         taken, task = set(), source.model.task
     else:
-        task = _held_task(Folder.open(source))
+        task = _held_task(model_folder.Folder.open(source))
         taken |= set() if task.is_sparse else {"combine"}
     if prompt in ("query", "document", *getattr(task, "prompts", ())):
         taken.add("prompt")
@@ -160,22 +169,6 @@ def embed(
     return vectors_of(load_embedder(source, **settings), strings, batch_size)
 
 
-class ChangedModel(Backend):
-    """An embedding model with another task, on the same weights.
-
-    Args:
-        model: a model of the task `embedding`.
-        task: the task with another prompt or width.
-    """
-
-    def __init__(self, model: Backend, task: Embedding) -> None:
-        self.task = task
-        self.preprocessor = model.preprocessor
-        self.infer = model.infer  # type: ignore[method-assign]
-        self.weights = getattr(model, "weights", ())
-        self.output = getattr(model, "output", None)
-
-
 def _prompted(task: Embedding, prompt: str, *, tell: bool) -> Embedding:
     """Return the task with a prompt before each text; `tell` if it has none."""
     found = task.with_prompt(prompt)
@@ -193,9 +186,7 @@ def with_prompt(predictor: Predictor, prompt: str, *, tell: bool = False) -> Pre
     changed = _prompted(task, prompt, tell=tell)
     if changed == task:
         return predictor
-    if isinstance(predictor.model, ServedModel):
-        return Predictor(predictor.model.of_signature(prompt))
-    return Predictor(ChangedModel(predictor.model, changed))
+    return Predictor(predictor.model.prompted(changed, prompt))
 
 
 def shortened_task(model: Any, width: int) -> Any:
@@ -230,13 +221,13 @@ def shortened_task(model: Any, width: int) -> Any:
 
 def _shortened(predictor: Predictor, width: int) -> Predictor:
     """Return a predictor of vectors of a width."""
-    if isinstance(predictor.model, ServedModel):
+    if predictor.model.has_fixed_task:
         raise ConfigError(
             "`dimensions` must be left out for a SavedModel, whose width is fixed in "
             f"its graph; received {width}: export the model folder with it"
         )
     changed = shortened_task(predictor.model, width)
-    return Predictor(ChangedModel(predictor.model, changed))
+    return Predictor(predictor.model.with_task(changed))
 
 
 def vectors_of(

@@ -10,18 +10,23 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.inference.predictor import joined
-from bert_keras.models.export import rejection
+from bert_keras.lazy_names import deferred
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.signatures import TRUNCATED, Answers, Parts, Row, Signature
+
+if TYPE_CHECKING:
+    from bert_keras.models import export
+else:
+    (export,) = deferred("bert_keras.models.export")
 
 THREADS = 2  # one prepares its next batch while the other computes
 _BYTES_AT_ONCE = 256 * 1024  # of texts tokenized in one call
@@ -282,14 +287,20 @@ class _Job:
 
     def fail(self, error: Exception) -> None:
         """Finish the request with an error."""
-        if isinstance(error, tf.errors.InvalidArgumentError):
-            error = RequestError(rejection(error))
+        if _is_of_a_graph(error):
+            error = RequestError(export.rejection(error))
         self._finish(lambda: self.future.set_exception(error))
 
     def _finish(self, end: Callable[[], Any]) -> None:
         with self._lock:
             if not self.future.done() and self.future.set_running_or_notify_cancel():
                 end()
+
+
+def _is_of_a_graph(error: Exception) -> bool:
+    """Return whether a graph of TensorFlow, if there is one, has refused its inputs."""
+    tf = sys.modules.get("tensorflow")
+    return tf is not None and isinstance(error, tf.errors.InvalidArgumentError)
 
 
 class _Place(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import tensorflow as tf
+from google.protobuf.json_format import ParseDict
 from tensorflow.core.protobuf import error_codes_pb2
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
@@ -93,7 +94,8 @@ class _Services(
                 record.model, record.version = spec.name, leased.number
                 signatures = get_model_metadata_pb2.SignatureDefMap()
                 for each in leased.signatures.values():
-                    signatures.signature_def[each.name].CopyFrom(each.definition())
+                    definition = signatures.signature_def[each.name]
+                    ParseDict(each.definition(), definition)
             response = get_model_metadata_pb2.GetModelMetadataResponse()
             _fill(response.model_spec, spec.name, leased.number)
             response.metadata["signature_def"].Pack(signatures)

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
-from google.protobuf.json_format import MessageToDict
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -136,12 +135,7 @@ class Rest:
         with self._service.models.lease(name, version) as leased:
             request.state.record.model = name
             signatures = {
-                each.name: MessageToDict(
-                    each.definition(),
-                    preserving_proto_field_name=True,
-                    always_print_fields_with_no_presence=True,
-                )
-                for each in leased.signatures.values()
+                each.name: each.definition() for each in leased.signatures.values()
             }
             # TF Serving does not tell it, nor does a protobuf map keep it.
             order = {

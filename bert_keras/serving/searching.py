@@ -19,6 +19,8 @@ from bert_keras.retrieval.index import SearchIndex
 from bert_keras.runs.progress import say
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.signatures import (
+    DEFAULT,
+    SEARCH,
     Answers,
     Parts,
     Row,
@@ -30,8 +32,6 @@ from bert_keras.tasks.base import Task, changed
 from bert_keras.tasks.protocols import check_scores_pairs, pair_answers
 from bert_keras.tasks.searching import SearchingEmbedding
 
-SEARCH = "search"  # the signature
-DEFAULT = "serving_default"
 _NONE = -1.0  # the score where there are no more texts
 
 

@@ -12,18 +12,15 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
-from tensorflow.core.protobuf import meta_graph_pb2
 
+from bert_keras.config import WINDOW_STARTS
 from bert_keras.errors import shown
-from bert_keras.inference.served_model import ServedModel
-from bert_keras.model.encoder import MEMORY_PLACES, PACKED_INPUTS, WINDOW_STARTS
+from bert_keras.lazy_names import deferred
+from bert_keras.models.answering import Answering
 from bert_keras.models.backend import Backend
-from bert_keras.models.export import signature_functions, text_functions
-from bert_keras.models.task_model import TaskModel
 from bert_keras.serving.batch_choice import (
     group_by_length,
     of_one_shape,
@@ -36,8 +33,28 @@ from bert_keras.tasks.base import Task, roles_with
 from bert_keras.tasks.protocols import (
     input_specs,
     lengths_of,
+    text_specs,
 )
-from bert_keras.text.preprocessor import Preprocessor, one_or_all
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from bert_keras.inference import served_model
+    from bert_keras.model import encoder
+    from bert_keras.models import export, task_model
+    from bert_keras.text import preprocessor as text_preprocessor
+    from bert_keras.text.preprocessor import Preprocessor
+else:
+    tf, encoder, text_preprocessor = deferred(
+        "tensorflow",
+        "bert_keras.model.encoder",
+        "bert_keras.text.preprocessor",
+    )
+    served_model, export, task_model = deferred(
+        "bert_keras.inference.served_model",
+        "bert_keras.models.export",
+        "bert_keras.models.task_model",
+    )
 
 # Names of a dtype in TF Serving's API and in the Open Inference Protocol.
 DTYPES = {
@@ -48,8 +65,8 @@ DTYPES = {
     "float64": ("DT_DOUBLE", "FP64"),
     "bool": ("DT_BOOL", "BOOL"),
 }
+DEFAULT, SEARCH = "serving_default", "search"  # names of signatures
 _IDS = ("token_ids", "segment_ids", "padding_mask")
-_OF_WINDOWS = frozenset((WINDOW_STARTS, MEMORY_PLACES))
 _LONGEST_IDS = 512  # tokens of a row of ids, or the model's `max_length`
 # oneDNN prepares, and keeps, each operation for each shape, so these are rounded up.
 _TEXTS_STEP = 8  # texts of a batch
@@ -75,16 +92,20 @@ class TensorInfo:
 
     @classmethod
     def of(cls, name: str, spec: Any) -> TensorInfo:
-        """Return the facts of a `tf.TensorSpec`."""
-        return cls(name, spec.dtype.name, tuple(spec.shape))
+        """Return the facts of a `tf.TensorSpec`, or of a `Spec`."""
+        dtype = "string" if spec.dtype == object else spec.dtype.name
+        return cls(name, dtype, tuple(spec.shape))
 
-    def proto(self, name: str) -> meta_graph_pb2.TensorInfo:
-        """Return them as a message; `name` is the tensor's name in the graph."""
-        return meta_graph_pb2.TensorInfo(
-            name=name,
-            dtype=tf.dtypes.as_dtype(self.dtype).as_datatype_enum,
-            tensor_shape=tf.TensorShape(self.shape).as_proto(),
-        )
+    def described(self, name: str) -> dict[str, Any]:
+        """Return them as TF Serving's JSON; `name` is the tensor's in the graph."""
+        return {
+            "dtype": DTYPES[self.dtype][0],
+            "tensor_shape": {
+                "dim": [{"size": str(size), "name": ""} for size in self.sizes],
+                "unknown_rank": False,
+            },
+            "name": name,
+        }
 
 
 @dataclasses.dataclass
@@ -197,16 +218,18 @@ class Signature:
         """
         self.compute(self.rows_of(parts))
 
-    def definition(self) -> meta_graph_pb2.SignatureDef:
-        """Return the signature as TF Serving describes it."""
-        found = meta_graph_pb2.SignatureDef(method_name="tensorflow/serving/predict")
-        for info in self.inputs:
-            name = f"{self.name}_{info.name}:0"
-            found.inputs[info.name].CopyFrom(info.proto(name))
-        for place, info in enumerate(self.outputs):
-            name = f"StatefulPartitionedCall:{place}"
-            found.outputs[info.name].CopyFrom(info.proto(name))
-        return found
+    def definition(self) -> dict[str, Any]:
+        """Return the signature as TF Serving describes it in JSON."""
+        inputs, outputs = self.inputs, enumerate(self.outputs)
+        return {
+            "inputs": {x.name: x.described(f"{self.name}_{x.name}:0") for x in inputs},
+            "outputs": {
+                x.name: x.described(f"StatefulPartitionedCall:{place}")
+                for place, x in outputs
+            },
+            "method_name": "tensorflow/serving/predict",
+            "defaults": {},
+        }
 
     def _call(self, tensors: Sequence[Any]) -> Answers:
         names = [each.name for each in self.inputs]
@@ -220,7 +243,6 @@ class TextSignature(Signature):
         lengths: returns how many tokens of each text are read, and how many truncated,
             int32 [B] each.
         packs: whether the graph packs several texts into a row.
-        few: answers a few short texts outside of the graph, see `Backend.answer_few`.
     """
 
     def __init__(
@@ -228,12 +250,10 @@ class TextSignature(Signature):
         *given: Any,
         lengths: Callable[..., Any],
         packs: bool,
-        few: Callable[..., Answers | None] | None = None,
     ) -> None:
         super().__init__(*given)
         self._lengths = lengths
         self._packs = packs
-        self._few = few
         self._wide = [each.name for each in self.outputs if None in each.shape[1:]]
         ranks = [len(each.shape) for each in self.inputs]
         self._listed = ranks.index(2) if 2 in ranks else None
@@ -257,21 +277,7 @@ class TextSignature(Signature):
         parts = list(zip(*(row.values for row in rows), strict=True))
         lengths = [row.length for row in rows]
         size = sum(lengths) if self._packs else len(lengths) * max(lengths)
-        return self._answers_to_few(parts) or self._call(_tensors(parts)), size
-
-    def _answers_to_few(self, parts: Parts) -> Answers | None:
-        if self._few is None:
-            return None
-        try:
-            texts = [[text.decode() for text in part] for part in parts]
-        except UnicodeDecodeError:  # TensorFlow replaces what is no UTF-8
-            return None
-        return self._few(texts)
-
-    def warm_up(self, parts: Parts) -> None:
-        super().warm_up(parts)
-        if self._few is not None:  # the graph, for more texts than a few
-            self._call(_tensors(parts))
+        return self._call(_tensors(parts)), size
 
     def trimmed(self, answers: Answers, parts: Parts) -> Answers:
         if not self._wide:
@@ -285,6 +291,43 @@ class TextSignature(Signature):
             name: values[:, :width] if name in self._wide else values
             for name, values in answers.items()
         }
+
+
+class DirectSignature(Signature):
+    """Texts that an engine answers without a graph of TensorFlow.
+
+    Args:
+        answering: tokenizes each text once, and answers.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[TensorInfo],
+        outputs: Sequence[TensorInfo],
+        answering: Answering,
+    ) -> None:
+        super().__init__(name, inputs, outputs, _no_function)
+        self._answering = answering
+
+    def rows_of(self, parts: Parts) -> list[Row]:
+        texts = tuple([x.decode("utf-8", "replace") for x in part] for part in parts)
+        found = self._answering.measure(texts)
+        sizes = zip(found.read.tolist(), found.lost.tolist(), strict=True)
+        tokens = zip(*found.texts, strict=True)
+        return [
+            Row(size, values, lost=lost)
+            for (size, lost), values in zip(sizes, tokens, strict=True)
+        ]
+
+    def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
+        parts = tuple(zip(*(row.values for row in rows), strict=True))
+        size = len(rows) * max(row.length for row in rows)
+        return self._answering.answer(parts), size
+
+
+def _no_function(**given: Any) -> Mapping[str, Any]:
+    raise RequestError("the model has no graph of this signature")
 
 
 class TokenSignature(Signature):
@@ -422,25 +465,30 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
     model of windows, whose rows would be counted as texts and batched apart.
     """
     task = model.task
-    padded = model.preprocessor.replace(layout="padded")
+    if direct := _direct_signatures(model):
+        return _completed(task, direct)
+    padded = model.graph_preprocessor.replace(layout="padded")
     multiple = padded.length_multiple
     if multiple == 1:  # a divisor of the maximum length, which no row exceeds then
         multiple = math.gcd(padded.max_length, _TOKENS_STEP)
-    packed = few = None
-    if isinstance(model, ServedModel):
+    packed, of_windows = None, {WINDOW_STARTS, encoder.MEMORY_PLACES}
+    if isinstance(model, served_model.ServedModel):
         functions = {k: _of_saved(each) for k, each in model.functions().items()}
-    elif isinstance(model, TaskModel):
+    elif isinstance(model, task_model.TaskModel):
         model.preprocessor = padded  # attention costs least with one text per row
-        found_here = signature_functions(model)
+        found_here = export.signature_functions(model)
         functions = {k: _of_graph(each) for k, each in found_here.items()}
-        if task.is_plain and set(task.needs.keras_inputs()) == {*_IDS, *PACKED_INPUTS}:
+        if task.is_plain and set(task.needs.keras_inputs()) == {
+            *_IDS,
+            *encoder.PACKED_INPUTS,
+        }:
             packed = _packed(model)
     else:
-        functions = {k: _of_graph(each) for k, each in text_functions(model).items()}
-        few = model.answer_few
+        found_here = export.text_functions(model)
+        functions = {k: _of_graph(each) for k, each in found_here.items()}
     found: dict[str, Signature] = {}
     for name, function in functions.items():
-        if not _OF_WINDOWS.isdisjoint(function.inputs):
+        if not of_windows.isdisjoint(function.inputs):
             continue
         specs = input_specs(task).get(name)
         answering = task.of_signature(name)
@@ -469,9 +517,13 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
                 *given,
                 function.call,
                 lengths=_graph(functools.partial(_measured, answering, padded), specs),
-                packs=model.preprocessor.layout == "packed",
-                few=few if plain and answering == task else None,
+                packs=model.graph_preprocessor.layout == "packed",
             )
+    return _completed(task, found)
+
+
+def _completed(task: Task, found: dict[str, Signature]) -> dict[str, Signature]:
+    """Return signatures that know each other, and which texts may be empty."""
     inputs_by_name = {k: {i.name for i in each.inputs} for k, each in found.items()}
     may_be_empty = roles_with(task.columns, "empty")
     for name, each in found.items():
@@ -481,6 +533,32 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
             if role in may_be_empty
         )
         each.others = {k: v for k, v in inputs_by_name.items() if k != name}
+    return found
+
+
+def _direct_signatures(model: Backend) -> dict[str, Signature]:
+    """Return the signatures of a model that answers without a graph, or none.
+
+    They are of one string for each role; with a prompt, of their own.
+    """
+    task, found = model.task, {}
+    for name, inputs in text_specs(task).items():
+        answering_task = task.of_signature(name)
+        if any(each.rank > 1 for each in inputs) or len(inputs) != len(task.roles):
+            continue  # in another form, such as a list of documents
+        other: Any = model
+        if answering_task is not task:
+            other = other.with_task(answering_task)
+        answering = other.answering()
+        if not answering.is_direct:
+            return {}
+        outputs = sorted(answering.outputs().items())
+        found[name] = DirectSignature(
+            name,
+            [TensorInfo(each.name, "string", (None,)) for each in inputs],
+            [TensorInfo.of(*each) for each in outputs],
+            answering,
+        )
     return found
 
 
@@ -501,19 +579,19 @@ def _of_saved(function: Any) -> _Function:
 
 
 def _tokenized(preprocessor: Preprocessor, *texts: Any) -> tuple[Any, ...]:
-    pieces = preprocessor.pieces(one_or_all(texts))
+    pieces = preprocessor.pieces(text_preprocessor.one_or_all(texts))
     ids, segments = preprocessor.join_pieces(*pieces)
     return ids.values, segments.values, *preprocessor.lengths_of(*pieces)
 
 
 def _measured(task: Task, preprocessor: Preprocessor, *texts: Any) -> tuple[Any, Any]:
-    read, lost = lengths_of(task, preprocessor, one_or_all(texts))
+    read, lost = lengths_of(task, preprocessor, text_preprocessor.one_or_all(texts))
     # A list of a request counts each of its members, see `TextSignature.rows_of`.
     listed = any(each.shape.rank == 2 for each in texts)
     return read if listed else read * task.needs.readings, tf.cast(lost, tf.int32)
 
 
-def _packed(model: TaskModel) -> Callable[[dict[str, Any]], Any]:
+def _packed(model: task_model.TaskModel) -> Callable[[dict[str, Any]], Any]:
     """Return a function of packed rows, see `pack_rows`."""
 
     def answer(batch: dict[str, Any]) -> dict[str, tf.Tensor]:

@@ -5,23 +5,21 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bert_keras.errors import received
 from bert_keras.inference.predictor import load_predictor
+from bert_keras.lazy_names import deferred
 from bert_keras.serving.batcher import THREADS, AnswersFuture, Batcher, Seen
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.example import card_example
 from bert_keras.serving.logs import log_error
-from bert_keras.serving.searching import (
+from bert_keras.serving.signatures import (
     DEFAULT,
     SEARCH,
-    describe_search,
-    search_signature,
-)
-from bert_keras.serving.signatures import (
     Answers,
     Parts,
     Signature,
@@ -36,6 +34,11 @@ from bert_keras.tasks.protocols import (
     reads_windows,
     scores_pairs,
 )
+
+if TYPE_CHECKING:
+    from bert_keras.serving import searching
+else:
+    (searching,) = deferred("bert_keras.serving.searching")
 
 # Words of the texts of each warm-up: a graph is optimized at its first call, and one
 # text has another graph than several.
@@ -91,9 +94,10 @@ class Version:
         self.classes: tuple[str, ...] = tuple(getattr(model.task, "classes", ()))
         self._path = path
         self.signatures: dict[str, Signature] = signatures_of(model)
-        describe_search(model.task, self.signatures)
+        if hasattr(model.task, "documents"):
+            searching.describe_search(model.task, self.signatures)
         if index is not None:
-            self.signatures[SEARCH] = search_signature(
+            self.signatures[SEARCH] = searching.search_signature(
                 model, self.signatures, index, config, positive_class=positive_class
             )
         self._in_use = 0

@@ -12,11 +12,9 @@ import abc
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
-import keras
 import numpy as np
-import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.data.class_names import renamed
@@ -25,14 +23,19 @@ from bert_keras.data.holdout import Strata
 from bert_keras.data.rows import ColumnNames, check_header
 from bert_keras.data.table import read_columns, stream_columns
 from bert_keras.errors import ConfigError
-from bert_keras.model.encoder import BertEncoder
 from bert_keras.reading.windows import LongTexts
 from bert_keras.settings import options_of
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.plain_settings import PlainSettings, check_effects
 from bert_keras.tasks.protocols import Answers, Batch, Reading, Responding, Run
-from bert_keras.text.preprocessor import Preprocessor
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from bert_keras.model.encoder import BertEncoder
+    from bert_keras.text.preprocessor import Preprocessor
 
 _BASE_RATE, _BASE_SIZE, _HIGHEST_RATE = 5e-5, 768, 3e-4
 AnyTask = TypeVar("AnyTask", bound="Task")
@@ -319,6 +322,14 @@ class Task(PlainSettings, abc.ABC):
     def reader(self) -> LongTexts:
         """How a text is read; by default it is truncated to a row."""
         return LongTexts()
+
+    @property
+    def reads_by_reader(self) -> bool:
+        """Whether the batch of texts, a string for each role, is the reader's.
+
+        Such a batch can be made without a graph, see `TokenRows`.
+        """
+        return type(self).features is Task.features and not isinstance(self, Responding)
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch dict of texts, in graph.

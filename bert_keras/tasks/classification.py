@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.data.class_names import (
     check_names,
@@ -24,14 +22,20 @@ from bert_keras.data.class_names import (
 )
 from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError, shown
+from bert_keras.lazy_names import deferred, serializable
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.classification_settings import ClassificationSettings
 from bert_keras.tasks.classifier import SingleLabel
 from bert_keras.tasks.entailment import EntailedClasses, EntailedCodec
 from bert_keras.tasks.hugging_face import SINGLE_LABEL
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    (tf,) = deferred("tensorflow")
 
-@keras.saving.register_keras_serializable(package="bert_keras")
+
+@serializable
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class Classification(ClassificationSettings, EntailedClasses, SingleLabel):

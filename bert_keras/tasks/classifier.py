@@ -18,13 +18,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
-import tensorflow_text as tf_text
 from typing_extensions import Self  # in typing since Python 3.11
 
+from bert_keras.config import WINDOW_STARTS
 from bert_keras.data.class_names import (
     comparable,
     label_names,
@@ -34,12 +32,16 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.holdout import Strata
 from bert_keras.errors import ConfigError, DataError, received
-from bert_keras.model.encoder import WINDOW_STARTS, BertEncoder
-from bert_keras.model.heads import PooledHead
+from bert_keras.lazy_names import deferred
 from bert_keras.reading.layers import EMBEDDINGS_AND_ALL
 from bert_keras.reading.layers import LAST as LAST_LAYER
 from bert_keras.reading.text_vector import TextVector
-from bert_keras.reading.windows import SHARES, WINDOW_LOGITS, decided_at
+from bert_keras.reading.windows import (
+    SHARES,
+    WINDOW_LOGITS,
+    decided_at,
+    windows_by_text,
+)
 from bert_keras.scoring.calibration import (
     abstention_scores,
     abstention_threshold,
@@ -72,15 +74,25 @@ from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import (
     Decisions,
     Responding,
+    TextSpec,
     role_texts,
     string_parts,
     texts_of,
 )
-from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+    import tensorflow_text as tf_text
+
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Rows, Target
+    from bert_keras.model import heads
+    from bert_keras.model.encoder import BertEncoder
+    from bert_keras.text.preprocessor import Preprocessor
+else:
+    keras, tf, tf_text = deferred("keras", "tensorflow", "tensorflow_text")
+    (heads,) = deferred("bert_keras.model.heads")
 
 PAIRS = "pairs"  # the signature of pairs where `serving_default` takes single texts
 
@@ -144,10 +156,10 @@ class PooledTask(LongTextTask, Task):
     def roles(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("text", "text_pair") if self.pairs else ("text",)
 
-    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+    def signatures(self) -> dict[str, tuple[TextSpec, ...]]:
         """Return the signature of texts or pairs; of both if `pairs` is `None`."""
         single, pair = (
-            tuple(tf.TensorSpec([None], tf.string, name=name) for name in names)
+            tuple(TextSpec(name) for name in names)
             for names in (("text",), ("text_a", "text_b"))
         )
         found = {"serving_default": pair if self.pairs else single}
@@ -209,8 +221,12 @@ class PooledTask(LongTextTask, Task):
         return batch, self.encode_targets(targets), weights
 
     @property
+    def reads_by_reader(self) -> bool:
+        return type(self).features is PooledTask.features
+
+    @property
     def answers_ids(self) -> bool:
-        return type(self).features is PooledTask.features and not self.reads_windows
+        return self.reads_by_reader and not self.reads_windows
 
     @property
     def is_plain(self) -> bool:
@@ -235,7 +251,7 @@ class PooledTask(LongTextTask, Task):
         )
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
-        head = PooledHead.on(encoder, self.units, seed=seed)
+        head = heads.PooledHead.on(encoder, self.units, seed=seed)
         return head(self.reader.vector(encoder, inputs, seed))
 
     def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
@@ -272,7 +288,8 @@ class PooledTask(LongTextTask, Task):
         best = tf.gather(tf.argmax(whole, axis=1, output_type=tf.int32), text)
         scores = tf.gather(shares, best, batch_dims=1)
         if self.units == 1:  # towards the answer, whatever its sign is
-            scores *= tf.sign(tf.gather(tf.math.segment_sum(scores, text), text))
+            sums = tf.where(windows_by_text(batch), scores, 0.0)
+            scores *= tf.sign(tf.gather(tf.reduce_sum(sums, axis=1), text))
         return {**answers, **decided_at(scores, batch)}
 
     def explained_rows(self, item: Item) -> Rows:

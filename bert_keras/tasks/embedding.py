@@ -14,9 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.checkpoints import Checkpoint
 from bert_keras.checkpoints.sentence_files import (
@@ -34,13 +32,7 @@ from bert_keras.errors import (
     counted,
     shown,
 )
-from bert_keras.model.contrastive import (
-    RankingLoss,
-    SimilarityOrderLoss,
-    SparseRankingLoss,
-)
-from bert_keras.model.encoder import BertEncoder
-from bert_keras.model.pooling import TextPooling, unit_vectors
+from bert_keras.lazy_names import deferred, serializable
 from bert_keras.reading.dense import checked_dense
 from bert_keras.reading.layers import LAST, parse_layers, whole_number
 from bert_keras.reading.term_vector import TermVector
@@ -65,12 +57,28 @@ from bert_keras.tasks.negatives import (
     read_with_negatives,
     without_positives,
 )
-from bert_keras.tasks.protocols import Reading, check_dense, role_signatures, role_texts
-from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.tasks.protocols import (
+    Reading,
+    TextSpec,
+    check_dense,
+    role_signatures,
+    role_texts,
+)
 
 if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Target
+    from bert_keras.model import contrastive, pooling
+    from bert_keras.model.encoder import BertEncoder
+    from bert_keras.text.preprocessor import Preprocessor
+else:
+    keras, tf = deferred("keras", "tensorflow")
+    contrastive, pooling = deferred(
+        "bert_keras.model.contrastive", "bert_keras.model.pooling"
+    )
 
 _LEARNED = (DENSE_SCOPE, "layer_mix", "windows")  # layers above the encoder
 _FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a mistake
@@ -153,7 +161,7 @@ class EmbeddingCodec(HeadCodec):
             )
 
 
-@keras.saving.register_keras_serializable(package="bert_keras")
+@serializable
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class Embedding(EmbeddingSettings, LongTextTask, Task):
@@ -333,7 +341,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
             default_length=found.default_length,
         )
 
-    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+    def signatures(self) -> dict[str, tuple[TextSpec, ...]]:
         """Return also `query` and `document`, if the task reads one of them otherwise
         than other texts.
         """
@@ -393,6 +401,10 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
     @property
     def _is_of_strings(self) -> bool:
         return type(self).features is Embedding.features
+
+    @property
+    def reads_by_reader(self) -> bool:
+        return self._is_of_strings and len(self.roles) == 1
 
     @property
     def answers_ids(self) -> bool:
@@ -471,7 +483,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         found = {"sentence_embedding": self.answer(outputs, {})[self.vector_output]}
         if self.layers == LAST and not self.is_sparse:
             is_first = any(layer.get("on_tokens") for layer in self.dense)
-            kind = keras.layers.Dense if is_first else TextPooling
+            kind = keras.layers.Dense if is_first else pooling.TextPooling
             reader = next(x for x in model.layers if isinstance(x, kind))
             found["last_hidden_state"] = keras.tree.flatten(reader.input)[0]
         return found
@@ -518,14 +530,14 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
 
     def loss(self) -> keras.losses.Loss:
         if self.is_sparse:
-            return SparseRankingLoss(
+            return contrastive.SparseRankingLoss(
                 self.scale,
                 query_flops=self.query_flops,
                 document_flops=self.document_flops,
             )
         if self.objective == "ranking":
-            return RankingLoss(self.scale, self.dimensions)
-        return SimilarityOrderLoss(self.scale, self.dimensions)
+            return contrastive.RankingLoss(self.scale, self.dimensions)
+        return contrastive.SimilarityOrderLoss(self.scale, self.dimensions)
 
     def window_outputs(self, model: keras.Model, batch: Batch) -> Any:
         return self.reader.below(model).outputs(batch)
@@ -550,7 +562,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
             return {self.vector_output: outputs}
         _check_width("truncate_dim", self.truncate_dim, width)
         short = outputs[:, : self.truncate_dim]
-        return {"embedding": unit_vectors(short) if self.normalize else short}
+        return {"embedding": pooling.unit_vectors(short) if self.normalize else short}
 
     def recipe(self) -> dict[str, Any]:
         if self.is_sparse:

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.data.class_names import (
     check_names,
@@ -24,17 +23,25 @@ from bert_keras.data.class_names import (
     renamed,
 )
 from bert_keras.errors import ConfigError, DataError, received, shown
-from bert_keras.model.encoder import BertEncoder, choice_inputs
-from bert_keras.model.heads import ChoiceRows, ChoiceScores, PooledHead
+from bert_keras.lazy_names import deferred
 from bert_keras.tasks.base import Batch
 from bert_keras.tasks.classifier import NamedClasses
 from bert_keras.tasks.hugging_face import SINGLE_LABEL, ClassesCodec
 from bert_keras.tasks.needs import Needs
-from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.tasks.protocols import TextSpec
 
 if TYPE_CHECKING:
+    import tensorflow as tf
+
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Rows
+    from bert_keras.model import encoder, heads
+    from bert_keras.model.encoder import BertEncoder
+    from bert_keras.text.preprocessor import Preprocessor
+else:
+    tf, heads, encoder = deferred(
+        "tensorflow", "bert_keras.model.heads", "bert_keras.model.encoder"
+    )
 
 PLACE = "{}"  # of the name of a class in a template
 GIVEN = "classes"  # the signature, and its input, of classes in a request
@@ -104,7 +111,7 @@ class EntailedClasses(NamedClasses):
         return dataclasses.replace(
             found,
             scopes=("classifier/",),
-            inputs=choice_inputs,
+            inputs=lambda: encoder.choice_inputs(),
             readings=len(self.classes),
         )
 
@@ -114,7 +121,7 @@ class EntailedClasses(NamedClasses):
 
     # Text to batch.
 
-    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+    def signatures(self) -> dict[str, tuple[TextSpec, ...]]:
         """Return the signature of texts, and with `entailment` of texts with classes.
 
         These are string [B, C], "" where a text has fewer.
@@ -122,7 +129,7 @@ class EntailedClasses(NamedClasses):
         found = super().signatures()
         if not self.entailment:
             return found
-        names = tf.TensorSpec([None, None], tf.string, name=GIVEN)
+        names = TextSpec(GIVEN, rank=2)
         return {**found, GIVEN: (*found["serving_default"], names)}
 
     def parts(self, items: Sequence[Any]) -> tuple[list[Any], ...]:
@@ -170,10 +177,8 @@ class EntailedClasses(NamedClasses):
         return text, tf.tile(names, [tf.shape(text)[0], 1])
 
     @property
-    def answers_ids(self) -> bool:
-        if type(self).features is not EntailedClasses.features:
-            return False
-        return not (self.entailment or self.reads_windows)
+    def reads_by_reader(self) -> bool:
+        return type(self).features is EntailedClasses.features and not self.entailment
 
     @property
     def may_read_windows(self) -> bool:
@@ -185,13 +190,13 @@ class EntailedClasses(NamedClasses):
         """Return a logit for each class, float32 [B, C]."""
         if not self.entailment:
             return super().outputs(encoder, inputs, seed)
-        head = PooledHead.on(encoder, len(self.entailment), seed=seed)
-        found = head(encoder.pool(ChoiceRows(name="choice_rows")(inputs)))
+        head = heads.PooledHead.on(encoder, len(self.entailment), seed=seed)
+        found = head(encoder.pool(heads.ChoiceRows(name="choice_rows")(inputs)))
         entails, contradicts = self._scoring()
         scores = found[:, entails : entails + 1]
         if self.against_contradiction:  # the softmax over both is a sigmoid
             scores = scores - found[:, contradicts : contradicts + 1]
-        rows = ChoiceScores(name="choice_scores", dtype="float32")
+        rows = heads.ChoiceScores(name="choice_scores", dtype="float32")
         return rows(scores, inputs["padding_mask"], inputs["cls_positions"])
 
     def _scoring(self) -> tuple[int, int]:

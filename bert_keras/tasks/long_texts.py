@@ -6,10 +6,10 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.reading.windows import Drawn, LongTexts
-from bert_keras.text.preprocessor import Preprocessor
 
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task
+    from bert_keras.text.preprocessor import Preprocessor
 
 
 class LongTextTask:

@@ -11,9 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.data.class_names import (
     check_names,
@@ -29,6 +27,7 @@ from bert_keras.data.json_rows import list_in
 from bert_keras.data.table import read_columns
 from bert_keras.data.text_column import TextColumn
 from bert_keras.errors import ConfigError, received
+from bert_keras.lazy_names import deferred, serializable
 from bert_keras.scoring.calibration import (
     confidence_scores,
     fit_temperature,
@@ -57,13 +56,18 @@ from bert_keras.tasks.protocols import (
 )
 
 if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Target
+else:
+    keras, tf = deferred("keras", "tensorflow")
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True}
 
 
-@keras.saving.register_keras_serializable(package="bert_keras")
+@serializable
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bert_keras.model.encoder import batch_inputs
+from bert_keras.lazy_names import deferred
+
+if TYPE_CHECKING:
+    from bert_keras.model import encoder
+else:
+    (encoder,) = deferred("bert_keras.model.encoder")
+
 
 _HEADS = {
     "cls/predictions": "masked-LM head (cls/predictions)",
@@ -61,4 +67,8 @@ class Needs:
 
     def keras_inputs(self) -> dict[str, Any]:
         """Return the Keras inputs; one output per text needs `cls_positions`."""
-        return self.inputs() if self.inputs else batch_inputs(cls_positions=self.pooler)
+        return (
+            self.inputs()
+            if self.inputs
+            else encoder.batch_inputs(cls_positions=self.pooler)
+        )

@@ -8,25 +8,35 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    NamedTuple,
+    Protocol,
+    runtime_checkable,
+)
 
 import numpy as np
-import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError, DataError, shown
-from bert_keras.text.preprocessor import Preprocessor
-from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.lazy_names import deferred
 
 if TYPE_CHECKING:
     import keras
+    import tensorflow as tf
 
     from bert_keras.checkpoints import Checkpoint
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Target
     from bert_keras.tasks.base import Task
+    from bert_keras.text.preprocessor import Preprocessor
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+else:
+    (tf,) = deferred("tensorflow")
 
 Batch = dict[str, Any]  # inputs of a model by name, each [R, …]
 Run = Callable[[Batch], Any]  # returns what `infer` does, for a batch dict
@@ -173,11 +183,18 @@ def resample(task: Task, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
 # Text to batch.
 
 
+class TextSpec(NamedTuple):
+    """An input of texts: strings [B], or with `rank` 2 lists of strings [B, M]."""
+
+    name: str
+    rank: int = 1
+
+
 @runtime_checkable
 class OwnSignatures(Protocol):
     """Has other inputs of the SavedModel than a string for each role."""
 
-    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+    def signatures(self) -> Mapping[str, tuple[TextSpec | tf.TensorSpec, ...]]:
         """Return the inputs by signature, see `input_specs`."""
         ...
 
@@ -188,15 +205,37 @@ def input_specs(task: Task) -> dict[str, tuple[tf.TensorSpec, ...]]:
     The first is `serving_default`. `features` takes the inputs of each. They differ in
     rank, like texts [B] and lists of words [B, W]; prediction selects by rank.
     """
+    return {
+        name: tuple(
+            tf.TensorSpec([None] * each.rank, tf.string, name=each.name)
+            if isinstance(each, TextSpec)
+            else each
+            for each in specs
+        )
+        for name, specs in _signatures(task).items()
+    }
+
+
+def text_specs(task: Task) -> dict[str, tuple[TextSpec, ...]]:
+    """Return name and rank of the SavedModel's inputs, by signature; no TensorFlow."""
+    return {
+        name: tuple(
+            each if isinstance(each, TextSpec) else TextSpec(each.name, each.shape.rank)
+            for each in specs
+        )
+        for name, specs in _signatures(task).items()
+    }
+
+
+def _signatures(task: Task) -> Mapping[str, tuple[Any, ...]]:
     if isinstance(task, OwnSignatures):
         return task.signatures()
     return role_signatures(task)
 
 
-def role_signatures(task: Task) -> dict[str, tuple[tf.TensorSpec, ...]]:
+def role_signatures(task: Task) -> dict[str, tuple[TextSpec, ...]]:
     """Return the signature of one string for each role."""
-    specs = (tf.TensorSpec([None], tf.string, name=role) for role in task.roles)
-    return {"serving_default": tuple(specs)}
+    return {"serving_default": tuple(TextSpec(role) for role in task.roles)}
 
 
 # The model and its training.
@@ -244,7 +283,8 @@ def score_specs(task: Task) -> dict[str, tuple[tf.TensorSpec, ...]]:
     if not scores_sides(task):
         return input_specs(task)
     sides = tf.TensorSpec([None], tf.int32, name="sides")
-    return {"score": (*role_signatures(task)["serving_default"], sides)}
+    texts = (tf.TensorSpec([None], tf.string, name=role) for role in task.roles)
+    return {"score": (*texts, sides)}
 
 
 def lengths_of(

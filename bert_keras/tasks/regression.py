@@ -10,17 +10,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
-import tensorflow as tf
-from keras import ops
 
 from bert_keras.checkpoints.sentence_files import pair_scores
 from bert_keras.data.class_names import class_entries, class_names
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata, quantiles
 from bert_keras.errors import ConfigError
-from bert_keras.model.heads import PooledHead
+from bert_keras.lazy_names import deferred, serializable
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch
@@ -34,27 +31,17 @@ from bert_keras.tasks.hugging_face import REGRESSION, PooledCodec, reads_pairs
 from bert_keras.tasks.regression_settings import RegressionSettings
 
 if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Target
-
-
-@keras.saving.register_keras_serializable(package="bert_keras")
-class ScaledSquaredError(keras.losses.Loss):
-    """Mean of ((target - mean) / std - output)^2, in float32; targets [B], outputs [B,
-    1].
-    """
-
-    def __init__(self, mean: float = 0.0, std: float = 1.0, **kwargs: Any) -> None:
-        super().__init__(**{"name": "scaled_squared_error", **kwargs})
-        self.mean = mean
-        self.std = std
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        scaled = (ops.cast(y_true, "float32") - self.mean) / self.std
-        return ops.square(ops.reshape(scaled, [-1]) - ops.reshape(y_pred, [-1]))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "mean": self.mean, "std": self.std}
+    from bert_keras.model import heads, squared_error
+else:
+    keras, tf = deferred("keras", "tensorflow")
+    heads, squared_error = deferred(
+        "bert_keras.model.heads", "bert_keras.model.squared_error"
+    )
 
 
 def is_cross_encoder(config: Mapping[str, Any]) -> bool:
@@ -110,7 +97,7 @@ class NumberTask(PooledTask):
 
     def outputs(self, encoder: Any, inputs: Batch, seed: int | None) -> Any:
         # As in every pooled task, but in float32, since users read this number.
-        head = PooledHead.on(encoder, 1, seed=seed, dtype="float32")
+        head = heads.PooledHead.on(encoder, 1, seed=seed, dtype="float32")
         return head(self.reader.vector(encoder, inputs, seed))
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
@@ -162,7 +149,7 @@ class RegressionCodec(NumberCodec):
         return {"pairs": reads_pairs(config), "activation": activation}
 
 
-@keras.saving.register_keras_serializable(package="bert_keras")
+@serializable
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class Regression(RegressionSettings, NumberTask):
@@ -215,7 +202,7 @@ class Regression(RegressionSettings, NumberTask):
     def loss(self) -> keras.losses.Loss:
         if self.activation == "sigmoid":
             return keras.losses.BinaryCrossentropy(from_logits=True)
-        return ScaledSquaredError(self.mean, self.std)
+        return squared_error.ScaledSquaredError(self.mean, self.std)
 
     def linear_targets(self, columns: Columns) -> tuple[str, np.ndarray]:
         values = self.targets(columns)[:, None]

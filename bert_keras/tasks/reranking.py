@@ -10,13 +10,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.checkpoints.sentence_files import pair_scores
+from bert_keras.config import WINDOW_STARTS
 from bert_keras.data.columns import Columns
 from bert_keras.data.items import is_blank
 from bert_keras.data.json_rows import list_in
@@ -28,10 +27,7 @@ from bert_keras.data.table import (
     stream_columns,
 )
 from bert_keras.errors import DataError, received, shown
-from bert_keras.model.encoder import WINDOW_STARTS
-from bert_keras.model.heads import PooledHead
-from bert_keras.model.ranking import ListwiseLoss, MarginLoss
-from bert_keras.model.windows import WindowCombination
+from bert_keras.lazy_names import deferred, serializable
 from bert_keras.scoring.bm25 import BM25
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
 from bert_keras.scoring.ranking import (
@@ -45,7 +41,7 @@ from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch
 from bert_keras.tasks.classifier import checked, label_numbers
 from bert_keras.tasks.hugging_face import REGRESSION
-from bert_keras.tasks.protocols import Reading
+from bert_keras.tasks.protocols import Reading, TextSpec
 from bert_keras.tasks.regression import NumberCodec, NumberTask, is_cross_encoder
 from bert_keras.tasks.reranking_settings import (
     BEST,
@@ -53,7 +49,19 @@ from bert_keras.tasks.reranking_settings import (
     NEGATIVES,
     RerankingSettings,
 )
-from bert_keras.text.preprocessor import Preprocessor
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from bert_keras.model import heads, ranking
+    from bert_keras.model import windows as model_windows
+    from bert_keras.text.preprocessor import Preprocessor
+else:
+    keras, tf = deferred("keras", "tensorflow")
+    heads, model_windows, ranking = deferred(
+        "bert_keras.model.heads", "bert_keras.model.windows", "bert_keras.model.ranking"
+    )
 
 RANK = "rank"  # the signature of one query with several documents
 _GIVEN, _OTHERS = "positive", "negatives"  # roles of documents with the label 1 and 0
@@ -149,7 +157,7 @@ class RerankingCodec(NumberCodec):
         return {"activation": pair_scores(config) or "linear"}
 
 
-@keras.saving.register_keras_serializable(package="bert_keras")
+@serializable
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class Reranking(RerankingSettings, NumberTask):
@@ -279,11 +287,10 @@ class Reranking(RerankingSettings, NumberTask):
 
     # Text to batch.
 
-    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
+    def signatures(self) -> dict[str, tuple[TextSpec, ...]]:
         """Return the signature of pairs, and one of queries with their documents."""
-        query = tf.TensorSpec([None], tf.string, name="query")
-        documents = tf.TensorSpec([None, None], tf.string, name="documents")
-        return {**super().signatures(), RANK: (query, documents)}
+        ranked = TextSpec("query"), TextSpec("documents", rank=2)
+        return {**super().signatures(), RANK: ranked}
 
     @property
     def forms(self) -> list[tuple[str, ...]]:
@@ -307,8 +314,8 @@ class Reranking(RerankingSettings, NumberTask):
         return queries, [list(item[1]) for item in items]
 
     @property
-    def answers_ids(self) -> bool:
-        return type(self).features is Reranking.features and not self.reads_windows
+    def reads_by_reader(self) -> bool:
+        return type(self).features is Reranking.features
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch of pairs, or of queries with several documents each.
@@ -350,15 +357,15 @@ class Reranking(RerankingSettings, NumberTask):
     def outputs(self, encoder: Any, inputs: Batch, seed: int | None) -> Any:
         if not self.reads_windows or self.combine != BEST:
             return super().outputs(encoder, inputs, seed)
-        head = PooledHead.on(encoder, 1, seed=seed, dtype="float32")
+        head = heads.PooledHead.on(encoder, 1, seed=seed, dtype="float32")
         scores = head(self.reader.row_vectors(encoder, inputs, seed))
-        return WindowCombination("max")(scores, inputs[WINDOW_STARTS])
+        return model_windows.WindowCombination("max")(scores, inputs[WINDOW_STARTS])
 
     def loss(self) -> keras.losses.Loss:
         if self.objective == "listwise":
-            return ListwiseLoss()
+            return ranking.ListwiseLoss()
         if self.objective == "margin-mse":
-            return MarginLoss()
+            return ranking.MarginLoss()
         return keras.losses.BinaryCrossentropy(from_logits=True)
 
     # Answers and scores.

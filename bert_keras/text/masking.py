@@ -11,11 +11,10 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1; google-research/bert
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
-
-import tensorflow as tf
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_keras.errors import ConfigError
+from bert_keras.lazy_names import deferred
 from bert_keras.settings import (
     UNITS,
     check_choice,
@@ -24,9 +23,15 @@ from bert_keras.settings import (
     check_whole_number,
 )
 from bert_keras.text.ragged import count_true, keep, put, segment_ids
-from bert_keras.text.tokenizer import WordPieceTokenizer
 
-NEVER = tf.int64.max  # the order of a token that is never chosen
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+else:
+    (tf,) = deferred("tensorflow")
+
+NEVER = 2**63 - 1  # the order of a token that is never chosen
 # For runs of 1, 2 and 3 words: a uniform number below these shares means at least
 # 2 and 3. A run of n words has a probability in proportion to 1/n.
 _LONGER = (5 / 11, 2 / 11)

@@ -10,12 +10,12 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), figure 2; Krell et al. 2021
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
-
+from bert_keras.lazy_names import deferred
 from bert_keras.settings import TRUNCATIONS, check_choice
 from bert_keras.text.ragged import (
+    arrays_of,
     put,
     segment_ids,
     sizes_of,
@@ -23,6 +23,11 @@ from bert_keras.text.ragged import (
     starts_of,
     with_sizes,
 )
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    (tf,) = deferred("tensorflow")
 
 # Rows of short texts have about this length. Attention grows with the square of the
 # row, but at this length it is a twentieth of the work, and rows still fill well.
@@ -51,22 +56,30 @@ def truncate_pair(
             it alone exceeds the budget.
         keep: which pieces of a text are kept: `first_pieces` or `both_ends`.
     """
-    check_choice("truncation", how, TRUNCATIONS)
-    size_a, size_b = sizes_of(a), sizes_of(b)
-    if how == "round_robin":
-        keep_a = tf.maximum(max_tokens - size_b, (max_tokens + 1) // 2)
-    elif how == "longest_first":
-        # The half that is larger by one goes to the longer text.
-        half = max_tokens // 2 + tf.cast(size_a > size_b, tf.int32) * (max_tokens % 2)
-        keep_a = tf.maximum(max_tokens - size_b, half)
-    elif how == "only_first":
-        keep_a = tf.maximum(max_tokens - size_b, 0)
-    else:
-        keep_a = tf.fill(tf.shape(size_a), max_tokens)
-    keep_a = tf.minimum(keep_a, size_a)
-    keep_b = tf.minimum(max_tokens - keep_a, size_b)
+    keep_a, keep_b = kept_of_pair(sizes_of(a), sizes_of(b), max_tokens, how=how)
     keep = keep or first_pieces
     return keep(a, keep_a), keep(b, keep_b)
+
+
+def kept_of_pair(size_a: Any, size_b: Any, max_tokens: int, *, how: str) -> Any:
+    """Return how many pieces of each text `truncate_pair` keeps, int32 [B] each.
+
+    `size_a` and `size_b` are the pieces of the texts: tensors, or NumPy's arrays.
+    """
+    check_choice("truncation", how, TRUNCATIONS)
+    arrays = arrays_of(size_a)
+    if how == "round_robin":
+        keep_a = arrays.maximum(max_tokens - size_b, (max_tokens + 1) // 2)
+    elif how == "longest_first":
+        # The half that is larger by one goes to the longer text.
+        half = max_tokens // 2 + arrays.where(size_a > size_b, max_tokens % 2, 0)
+        keep_a = arrays.maximum(max_tokens - size_b, half)
+    elif how == "only_first":
+        keep_a = arrays.maximum(max_tokens - size_b, 0)
+    else:
+        keep_a = arrays.zeros_like(size_a) + max_tokens
+    keep_a = arrays.minimum(keep_a, size_a)
+    return keep_a, arrays.minimum(max_tokens - keep_a, size_b)
 
 
 def first_pieces(pieces: Any, counts: Any) -> Any:
@@ -82,10 +95,15 @@ def both_ends(pieces: Any, counts: Any) -> Any:
     kept = tf.ragged.range(counts)
     row = segment_ids(kept.row_splits)
     skipped = tf.gather(sizes_of(pieces) - counts, row)
-    is_head = kept.values < tf.gather((counts + 3) // 4, row)
+    is_head = kept.values < tf.gather(head_of(counts), row)
     places = kept.values + tf.where(is_head, 0, skipped)
     places += tf.gather(starts_of(pieces), row)
     return kept.with_values(tf.gather(pieces.values, places))
+
+
+def head_of(counts: Any) -> Any:
+    """Return how many of the pieces that `both_ends` keeps are the first ones."""
+    return (counts + 3) // 4
 
 
 def join(a: Any, b: Any | None, *, cls_id: int, sep_id: int) -> tuple[Any, Any]:

@@ -7,9 +7,24 @@ each, most of them checks; these trace about ten. Memory grows only with the val
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
+import numpy as np
+
+from bert_keras.lazy_names import deferred
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    (tf,) = deferred("tensorflow")
+
+
+def arrays_of(values: Any) -> Any:
+    """Return NumPy for its arrays and TensorFlow for tensors.
+
+    What is decided about rows is written once, with functions that both have.
+    """
+    return np if isinstance(values, np.ndarray) else tf
 
 
 def sizes_of(rows: Any) -> Any:

@@ -12,14 +12,14 @@ Sources: Devlin et al. 2018 (arXiv:1810.04805), section 4.2; google-research/ber
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
-
-import tensorflow as tf
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_keras.errors import ConfigError
+from bert_keras.lazy_names import deferred
 from bert_keras.text.masking import mixed
 from bert_keras.text.packing import join
 from bert_keras.text.ragged import (
+    arrays_of,
     count_true,
     put,
     segment_ids,
@@ -27,6 +27,11 @@ from bert_keras.text.ragged import (
     slices,
     starts_of,
 )
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    (tf,) = deferred("tensorflow")
 
 _LEAST_LENGTH = 5  # three special tokens, one of the question, one of the context
 _NO_LIMIT = 2**30
@@ -74,24 +79,25 @@ class Cut:
 
     def plan(self, sizes: Any, first: Any | None) -> Plan:
         """Return the windows of texts by their tokens, int32 [B], and the tokens of
-        their first texts, or `None`.
+        their first texts, or `None`: tensors, or NumPy's arrays.
         """
         room = self.max_length - (2 if first is None or self.is_prefix else 3)
-        kept = tf.zeros_like(sizes)
+        arrays = arrays_of(sizes)
+        kept = arrays.zeros_like(sizes)
         if first is not None:
             if self.max_length < _LEAST_LENGTH:
                 raise ConfigError(
                     f"`max_length` must be at least {_LEAST_LENGTH} for a question and "
                     f"its context; received {self.max_length}"
                 )
-            kept = tf.minimum(first, min(self.max_first_tokens, room // 2))
+            kept = arrays.minimum(first, min(self.max_first_tokens, room // 2))
         most = room - kept
         step = (most + 1) // 2 if self.overlap else most
         if self.stride is not None:
-            step = tf.minimum(step, self.stride)
+            step = arrays.minimum(step, self.stride)
         # After the first window, one for each step needed to reach the end.
-        count = 1 + (tf.maximum(sizes - most, 0) + step - 1) // step
-        return Plan(kept, most, step, tf.minimum(count, self.max_windows))
+        count = 1 + (arrays.maximum(sizes - most, 0) + step - 1) // step
+        return Plan(kept, most, step, arrays.minimum(count, self.max_windows))
 
 
 class Plan(NamedTuple):
@@ -111,7 +117,8 @@ class Plan(NamedTuple):
 
     def read(self, sizes: Any) -> Any:
         """Return the tokens of the texts that are in a window, of all, int32 [B]."""
-        return tf.minimum(sizes, self.most + (self.count - 1) * self.step)
+        most = self.most + (self.count - 1) * self.step
+        return arrays_of(sizes).minimum(sizes, most)
 
     def computed(self, sizes: Any, special: int) -> Any:
         """Return the tokens of all windows of each text, int32 [B].

@@ -40,6 +40,7 @@ from bert_keras.model.contrastive import (
 from bert_keras.model.distillation import SoftTargetLoss
 from bert_keras.model.heads import SmoothedCrossentropy
 from bert_keras.model.ranking import ListwiseLoss, MarginLoss
+from bert_keras.model.squared_error import ScaledSquaredError
 from bert_keras.models.objective import SOFT, SOFT_WEIGHTS, STATES, LossSum
 from bert_keras.models.saved_model_folder import find_saved_model
 from bert_keras.models.task_model import TaskModel
@@ -55,7 +56,6 @@ from bert_keras.tasks.protocols import (
     texts_of,
 )
 from bert_keras.tasks.question_answering.spans import SoftSpanLoss, SpanLoss
-from bert_keras.tasks.regression import ScaledSquaredError
 from bert_keras.text.truncation import Truncation
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.taught_states import TaughtStates

@@ -26,9 +26,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.columns import Columns
+from bert_keras.model.squared_error import ScaledSquaredError
 from bert_keras.models.task_model import TaskModel, is_one_vector
 from bert_keras.tasks.protocols import compares_rows
-from bert_keras.tasks.regression import ScaledSquaredError
 
 LEAST_UPDATES = 100  # with fewer, divergence cannot be distinguished from a slow start
 _MARGIN = 0.003

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert_keras.data.collection import is_collection
 from bert_keras.data.rows import ColumnNames
 from bert_keras.errors import ConfigError, received
 from bert_keras.inference.predictor import Predictor
-from bert_keras.retrieval.evaluation import evaluate_collection
+from bert_keras.lazy_names import deferred
 from bert_keras.runs.progress import Progress, say
 from bert_keras.training.data import labelled_rows
 from bert_keras.training.findings import ALL, slices_of
 from bert_keras.training.lengths import RowLengths, truncated_targets
+
+if TYPE_CHECKING:
+    from bert_keras.retrieval import evaluation as collections
+else:
+    (collections,) = deferred("bert_keras.retrieval.evaluation")
 
 
 def evaluate(
@@ -53,7 +58,7 @@ def evaluate(
                 "`columns`, `slices`, `header` and `bad_rows` are for tables; `data` "
                 "is the folder of a collection"
             )
-        return evaluate_collection(
+        return collections.evaluate_collection(
             predictor,
             data,
             batch_size=batch_size,

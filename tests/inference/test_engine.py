@@ -12,27 +12,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from conftest import refused
 from task_cases import cases_of
 
 from bert_keras.cli.main import main
 from bert_keras.inference import engine_export
-from bert_keras.inference.engine import (
-    EngineModel,
-    Session,
-    find_engine,
-)
+from bert_keras.inference.engine import EngineModel
 from bert_keras.inference.engine_export import _MEANINGS, export_to_engine
 from bert_keras.inference.predictor import Predictor, load_predictor
+from bert_keras.inference.session import Session, find_engine
 from bert_keras.model.encoder import is_of_packed_rows
-from bert_keras.models import model_file
-from bert_keras.models.engine_graph import NAMES
+from bert_keras.models import engine_files
+from bert_keras.models.answering import Spec
+from bert_keras.models.engine_files import NAMES
 from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.zero_shot import zero_shot_model
-from bert_keras.serving.signatures import signatures_of
 from bert_keras.tasks import TASKS
-from bert_keras.tasks.base import replaced
 from bert_keras.tasks.protocols import recipe_of
 
 TEXTS = ["free cash prize", "", "lunch at six, you", "sale " * 40]
@@ -47,10 +42,10 @@ class TensorFlowSession(Session):
         self.model = model
         self.lengths: list[int] = []
 
-    def specs(self) -> tuple[list[tf.TensorSpec], list[tf.TensorSpec]]:
+    def specs(self) -> tuple[list[Spec], list[Spec]]:
         names = ("padding_mask", "segment_ids", "token_ids")
-        inputs = [tf.TensorSpec([None, None], tf.int32, name) for name in names]
-        return inputs, [tf.TensorSpec([None, 3], tf.float32, "logits")]
+        inputs = [Spec(name, (None, None), np.dtype("int32")) for name in names]
+        return inputs, [Spec("logits", (None, 3), np.dtype("float32"))]
 
     def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         assert {each.dtype for each in inputs.values()} == {np.dtype("int32")}
@@ -68,7 +63,7 @@ def no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real(name)
 
-    monkeypatch.setattr(model_file.importlib, "import_module", absent)
+    monkeypatch.setattr(engine_files.importlib, "import_module", absent)
 
 
 def test_a_session_gets_padded_ids_of_texts_of_one_length(spam_model: Any) -> None:
@@ -82,51 +77,6 @@ def test_a_session_gets_padded_ids_of_texts_of_one_length(spam_model: Any) -> No
         assert one["score"] == pytest.approx(other["score"], abs=1e-6)
     # Two rows each: the empty text and the next longer one, then the others.
     assert sorted(session.lengths) == [5, 24]
-
-
-def test_a_few_short_texts_become_ids_outside_of_tensorflow(
-    spam_model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = TensorFlowSession(spam_model)
-    engine = EngineModel(spam_model.task, spam_model.preprocessor, session)
-    wanted = Predictor(spam_model)
-    few = [TEXTS[:1], TEXTS[:3]]
-    expected = [wanted.predict(texts) for texts in few]
-
-    def used(*_: Any) -> Any:
-        raise AssertionError("the string ops ran")
-
-    predictor = Predictor(engine)
-    with monkeypatch.context() as patch:
-        patch.setattr(type(engine.preprocessor), "join", used)
-        found = [predictor.predict(texts) for texts in few]
-        # A longer text is truncated in graph, as are more characters at once.
-        for texts in (
-            ["sale " * 400],
-            ["lunch at six " * (40 + more) for more in range(9)],
-        ):
-            with pytest.raises(AssertionError, match="string ops"):
-                predictor.predict(texts)
-    assert session.lengths == [5, 7]
-    for some, others in zip(found, expected, strict=True):
-        for one, other in zip(some, others, strict=True):
-            assert one["label"] == other["label"] and set(one) == set(other)
-            assert one["score"] == pytest.approx(other["score"], abs=1e-6)
-
-
-def test_few_texts_get_the_answers_of_another_task_of_the_engine(
-    spam_model: Any,
-) -> None:
-    session = TensorFlowSession(spam_model)
-    engine = EngineModel(spam_model.task, spam_model.preprocessor, session)
-    (before,) = Predictor(engine).predict(TEXTS[:1])
-    names = [f"new {name}" for name in spam_model.task.classes]
-    engine.task = replaced(spam_model.task, classes=names)
-    (after,) = Predictor(engine).predict(TEXTS[:1])
-    assert after["label"] == f"new {before['label']}"
-    engine.preprocessor = engine.preprocessor.replace(max_length=3)
-    Predictor(engine).predict(TEXTS[:1])
-    assert session.lengths == [5, 5, 3]
 
 
 def test_an_engine_answers_outside_of_a_graph(spam_model: Any) -> None:
@@ -287,30 +237,6 @@ def test_int8_that_is_slower_is_told(
     )
     assert f"int8 takes {ratio} times the processor time of float32" in line
     assert line.endswith(ended)
-
-
-def test_serve_answers_few_texts_outside_of_tensorflow(
-    spam_model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = EngineModel(
-        spam_model.task, spam_model.preprocessor, TensorFlowSession(spam_model)
-    )
-    signature = signatures_of(engine)["serving_default"]
-    texts = [text.encode() for text in TEXTS[:3]]
-    rows = signature.rows_of([texts])
-    graph = signature._call([tf.constant(texts)])
-    broken = signature.rows_of([[b"\xff free", b"free"]])
-    with monkeypatch.context() as patch:
-        patch.setattr(signature, "_call", lambda tensors: "the graph")
-        answers, tokens = signature.compute(rows)
-        assert signature.compute(broken)[0] == "the graph"
-    assert tokens == len(texts) * max(row.length for row in rows)
-    assert set(answers) == set(graph)
-    for name, values in graph.items():
-        if values.dtype == np.float32:
-            np.testing.assert_allclose(answers[name], values, atol=1e-6)
-        else:
-            np.testing.assert_array_equal(answers[name], values)
 
 
 def test_only_an_export_has_an_engine(spam_folder: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from conftest import ROWS, refused
 
 from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import Predictor, _cuts, joined, load_predictor
+from bert_keras.models.answer_graphs import AnswerGraphs
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 
@@ -57,14 +58,15 @@ def test_a_batch_holds_texts_of_one_length(predictor: Predictor) -> None:
     cases = (str, str.upper, str.capitalize, str.title)
     texts = [case(text) for case in cases for text, _ in ROWS]
     seen = []
-    compute = predictor._answer[(1,)]()
+    graphs = AnswerGraphs(predictor.model)
+    compute = graphs._answer[(1,)]()
 
     def watch(strings: Any) -> Any:
         seen.append([text.decode() for text in strings.numpy()])
         return compute(strings)
 
     watched = Predictor(predictor.model)
-    watched._answer = {(1,): lambda: watch}
+    watched.answering._answer = {(1,): lambda: watch}
     rows = watched.predict(texts, batch_size=8)
     assert rows == predictor.predict(texts, batch_size=8)
     sizes = {
@@ -95,15 +97,16 @@ def test_batches_are_limited_by_texts_and_tokens() -> None:
 
 
 def test_short_texts_need_no_lengths(predictor: Predictor) -> None:
-    lengths = dict(predictor._lengths)
-    predictor._lengths.clear()
-    try:
-        assert len(predictor.predict(["free cash", "see you"])) == 2
-        for texts, size in ((["a", "b"], 1), (["one of " * 4], 32)):
-            with pytest.raises(KeyError):
-                predictor.predict(texts, batch_size=size)
-    finally:
-        predictor._lengths.update(lengths)
+    class Unmeasured(AnswerGraphs):
+        def measure(self, *given: Any, **more: Any) -> Any:
+            raise NotImplementedError
+
+    unmeasured = Predictor(predictor.model)
+    unmeasured.answering = Unmeasured(predictor.model)
+    assert len(unmeasured.predict(["free cash", "see you"])) == 2
+    for texts, size in ((["a", "b"], 1), (["one of " * 4], 32)):
+        with pytest.raises(NotImplementedError):
+            unmeasured.predict(texts, batch_size=size)
 
 
 def test_one_call_for_one_batch_traces_nothing(spam_model: Any) -> None:
@@ -114,8 +117,8 @@ def test_one_call_for_one_batch_traces_nothing(spam_model: Any) -> None:
         return answer(*texts)
 
     predictor = Predictor(spam_model)
-    answer = predictor._functions["_answer"]
-    predictor._functions["_answer"] = counted
+    answering: Any = predictor.answering
+    answer, answering._function = answering._function, counted
     predictor.answer_once_without_graph()
     found = [predictor.predict(["win cash"])[0]["score"] for _ in range(3)]
     assert traced == [False]

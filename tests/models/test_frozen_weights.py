@@ -123,6 +123,6 @@ def test_changed_weights_are_frozen_again(make_model: Callable[..., Any]) -> Non
 def test_unchanged_weights_keep_their_graphs(bfloat16_model: Any) -> None:
     predictor = Predictor(bfloat16_model)
     scores(predictor)
-    graphs = predictor._answer
+    graphs = predictor.answering._answer
     scores(predictor)
-    assert predictor._answer is graphs
+    assert predictor.answering._answer is graphs

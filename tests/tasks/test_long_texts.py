@@ -15,10 +15,12 @@ from conftest import ROWS, assert_near, refused, thorough
 
 from bert_keras.data.table import as_columns
 from bert_keras.explanations.explainer import explain
-from bert_keras.inference import engine as engine_module
-from bert_keras.inference.engine import EngineModel, Session
+from bert_keras.inference import session as session_module
+from bert_keras.inference.engine import EngineModel
 from bert_keras.inference.predictor import Predictor, load_predictor
+from bert_keras.inference.session import Session
 from bert_keras.model.layers import for_engines
+from bert_keras.models.answering import Spec
 from bert_keras.models.engine_graph import EngineGraph
 from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model
@@ -428,9 +430,9 @@ class GraphSession(Session):
     def specs(self) -> Any:
         inputs = self.graph.specs().items()
         return (
-            [tf.TensorSpec(each.shape, each.dtype, name) for name, each in inputs],
+            [Spec(name, each.shape, np.dtype(each.dtype)) for name, each in inputs],
             [
-                tf.TensorSpec(each.shape, each.dtype, name)
+                Spec(name, each.shape, np.dtype(each.dtype))
                 for name, each in self.outputs.items()
             ],
         )
@@ -455,7 +457,7 @@ class GraphSession(Session):
 def test_the_graph_of_an_engine_combines_windows(
     make_model: Callable[..., Any], task: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "_MOST_ROWS", 10)  # several runs
+    monkeypatch.setattr(session_module, "_MOST_ROWS", 10)  # several runs
     model = windows_model(make_model, task)
     engine = EngineModel(task, model.preprocessor, GraphSession(model))
     texts = [(text, LONG) for text in TEXTS] if isinstance(task, Reranking) else TEXTS

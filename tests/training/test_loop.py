@@ -34,12 +34,12 @@ from bert_keras.errors import TrainingError, WorkerLostError
 from bert_keras.model.block import Block
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.lora import add_lora, freeze_layers, plain_weights
+from bert_keras.model.squared_error import ScaledSquaredError
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.runs.run_folder import open_run, run_path
 from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.tasks.classification import Classification
-from bert_keras.tasks.regression import ScaledSquaredError
 from bert_keras.training import checkpoint
 from bert_keras.training import config as training_config
 from bert_keras.training import finetune as training

@@ -1,0 +1,85 @@
+"""Ids of texts by the `tokenizers` library, where there is no graph: `TokenIds`.
+
+An export checks that they are the graph's, see `models.answers_graph`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_keras.errors import CheckpointError, needs, one_line
+from bert_keras.text.tokenizer_files import TOKENIZER_JSON
+
+_SURROGATE = re.compile("[\ud800-\udfff]")  # which no UTF-8 holds
+
+
+class Tokens(NamedTuple):
+    """The tokens of a text, without special ones.
+
+    Args:
+        ids: N ids.
+        places: first character and end of each token in the text.
+    """
+
+    ids: list[int]
+    places: Sequence[tuple[int, int]] = ()
+
+
+class TokenIds:
+    """The tokenizer of a folder's `tokenizer.json`.
+
+    Args:
+        folder: holds the file.
+
+    Attributes:
+        vocabulary: the tokens in the order of their ids.
+        cls_id, sep_id, pad_id: ids of the special tokens.
+
+    Raises:
+        CheckpointError: there is no such file, or `tokenizers` cannot read it.
+        ConfigError: `tokenizers` is not installed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        with needs("an answer without TensorFlow", extra="engines"):
+            from tokenizers import Tokenizer
+        path = folder / TOKENIZER_JSON
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the only base of its errors
+            raise CheckpointError(
+                f"{path}: tokenizers cannot read it: {one_line(error)}"
+            ) from None
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        ids = self._tokenizer.get_vocab(with_added_tokens=True)
+        self.vocabulary: tuple[str, ...] = tuple(sorted(ids, key=ids.__getitem__))
+        names = ("[CLS]", "[SEP]", "[PAD]")
+        if missing := [name for name in names if name not in ids]:
+            raise CheckpointError(f"{path}: must hold {missing[0]}")
+        self.cls_id, self.sep_id, self.pad_id = (ids[name] for name in names)
+
+    def __call__(
+        self, texts: Sequence[str], *, with_places: bool = False
+    ) -> list[Tokens]:
+        """Return the tokens of texts, with their places if these are read."""
+        given = [_as_unicode(text) for text in texts]
+        if len(given) == 1 and not with_places:  # a batch starts threads
+            found = [self._tokenizer.encode(given[0], add_special_tokens=False)]
+        elif with_places:
+            found = self._tokenizer.encode_batch(given, add_special_tokens=False)
+        else:
+            found = self._tokenizer.encode_batch_fast(given, add_special_tokens=False)
+        if not with_places:
+            return [Tokens(each.ids) for each in found]
+        return [Tokens(each.ids, each.offsets) for each in found]
+
+
+def _as_unicode(text: str) -> str:
+    """Return a text as the graph reads its bytes; most texts are unchanged."""
+    if text.isascii() or not _SURROGATE.search(text):
+        return text
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")

@@ -271,7 +271,8 @@ class SharedClassLoss(Configured, keras.losses.Loss):
     Half of the mean squared distance over the pairs of different rows with a class in
     common, and half of it over all other pairs, so that both count the same.
 
-    Call: `y_true` [B, C], 0 or 1 for each class; `y_pred` [B, D]. Returns float32 [].
+    Call: `y_true` [B, C], 0 or 1 for each class, or [B], the number of a text's only
+    class; `y_pred` [B, D]. Returns float32 [].
 
     Example:
         >>> texts = np.array([[1.0, 0.0], [0.0, 2.0], [0.0, 3.0]])
@@ -287,7 +288,10 @@ class SharedClassLoss(Configured, keras.losses.Loss):
         vectors = unit_vectors(ops.cast(y_pred, "float32"))
         classes = ops.cast(y_true, "float32")
         cosines = ops.matmul(vectors, ops.transpose(vectors))
-        shared = ops.minimum(ops.matmul(classes, ops.transpose(classes)), 1.0)
+        if len(classes.shape) == 1:
+            shared = ops.cast(classes[:, None] == classes[None, :], "float32")
+        else:
+            shared = ops.minimum(ops.matmul(classes, ops.transpose(classes)), 1.0)
         others = 1.0 - ops.eye(ops.shape(shared)[0])  # a text is no pair of itself
         alike, unlike = shared * others, (1.0 - shared) * others
         near = ops.sum(alike * (cosines - 1.0) ** 2) / ops.maximum(ops.sum(alike), 1.0)

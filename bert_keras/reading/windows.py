@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from bert_keras.errors import ConfigError
-from bert_keras.model.encoder import WINDOW_STARTS
+from bert_keras.model.encoder import WINDOW_STARTS, BatchModel
 from bert_keras.model.windows import WindowCombination
 from bert_keras.text.packing import both_ends, join, text_starts
 from bert_keras.text.preprocessor import Preprocessor
@@ -243,6 +243,24 @@ class LongTexts:
         return _BELOW[model]
 
 
+class VectorModel(BatchModel, keras.Model):
+    """From a batch dict to the vector of each text that a head reads, [B, D]."""
+
+
+def vector_model(model: keras.Model) -> VectorModel:
+    """Return the part of a task's model under its head, which trains its layers.
+
+    With windows, it computes all of them at once, unlike `Below`.
+    """
+    return VectorModel(model._inputs_struct, _head_input(model))
+
+
+def _head_input(model: keras.Model) -> Any:
+    """Return the Keras tensor that the head of a model reads, or its outputs."""
+    heads = (each.input for each in model.layers if each.name == _HEAD)
+    return next(heads, model.output)
+
+
 class Below:
     """The graph from a batch dict to the vectors that the head of a model reads.
 
@@ -256,8 +274,7 @@ class Below:
         self._combination: Any = next(combinations, None)
         self._head: Any = keras.layers.Identity()
         if self._combination is None:
-            heads = (each.input for each in model.layers if each.name == _HEAD)
-            vectors = next(heads, model.output)
+            vectors = _head_input(model)
         else:
             vectors, _ = self._combination.input
             if model.output is not self._combination.output:

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -92,7 +92,7 @@ _FREE = (
     "explain_mistakes",
     "opens_in",  # which sets the method and the task's settings
 )
-TRAINERS: dict[str, type[FineTuningLoop] | type[HeadFit]] = {
+TRAINERS: dict[str, Callable[..., Trainer]] = {
     "finetune": FineTuningLoop,
     "linear": HeadFit,
     "contrastive": ContrastiveFit,

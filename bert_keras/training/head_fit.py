@@ -1,10 +1,11 @@
-"""A run that fits a linear head on vectors of the frozen encoder: `HeadFit`.
+"""A run that fits a linear head on vectors: `HeadTrainer`, or if frozen `HeadFit`.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3, uses a frozen encoder.
 """
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import functools
@@ -92,14 +93,10 @@ class HeadInputs(Backend):
         return {"vector": self._below.vectors(batch)}
 
 
-class HeadFit:
-    """Computes the vectors of the rows once, and fits the head of a model on them.
+class HeadTrainer(abc.ABC):
+    """Fits the head of a model on vectors; cross-validation scores it without dev rows.
 
-    L2 is chosen by cross-validation, or for few rows by their number, see
-    `strengths_of`; the head is fitted on all training rows. With `tries_layers`,
-    cross-validation also chooses whether it reads all layers, as the model does at
-    first, or the last one alone. Vectors are kept in the run folder, so that an
-    interrupted run does not compute them again.
+    A subclass says what vectors, and which folds need them.
 
     Args:
         model: its head is set; the encoder stays as it is.
@@ -112,10 +109,8 @@ class HeadFit:
         validation: what cross-validation found.
     """
 
-    keeps_vectors = True  # of the training rows, in the run folder
     fitted_parts = "heads"  # of a fold
     most_folds = FOLDS
-    needs_folds = True
     gained: Mapping[str, Any] = {}  # what is known of the unlabelled rows
 
     def __init__(
@@ -131,15 +126,11 @@ class HeadFit:
         self.unlabelled = data.get("unlabeled")
         self.run, self.config = context.folder, context.config
         self.devices, self.stop = context.devices, context.stop
-        self.trackers = context.trackers
         self._scores: dict[str, Any] = {}
         self._answers: dict[str, np.ndarray] = {}
         self.history: list[dict[str, Any]] = []
         self.ending = ""
         self.validation: Validation | None = None
-        self.tries_layers = context.tries_layers
-        self._decay: float | None = None  # see `of_layers`; `None`: vectors as they are
-        self._width = model.backbone.config.hidden_size
         self._task = model.task  # before it is finalized
         self._start = time.perf_counter()
         scored = len(self.dev or ()) + sum(len(data[name]) for name in tests_of(data))
@@ -173,11 +164,7 @@ class HeadFit:
             )
         factor = found.factor if found else 1.0
         layer = self.model.get_layer(HEAD)
-        kernel = head.kernel * factor
-        if self._decay:  # the fit read scaled vectors
-            layers = len(kernel) // self._width
-            kernel *= layer_scales(self._decay, layers, self._width)[:, None]
-        layer.kernel.assign(kernel)
+        layer.kernel.assign(self.as_model_reads(head.kernel * factor))
         layer.bias.assign(head.bias * factor)
         self.validation = found
         say(self.ending)
@@ -196,10 +183,171 @@ class HeadFit:
             most=self.most_folds,
         )
 
+    @property
+    @abc.abstractmethod
+    def needs_folds(self) -> bool:
+        """Whether there is cross-validation."""
+
+    @abc.abstractmethod
     def planned(self, folds: Sequence[Sequence[int]]) -> Forecast:
         """Return the forecast of the run."""
+
+    @abc.abstractmethod
+    def fit(
+        self,
+        targets: np.ndarray,
+        folds: Sequence[Sequence[int]],
+        *,
+        loss: str,
+        weights: np.ndarray | None,
+    ) -> tuple[Head, Validation | None, str]:
+        """Return the head of all rows, the cross-validation, and a line about both.
+
+        Args:
+            targets, loss: as in `fit_head`, of the training rows.
+            folds: the rows of each fold.
+            weights: of each row, float32 [N].
+        """
+
+    def as_model_reads(self, kernel: np.ndarray) -> np.ndarray:
+        """Return the kernel of a head for the vectors of the model."""
+        return kernel
+
+    def best_power(self, found: Iterable[Validation]) -> tuple[float, Validation]:
+        """Return the best of the validations by `powers_of`, with its power."""
+        tried = list(found)
+        if len(tried) == 1:
+            return POWERS[0], tried[0]
+        best = max(range(len(tried)), key=lambda n: (self._rank(tried[n]), -n))
+        return POWERS[best], tried[best]
+
+    def gains(self, plain: Validation, other: Validation) -> bool:
+        """Return whether self-training gains in cross-validation, and report it."""
+        name = self.model.task.best_score
+        (before, _), (after, _) = ranks = self._rank(plain), self._rank(other)
+        gained = self._kept(*ranks)
+        count = len(cast(Columns, self.unlabelled))
+        note = (
+            f"{count:,} unlabelled rows {'are used' if gained else 'are not used'}: "
+            f"by cross-validation, self-training on them changes {name} from "
+            f"{before:.4f} to {after:.4f}, and the loss from {plain.loss:.4f} to "
+            f"{other.loss:.4f}"
+        )
+        self.gained = {"unlabeled": note}
+        say(note)
+        return gained
+
+    def _rank(self, found: Validation) -> tuple[float, float]:
+        """Return the score of the held-out rows, and the negative loss."""
+        task, rows = self.model.task, self.train_rows.take(found.rows)
+        scores = task.score(rows, _answers_of(task, found.logits))
+        return float(scores[task.best_score]), -found.loss
+
+    @staticmethod
+    def _kept(before: tuple[float, float], after: tuple[float, float]) -> bool:
+        """Return whether score and negative loss are better, the score first."""
+        return after > before
+
+    def cross_validated(self) -> CrossValidated:
+        """Return the training rows with the answers of heads that have not seen them.
+
+        Raises:
+            ConfigError: nothing was fitted.
+        """
+        found, task = self.validation, self._task
+        if found is None:
+            raise ConfigError("`train` must be called first")
+        columns = self.train_rows.take(found.rows)
+        answers = _answers_of(task, found.logits)
+        if isinstance(task, Tunable):
+            answers, task = _tuned_answers(task, columns, answers, found)
+        name = f"cross-validation, {len(found.folds)} folds"
+        share = 1 - len(found.rows) / len(found.folds) / len(self.train_rows)
+        trained_on = f"each of {len(found.folds)} {self.fitted_parts} saw {share:.0%} "
+        trained_on += "of the rows, the model all of them"
+        return CrossValidated(name, found.rows, answers, task, trained_on)
+
+    def fitted(self) -> Fitted:
+        """Return the model with its head; without dev rows, also what was validated."""
+        return Fitted(
+            model=self.model,
+            scores=self._scores,
+            answers=self._answers,
+            validated=self.cross_validated() if self.dev is None else None,
+            history=self.history,
+            settings={**self.gained, **training_notes(self.ending)},
+            seconds=time.perf_counter() - self._start,
+        )
+
+    def saved_on_failure(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context that saves nothing: the vectors are saved."""
+        return contextlib.nullcontext()
+
+    def answers(
+        self, predictor: Predictor, name: str, rows: Columns
+    ) -> dict[str, np.ndarray]:
+        """Return the answers to the rows of a data set, and show the progress."""
+        with self.forecast.examples(f"scoring {name}", len(rows)) as bar:
+            return predictor.answers(rows, seen=bar.add)
+
+    @functools.cached_property
+    def _below(self) -> Predictor:
+        return Predictor(HeadInputs(self.model), freeze=False)
+
+    def vectors(self, columns: Columns, *, name: str = "vectors") -> np.ndarray:
+        """Return the vectors of rows, float32 [N, D], that the head is fitted on.
+
+        `name` begins the names of their files, if the run keeps them.
+        """
+        parts = []
+        with self.forecast.examples("vectors", len(columns)) as bar:
+            for start in range(0, len(columns), _AT_ONCE):
+                rows = columns.take(range(len(columns))[start : start + _AT_ONCE])
+                parts.append(self.vectors_of(rows, f"{name}-{start:09d}.npy", bar))
+        return np.concatenate(parts)
+
+    def vectors_of(self, rows: Columns, file: str, bar: Any) -> np.ndarray:
+        """Return the vectors of rows that are kept in one file, if the run keeps any.
+
+        `bar` counts the rows.
+        """
+        return self._below.answers(rows, seen=bar.add)["vector"]
+
+
+class HeadFit(HeadTrainer):
+    """Computes the vectors of the rows once, and fits the head of a model on them.
+
+    L2 is chosen by cross-validation, or for few rows by their number, see
+    `strengths_of`; the head is fitted on all training rows. With `tries_layers`,
+    cross-validation also chooses whether it reads all layers, as the model does at
+    first, or the last one alone. Vectors are kept in the run folder, so that an
+    interrupted run does not compute them again.
+    """
+
+    needs_folds = True
+
+    def __init__(
+        self,
+        model: TaskModel,
+        data: Mapping[str, Columns],
+        context: RunContext,
+        *,
+        then: float = 0.0,
+    ) -> None:
+        super().__init__(model, data, context, then=then)
+        self.tries_layers = context.tries_layers
+        self._decay: float | None = None  # see `of_layers`; `None`: vectors as they are
+        self._width = model.backbone.config.hidden_size
+
+    def planned(self, folds: Sequence[Sequence[int]]) -> Forecast:
         rows = len(self.train_rows) + len(self.unlabelled or ())
         return Forecast(examples=rows + self._then)
+
+    def as_model_reads(self, kernel: np.ndarray) -> np.ndarray:
+        if not self._decay:
+            return kernel
+        layers = len(kernel) // self._width  # the fit read scaled vectors
+        return kernel * layer_scales(self._decay, layers, self._width)[:, None]
 
     def lower_layers_help(self) -> bool:
         """Return whether a head on all layers is much better than one on the last.
@@ -225,13 +373,6 @@ class HeadFit:
         loss: str,
         weights: np.ndarray | None,
     ) -> tuple[Head, Validation | None, str]:
-        """Return the head of all rows, the cross-validation, and a line about both.
-
-        Args:
-            targets, loss: as in `fit_head`, of the training rows.
-            folds: the rows of each fold.
-            weights: of each row, float32 [N].
-        """
         x, which = self.vectors(self.train_rows), ""
         given: dict[str, Any] = {"loss": loss, "weights": weights}
         if self.tries_layers:
@@ -319,107 +460,18 @@ class HeadFit:
         """Return what the head reads of vectors of the model, as chosen."""
         return x if self._decay is None else of_layers(x, self._decay, self._width)
 
-    def best_power(self, found: Iterable[Validation]) -> tuple[float, Validation]:
-        """Return the best of the validations by `powers_of`, with its power."""
-        tried = list(found)
-        if len(tried) == 1:
-            return POWERS[0], tried[0]
-        best = max(range(len(tried)), key=lambda n: (self._rank(tried[n]), -n))
-        return POWERS[best], tried[best]
-
-    def gains(self, plain: Validation, other: Validation) -> bool:
-        """Return whether self-training gains in cross-validation, and report it."""
-        name = self.model.task.best_score
-        (before, _), (after, _) = ranks = self._rank(plain), self._rank(other)
-        gained = self._kept(*ranks)
-        count = len(cast(Columns, self.unlabelled))
-        note = (
-            f"{count:,} unlabelled rows {'are used' if gained else 'are not used'}: "
-            f"by cross-validation, self-training on them changes {name} from "
-            f"{before:.4f} to {after:.4f}, and the loss from {plain.loss:.4f} to "
-            f"{other.loss:.4f}"
-        )
-        self.gained = {"unlabeled": note}
-        say(note)
-        return gained
-
-    def _rank(self, found: Validation) -> tuple[float, float]:
-        """Return the score of the held-out rows, and the negative loss."""
-        task, rows = self.model.task, self.train_rows.take(found.rows)
-        scores = task.score(rows, _answers_of(task, found.logits))
-        return float(scores[task.best_score]), -found.loss
-
-    @staticmethod
-    def _kept(before: tuple[float, float], after: tuple[float, float]) -> bool:
-        """Return whether score and negative loss are better, the score first."""
-        return after > before
-
-    def cross_validated(self) -> CrossValidated:
-        """Return the training rows with the answers of heads that have not seen them.
-
-        Raises:
-            ConfigError: nothing was fitted.
-        """
-        found, task = self.validation, self._task
-        if found is None:
-            raise ConfigError("`train` must be called first")
-        columns = self.train_rows.take(found.rows)
-        answers = _answers_of(task, found.logits)
-        if isinstance(task, Tunable):
-            answers, task = _tuned_answers(task, columns, answers, found)
-        name = f"cross-validation, {len(found.folds)} folds"
-        share = 1 - len(found.rows) / len(found.folds) / len(self.train_rows)
-        trained_on = f"each of {len(found.folds)} {self.fitted_parts} saw {share:.0%} "
-        trained_on += "of the rows, the model all of them"
-        return CrossValidated(name, found.rows, answers, task, trained_on)
-
-    def fitted(self) -> Fitted:
-        """Return the model with its head; without dev rows, also what was validated."""
-        return Fitted(
-            model=self.model,
-            scores=self._scores,
-            answers=self._answers,
-            validated=self.cross_validated() if self.dev is None else None,
-            history=self.history,
-            settings={**self.gained, **training_notes(self.ending)},
-            seconds=time.perf_counter() - self._start,
-        )
-
-    def saved_on_failure(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context that saves nothing: the vectors are saved."""
-        return contextlib.nullcontext()
-
-    def answers(
-        self, predictor: Predictor, name: str, rows: Columns
-    ) -> dict[str, np.ndarray]:
-        """Return the answers to the rows of a data set, and show the progress."""
-        with self.forecast.examples(f"scoring {name}", len(rows)) as bar:
-            return predictor.answers(rows, seen=bar.add)
-
-    @functools.cached_property
-    def _below(self) -> Predictor:
-        return Predictor(HeadInputs(self.model), freeze=False)
-
     def vectors(self, columns: Columns, *, name: str = "vectors") -> np.ndarray:
-        """Return the vectors of rows, float32 [N, D]; may keep them in the run.
+        return self._as_read(super().vectors(columns, name=name))
 
-        `name` begins the names of their files there.
-        """
-        run = self.run if self.keeps_vectors else None
-        parts = []
-        with self.forecast.examples("vectors", len(columns)) as bar:
-            for start in range(0, len(columns), _AT_ONCE):
-                rows = columns.take(range(len(columns))[start : start + _AT_ONCE])
-                file = f"{name}-{start:09d}.npy"
-                found = run.array(file) if run else None
-                if found is None:
-                    found = self._below.answers(rows, seen=bar.add)["vector"]
-                    if run is not None:
-                        run.add_array(file, found)
-                else:
-                    bar.skip(len(rows))
-                parts.append(found)
-        return self._as_read(np.concatenate(parts))
+    def vectors_of(self, rows: Columns, file: str, bar: Any) -> np.ndarray:
+        found = self.run.array(file) if self.run else None
+        if found is not None:
+            bar.skip(len(rows))
+            return found
+        found = super().vectors_of(rows, file, bar)
+        if self.run is not None:
+            self.run.add_array(file, found)
+        return found
 
 
 def lower_layers_help(task: Task, facts: Facts, *, devices: Devices) -> bool:

@@ -75,19 +75,12 @@ OF_ONE_TASK = {
     "inference.search_export": "searching",
     "inference.selection": "classifier multi_label",
     "models.fit_data": "classifier",
-    "models.kept_layers": "classifier_settings",
     "models.task_model": "classifier",
     "models.zero_shot": "classification entailment multi_label",
     "serving.embedding_apis": "embedding_settings",
     "serving.searching": "searching",
-    "training.distillation": "question_answering regression",
-    "training.divergence": "regression",
-    "training.finetune": "classifier",
-    "training.head_fit": "classifier_settings",
-    "training.opens_in": "classifier_settings embedding",
-    "training.plan": "classifier_settings",
-    "training.methods": "classifier classifier_settings embedding reranking",
-    "training.shrinking": "embedding",
+    "training.opens_in": "embedding",
+    "training.methods": "embedding reranking",
 }
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path

@@ -245,6 +245,10 @@ class Task(PlainSettings, abc.ABC):
         """Return the task with settings from the training rows, such as classes."""
         return cls(**settings)
 
+    def with_objective_of(self, columns: Columns) -> Self:
+        """Return the task with the objective that `from_columns` chooses for rows."""
+        return self
+
     @abc.abstractmethod
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the training targets, [N, …]; errors name bad rows by line."""
@@ -252,6 +256,10 @@ class Task(PlainSettings, abc.ABC):
     @abc.abstractmethod
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return the scores of answers, [N, …], against the labels of the rows."""
+
+    def unreached(self, rows: str) -> list[str]:
+        """Return notes on goals of settings that were not reached on the named rows."""
+        return []
 
     # Text to batch.
 

@@ -44,7 +44,6 @@ from bert_keras.runs.run_folder import (
 )
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.hugging_face import unread_elsewhere
 from bert_keras.tasks.protocols import (
     Finalizing,
@@ -449,9 +448,8 @@ def finish_run(
         scores[name] = {**tuned.score(columns, answers), "trained_on": trained_on}
         scored[name] = (columns, answers, sizes)
         facts[name] = facts_of(model, columns, sizes)
-    if isinstance(task, Confidence):
-        for note in task.unreached(next(iter(scored), "dev")):
-            devices.say(note)
+    for note in task.unreached(next(iter(scored), "dev")):
+        devices.say(note)
     for name in tests_of(data):
         answers = trainer.answers(predictor, name, data[name])
         scores[name] = task.score(data[name], answers)

@@ -29,8 +29,8 @@ from bert_keras.models.loading import new_model
 from bert_keras.models.task_model import TaskModel, with_head
 from bert_keras.runs.progress import say
 from bert_keras.runs.stop_signal import StopSignal
+from bert_keras.settings import ALL_LAYERS, LAST_LAYER
 from bert_keras.tasks.base import Task, replaced
-from bert_keras.tasks.classifier_settings import ALL, LAST
 from bert_keras.tasks.protocols import (
     Linear,
     Tunable,
@@ -426,8 +426,8 @@ class HeadFit(HeadTrainer):
         losses = {decay: found.losses for decay, (_, found) in tried.items()}
         self._decay = chosen = chosen_decay(losses)
         if not chosen:
-            self._task = replaced(self._task, layers=LAST)
-            task = replaced(self.model.task, layers=LAST)
+            self._task = replaced(self._task, layers=LAST_LAYER)
+            task = replaced(self.model.task, layers=LAST_LAYER)
             with self.devices.strategy.scope():
                 self.model = with_head(self.model, task, self.model.preprocessor, {})
         other = 0.0 if chosen else DECAYS[0]
@@ -481,7 +481,7 @@ def lower_layers_help(task: Task, facts: Facts, *, devices: Devices) -> bool:
     tell much more, a head on all of them is better.
     """
     config = dataclasses.replace(facts.config, method="linear")
-    wide = replaced(task, layers=ALL)
+    wide = replaced(task, layers=ALL_LAYERS)
     model = new_model(wide, facts.encoder, config, devices=devices, tell=str)
     context = RunContext(None, config, devices, StopSignal())
     return HeadFit(model, {"train": facts.rows}, context).lower_layers_help()

@@ -29,9 +29,9 @@ from bert_keras.models.loading import encoder_to_train, new_model
 from bert_keras.models.new_tokens import TABLE
 from bert_keras.models.pretrained_model import max_length_of
 from bert_keras.models.task_model import TaskModel
+from bert_keras.settings import ALL_LAYERS
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, replaced
-from bert_keras.tasks.classifier_settings import ALL
 from bert_keras.tasks.protocols import (
     compares_rows,
     frozen_layers,
@@ -288,7 +288,7 @@ def make_plan(
     choices = [method, pooling, layers, windows, length, split, *updates]
     return Plan(
         request=request,
-        task=replaced(task, layers=ALL) if tries else task,
+        task=replaced(task, layers=ALL_LAYERS) if tries else task,
         config=config,
         rows=rows,
         lengths=lengths,

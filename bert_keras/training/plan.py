@@ -39,7 +39,7 @@ from bert_keras.tasks.protocols import (
 )
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.training.choices import GIVEN, Choice, Facts, TrainRequest
+from bert_keras.training.choices import GIVEN, Choice, Decided, Facts, TrainRequest
 from bert_keras.training.config import TrainConfig, unused_by
 from bert_keras.training.data import (
     UNLABELED,
@@ -72,31 +72,8 @@ from bert_keras.training.opens_in import with_open_head
 from bert_keras.training.tracking import check_tracking
 
 
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """About what a run takes on this machine.
-
-    Args:
-        seconds: of training, and of scoring dev in each epoch.
-        memory_bytes: of the process.
-        written_bytes: at most at one time: the model folder, and the checkpoints until
-            the run ends.
-    """
-
-    seconds: float
-    memory_bytes: int
-    written_bytes: int
-
-    def line(self) -> str:
-        """Return the estimate as a line of text."""
-        return (
-            f"about {duration(self.seconds)}, {size(self.memory_bytes)} of memory, up "
-            f"to {size(self.written_bytes)} on disk"
-        )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Plan:
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Plan(Decided):
     """All that a run follows; it depends on request, rows and encoder alone.
 
     Args:
@@ -109,9 +86,6 @@ class Plan:
         encoder: where the encoder is.
         tokenizer: the encoder's, with added tokens.
         tries_layers: whether a head on all layers is compared with one on the last.
-        choices: what was decided, in the order of the table.
-        notes: what the user has to know of the rows.
-        estimate: about what the run takes, if it was asked for.
     """
 
     request: TrainRequest
@@ -123,9 +97,6 @@ class Plan:
     encoder: str | os.PathLike[str]
     tokenizer: WordPieceTokenizer
     tries_layers: bool
-    choices: tuple[Choice, ...]
-    notes: tuple[str, ...]
-    estimate: Estimate | None = None
 
     @property
     def output(self) -> Path:
@@ -172,27 +143,6 @@ class Plan:
     def _with(self, chosen: Mapping[str, Choice]) -> tuple[Choice, ...]:
         """Return the choices, some of them in place of those of the same name."""
         return tuple(chosen.get(each.name, each) for each in self.choices)
-
-    def table(self) -> list[dict[str, str]]:
-        """Return the choices as rows of a table, for terminal, report and card."""
-        return [
-            {name: str(value) for name, value in dataclasses.asdict(each).items()}
-            for each in self.choices
-        ]
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as rounded text: `40 s`, `12 min`, `3.5 h`."""
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
-
-
-def size(count: int) -> str:
-    """Return bytes as rounded text: `90 MB`, `1.4 GB`."""
-    megabytes = count / 1e6
-    return f"{megabytes:,.0f} MB" if megabytes < 1000 else f"{megabytes / 1000:,.1f} GB"
 
 
 def make_plan(

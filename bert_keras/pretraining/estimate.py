@@ -10,7 +10,7 @@ from bert_keras.pretraining.source import PretrainingBatches
 from bert_keras.training.choices import Estimate
 from bert_keras.training.estimate import (
     checkpoint_bytes,
-    last_seconds,
+    update_seconds,
     weight_bytes,
     with_peak_memory,
 )
@@ -38,14 +38,14 @@ def estimate_of(plan: PretrainingPlan, devices: Devices) -> Estimate:
         left = phase.last - max(phase.first, plan.first_step)
         if left <= 0:
             continue
-        steps = updates(
+        made = updates(
             model,
             source,
             optimizer,
             first_step=phase.first,
             distillation=distillation,
         )
-        update = last_seconds(lambda some=steps: next(some).wait(), left)
+        update = update_seconds(made, left)
         seconds += left * update
     if plan.held_out is not None:
         steps_left = config.steps - plan.first_step

@@ -1,15 +1,14 @@
 """About what a run takes: `estimate_of` measures a small part of it on real rows.
 
-`with_peak_memory`, `last_seconds` and `checkpoint_bytes` serve any other run, too.
+`with_peak_memory`, `update_seconds` and `checkpoint_bytes` serve any other run, too.
 """
 
 from __future__ import annotations
 
-import itertools
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import keras
@@ -29,6 +28,7 @@ from bert_keras.training.linear_head import DECAYS, fit_head, powers_of, strengt
 from bert_keras.training.loop import UPDATE_COST
 from bert_keras.training.plan import Plan, model_of
 from bert_keras.training.progress import Forecast
+from bert_keras.training.train_step import Update
 from bert_keras.training.updates import new_optimizer, training_rows, updates
 
 _UPDATES = 3  # that are timed; the first one also traces the graph
@@ -77,8 +77,7 @@ def _finetune(plan: Plan, model: TaskModel, devices: Devices) -> tuple[float, in
     with devices.strategy.scope():
         optimizer = new_optimizer(config, steps=rows.steps, model=model)
         optimizer.build(model.trainable_variables)
-    steps = itertools.islice(updates(model, rows, optimizer), _UPDATES)
-    update = last_seconds(lambda: next(steps).wait(), rows.steps)
+    update = update_seconds(updates(model, rows, optimizer), rows.steps)
     epochs = cast(int, config.epochs)
     of_row = update / rows.size(0) / UPDATE_COST
     scored = len(plan.rows.get("dev", ())) * (1 + epochs) + _tests(plan)
@@ -133,10 +132,15 @@ def _vectors(model: TaskModel, rows: Columns) -> tuple[float, int]:
     below = Predictor(HeadInputs(model), freeze=False)
     some = rows.take(range(0, len(rows), -(-len(rows) // _ROWS)))
     width = below.answers(some)["vector"].shape[1]
-    return last_seconds(lambda: below.answers(some), 2) / len(some), width
+    return _last_seconds(lambda: below.answers(some), 2) / len(some), width
 
 
-def last_seconds(action: Callable[[], object], most: int) -> float:
+def update_seconds(made: Iterator[Update], most: int) -> float:
+    """Return the seconds of an update, from a few of `most` that are made."""
+    return _last_seconds(lambda: next(made).wait(), most)
+
+
+def _last_seconds(action: Callable[[], object], most: int) -> float:
     """Return the shortest time of an action after the first, or of a single one."""
     times = []
     for _ in range(min(_UPDATES, most)):

@@ -16,6 +16,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames
 from bert_keras.distribution.strategy import Devices
 from bert_keras.models.folder import Folder
+from bert_keras.runs.progress import duration
 from bert_keras.tasks.base import Task
 from bert_keras.training.config import TrainConfig
 
@@ -79,8 +80,9 @@ class Estimate:
 
     def line(self) -> str:
         """Return the estimate as a line of text."""
+        time = duration(max(self.seconds, 1))
         return (
-            f"about {duration(self.seconds)}, {size(self.memory_bytes)} of memory, up "
+            f"about {time}, {size(self.memory_bytes)} of memory, up "
             f"to {size(self.written_bytes)} on disk"
         )
 
@@ -105,14 +107,6 @@ class Decided:
             {name: str(value) for name, value in dataclasses.asdict(each).items()}
             for each in self.choices
         ]
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as rounded text: `40 s`, `12 min`, `3.5 h`."""
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
 def size(count: int) -> str:

@@ -28,7 +28,6 @@ from bert_keras.tasks.protocols import (
     reads_windows,
     resample,
     texts_of,
-    weights_of,
 )
 from bert_keras.text.preprocessor import as_tensors, one_or_all
 from bert_keras.training.train_step import Batches
@@ -128,7 +127,7 @@ class Labels:
         """Return what a task learns of rows."""
         return cls(
             tf.convert_to_tensor(task.targets(columns)),
-            weights_of(task, columns),
+            task.example_weights(columns),
             gathered(task, columns),
         )
 

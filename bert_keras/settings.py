@@ -58,6 +58,7 @@ PROJECTIONS = ("pca", "tsne", "umap")
 # Of sentence-transformers; `mean_sqrt_len_tokens` divides the sum by the root of the
 # number of tokens, `weightedmean` weights them by their position.
 POOLER = "pooler"  # of BERT, in place of a pooling of the tokens
+LAST_LAYER, ALL_LAYERS = "last", "all"  # that a head on vectors reads
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 DTYPES = ("float32", "int8", "binary")  # of stored vectors
 LONG = ("truncate", "head-tail", "windows")

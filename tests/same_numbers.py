@@ -2,15 +2,16 @@
 
     python tests/same_numbers.py REVISION [NAME…]
 
-With the code of either, on the same machine, this trains each task by each method, and
-pretrains, with fixed seeds. It then answers from the model folder, the SavedModel, an
-ONNX folder and a server. Weights and answers have to be equal to the last bit. A line
-tells each difference, and the exit status is 1 if there is one. NAME limits the runs,
-such as `classification` or `linear/regression`.
+With the code of either, on the same machine, this trains each task by each method and
+from a teacher, and pretrains, with fixed seeds. It then answers from the model folder,
+the SavedModel, an ONNX folder and a server. Weights and answers have to be equal to the
+last bit. A line tells each difference, and the exit status is 1 if there is one. NAME
+limits the runs, such as `classification`, `linear/regression` or `taught/`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -60,7 +61,7 @@ def _numbers_of(tree: Path, output: Path, names: tuple[str, ...]) -> dict[str, s
 def numbers(folder: Path, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Yield a digest by name, or the error in its place, of each run and answer."""
     from conftest import write_encoder
-    from task_cases import first_case
+    from task_cases import cases_of, first_case
 
     from bert_keras.tasks import TASKS
 
@@ -71,8 +72,22 @@ def numbers(folder: Path, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
             if _is_chosen(f"{method}/{name}", names):
                 made = folder / method / name
                 yield from _trained(first_case(name), method, encoder, made)
-    if _is_chosen("pretrain", names):
-        yield "pretrain", _digest_or_error(_pretrained, encoder, folder / "pretrained")
+    windows = {"pooling": "mean", "long": "windows", "max_windows": 3}
+    for name in METHODS["contrastive"]:
+        case, run = first_case(name), f"contrastive windows/{name}"
+        if _is_chosen(run, names):
+            task = dataclasses.replace(case.task, **windows)
+            given = {"max_length": 8, "method": "contrastive"}
+            yield run, _digest_or_error(_run, task, case, encoder, folder / run, given)
+    for name in TASKS:
+        for form, case in cases_of(name).items():
+            run = f"taught/{name}, {form}"
+            if _is_chosen(run, names):
+                place = folder / "taught" / name / form
+                yield run, _digest_or_error(_taught, case, encoder, place)
+    for kind in ("pretrain", "pretrain taught"):
+        if _is_chosen(kind, names):
+            yield kind, _digest_or_error(_pretrained, encoder, folder / kind)
 
 
 def _is_chosen(name: str, names: tuple[str, ...]) -> bool:
@@ -115,6 +130,27 @@ def _trained(
         yield f"{name} {step}", _digest_or_error(function)
 
 
+def _run(
+    task: Any, case: Any, encoder: Path, output: Path, given: dict[str, Any]
+) -> str:
+    """Return the digest of the weights of a model trained on the rows of a case."""
+    from bert_keras import TrainConfig, train
+
+    rows = {role: list(cells) for role, cells in case.columns.cells.items()}
+    config = TrainConfig(**{"max_length": 24, "seed": 3, **given})
+    train(task, encoder=encoder, train=rows, output=output, config=config)
+    return _of_bytes(_model_file(output))
+
+
+def _taught(case: Any, encoder: Path, output: Path) -> str:
+    """Return the digest of a student whose teacher has learned the same rows."""
+    teacher = output / "teacher"
+    given = {"method": "finetune", **UPDATES}
+    _run(case.task, case, encoder, teacher, given)
+    given["teacher"] = str(teacher)
+    return _run(case.task, case, encoder, output / "student", given)
+
+
 def _answers(folder: Path, texts: Any) -> str:
     from bert_keras import load_predictor
 
@@ -138,14 +174,21 @@ def _pretrained(encoder: Path, output: Path) -> str:
     lines = ["see you at six. lunch at home.", "win cash now. a free prize.", ""]
     corpus.write_text("\n\n".join(lines * 20), encoding="utf-8")
     vocab = ("--vocab", str(encoder))
+    settings = ("--steps", "4", "--batch-size", "4", "--seed", "3")
+    taught = []
+    if output.name.endswith("taught"):
+        student = ("--teacher", run / "model", "--keep-layers", "0", *settings)
+        last = ("pretrain", "--data", data, "--output", run / "student", *student)
+        taught = [last]
     for command in (
         ("pretraining-data", corpus, *vocab, "--output", data, "--max-length", "24"),
-        ("pretrain", "--data", data, *vocab, "--size", "1/16/2")
-        + ("--output", run, "--steps", "4", "--batch-size", "4", "--seed", "3"),
+        ("pretrain", "--data", data, *vocab, "--size", "1/16/2", "--output", run)
+        + ("--held-out", data, *settings),
+        *taught,
     ):
         if code := main(list(map(str, command))):
             return f"exit status {code}"
-    return _of_bytes(_model_file(run / "model"))
+    return _of_bytes(_model_file((run / "student" if taught else run) / "model"))
 
 
 def _model_file(folder: Path) -> bytes:

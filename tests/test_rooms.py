@@ -71,7 +71,6 @@ OF_ALL_TASKS = {
 OF_ONE_TASK = {
     "cli.mining": "embedding",
     "models.fit_data": "classifier",
-    "models.kept_layers": "classifier_settings",
     "models.task_model": "classifier",
     "models.zero_shot": "classification entailment multi_label",
     "retrieval.embedder": "embedding",
@@ -82,13 +81,8 @@ OF_ONE_TASK = {
     "retrieval.selection": "classifier multi_label",
     "serving.embedding_apis": "embedding_settings",
     "serving.searching": "searching",
-    "training.distillation": "question_answering",
-    "training.finetune": "classifier",
-    "training.head_fit": "classifier_settings",
-    "training.methods": "classifier classifier_settings embedding reranking",
-    "training.opens_in": "classifier_settings embedding",
-    "training.plan": "classifier_settings",
-    "training.shrinking": "embedding",
+    "training.methods": "embedding reranking",
+    "training.opens_in": "embedding",
 }
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bert_keras.models.backend import Backend
     from bert_keras.tasks.base import Task
     from bert_keras.tasks.declaration import TaskHelp
+    from bert_keras.training.choices import Decided
 
 MODEL = "model folder or hf://owner/name"
 ASKED = f"{MODEL}, or what `export` wrote"
@@ -56,6 +57,25 @@ def add_columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
         help="column of another role of the task; may be repeated",
     )
     add_header(parser)
+
+
+def add_plan(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--plan",
+        action="store_true",
+        help="show what would be done, with the reason of each choice, and about how "
+        "long it takes; train and write nothing",
+    )
+
+
+def print_plan(plan: Decided) -> None:
+    """Print the choices of a run, what the user has to know, and the estimate."""
+    from bert_keras.report.terminal import plan_lines
+
+    for line in [*plan_lines(plan.table()), *plan.notes]:
+        print(line)
+    if plan.estimate is not None:
+        print(plan.estimate.line())
 
 
 def add_slices(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.cli.arguments import add_beam, add_settings
+from bert_keras.cli.arguments import add_beam, add_plan, add_settings, print_plan
 from bert_keras.cli.options import (
     add_count,
     add_options,
@@ -310,6 +310,7 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
         "a key of bert_config.json for a new model, such as hidden_dropout_prob=0",
     )
     add_path(parser, "held_out", "DIR", "data to score during training")
+    add_plan(parser)
     add_options(parser.add_argument_group("settings of the training"), PretrainConfig)
 
 
@@ -322,7 +323,7 @@ def run_pretrain(options: argparse.Namespace) -> None:
                 f"received {getattr(options, name)}"
             )
     load_tensorflow()
-    from bert_keras.pretraining.pretrain import pretrain
+    from bert_keras.pretraining.pretrain import plan_pretraining, pretrain
     from bert_keras.report.terminal import score_table
     from bert_keras.text.tokenizer_files import read_folder
 
@@ -338,15 +339,16 @@ def run_pretrain(options: argparse.Namespace) -> None:
         raise ConfigError(
             f"`--set` is for a new model, of --size; received {options.settings[0]}"
         )
-    result = pretrain(
-        encoder,
-        options.data,
-        options.output,
-        vocab=options.vocab,
-        held_out=options.held_out,
-        config=config,
-        command=options.command_line,
-    )
+    given = (encoder, options.data, options.output)
+    settings: dict[str, Any] = {
+        "vocab": options.vocab,
+        "held_out": options.held_out,
+        "config": config,
+    }
+    if options.plan:
+        print_plan(plan_pretraining(*given, **settings))
+        return
+    result = pretrain(*given, **settings, command=options.command_line)
     if result.scores:
         print("held out:")
         print(score_table(result.scores))

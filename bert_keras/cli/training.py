@@ -15,6 +15,7 @@ from bert_keras.cli.arguments import (
     add_columns,
     add_inference,
     add_json,
+    add_plan,
     add_settings,
     add_slices,
     add_target_file,
@@ -22,6 +23,7 @@ from bert_keras.cli.arguments import (
     chosen_columns,
     declared_task,
     predictor_of,
+    print_plan,
     refuse_columns,
     suggest_bfloat16,
 )
@@ -109,12 +111,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         "auto: resume an interrupted run with the same settings and rows; never: "
         "delete it",
     )
-    add(
-        "--plan",
-        action="store_true",
-        help="show what would be done, with the reason of each choice, and about how "
-        "long it takes; train and write nothing",
-    )
+    add_plan(parser)
     several = parser.add_mutually_exclusive_group()
     add_count(
         several,
@@ -152,7 +149,7 @@ def run_train(options: argparse.Namespace) -> None:
     _check_tables(options, files)
     load_tensorflow()
     from bert_keras.models.model_card import VALIDATION
-    from bert_keras.report.terminal import interval_line, plan_lines, score_table
+    from bert_keras.report.terminal import interval_line, score_table
     from bert_keras.training import finetune as training
     from bert_keras.training import several_runs
 
@@ -196,11 +193,7 @@ def run_train(options: argparse.Namespace) -> None:
         resume=options.resume,
     )
     if options.plan:
-        for line in plan_lines(result.table()):
-            print(line)
-        for note in result.notes:
-            print(note)
-        print(result.estimate.line())
+        print_plan(result)
         return
     for name, scores in result.scores.items():
         print(f"{name}:")

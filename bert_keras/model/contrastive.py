@@ -19,7 +19,7 @@ import keras
 from keras import ops
 
 from bert_keras.errors import ConfigError
-from bert_keras.model.distillation import SoftTargetLoss
+from bert_keras.model.distillation import SoftLoss, SoftTargetLoss
 from bert_keras.model.layers import MASKED, Configured
 from bert_keras.model.pooling import unit_vectors
 
@@ -32,6 +32,8 @@ class _PairLoss(Configured, keras.losses.Loss):
     """
 
     default_name = ""
+    # Whether it also shapes the vectors, which no teacher's answers do.
+    regularizes = False
 
     def __init__(
         self,
@@ -53,6 +55,10 @@ class _PairLoss(Configured, keras.losses.Loss):
             self.dimensions,
             lambda vectors: self.compare(y_true, unit_vectors(vectors)),
         )
+
+    def softened(self, temperature: float) -> SoftLoss:
+        """Return the loss of a teacher's vectors, see `distillation.softened`."""
+        return SoftSimilarityLoss(self.scale, temperature, self.dimensions)
 
     def compare(self, y_true: Any, vectors: Any) -> Any:
         """Return the loss of unit vectors, float32 [2B, D] or more rows."""
@@ -147,6 +153,7 @@ class SparseRankingLoss(RankingLoss):
     """
 
     default_name = "sparse_ranking"
+    regularizes = True
 
     def __init__(
         self,
@@ -159,6 +166,9 @@ class SparseRankingLoss(RankingLoss):
         super().__init__(scale, **kwargs)
         self.query_flops = query_flops
         self.document_flops = document_flops
+
+    def softened(self, temperature: float) -> SoftLoss:
+        return SoftSimilarityLoss(self.scale, temperature, normalize=False)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         vectors = ops.cast(y_pred, "float32")
@@ -209,7 +219,7 @@ class SimilarityOrderLoss(_PairLoss):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class SoftSimilarityLoss(Configured, keras.losses.Loss):
+class SoftSimilarityLoss(Configured, SoftLoss):
     """A student finds the texts of a batch as similar to each other as its teacher.
 
     `SoftTargetLoss` of the cosines of each text with the other texts, times `scale`:
@@ -227,6 +237,8 @@ class SoftSimilarityLoss(Configured, keras.losses.Loss):
     [B * K, E], the student's. Returns float32 [B] before the reduction.
     """
 
+    compares = True
+
     def __init__(
         self,
         scale: float = 20.0,
@@ -242,6 +254,9 @@ class SoftSimilarityLoss(Configured, keras.losses.Loss):
         self.temperature = temperature
         self.dimensions = tuple(dimensions)
         self.normalize = normalize
+
+    def targets(self, teacher: Any, labels: Any) -> Any:
+        return ops.reshape(teacher, (ops.shape(labels)[0], -1))
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         texts, rows = ops.shape(y_pred)[0], ops.shape(y_true)[0]
@@ -271,7 +286,8 @@ class SharedClassLoss(Configured, keras.losses.Loss):
     Half of the mean squared distance over the pairs of different rows with a class in
     common, and half of it over all other pairs, so that both count the same.
 
-    Call: `y_true` [B, C], 0 or 1 for each class; `y_pred` [B, D]. Returns float32 [].
+    Call: `y_true` [B, C], 0 or 1 for each class, or [B], the number of a text's only
+    class; `y_pred` [B, D]. Returns float32 [].
 
     Example:
         >>> texts = np.array([[1.0, 0.0], [0.0, 2.0], [0.0, 3.0]])
@@ -287,7 +303,10 @@ class SharedClassLoss(Configured, keras.losses.Loss):
         vectors = unit_vectors(ops.cast(y_pred, "float32"))
         classes = ops.cast(y_true, "float32")
         cosines = ops.matmul(vectors, ops.transpose(vectors))
-        shared = ops.minimum(ops.matmul(classes, ops.transpose(classes)), 1.0)
+        if len(classes.shape) == 1:
+            shared = ops.cast(classes[:, None] == classes[None, :], "float32")
+        else:
+            shared = ops.minimum(ops.matmul(classes, ops.transpose(classes)), 1.0)
         others = 1.0 - ops.eye(ops.shape(shared)[0])  # a text is no pair of itself
         alike, unlike = shared * others, (1.0 - shared) * others
         near = ops.sum(alike * (cosines - 1.0) ** 2) / ops.maximum(ops.sum(alike), 1.0)

@@ -18,8 +18,62 @@ _RELATION_HEADS = 12  # at most, as in BERT-base; they divide both hidden sizes
 _RIDGE = 1e-3  # share of the mean square of a state, added to solve for a projection
 
 
+class SoftLoss(keras.losses.Loss):
+    """A loss of a student's outputs, with its teacher's in place of labels.
+
+    A loss of labels says which one takes its place by a method `softened(temperature)`,
+    see `softened`.
+
+    Attributes:
+        compares: whether it compares the rows of a batch.
+        has_temperature: whether the temperature has an effect.
+    """
+
+    compares = False
+
+    @property
+    def has_temperature(self) -> bool:
+        return True
+
+    def targets(self, teacher: Any, labels: Any) -> Any:
+        """Return `y_true` from the teacher's outputs of a batch.
+
+        `labels` are the targets of the loss whose place it takes.
+        """
+        return teacher
+
+
+# What the outputs are that Keras's losses take.
+_OUTPUTS: dict[type[keras.losses.Loss], str] = {
+    keras.losses.SparseCategoricalCrossentropy: "softmax",
+    keras.losses.CategoricalCrossentropy: "softmax",
+    keras.losses.BinaryCrossentropy: "sigmoid",
+    keras.losses.MeanSquaredError: "linear",
+}
+
+
+def softened(loss: Any, temperature: float) -> SoftLoss | None:
+    """Return the loss of a teacher's outputs that takes the place of a loss of labels.
+
+    `None` if none is known, since the outputs are no logits or numbers.
+    """
+    if hasattr(loss, "softened"):
+        return loss.softened(temperature)
+    if not getattr(loss, "from_logits", True):
+        return None
+    kinds = (name for kind, name in _OUTPUTS.items() if isinstance(loss, kind))
+    activation = next(kinds, None)
+    if activation is None:
+        return None
+    if activation == "linear":
+        return SoftTargetLoss(activation)
+    is_masked = getattr(loss, "ignore_class", None) is not None
+    reduction = "mean_with_sample_weight" if is_masked else loss.reduction
+    return SoftTargetLoss(activation, temperature, reduction=reduction)
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
-class SoftTargetLoss(keras.losses.Loss):
+class SoftTargetLoss(SoftLoss):
     """Kullback-Leibler divergence of a student's answers from its teacher's.
 
     With `softmax`, the last axis are classes that exclude each other: the outputs of
@@ -48,6 +102,10 @@ class SoftTargetLoss(keras.losses.Loss):
         super().__init__(**{"name": "soft_targets", **kwargs})
         self.activation = activation
         self.temperature = temperature
+
+    @property
+    def has_temperature(self) -> bool:
+        return self.activation != "linear"
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         teacher, student = (ops.cast(each, "float32") for each in (y_true, y_pred))

@@ -129,6 +129,10 @@ class BatchModel(FromConfig):
         return super().call(inputs, training=training, mask=mask)
 
 
+class PartialModel(BatchModel, keras.Model):
+    """A part of another model, from a batch dict to one of its tensors."""
+
+
 REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 # Additional inputs of packed rows: see `packing.pack_rows`.
 PACKED_INPUTS = ("position_ids", "sequence_ids", "cls_positions")

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from bert_keras.model.distillation import SoftLoss, SoftTargetLoss
 from bert_keras.model.layers import Configured, activation, initializer, tokens_at
 
 NO_CHOICE = -1e9  # score of padding; finite in float32
@@ -295,6 +296,12 @@ class SmoothedCrossentropy(Configured, keras.losses.Loss):
     def __init__(self, label_smoothing: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.label_smoothing = label_smoothing
+
+    def softened(self, temperature: float) -> SoftLoss:
+        """Return the loss of a teacher's logits, see `distillation.softened`."""
+        return SoftTargetLoss(
+            "softmax", temperature, reduction="mean_with_sample_weight"
+        )
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         labels = ops.cast(ops.convert_to_tensor(y_true), "int32")

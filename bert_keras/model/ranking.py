@@ -17,6 +17,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from bert_keras.model.distillation import SoftLoss
 from bert_keras.model.layers import MASKED
 
 
@@ -36,6 +37,10 @@ class ListwiseLoss(keras.losses.Loss):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"name": "listwise", **kwargs})
 
+    def softened(self, temperature: float) -> SoftLoss:
+        """Return the loss of a teacher's scores, see `distillation.softened`."""
+        return MarginLoss()
+
     def call(self, y_true: Any, y_pred: Any) -> Any:
         grades, same, scores = _parts(y_true, y_pred)
         totals = ops.sum(ops.where(same, grades[None, :], 0.0), axis=1)
@@ -46,7 +51,7 @@ class ListwiseLoss(keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class MarginLoss(keras.losses.Loss):
+class MarginLoss(SoftLoss):
     """Mean squared error of the differences between a query's documents.
 
     The labels are a teacher's scores: only their differences are learned. The mean is
@@ -58,8 +63,20 @@ class MarginLoss(keras.losses.Loss):
         1.0
     """
 
+    compares = True
+
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"name": "margin_mse", **kwargs})
+
+    @property
+    def has_temperature(self) -> bool:
+        return False
+
+    def softened(self, temperature: float) -> SoftLoss:
+        return MarginLoss()
+
+    def targets(self, teacher: Any, labels: Any) -> Any:
+        return ops.concatenate([teacher, labels[:, 1:]], axis=1)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         labels, same, scores = _parts(y_true, y_pred)

@@ -18,8 +18,7 @@ from bert_keras.checkpoints import Checkpoint, LazyArrays
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.errors import ConfigError, shown
 from bert_keras.models.folder import Folder
-from bert_keras.settings import layer_numbers
-from bert_keras.tasks.classifier_settings import ALL, LAST
+from bert_keras.settings import ALL_LAYERS, LAST_LAYER, layer_numbers
 
 _LAYER = re.compile(r"(decoder/)?bert/encoder/layer_(\d+)/")
 _COUNT = "num_hidden_layers"
@@ -50,9 +49,9 @@ def with_layers(folder: Folder, layers: str | Sequence[int] | None) -> Folder:
             f"`keep_layers` must be from 0 to {count - 1} for {folder.path}, which has "
             f"{count} layers; received {given}"
         )
-    read = checkpoint.own_entry.get("settings", {}).get("layers", LAST)
-    is_wide = read == ALL and KERNEL in checkpoint.shapes
-    if read not in (LAST, [LAST], [-1]) and not is_wide:
+    read = checkpoint.own_entry.get("settings", {}).get("layers", LAST_LAYER)
+    is_wide = read == ALL_LAYERS and KERNEL in checkpoint.shapes
+    if read not in (LAST_LAYER, [LAST_LAYER], [-1]) and not is_wide:
         raise ConfigError(
             "`keep_layers` needs a model that reads the last layer; received "
             f"{folder.path}, whose setting `layers` is {shown(read)}"

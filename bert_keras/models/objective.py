@@ -1,16 +1,17 @@
-"""Losses as sums over the items that they count: `LossSum`, `TaskObjective`.
+"""What a model is trained for: an `Objective`, and its sums, `TaskObjective`.
 
-Each sum is divided by the count of the whole update, so that the loss does not depend
-on how its examples are split. The losses are Keras's, as `compile` takes them.
-Fine-tuning, pretraining, held-out data and `fit` on several replicas compute them here;
-`fit` on one device leaves the same losses to Keras.
+A loss is a sum over the items that it counts, divided by their number in the whole
+update, so that it does not depend on how the examples are split. The losses are
+Keras's, as `compile` takes them. Fine-tuning, pretraining, held-out data and `fit` on
+several replicas compute them here; `fit` on one device leaves the same losses to Keras.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import keras
@@ -116,10 +117,44 @@ class Teaching(Protocol):
     def counts(self, labels: dict[str, Any]) -> dict[str, Any]: ...
 
 
-class TaskObjective:
-    """The losses of a model's task, or of its `compile`, and training metrics.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Objective:
+    """What a model is trained for: a loss of its outputs.
 
-    A task has one loss, named `loss`, or several by the name of their output. A batch's
+    Args:
+        loss: of Keras; or several, by the name of their output.
+        compares: whether it compares the rows of a batch, so that the losses of its
+            parts do not add up to its own.
+        weights: factors of several losses in their sum, as `compile` takes them.
+        correct: counts the correct answers of one of several losses, in graph.
+    """
+
+    loss: Any
+    compares: bool = False
+    weights: Any = None
+    correct: Callable[[Any, Any], Any] | None = None
+
+    @classmethod
+    def of(cls, model: keras.Model) -> Objective:
+        """Return the objective of a model's task, or of its `compile`.
+
+        Raises:
+            ConfigError: the model is compiled without a loss, or with a list of
+                several.
+        """
+        task: Any = model.task
+        return cls(
+            _compiled_loss(model) if _is_compiled(model) else task.loss(),
+            compares=compares_rows(task),
+            weights=getattr(model, "loss_weights", None),
+            correct=getattr(task, "correct", None),
+        )
+
+
+class TaskObjective:
+    """The losses of a model's `Objective` as sums, and training metrics.
+
+    There is one loss, named `loss`, or several by the name of their output. A batch's
     labels are a dict: for one loss `targets`, as the loss takes them; for several, the
     targets of each by its name; and optionally `weights`. A student's losses are
     weighted, with the loss on the outputs of its teacher as a further one; its labels
@@ -129,19 +164,22 @@ class TaskObjective:
     created in the scope of the model's strategy, are updated with each batch; the
     caller reads and resets them.
 
+    Args:
+        model: whose outputs the losses take.
+        objective: by default `Objective.of` the model, with its errors.
+        metrics: of the outputs.
+        distillation: what a teacher teaches.
+
     Attributes:
         losses: each as a sum, by name.
-        loss_weights: factors of losses in their sum, by name, as `compile` takes them.
-        compares: whether they compare the rows of a batch, so that the losses of its
-            parts do not add up to their own.
-
-    Raises:
-        ConfigError: the model is compiled without a loss, or with a list of several.
+        loss_weights: factors of losses in their sum, by name.
+        compares: as in `Objective`.
     """
 
     def __init__(
         self,
         model: keras.Model,
+        objective: Objective | None = None,
         *,
         metrics: Sequence[keras.metrics.Metric] = (),
         distillation: Teaching | None = None,
@@ -149,8 +187,9 @@ class TaskObjective:
         self.model = model
         self.distillation = distillation
         self.metrics = metrics
-        self.compares = compares_rows(model.task)
-        found = _compiled_loss(model) if _is_compiled(model) else model.task.loss()
+        objective = objective or Objective.of(model)
+        self.compares, self._correct = objective.compares, objective.correct
+        found = objective.loss
         self._has_names = isinstance(found, dict)
         self.losses: dict[str, LossSum] = {}
         for name, loss in (found if self._has_names else {"loss": found}).items():
@@ -161,7 +200,7 @@ class TaskObjective:
             self.losses[name] = LossSum(
                 _plain_loss(loss), rank=rank, compares=self.compares
             )
-        factors = keras.tree.flatten(getattr(model, "loss_weights", None) or [])
+        factors = keras.tree.flatten(objective.weights or [])
         self.loss_weights: dict[str, float] = {}
         if factors:
             self.loss_weights = keras.tree.pack_sequence_as(self.losses, factors)
@@ -185,8 +224,7 @@ class TaskObjective:
     def sums(self, outputs: Any, labels: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
         """Return sums of each loss and its correct answers over a batch, float32 [].
 
-        Only a task with several losses counts these, by its `correct`; others have
-        metrics.
+        Only several losses count these, by `Objective.correct`; one has metrics.
         """
         targets, weights = self._split(labels)
         for metric in self.metrics:
@@ -200,8 +238,8 @@ class TaskObjective:
             total = loss.sum(wanted, output, _part(name, weights), added=added)
             added = ()
             correct = tf.zeros([])
-            if self._has_names:
-                correct = self.model.task.correct(wanted, output)
+            if self._has_names and self._correct is not None:
+                correct = self._correct(wanted, output)
             found[name] = total, correct
         if self.distillation is not None:
             weight = self.distillation.weight

@@ -3,6 +3,7 @@ from .config import PretrainConfig as PretrainConfig
 from .config import PretrainingDataConfig as PretrainingDataConfig
 from .data import write_pretraining_data as write_pretraining_data
 from .input import pretraining_dataset as pretraining_dataset
+from .pretrain import plan_pretraining as plan_pretraining
 from .pretrain import pretrain as pretrain
 from .pretrainer import BertPretrainer as BertPretrainer
 from .task import pretraining_loss as pretraining_loss

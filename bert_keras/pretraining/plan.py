@@ -1,4 +1,7 @@
-"""The settings and data of a pretraining run, checked before anything is written.
+"""The plan of a pretraining run: everything that is decided before training.
+
+A plan is a value. Making it reads the data's facts and the checkpoints, and prints and
+writes nothing; `pretrain` shows its table and follows it.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), appendix A.2, for the two phases.
 """
@@ -8,23 +11,32 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bert_keras.checkpoints import Checkpoint
 from bert_keras.config import BertConfig
-from bert_keras.errors import ConfigError
+from bert_keras.distribution.strategy import Devices
+from bert_keras.errors import ConfigError, counted
 from bert_keras.models.folder import Folder
 from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.new_tokens import with_tokens
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
+from bert_keras.pretraining.distillation import PretrainingDistillation
 from bert_keras.pretraining.files import PretrainingFiles, find_files
+from bert_keras.pretraining.pretrainer import (
+    BertPretrainer,
+    assign_pretrainer,
+    new_pretrainer,
+)
 from bert_keras.pretraining.shards import masking_of
 from bert_keras.report.comparison import HELD_OUT
-from bert_keras.runs.run_folder import digest_of
+from bert_keras.runs.run_folder import checked_steps, digest_of
+from bert_keras.settings import options_of
 from bert_keras.text.masking import Masking, mask_id_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.tokenizer_files import vocabulary_hash
+from bert_keras.training.choices import GIVEN, Choice, Decided
 from bert_keras.training.config import unused_options
 
 # Settings that may change when a run resumes: the weights do not depend on them.
@@ -36,6 +48,7 @@ _FREE = (
     "strategy",
     "on_nonfinite",
 )
+_PAPER = "the paper's"  # the reason of a default
 _PAIR_HEAD, _MASKED_HEAD = "cls/seq_relationship/", "cls/predictions/"
 
 
@@ -58,22 +71,33 @@ class Phase:
         return {**self.files.facts(), "steps": self.last - self.first}
 
 
-@dataclasses.dataclass(frozen=True)
-class PretrainingPlan:
-    """A run: the model's sizes and initial weights, its data by phases, notes."""
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class PretrainingPlan(Decided):
+    """All that a run follows: sizes and initial weights of the model, data by phases.
+
+    Args:
+        config: the settings.
+        sizes: of the model; causal if the objective is.
+        checkpoint: that training starts from; `None` for a new model.
+        tokenizer: of the data.
+        phases: the data sets in turn.
+        next_sentence: whether pairs are trained.
+        teacher: with a masked-LM head and the same vocabulary.
+        held_out: data that is scored during training.
+        first_step: the steps that an interrupted run has made.
+    """
 
     config: PretrainConfig
-    sizes: BertConfig  # of the model; causal if the objective is
-    checkpoint: Checkpoint | None  # that training starts from; `None` for a new model
+    sizes: BertConfig
+    checkpoint: Checkpoint | None
     tokenizer: WordPieceTokenizer
     phases: tuple[Phase, ...]
-    next_sentence: bool  # whether pairs are trained
-    notes: tuple[str, ...]  # for the user
-    teacher: Checkpoint | None = None  # with a masked-LM head and the same vocabulary
+    next_sentence: bool
+    teacher: Checkpoint | None = None
+    held_out: str | os.PathLike[str] | None = None
+    first_step: int = 0
 
-    def settings(
-        self, held_out: str | os.PathLike[str] | None = None
-    ) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """Return everything that determines weights and curves, as JSON values."""
         config = dataclasses.asdict(self.config)
         free = {*_FREE, *unused_options(self.config)}
@@ -86,8 +110,8 @@ class PretrainingPlan:
             ]
         }
         scored = {}
-        if held_out is not None:
-            found = find_files(held_out, self.tokenizer)
+        if self.held_out is not None:
+            found = find_files(self.held_out, self.tokenizer)
             masking = dataclasses.asdict(found.masking)
             scored = {HELD_OUT: {**found.facts(), "masking": masking}}
         return {
@@ -108,19 +132,25 @@ def _digest(checkpoint: Checkpoint) -> str:
     return digest_of((name, checkpoint.arrays[name]) for name in names)
 
 
-def plan_pretraining(
+def make_pretraining_plan(
     encoder: BertConfig | str | os.PathLike[str] | None,
     data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str] | None = None,
     *,
     vocab: str | os.PathLike[str] | None,
+    held_out: str | os.PathLike[str] | None = None,
     config: PretrainConfig,
 ) -> PretrainingPlan:
-    """Return the plan of a run; arguments and errors as in `pretrain`."""
+    """Decide everything about a run; arguments and errors as in `pretrain`.
+
+    Without `output`, no run is resumed.
+    """
     places = [data] if isinstance(data, str | os.PathLike) else list(data)
     if not places:
         raise ConfigError("`data` must name at least one folder; received none")
     ends = list(itertools.accumulate(config.steps_of(len(places))))
     checkpoint, added = None, list[str]()
+    is_given = encoder is not None
     encoder = _student_encoder(encoder, config)
     if isinstance(encoder, BertConfig):
         if vocab is None:
@@ -150,22 +180,166 @@ def plan_pretraining(
             places, files, [0, *ends], ends, strict=False
         )
     )
-    next_sentence = _trains_pairs(phases, checkpoint, config, notes)
+    next_sentence, pairs = _trains_pairs(phases, checkpoint, config, notes)
     if config.distill_weight == 1 and next_sentence:
         raise ConfigError(
             "`distill_weight` must be below 1 where pairs are trained, of which the "
             "labels alone are learned; received 1: `next_sentence` none leaves them out"
         )
-    return PretrainingPlan(
-        config,
-        sizes,
-        checkpoint,
-        tokenizer,
-        phases,
-        next_sentence,
-        tuple(notes),
-        teacher,
+    start = "a new model, with random weights"
+    if not is_given:
+        start = f"layers {config.keep_layers} of the teacher, and its heads"
+    elif checkpoint is not None:
+        start = f"continues from {os.fspath(encoder)}"  # type: ignore[arg-type]
+    choices = (
+        *_of_model(sizes, checkpoint, tokenizer, start=start, vocab=vocab),
+        *_of_targets(phases, config, next_sentence=pairs),
+        *_of_updates(phases, config, held_out),
     )
+    plan = PretrainingPlan(
+        config=config,
+        sizes=sizes,
+        checkpoint=checkpoint,
+        tokenizer=tokenizer,
+        phases=phases,
+        next_sentence=next_sentence,
+        teacher=teacher,
+        held_out=held_out,
+        choices=choices,
+        notes=tuple(notes),
+    )
+    return plan if output is None else _resumed(plan, output)
+
+
+def _resumed(plan: PretrainingPlan, output: str | os.PathLike[str]) -> PretrainingPlan:
+    """Return a plan that goes on with the run in a folder, if there is one.
+
+    Raises:
+        ConfigError: it has other settings or data.
+        CheckpointError: the folder holds something else.
+    """
+    if not os.path.lexists(output):
+        return plan
+    steps = checked_steps(output, plan.settings(), may_lack=(HELD_OUT,))
+    if not steps:
+        return plan
+    last = steps[-1]
+    found = Choice("resumed", f"after step {last:,}", "the last checkpoint of the run")
+    return dataclasses.replace(plan, first_step=last, choices=(*plan.choices, found))
+
+
+def _chosen(
+    config: PretrainConfig, name: str, value: Any = None, *, usual: str
+) -> Choice:
+    """Return the choice of a setting, which is `usual` unless it is given."""
+    declared = options_of(PretrainConfig)[name]
+    own = getattr(config, name)
+    reason = usual if own == declared.default else GIVEN
+    return Choice(
+        name.replace("_", " "),
+        own if value is None else value,
+        reason,
+        f"--{name.replace('_', '-')}",
+    )
+
+
+def _of_model(
+    sizes: BertConfig,
+    checkpoint: Checkpoint | None,
+    tokenizer: WordPieceTokenizer,
+    *,
+    start: str,
+    vocab: str | os.PathLike[str] | None,
+) -> Iterator[Choice]:
+    """Yield the choices of the model; `start` says what its first weights are."""
+    parts = sizes.num_hidden_layers, sizes.hidden_size, sizes.num_attention_heads
+    option = "--size" if checkpoint is None else "--encoder"
+    yield Choice("model", "/".join(map(str, parts)), start, option)
+    place = "the checkpoint" if vocab is None else os.fspath(vocab)
+    size = f"{tokenizer.vocab_size:,} tokens"
+    yield Choice("vocabulary", size, f"of {place}", "--vocab")
+
+
+def _of_targets(
+    phases: Sequence[Phase], config: PretrainConfig, *, next_sentence: Choice
+) -> Iterator[Choice]:
+    """Yield the choices of what is read and predicted."""
+    lengths = dict.fromkeys(phase.files.max_length for phase in phases)
+    yield Choice("rows", f"{' and '.join(map(str, lengths))} tokens", "as in the data")
+    yield _chosen(config, "objective", usual=_PAPER)
+    if config.objective == "masked":
+        masks = [phase.masking or phase.files.masking for phase in phases]
+        shown = dict.fromkeys(f"{each.rate:.0%} by {each.unit}" for each in masks)
+        reason = GIVEN if config.masking_changes() else "as in the data"
+        if any(phase.files.is_masked for phase in phases):
+            reason += ", which stores its masks"
+        yield Choice("masks", " and ".join(shown), reason, "--mask-rate")
+    yield next_sentence
+    if config.teacher is not None:
+        share = f"its outputs have {config.distill_weight:.0%} of the loss"
+        yield Choice("teacher", config.teacher, share, "--distill-weight")
+
+
+def _of_updates(
+    phases: Sequence[Phase],
+    config: PretrainConfig,
+    held_out: str | os.PathLike[str] | None,
+) -> Iterator[Choice]:
+    """Yield the choices of the updates, and of the scores between them."""
+    steps = _chosen(config, "steps", f"{config.steps:,}", usual=_PAPER)
+    if len(phases) == 1:
+        yield dataclasses.replace(
+            steps, reason=steps.reason + _passes(phases[0], config)
+        )
+    else:
+        yield steps
+        for phase in phases:
+            count = phase.last - phase.first
+            share = f"{count / config.steps:.0%} of the steps{_passes(phase, config)}"
+            name = f"steps of {phase.data}"
+            yield Choice(name, f"{count:,}", share, "--phase-shares")
+    yield _chosen(config, "batch_size", f"{config.batch_size:,}", usual=_PAPER)
+    if config.accumulation > 1:
+        yield _chosen(config, "accumulation", usual=_PAPER)
+    yield _chosen(config, "optimizer", usual=_PAPER)
+    yield _chosen(config, "learning_rate", f"{config.learning_rate:.2g}", usual=_PAPER)
+    warmup = int(config.steps * config.warmup_ratio)
+    share = f"{config.warmup_ratio:.3g} of the steps"
+    yield Choice("warmup", f"{warmup:,} steps", share, "--warmup-ratio")
+    if held_out is not None:
+        most, every = config.held_out_examples, config.evaluate_every
+        scored = f"up to {most:,} examples, every {every:,} steps"
+        yield Choice("held out", scored, f"of {held_out}", "--evaluate-every")
+
+
+def _passes(phase: Phase, config: PretrainConfig) -> str:
+    """Return words on how often the examples of a phase are read; "" if unknown."""
+    examples = phase.files.examples
+    if not examples:
+        return ""
+    times = (phase.last - phase.first) * config.batch_size / examples
+    return f"; {times:.3g} passes over {counted(examples, 'examples')}"
+
+
+def model_of(
+    plan: PretrainingPlan, devices: Devices, *, tell: Callable[[str], object]
+) -> tuple[BertPretrainer, PretrainingDistillation | None]:
+    """Return the model that a plan trains, and what its teacher teaches, if any."""
+    config = plan.config
+    with devices.strategy.scope():
+        model = new_pretrainer(plan.sizes, config, next_sentence=plan.next_sentence)
+    if plan.checkpoint is not None:
+        assign_pretrainer(model, plan.checkpoint, tell)
+    if config.teacher is None:
+        return model, None
+    tell(f"learning from the teacher {config.teacher}")
+    with devices.strategy.scope():
+        teacher = BertPretrainer.from_pretrained(
+            config.teacher, next_sentence=False, precision=config.precision
+        )
+        return model, PretrainingDistillation(
+            config, teacher, tokens=plan.tokenizer.vocab_size
+        )
 
 
 def _student_encoder(
@@ -324,8 +498,8 @@ def _trains_pairs(
     checkpoint: Checkpoint | None,
     config: PretrainConfig,
     notes: list[str],
-) -> bool:
-    """Return whether to train a next-sentence head; note what is left out.
+) -> tuple[bool, Choice]:
+    """Return whether to train a next-sentence head, and the choice; note what is lost.
 
     A left-to-right model has none: its `[CLS]` does not see the texts.
     """
@@ -348,4 +522,13 @@ def _trains_pairs(
                 "left out of the model: the pooler and the next-sentence head of the "
                 "checkpoint, since no pairs are trained"
             )
-    return trains
+    reasons = {
+        "the data has pairs": trains,
+        GIVEN: config.next_sentence != "auto",
+        "a left-to-right model has no head for pairs": config.objective == "causal",
+        "the data has no pairs": not any(having),
+        f"a {kind} has no head for pairs": True,
+    }
+    reason = next(each for each, holds in reasons.items() if holds)
+    value = "trained" if trains else "not trained"
+    return trains, Choice("next sentence", value, reason, "--next-sentence")

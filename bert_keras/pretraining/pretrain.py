@@ -14,22 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.config import BertConfig
-from bert_keras.distribution.strategy import find_strategy
+from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.files.atomic import check_output_place, replaced_folder
 from bert_keras.models.model_card import write_readme
 from bert_keras.pretraining.config import PretrainConfig
-from bert_keras.pretraining.distillation import PretrainingDistillation
+from bert_keras.pretraining.estimate import estimate_of
 from bert_keras.pretraining.loop import PretrainingLoop
-from bert_keras.pretraining.plan import PretrainingPlan, plan_pretraining
-from bert_keras.pretraining.pretrainer import (
-    BertPretrainer,
-    assign_pretrainer,
-    new_pretrainer,
-    write_pretrainer,
-)
+from bert_keras.pretraining.plan import PretrainingPlan, make_pretraining_plan, model_of
+from bert_keras.pretraining.pretrainer import BertPretrainer, write_pretrainer
 from bert_keras.pretraining.source import PretrainingBatches
 from bert_keras.report.comparison import HELD_OUT, write_run
 from bert_keras.report.report import write_report
+from bert_keras.report.terminal import plan_lines
 from bert_keras.runs.environment import environment
 from bert_keras.runs.run_folder import MODEL, RunFolder
 from bert_keras.runs.stop_signal import StopSignal
@@ -102,52 +98,90 @@ def pretrain(
         >>> pretrain(sizes, "data", "runs/tiny", vocab="vocab", config=config).folder
         PosixPath('runs/tiny/model')
     """
+    planned, devices = _plan_of(encoder, data, output, vocab, held_out, config)
+    with devices.together():
+        return _run(planned, devices, output, command)
+
+
+def plan_pretraining(
+    encoder: BertConfig | str | os.PathLike[str] | None,
+    data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    vocab: str | os.PathLike[str] | None = None,
+    held_out: str | os.PathLike[str] | None = None,
+    config: PretrainConfig | None = None,
+) -> PretrainingPlan:
+    """Return what `pretrain` would do with the same arguments, and about what it takes.
+
+    Nothing is trained, and nothing is written. `PretrainingPlan.choices` is the table
+    that `pretrain` shows before it trains, `PretrainingPlan.estimate` are seconds,
+    memory and bytes on disk, measured by a few updates on the data.
+
+    Args:
+        encoder, data, output, vocab, held_out, config: as in `pretrain`, with its
+            errors.
+    """
+    planned, devices = _plan_of(encoder, data, output, vocab, held_out, config)
+    with devices.together():
+        estimate = estimate_of(planned, devices)
+    return dataclasses.replace(planned, estimate=estimate)
+
+
+def _plan_of(
+    encoder: Any, data: Any, output: Any, vocab: Any, held_out: Any, config: Any
+) -> tuple[PretrainingPlan, Devices]:
+    """Return the plan of a call of `pretrain`, and where it runs."""
     config = config or PretrainConfig()
     inputs = {"encoder": encoder, "data": data, "vocab": vocab, "held_out": held_out}
     check_output_place("output", output, {**inputs, "teacher": config.teacher})
     devices = find_strategy(config.strategy)  # before TensorFlow computes anything
     with devices.together():
-        plan = plan_pretraining(encoder, data, vocab=vocab, config=config)
-        source = PretrainingBatches(plan, devices)
-        losses = None if held_out is None else source.held_out(held_out)
-        devices.announce(config.precision)
-        for note in plan.notes:
-            devices.say(note)
-        with devices.strategy.scope():
-            model = new_pretrainer(plan.sizes, config, next_sentence=plan.next_sentence)
-        if plan.checkpoint is not None:
-            assign_pretrainer(model, plan.checkpoint, devices.say)
-        distillation = None
-        if config.teacher is not None:
-            devices.say(f"learning from the teacher {config.teacher}")
-            with devices.strategy.scope():
-                teacher = BertPretrainer.from_pretrained(
-                    config.teacher, next_sentence=False, precision=config.precision
+        plan = make_pretraining_plan(
+            encoder,
+            data,
+            output if devices.is_chief else None,  # which alone reads the run
+            vocab=vocab,
+            held_out=held_out,
+            config=config,
+        )
+    return plan, devices
+
+
+def _run(
+    plan: PretrainingPlan,
+    devices: Devices,
+    output: str | os.PathLike[str],
+    command: str,
+) -> PretrainResult:
+    """Show the table of a plan, train, and write the model folder and the report."""
+    config = plan.config
+    source = PretrainingBatches(plan, devices)
+    losses = None if plan.held_out is None else source.held_out(plan.held_out)
+    for line in plan_lines(plan.table()):
+        devices.say(line)
+    devices.announce(config.precision)
+    for note in plan.notes:
+        devices.say(note)
+    model, distillation = model_of(plan, devices, tell=devices.say)
+    opened: contextlib.AbstractContextManager[RunFolder | None]
+    opened = contextlib.nullcontext()
+    if devices.is_chief:
+        opened = RunFolder(output, plan.settings(), may_lack=(HELD_OUT,))
+    with opened as run:
+        with StopSignal(devices.vote) as stop:
+            context = RunContext(run, config, devices, stop, distillation=distillation)
+            loop = PretrainingLoop(model, source, losses, context)
+            if loop.step < config.steps:
+                devices.say(
+                    f"pretraining {model.count_params():,} parameters, "
+                    f"{config.steps:,} steps of {config.batch_size:,} examples; "
+                    f"the run is in {os.fspath(output)}"
                 )
-                distillation = PretrainingDistillation(
-                    config, teacher, tokens=plan.tokenizer.vocab_size
-                )
-        opened: contextlib.AbstractContextManager[RunFolder | None]
-        opened = contextlib.nullcontext()
-        if devices.is_chief:
-            settings = plan.settings(held_out)
-            opened = RunFolder(output, settings, may_lack=(HELD_OUT,))
-        with opened as run:
-            with StopSignal(devices.vote) as stop:
-                context = RunContext(
-                    run, config, devices, stop, distillation=distillation
-                )
-                loop = PretrainingLoop(model, source, losses, context)
-                if loop.step < config.steps:
-                    devices.say(
-                        f"pretraining {model.count_params():,} parameters, "
-                        f"{config.steps:,} steps of {config.batch_size:,} examples; "
-                        f"the run is in {os.fspath(output)}"
-                    )
-                loop.train()
-            scores = loop.scores or loop.evaluate()
-            if run is not None:
-                _write(run, loop, plan, command)
+            loop.train()
+        scores = loop.scores or loop.evaluate()
+        if run is not None:
+            _write(run, loop, plan, command)
     return PretrainResult(Path(output) / MODEL, model, scores, loop.history)
 
 
@@ -180,6 +214,7 @@ def _write(
         "best_score": "perplexity",
         "environment": {**environment(), "devices": loop.devices.line()},
         "command": command,
+        "choices": plan.table(),
         "usage": {
             "Fine-tune it": (
                 f"bert-keras train classification --encoder {shlex.quote(model)} "

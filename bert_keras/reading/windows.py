@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
+    from bert_keras.model import encoder as model_encoder
     from bert_keras.model import windows as model_windows
     from bert_keras.text.preprocessor import Preprocessor
 else:
     keras, tf = deferred("keras", "tensorflow")
-    (model_windows,) = deferred("bert_keras.model.windows")
+    model_encoder, model_windows = deferred(
+        "bert_keras.model.encoder", "bert_keras.model.windows"
+    )
 
 Batch = dict[str, Any]  # inputs of a model by name, each [R, …]
 _ROUNDING = 1e-5  # of a window's score, relative to it
@@ -252,6 +255,21 @@ class LongTexts:
         return _BELOW[model]
 
 
+def vector_model(model: keras.Model) -> keras.Model:
+    """Return the part of a task's model under its head, which trains its layers.
+
+    From a batch dict to the vector of each text that the head reads, [B, D]. With
+    windows, it computes all of them at once, unlike `Below`.
+    """
+    return model_encoder.PartialModel(model._inputs_struct, _head_input(model))
+
+
+def _head_input(model: keras.Model) -> Any:
+    """Return the Keras tensor that the head of a model reads, or its outputs."""
+    heads = (each.input for each in model.layers if each.name == _HEAD)
+    return next(heads, model.output)
+
+
 class Below:
     """The graph from a batch dict to the vectors that the head of a model reads.
 
@@ -266,8 +284,7 @@ class Below:
         self._combination: Any = next(combinations, None)
         self._head: Any = keras.layers.Identity()
         if self._combination is None:
-            heads = (each.input for each in model.layers if each.name == _HEAD)
-            vectors = next(heads, model.output)
+            vectors = _head_input(model)
         else:
             vectors, _ = self._combination.input
             if model.output is not self._combination.output:

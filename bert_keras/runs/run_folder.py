@@ -72,14 +72,9 @@ class RunFolder:
         self.path = Path(path)
         self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._writing: concurrent.futures.Future[None] | None = None
-        wanted = json.loads(json.dumps({"format": _FORMAT, **settings}))
-        found: dict[str, Any] = {}
         with self._writes():
-            if (self.path / SETTINGS).is_file():
-                found = self._compare(wanted, may_lack)
-            else:
-                self._check_new()
-                self.path.mkdir(parents=True, exist_ok=True)
+            wanted, found = _same_run(self.path, settings, may_lack)
+            self.path.mkdir(parents=True, exist_ok=True)
             self._lock = contextlib.ExitStack()
             try:
                 self._lock.enter_context(locked_file(self.path / _LOCK))
@@ -112,9 +107,7 @@ class RunFolder:
     @property
     def steps(self) -> list[int]:
         """The steps of the existing checkpoints, in order."""
-        folder = self.path / CHECKPOINTS
-        names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-        return sorted(int(m[1]) for name in names if (m := _NAME.fullmatch(name)))
+        return _steps_in(self.path)
 
     def checkpoint(self, step: int) -> Path:
         """Return the folder of a step's checkpoint."""
@@ -237,42 +230,6 @@ class RunFolder:
                 _sync(path)
         _sync(target.parent)
 
-    def _compare(
-        self, wanted: Mapping[str, Any], may_lack: Collection[str]
-    ) -> dict[str, Any]:
-        """Return the settings of the run in the folder, if they are the wanted ones."""
-        path = self.path / SETTINGS
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            raise CheckpointError(f"{path}: is not JSON") from None
-        if not isinstance(found, dict):
-            raise CheckpointError(f"{path}: must hold an object")
-        lacking = (found.keys() ^ wanted.keys()) & set(may_lack)
-        old, new = (
-            {k: v for k, v in each.items() if k not in lacking}
-            for each in (found, wanted)
-        )
-        if difference := what_differs(old, new):
-            raise ConfigError(
-                f"{self.path}: holds a run with another {difference}: "
-                "choose a new folder, or the same settings to resume"
-            )
-        return found
-
-    def _check_new(self) -> None:
-        """Raise CheckpointError unless the folder is absent or empty."""
-        if self.path.is_dir():
-            found = {entry.name for entry in self.path.iterdir()} - {_LOCK}
-            if all(name.endswith(".partial") for name in found):
-                return
-        elif not self.path.exists():
-            return
-        raise CheckpointError(
-            f"{self.path}: must be a new folder or a run's folder; "
-            f"contains no {SETTINGS}"
-        )
-
     def _clean(self) -> None:
         """Delete what a killed run has left incomplete."""
         for pattern in _LEFT:
@@ -292,6 +249,71 @@ class RunFolder:
                 f"{self.path}: cannot be written: {reason_of(error)}; "
                 "finished checkpoints are kept"
             ) from None
+
+
+def checked_steps(
+    path: str | os.PathLike[str],
+    settings: Mapping[str, Any],
+    *,
+    may_lack: Collection[str] = (),
+) -> list[int]:
+    """Return the steps of the checkpoints that a run with some settings resumes from.
+
+    Nothing is written. The arguments and errors are those of `RunFolder`.
+    """
+    _same_run(Path(path), settings, may_lack)
+    return _steps_in(Path(path))
+
+
+def _steps_in(path: Path) -> list[int]:
+    """Return the steps of the checkpoints in the folder of a run, in order."""
+    folder = path / CHECKPOINTS
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    return sorted(int(m[1]) for name in names if (m := _NAME.fullmatch(name)))
+
+
+def _same_run(
+    path: Path, settings: Mapping[str, Any], may_lack: Collection[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return settings as JSON values, and those of the run in a folder, if any.
+
+    Raises:
+        ConfigError: they differ.
+        CheckpointError: the folder holds something else.
+    """
+    wanted = json.loads(json.dumps({"format": _FORMAT, **settings}))
+    if not (path / SETTINGS).is_file():
+        _check_new(path)
+        return wanted, {}
+    try:
+        found = json.loads((path / SETTINGS).read_text(encoding="utf-8"))
+    except ValueError:
+        raise CheckpointError(f"{path / SETTINGS}: is not JSON") from None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path / SETTINGS}: must hold an object")
+    lacking = (found.keys() ^ wanted.keys()) & set(may_lack)
+    old, new = (
+        {k: v for k, v in each.items() if k not in lacking} for each in (found, wanted)
+    )
+    if difference := what_differs(old, new):
+        raise ConfigError(
+            f"{path}: holds a run with another {difference}: "
+            "choose a new folder, or the same settings to resume"
+        )
+    return wanted, found
+
+
+def _check_new(path: Path) -> None:
+    """Raise CheckpointError unless a folder is absent or empty."""
+    if path.is_dir():
+        found = {entry.name for entry in path.iterdir()} - {_LOCK}
+        if all(name.endswith(".partial") for name in found):
+            return
+    elif not path.exists():
+        return
+    raise CheckpointError(
+        f"{path}: must be a new folder or a run's folder; contains no {SETTINGS}"
+    )
 
 
 def digest_of(weights: Iterable[tuple[str, Any]]) -> str:

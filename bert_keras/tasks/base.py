@@ -263,6 +263,10 @@ class Task(PlainSettings, abc.ABC):
         """Return the task with settings from the training rows, such as classes."""
         return cls(**settings)
 
+    def with_objective_of(self, columns: Columns) -> Self:
+        """Return the task with the objective that `from_columns` chooses for rows."""
+        return self
+
     @classmethod
     def inherited(cls, held: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return settings that a new task takes from its encoder's folder.
@@ -415,6 +419,10 @@ class Task(PlainSettings, abc.ABC):
     @abc.abstractmethod
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return the scores of answers, [N, …], against the labels of the rows."""
+
+    def unreached(self, rows: str) -> list[str]:
+        """Return notes on goals of settings that were not reached on the named rows."""
+        return []
 
     def further_scores(
         self, model: Any, columns: Columns, batch_size: int

@@ -33,8 +33,7 @@ from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.holdout import Strata
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.lazy_names import deferred
-from bert_keras.reading.layers import EMBEDDINGS_AND_ALL
-from bert_keras.reading.layers import LAST as LAST_LAYER
+from bert_keras.reading.layers import EMBEDDINGS_AND_ALL, LAST
 from bert_keras.reading.text_vector import TextVector
 from bert_keras.reading.windows import (
     SHARES,
@@ -51,13 +50,11 @@ from bert_keras.scoring.calibration import (
 )
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.scoring.doubtful_labels import labels_to_check
-from bert_keras.settings import POOLER
+from bert_keras.settings import ALL_LAYERS, LAST_LAYER, POOLER
 from bert_keras.tasks.base import Answers, Batch, Column, Task, check_parts
 from bert_keras.tasks.classifier_settings import (
-    ALL,
     COLDEST,
     HOTTEST,
-    LAST,
     CalibrationSettings,
     ClassesSettings,
     ConfidenceSettings,
@@ -117,7 +114,7 @@ class PooledTask(LongTextTask, Task):
     pairs: bool | None = False
     pooling: str = POOLER
     normalize: bool = False
-    layers: str = LAST
+    layers: str = LAST_LAYER
     pair_activation: ClassVar[str] = "linear"
 
     def __post_init__(self) -> None:
@@ -127,7 +124,7 @@ class PooledTask(LongTextTask, Task):
                 "`normalize` has an effect only with a `pooling` of the tokens; "
                 f"received true and {self.pooling}"
             )
-        if self.layers != LAST and self.pooling == POOLER:
+        if self.layers != LAST_LAYER and self.pooling == POOLER:
             raise ConfigError(
                 "`layers` has an effect only with a `pooling` of the tokens; "
                 f"received {self.layers} and {self.pooling}"
@@ -191,11 +188,11 @@ class PooledTask(LongTextTask, Task):
     @property
     def reader(self) -> TextVector:
         """How a text, or a pair, becomes the vector that the head reads."""
-        reads_all = self.layers == ALL
+        reads_all = self.layers == ALL_LAYERS
         return TextVector(
             pooling=self.pooling,
             normalize=self.normalize,
-            layers=EMBEDDINGS_AND_ALL if reads_all else LAST_LAYER,
+            layers=EMBEDDINGS_AND_ALL if reads_all else LAST,
             pools_each_layer=reads_all,
             **self.long_settings,
         )

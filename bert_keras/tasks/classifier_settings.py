@@ -7,7 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 
-from bert_keras.settings import POOLER, POOLINGS, REQUIRED, Condition, Option, option
+from bert_keras.settings import (
+    ALL_LAYERS,
+    LAST_LAYER,
+    POOLER,
+    POOLINGS,
+    REQUIRED,
+    Condition,
+    Option,
+    option,
+)
 from bert_keras.tasks.declaration import Row, RowForm
 
 CLASSES = Option(
@@ -35,12 +44,11 @@ NORMALIZE = Option(
     "in the folder of a model that is trained further",
     later=True,
 )
-LAST, ALL = "last", "all"
 LAYERS = Option(
-    LAST,
+    LAST_LAYER,
     "whose vectors the head reads: last, of the last layer, or all, one vector of the "
     "embeddings and of each layer, one behind the other",
-    words=(LAST, ALL),
+    words=(LAST_LAYER, ALL_LAYERS),
     unset="last; for the method linear and up to 2,048 rows, what cross-validation "
     "finds better; as in the folder of a model that is trained further",
     later=True,

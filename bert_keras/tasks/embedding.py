@@ -288,6 +288,10 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
             found["scale"] = 1.0
         return cls(**{**found, **settings})
 
+    def with_objective_of(self, columns: Columns) -> Embedding:
+        found = type(self).from_columns(columns, kind=self.kind)
+        return dataclasses.replace(self, objective=found.objective)
+
     def texts(self, columns: Columns, *, use: str) -> tuple[list[Any], ...]:
         """Return the texts; to train, both of each pair, and then its negatives.
 

@@ -14,8 +14,8 @@ from bert_keras.checkpoints.sentence_files import (
 from bert_keras.config import BertConfig
 from bert_keras.data.class_names import class_entries, class_names
 from bert_keras.errors import ConfigError
+from bert_keras.settings import LAST_LAYER
 from bert_keras.tasks.catalog import TASKS
-from bert_keras.tasks.classifier_settings import LAST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,7 +142,7 @@ class PooledCodec(HeadCodec):
 
         `encode` pools the last layer, and truncates long texts.
         """
-        is_read = task.layers == LAST and task.long == "truncate"
+        is_read = task.layers == LAST_LAYER and task.long == "truncate"
         if task.needs.pooler or not is_read or task.name not in TASKS:
             return {}
         own = {"pooling": task.pooling, "normalize": task.normalize}
@@ -164,7 +164,11 @@ def unread_elsewhere(task: Any) -> str:
     codec = task.head_codec
     if not isinstance(codec, PooledCodec) or task.needs.pooler or codec.modules(task):
         return ""
-    what = "pooled tokens of all layers" if task.layers != LAST else "the pooled tokens"
+    what = (
+        "pooled tokens of all layers"
+        if task.layers != LAST_LAYER
+        else "the pooled tokens"
+    )
     if task.long != "truncate":
         what += f" of long texts by {task.long}"
     return (

@@ -1,7 +1,8 @@
-"""What a run is asked for, and one decision for it, as values.
+"""What a run is asked for, and what is decided for it, as values.
 
-`TrainRequest` are the arguments of `train`, `Facts` is what decisions are made from,
-and a `Choice` is one of them with its reason. `plan` has the whole of a run's.
+`TrainRequest` are the arguments of `train`, `Facts` is what decisions are made from, a
+`Choice` is one of them with its reason, and `Decided` is a table of them. The plans of
+`train` and of `pretrain` have all that is decided.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames
 from bert_keras.distribution.strategy import Devices
 from bert_keras.models.folder import Folder
+from bert_keras.runs.progress import duration
 from bert_keras.tasks.base import Task
 from bert_keras.training.config import TrainConfig
 
@@ -59,6 +61,58 @@ class Choice:
     value: Any
     reason: str
     option: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """About what a run takes on this machine.
+
+    Args:
+        seconds: of training, and of scoring dev in each epoch.
+        memory_bytes: of the process.
+        written_bytes: at most at one time: the model folder, and the checkpoints until
+            the run ends.
+    """
+
+    seconds: float
+    memory_bytes: int
+    written_bytes: int
+
+    def line(self) -> str:
+        """Return the estimate as a line of text."""
+        time = duration(max(self.seconds, 1))
+        return (
+            f"about {time}, {size(self.memory_bytes)} of memory, up "
+            f"to {size(self.written_bytes)} on disk"
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Decided:
+    """What was decided for a run before it trains.
+
+    Args:
+        choices: in the order of the table.
+        notes: what the user has to know besides.
+        estimate: about what the run takes, if it was asked for.
+    """
+
+    choices: tuple[Choice, ...]
+    notes: tuple[str, ...] = ()
+    estimate: Estimate | None = None
+
+    def table(self) -> list[dict[str, str]]:
+        """Return the choices as rows of a table, for terminal, report and card."""
+        return [
+            {name: str(value) for name, value in dataclasses.asdict(each).items()}
+            for each in self.choices
+        ]
+
+
+def size(count: int) -> str:
+    """Return bytes as rounded text: `90 MB`, `1.4 GB`."""
+    megabytes = count / 1e6
+    return f"{megabytes:,.0f} MB" if megabytes < 1000 else f"{megabytes / 1000:,.1f} GB"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,16 +11,17 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.model.contrastive import SharedClassLoss
+from bert_keras.models.objective import Objective
 from bert_keras.models.task_model import TaskModel
+from bert_keras.reading.windows import vector_model
 from bert_keras.training.balanced_batches import ROWS, balanced_batches, updates_for
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.head_fit import HeadFit, balance_note
+from bert_keras.training.head_fit import HeadTrainer, balance_note
 from bert_keras.training.linear_head import (
     Head,
     Validation,
@@ -31,11 +32,12 @@ from bert_keras.training.linear_head import (
 )
 from bert_keras.training.loop import RunContext
 from bert_keras.training.progress import Forecast
+from bert_keras.training.rows import Labels, TrainingRows
 from bert_keras.training.self_training import self_trained_head
 from bert_keras.training.updates import Fit
 
 
-class ContrastiveFit(HeadFit):
+class ContrastiveFit(HeadTrainer):
     """Trains the encoder on pairs within and across classes, and then a linear head.
 
     Without dev rows, the scores are from cross-validation of both steps: each fold's
@@ -46,7 +48,6 @@ class ContrastiveFit(HeadFit):
         ConfigError: there are several replicas, or TPUs.
     """
 
-    keeps_vectors = False
     fitted_parts = "encoders with a head"
     most_folds = 3
 
@@ -77,8 +78,7 @@ class ContrastiveFit(HeadFit):
         )
 
     @property
-    def needs_folds(self) -> bool:  # type: ignore[override]
-        """Whether there is cross-validation."""
+    def needs_folds(self) -> bool:
         return self.dev is None or self.unlabelled is not None
 
     def fit(
@@ -197,12 +197,13 @@ class PairTraining:
         self, model: TaskModel, config: TrainConfig, forecast: Forecast
     ) -> None:
         self.model, self.seed, self.forecast = model, config.seed, forecast
-        task = _pairs_task(model.task, np.zeros((0, 0)), [])
-        self._pairs = TaskModel(
-            model.backbone, task, model.preprocessor, seed=config.seed
+        config = config.with_rate(model.task, model.backbone.config.hidden_size)
+        self._fit = Fit(
+            vector_model(model),
+            # No weight is new: the head is not trained.
+            dataclasses.replace(config, new_learning_rate=None),
+            objective=Objective(SharedClassLoss(), compares=True),
         )
-        config = dataclasses.replace(config, epochs=1, batch_size=1, patience=0)
-        self._fit = Fit(self._pairs, config)
 
     def __call__(
         self,
@@ -215,46 +216,19 @@ class PairTraining:
     ) -> None:
         steps = steps or updates_for(len(rows))
         batches = balanced_batches(targets, steps, seed=self.seed)
-        self._pairs.task = _pairs_task(self.model.task, targets, batches)
+        labels = Labels.of(self.model.task, rows)
+        source = TrainingRows(
+            self.model,
+            rows,
+            batch_size=1,
+            epochs=1,
+            seed=self.seed,
+            labels=dataclasses.replace(labels, weights=None, groups=batches),
+        )
         with self.forecast.updates(name, steps) as bar:
 
             def made(_: object) -> None:
                 bar.add(1)
                 after_update()
 
-            self._fit(rows, after_update=made)
-
-
-def _pairs_task(task: Any, classes: np.ndarray, batches: list[list[int]]) -> Any:
-    """Return a task whose outputs are the vectors below the head of a classifier.
-
-    It reads texts as the classifier does, and learns from the batches.
-    """
-
-    class PairsTask(type(task)):  # type: ignore[misc]
-        compares = True
-
-        def targets(self, columns: Columns) -> np.ndarray:
-            return classes.astype("float32")
-
-        def encode_targets(self, targets: Any) -> Any:
-            return targets
-
-        def example_weights(self, columns: Columns) -> None:
-            return None
-
-        def gathered(self, columns: Columns) -> list[list[int]]:
-            return batches
-
-        def outputs(self, encoder: Any, inputs: Any, seed: int | None) -> Any:
-            return self.reader.vector(encoder, inputs, seed)
-
-        def loss(self) -> keras.losses.Loss:
-            return SharedClassLoss()
-
-        def metrics(self) -> list[Any]:
-            return []
-
-    return PairsTask(
-        **{f.name: getattr(task, f.name) for f in dataclasses.fields(task)}
-    )
+            self._fit(source, after_update=made)

@@ -31,16 +31,7 @@ from bert_keras.data.holdout import stratified_holdout
 from bert_keras.errors import ConfigError, DataError, counted, received
 from bert_keras.inference.equal_texts import joined
 from bert_keras.inference.predictor import Predictor, load_predictor
-from bert_keras.model.contrastive import (
-    RankingLoss,
-    SimilarityOrderLoss,
-    SoftSimilarityLoss,
-    SparseRankingLoss,
-)
-from bert_keras.model.distillation import SoftTargetLoss
-from bert_keras.model.heads import SmoothedCrossentropy
-from bert_keras.model.ranking import ListwiseLoss, MarginLoss
-from bert_keras.model.squared_error import ScaledSquaredError
+from bert_keras.model.distillation import SoftLoss, softened
 from bert_keras.models.objective import SOFT, SOFT_WEIGHTS, STATES, LossSum
 from bert_keras.models.saved_model_folder import find_saved_model
 from bert_keras.models.task_model import TaskModel
@@ -55,20 +46,13 @@ from bert_keras.tasks.protocols import (
     gathered,
     texts_of,
 )
-from bert_keras.tasks.question_answering.spans import SoftSpanLoss, SpanLoss
 from bert_keras.text.truncation import Truncation
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.taught_states import TaughtStates
 from bert_keras.training.word_variants import SimilarWords, word_variants
 
-_SOFTMAX = (
-    keras.losses.SparseCategoricalCrossentropy,
-    keras.losses.CategoricalCrossentropy,
-)
-_SIMILARITIES = (RankingLoss, SimilarityOrderLoss)
 _MOST_TIMED = 1000  # rows
 _MOST_TRAINING_ROWS = 1000  # that teacher and student answer after training
-_LINEAR = (ScaledSquaredError, keras.losses.MeanSquaredError)
 
 
 def student_encoder(
@@ -124,7 +108,7 @@ class Distillation:
     task: Task
     predictor: Predictor
     folder: Path
-    loss: keras.losses.Loss
+    loss: SoftLoss
     weight: float
     order: Sequence[int] | None = None
     outputs: np.ndarray | None = None
@@ -316,7 +300,7 @@ class Distillation:
             )
         task = student.task
         compared: tuple[str, ...] = ()
-        if isinstance(self.loss, SoftSimilarityLoss) or isinstance(task, TextTargets):
+        if task.vector_output or isinstance(task, TextTargets):
             # What the batches hold, and what a vector means.
             compared = ("long", "prompts", "default_prompt", *OWN_LENGTHS, "kind")
         for name in compared:
@@ -395,8 +379,7 @@ class Distillation:
         rank = 1
         if self.outputs is None:
             rank = len(self.predictor.model.output.shape) - 1  # type: ignore[attr-defined]
-        compares = isinstance(self.loss, MarginLoss | SoftSimilarityLoss)
-        return LossSum(self.loss, rank=rank, compares=compares)
+        return LossSum(self.loss, rank=rank, compares=self.loss.compares)
 
     def recording(self, student: Any) -> contextlib.AbstractContextManager[None]:
         """Keep what `sums` reads of an update of the student in this block."""
@@ -423,18 +406,12 @@ class Distillation:
         """Return the targets of the loss, from the teacher's outputs."""
         if "inputs" in labels:
             read = self._read(labels["inputs"])
-        if "teacher" not in labels:
-            found = tf.stop_gradient(read)
-            if isinstance(self.loss, SoftSpanLoss):
-                windows = tf.cast(labels["targets"][..., :1], found.dtype)
-                return tf.concat([windows, found], axis=-1)
-            if isinstance(self.loss, SoftSimilarityLoss):
-                return tf.reshape(found, [tf.shape(labels["targets"])[0], -1])
-            return self._ordered(found)
-        if isinstance(self.loss, MarginLoss):  # with the number of the query
-            return tf.concat([labels["teacher"], labels["targets"][:, 1:]], axis=1)
-        # Rows have as many choices as the longest of their batch.
-        return labels["teacher"][:, : tf.shape(outputs)[-1]]
+        if "teacher" in labels:
+            # Rows have as many choices as the longest of their batch.
+            theirs = labels["teacher"][:, : tf.shape(outputs)[-1]]
+        else:
+            theirs = self._ordered(tf.stop_gradient(read))
+        return self.loss.targets(theirs, labels["targets"])
 
     def _read(self, inputs: dict[str, Any]) -> Any:
         """Return the teacher's outputs of a batch of the student."""
@@ -487,50 +464,30 @@ def measured(
     return scores, round(1e6 * seconds / len(some), 1), round(size / 1e6, 3)
 
 
-def soft_target_loss(task: Task, config: TrainConfig) -> keras.losses.Loss:
-    """Return the loss of a task on a teacher's outputs.
+def soft_target_loss(task: Task, config: TrainConfig) -> SoftLoss:
+    """Return the loss of a task on a teacher's outputs, see `softened`.
 
     Raises:
-        ConfigError: the task's own loss is none of logits or numbers.
+        ConfigError: there is none, or an option does not go with it.
     """
     own = task.loss()
-    if isinstance(own, SpanLoss):
-        return SoftSpanLoss(config.temperature)
-    if isinstance(own, _SIMILARITIES):
-        is_sparse = isinstance(own, SparseRankingLoss)
-        if is_sparse and config.distill_weight == 1:
-            raise ConfigError(
-                "`distill_weight` must be below 1 with vectors of `kind` sparse: only "
-                "the loss of the pairs makes them sparse; received 1"
-            )
-        return SoftSimilarityLoss(
-            own.scale, config.temperature, own.dimensions, normalize=not is_sparse
-        )
-    if isinstance(own, ListwiseLoss | MarginLoss):
-        activation = "margins"
-    elif isinstance(own, _LINEAR):
-        activation = "linear"
-    elif isinstance(own, SmoothedCrossentropy) or (
-        isinstance(own, _SOFTMAX) and own.from_logits
-    ):
-        activation = "softmax"
-    elif isinstance(own, keras.losses.BinaryCrossentropy) and own.from_logits:
-        activation = "sigmoid"
-    else:
+    found = softened(own, config.temperature)
+    if found is None:
         raise ConfigError(
             f"`teacher` cannot teach {task.name}, whose outputs are no logits or "
             f"numbers; received {config.teacher}"
         )
-    if activation in ("linear", "margins"):
-        if config.temperature != TrainConfig().temperature:
-            raise ConfigError(
-                f"`temperature` has no effect for {task.name}, whose outputs are "
-                f"compared as numbers; received {config.temperature:g}"
-            )
-        return MarginLoss() if activation == "margins" else SoftTargetLoss("linear")
-    is_masked = getattr(own, "ignore_class", None) is not None
-    reduction = "mean_with_sample_weight" if is_masked else own.reduction
-    return SoftTargetLoss(activation, config.temperature, reduction=reduction)
+    if config.distill_weight == 1 and getattr(own, "regularizes", False):
+        raise ConfigError(
+            "`distill_weight` must be below 1 with vectors of `kind` sparse: only the "
+            "loss of the pairs makes them sparse; received 1"
+        )
+    if not found.has_temperature and config.temperature != TrainConfig().temperature:
+        raise ConfigError(
+            f"`temperature` has no effect for {task.name}, whose outputs are compared "
+            f"as numbers; received {config.temperature:g}"
+        )
+    return found
 
 
 def _vocabularies(model: TaskModel) -> list[dict[str, Any]]:

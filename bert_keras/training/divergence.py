@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -26,7 +26,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.data.columns import Columns
-from bert_keras.model.squared_error import ScaledSquaredError
 from bert_keras.models.task_model import TaskModel, is_one_vector
 from bert_keras.tasks.protocols import compares_rows
 
@@ -130,23 +129,51 @@ def constant_loss(loss: keras.losses.Loss, targets: Any, weights: Any) -> float 
 
 
 def _lowest_mean(loss: Any, targets: np.ndarray, shares: np.ndarray) -> float | None:
-    """Return the lowest weighted mean; `None` if no closed form is known."""
-    kind, losses = type(loss), keras.losses
-    if kind is losses.SparseCategoricalCrossentropy and loss.ignore_class is None:
-        classes = np.unique(targets, return_inverse=True)[1].reshape(-1)
-        return _entropy(np.bincount(classes, shares))
-    numbers = targets.astype("float64").reshape(len(targets), -1)
-    mean = shares @ numbers
-    if kind is losses.CategoricalCrossentropy:
-        smoothing = loss.label_smoothing
-        return _entropy((1 - smoothing) * mean + smoothing / len(mean))
-    if kind is losses.BinaryCrossentropy:
-        mean = (1 - loss.label_smoothing) * mean + loss.label_smoothing / 2
-        return (_entropy(mean) + _entropy(1 - mean)) / len(mean)
-    if kind in (losses.MeanSquaredError, ScaledSquaredError):
-        variance = float((shares @ (numbers - mean) ** 2).mean())
-        return variance / getattr(loss, "std", 1.0) ** 2
-    return None
+    """Return the lowest weighted mean; `None` if no closed form is known.
+
+    A loss of a task says it by a method `lowest_constant`.
+    """
+    if hasattr(loss, "lowest_constant"):
+        return float(loss.lowest_constant(targets, shares))
+    found = _LOWEST.get(type(loss))
+    return None if found is None else found(loss, targets, shares)
+
+
+def _of_classes(loss: Any, targets: np.ndarray, shares: np.ndarray) -> float | None:
+    if loss.ignore_class is not None:
+        return None
+    classes = np.unique(targets, return_inverse=True)[1].reshape(-1)
+    return _entropy(np.bincount(classes, shares))
+
+
+def _of_distributions(loss: Any, targets: np.ndarray, shares: np.ndarray) -> float:
+    mean = shares @ _numbers(targets)
+    smoothing = loss.label_smoothing
+    return _entropy((1 - smoothing) * mean + smoothing / len(mean))
+
+
+def _of_decisions(loss: Any, targets: np.ndarray, shares: np.ndarray) -> float:
+    mean = shares @ _numbers(targets)
+    mean = (1 - loss.label_smoothing) * mean + loss.label_smoothing / 2
+    return (_entropy(mean) + _entropy(1 - mean)) / len(mean)
+
+
+def _of_numbers(loss: Any, targets: np.ndarray, shares: np.ndarray) -> float:
+    numbers = _numbers(targets)
+    return float((shares @ (numbers - shares @ numbers) ** 2).mean())
+
+
+def _numbers(targets: np.ndarray) -> np.ndarray:
+    """Return targets as float64 [N, C]."""
+    return targets.astype("float64").reshape(len(targets), -1)
+
+
+_LOWEST: dict[type, Callable[[Any, np.ndarray, np.ndarray], float | None]] = {
+    keras.losses.SparseCategoricalCrossentropy: _of_classes,
+    keras.losses.CategoricalCrossentropy: _of_distributions,
+    keras.losses.BinaryCrossentropy: _of_decisions,
+    keras.losses.MeanSquaredError: _of_numbers,
+}
 
 
 def _entropy(shares: np.ndarray) -> float:

@@ -1,14 +1,17 @@
-"""About what a run takes: `estimate_of` measures a small part of it on real rows."""
+"""About what a run takes: `estimate_of` measures a small part of it on real rows.
+
+`with_peak_memory`, `update_seconds` and `checkpoint_bytes` serve any other run, too.
+"""
 
 from __future__ import annotations
 
-import itertools
 import resource
 import sys
 import time
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
+import keras
 import numpy as np
 
 from bert_keras.data.columns import Columns
@@ -17,13 +20,15 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.protocols import Linear
 from bert_keras.training.balanced_batches import updates_for
+from bert_keras.training.choices import Estimate
 from bert_keras.training.contrastive_fit import ContrastiveFit, PairTraining
 from bert_keras.training.data import UNLABELED
 from bert_keras.training.head_fit import HeadFit, HeadInputs
 from bert_keras.training.linear_head import DECAYS, fit_head, powers_of, strengths_of
 from bert_keras.training.loop import UPDATE_COST
-from bert_keras.training.plan import Estimate, Plan, model_of
+from bert_keras.training.plan import Plan, model_of
 from bert_keras.training.progress import Forecast
+from bert_keras.training.train_step import Update
 from bert_keras.training.updates import new_optimizer, training_rows, updates
 
 _UPDATES = 3  # that are timed; the first one also traces the graph
@@ -43,10 +48,25 @@ def estimate_of(plan: Plan, devices: Devices) -> Estimate:
     model = model_of(plan, devices, tell=str)
     measure = {"linear": _linear, "contrastive": _contrastive}
     seconds, kept = measure.get(plan.config.method, _finetune)(plan, model, devices)
-    weights = _FLOAT * sum(int(np.prod(each.shape)) for each in model.weights)
+    return with_peak_memory(seconds, weight_bytes(model.weights) + kept)
+
+
+def with_peak_memory(seconds: float, written_bytes: int) -> Estimate:
+    """Return an estimate with the memory that measuring has taken."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     memory = peak if sys.platform == "darwin" else peak * 1024
-    return Estimate(seconds, memory, weights + kept)
+    return Estimate(seconds, memory, written_bytes)
+
+
+def weight_bytes(weights: Sequence[Any]) -> int:
+    """Return the bytes of weights in a file."""
+    return _FLOAT * sum(int(np.prod(each.shape)) for each in weights)
+
+
+def checkpoint_bytes(model: keras.Model, keep: int) -> int:
+    """Return the bytes of the checkpoints of a run, while one more is written."""
+    moments = (_SLOTS - 1) * weight_bytes(model.trainable_weights)
+    return (keep + 1) * (weight_bytes(model.weights) + moments)
 
 
 def _finetune(plan: Plan, model: TaskModel, devices: Devices) -> tuple[float, int]:
@@ -57,18 +77,12 @@ def _finetune(plan: Plan, model: TaskModel, devices: Devices) -> tuple[float, in
     with devices.strategy.scope():
         optimizer = new_optimizer(config, steps=rows.steps, model=model)
         optimizer.build(model.trainable_variables)
-    steps = itertools.islice(updates(model, rows, optimizer), _UPDATES)
-    update = _last_seconds(lambda: next(steps).wait(), rows.steps)
+    update = update_seconds(updates(model, rows, optimizer), rows.steps)
     epochs = cast(int, config.epochs)
     of_row = update / rows.size(0) / UPDATE_COST
     scored = len(plan.rows.get("dev", ())) * (1 + epochs) + _tests(plan)
-    trained = _FLOAT * sum(int(np.prod(each.shape)) for each in model.trainable_weights)
-    weights = _FLOAT * sum(int(np.prod(each.shape)) for each in model.weights)
-    checkpoint = weights + (_SLOTS - 1) * trained
-    return (
-        rows.steps * update + scored * of_row,
-        weights + (config.keep + 1) * checkpoint,
-    )
+    kept = weight_bytes(model.weights) + checkpoint_bytes(model, config.keep)
+    return rows.steps * update + scored * of_row, kept
 
 
 def _linear(plan: Plan, model: TaskModel, devices: Devices) -> tuple[float, int]:
@@ -119,6 +133,11 @@ def _vectors(model: TaskModel, rows: Columns) -> tuple[float, int]:
     some = rows.take(range(0, len(rows), -(-len(rows) // _ROWS)))
     width = below.answers(some)["vector"].shape[1]
     return _last_seconds(lambda: below.answers(some), 2) / len(some), width
+
+
+def update_seconds(made: Iterator[Update], most: int) -> float:
+    """Return the seconds of an update, from a few of `most` that are made."""
+    return _last_seconds(lambda: next(made).wait(), most)
 
 
 def _last_seconds(action: Callable[[], object], most: int) -> float:

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,7 +44,6 @@ from bert_keras.runs.run_folder import (
 )
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.hugging_face import unread_elsewhere
 from bert_keras.tasks.protocols import (
     Tunable,
@@ -90,7 +89,7 @@ _FREE = (
     "explain_mistakes",
     "opens_in",  # which sets the method and the task's settings
 )
-TRAINERS: dict[str, type[FineTuningLoop] | type[HeadFit]] = {
+TRAINERS: dict[str, Callable[..., Trainer]] = {
     "finetune": FineTuningLoop,
     "linear": HeadFit,
     "contrastive": ContrastiveFit,
@@ -446,9 +445,8 @@ def finish_run(
         scores[name] = {**tuned.score(columns, answers), "trained_on": trained_on}
         scored[name] = (columns, answers, sizes)
         facts[name] = facts_of(model, columns, sizes)
-    if isinstance(task, Confidence):
-        for note in task.unreached(next(iter(scored), "dev")):
-            devices.say(note)
+    for note in task.unreached(next(iter(scored), "dev")):
+        devices.say(note)
     for name in tests_of(data):
         answers = trainer.answers(predictor, name, data[name])
         scores[name] = task.score(data[name], answers)

@@ -1,10 +1,11 @@
-"""A run that fits a linear head on vectors of the frozen encoder: `HeadFit`.
+"""A run that fits a linear head on vectors: `HeadTrainer`, or if frozen `HeadFit`.
 
 Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3, uses a frozen encoder.
 """
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import dataclasses
 import functools
@@ -28,8 +29,8 @@ from bert_keras.models.loading import new_model
 from bert_keras.models.task_model import TaskModel, with_head
 from bert_keras.runs.progress import say
 from bert_keras.runs.stop_signal import StopSignal
+from bert_keras.settings import ALL_LAYERS, LAST_LAYER
 from bert_keras.tasks.base import Task, replaced
-from bert_keras.tasks.classifier_settings import ALL, LAST
 from bert_keras.tasks.protocols import (
     Linear,
     Tunable,
@@ -89,14 +90,10 @@ class HeadInputs(Backend):
         return {"vector": self._below.vectors(batch)}
 
 
-class HeadFit:
-    """Computes the vectors of the rows once, and fits the head of a model on them.
+class HeadTrainer(abc.ABC):
+    """Fits the head of a model on vectors; cross-validation scores it without dev rows.
 
-    L2 is chosen by cross-validation, or for few rows by their number, see
-    `strengths_of`; the head is fitted on all training rows. With `tries_layers`,
-    cross-validation also chooses whether it reads all layers, as the model does at
-    first, or the last one alone. Vectors are kept in the run folder, so that an
-    interrupted run does not compute them again.
+    A subclass says what vectors, and which folds need them.
 
     Args:
         model: its head is set; the encoder stays as it is.
@@ -109,10 +106,8 @@ class HeadFit:
         validation: what cross-validation found.
     """
 
-    keeps_vectors = True  # of the training rows, in the run folder
     fitted_parts = "heads"  # of a fold
     most_folds = FOLDS
-    needs_folds = True
     gained: Mapping[str, Any] = {}  # what is known of the unlabelled rows
 
     def __init__(
@@ -128,15 +123,11 @@ class HeadFit:
         self.unlabelled = data.get("unlabeled")
         self.run, self.config = context.folder, context.config
         self.devices, self.stop = context.devices, context.stop
-        self.trackers = context.trackers
         self._scores: dict[str, Any] = {}
         self._answers: dict[str, np.ndarray] = {}
         self.history: list[dict[str, Any]] = []
         self.ending = ""
         self.validation: Validation | None = None
-        self.tries_layers = context.tries_layers
-        self._decay: float | None = None  # see `of_layers`; `None`: vectors as they are
-        self._width = model.backbone.config.hidden_size
         self._task = model.task  # before it is finalized
         self._start = time.perf_counter()
         scored = len(self.dev or ()) + sum(len(data[name]) for name in tests_of(data))
@@ -170,11 +161,7 @@ class HeadFit:
             )
         factor = found.factor if found else 1.0
         layer = self.model.get_layer(HEAD)
-        kernel = head.kernel * factor
-        if self._decay:  # the fit read scaled vectors
-            layers = len(kernel) // self._width
-            kernel *= layer_scales(self._decay, layers, self._width)[:, None]
-        layer.kernel.assign(kernel)
+        layer.kernel.assign(self.as_model_reads(head.kernel * factor))
         layer.bias.assign(head.bias * factor)
         self.validation = found
         say(self.ending)
@@ -193,27 +180,16 @@ class HeadFit:
             most=self.most_folds,
         )
 
+    @property
+    @abc.abstractmethod
+    def needs_folds(self) -> bool:
+        """Whether there is cross-validation."""
+
+    @abc.abstractmethod
     def planned(self, folds: Sequence[Sequence[int]]) -> Forecast:
         """Return the forecast of the run."""
-        rows = len(self.train_rows) + len(self.unlabelled or ())
-        return Forecast(examples=rows + self._then)
 
-    def lower_layers_help(self) -> bool:
-        """Return whether a head on all layers is much better than one on the last.
-
-        By cross-validation, for which there must be some rows. The model's head reads
-        all layers.
-        """
-        task, columns = self.model.task, self.train_rows
-        loss, targets = cast(Linear, task).linear_targets(columns)
-        folds = self._folds(task.strata(columns, **task.get_config()))
-        if not folds or len(columns) < _LEAST_TO_COMPARE:
-            return False
-        given = {"loss": loss, "weights": task.example_weights(columns)}
-        tried = self._by_decay(self.vectors(columns), targets, folds, **given)
-        losses = {decay: found.loss for decay, (_, found) in tried.items()}
-        return min(losses.values()) < _MUCH_LESS * losses[0.0]
-
+    @abc.abstractmethod
     def fit(
         self,
         targets: np.ndarray,
@@ -229,92 +205,10 @@ class HeadFit:
             folds: the rows of each fold.
             weights: of each row, float32 [N].
         """
-        x, which = self.vectors(self.train_rows), ""
-        given: dict[str, Any] = {"loss": loss, "weights": weights}
-        if self.tries_layers:
-            power, found, which = self._choose_layers(x, targets, folds, **given)
-            x = self._as_read(x)
-        else:
-            power, found = self._validated(x, targets, folds, **given)
-        rows = balanced(targets, weights, power)
-        (head,) = fit_head(x, targets, loss=loss, l2=found.l2, weights=rows)
-        note = balance_note(power)
-        if self.unlabelled is not None:
-            others = self.vectors(self.unlabelled, name="unlabelled")
-            given["l2"] = found.l2
-            validation = validate_self_training(x, targets, others, folds, **given)
-            if self.gains(found, validation):
-                head = self_trained_head(x, targets, others, **given)
-                found, note = validation, ""
-        several = len(strengths_of(targets, loss)) > 1
-        line = (
-            f"a linear head on vectors of the frozen encoder{which}; L2 {found.l2:.2g} "
-            f"{'by' if several else 'by rows and classes;'} cross-validation, "
-            f"{len(found.folds)} folds{note}"
-        )
-        return head, found, line
 
-    def _validated(
-        self,
-        x: np.ndarray,
-        targets: np.ndarray,
-        folds: Sequence[Sequence[int]],
-        **given: Any,
-    ) -> tuple[float, Validation]:
-        """Return the best power of the classes' weights, and the validation with it."""
-        return self.best_power(
-            cross_validate(x, targets, folds, power=each, **given)
-            for each in powers_of(targets, given["loss"])
-        )
-
-    def _choose_layers(
-        self,
-        x: np.ndarray,
-        targets: np.ndarray,
-        folds: Sequence[Sequence[int]],
-        **given: Any,
-    ) -> tuple[float, Validation, str]:
-        """Choose what the head reads of all layers' vectors, and set the model's task.
-
-        Returns what `_validated` does of the choice, and words on it.
-        """
-        tried = self._by_decay(x, targets, folds, **given)
-        losses = {decay: found.losses for decay, (_, found) in tried.items()}
-        self._decay = chosen = chosen_decay(losses)
-        if not chosen:
-            self._task = replaced(self._task, layers=LAST)
-            task = replaced(self.model.task, layers=LAST)
-            with self.devices.strategy.scope():
-                self.model = with_head(self.model, task, self.model.preprocessor, {})
-        other = 0.0 if chosen else DECAYS[0]
-        name = self.model.task.best_score
-        of_chosen, of_other = (
-            self._rank(tried[each][1])[0] for each in (chosen, other)
-        )
-        which = (
-            f", of {_LAYERS[chosen]} ({name} {of_chosen:.4f} by cross-validation, with "
-            f"{_LAYERS[other]} {of_other:.4f})"
-        )
-        return (*tried[chosen], which)
-
-    def _by_decay(
-        self,
-        x: np.ndarray,
-        targets: np.ndarray,
-        folds: Sequence[Sequence[int]],
-        **given: Any,
-    ) -> dict[float, tuple[float, Validation]]:
-        """Return `_validated` for vectors of all layers by each of `DECAYS`."""
-        return {
-            decay: self._validated(
-                of_layers(x, decay, self._width), targets, folds, **given
-            )
-            for decay in DECAYS
-        }
-
-    def _as_read(self, x: np.ndarray) -> np.ndarray:
-        """Return what the head reads of vectors of the model, as chosen."""
-        return x if self._decay is None else of_layers(x, self._decay, self._width)
+    def as_model_reads(self, kernel: np.ndarray) -> np.ndarray:
+        """Return the kernel of a head for the vectors of the model."""
+        return kernel
 
     def best_power(self, found: Iterable[Validation]) -> tuple[float, Validation]:
         """Return the best of the validations by `powers_of`, with its power."""
@@ -398,25 +292,183 @@ class HeadFit:
         return Predictor(HeadInputs(self.model), freeze=False)
 
     def vectors(self, columns: Columns, *, name: str = "vectors") -> np.ndarray:
-        """Return the vectors of rows, float32 [N, D]; may keep them in the run.
+        """Return the vectors of rows, float32 [N, D], that the head is fitted on.
 
-        `name` begins the names of their files there.
+        `name` begins the names of their files, if the run keeps them.
         """
-        run = self.run if self.keeps_vectors else None
         parts = []
         with self.forecast.examples("vectors", len(columns)) as bar:
             for start in range(0, len(columns), _AT_ONCE):
                 rows = columns.take(range(len(columns))[start : start + _AT_ONCE])
-                file = f"{name}-{start:09d}.npy"
-                found = run.array(file) if run else None
-                if found is None:
-                    found = self._below.answers(rows, seen=bar.add)["vector"]
-                    if run is not None:
-                        run.add_array(file, found)
-                else:
-                    bar.skip(len(rows))
-                parts.append(found)
-        return self._as_read(np.concatenate(parts))
+                parts.append(self.vectors_of(rows, f"{name}-{start:09d}.npy", bar))
+        return np.concatenate(parts)
+
+    def vectors_of(self, rows: Columns, file: str, bar: Any) -> np.ndarray:
+        """Return the vectors of rows that are kept in one file, if the run keeps any.
+
+        `bar` counts the rows.
+        """
+        return self._below.answers(rows, seen=bar.add)["vector"]
+
+
+class HeadFit(HeadTrainer):
+    """Computes the vectors of the rows once, and fits the head of a model on them.
+
+    L2 is chosen by cross-validation, or for few rows by their number, see
+    `strengths_of`; the head is fitted on all training rows. With `tries_layers`,
+    cross-validation also chooses whether it reads all layers, as the model does at
+    first, or the last one alone. Vectors are kept in the run folder, so that an
+    interrupted run does not compute them again.
+    """
+
+    needs_folds = True
+
+    def __init__(
+        self,
+        model: TaskModel,
+        data: Mapping[str, Columns],
+        context: RunContext,
+        *,
+        then: float = 0.0,
+    ) -> None:
+        super().__init__(model, data, context, then=then)
+        self.tries_layers = context.tries_layers
+        self._decay: float | None = None  # see `of_layers`; `None`: vectors as they are
+        self._width = model.backbone.config.hidden_size
+
+    def planned(self, folds: Sequence[Sequence[int]]) -> Forecast:
+        rows = len(self.train_rows) + len(self.unlabelled or ())
+        return Forecast(examples=rows + self._then)
+
+    def as_model_reads(self, kernel: np.ndarray) -> np.ndarray:
+        if not self._decay:
+            return kernel
+        layers = len(kernel) // self._width  # the fit read scaled vectors
+        return kernel * layer_scales(self._decay, layers, self._width)[:, None]
+
+    def lower_layers_help(self) -> bool:
+        """Return whether a head on all layers is much better than one on the last.
+
+        By cross-validation, for which there must be some rows. The model's head reads
+        all layers.
+        """
+        task, columns = self.model.task, self.train_rows
+        loss, targets = cast(Linear, task).linear_targets(columns)
+        folds = self._folds(task.strata(columns, **task.get_config()))
+        if not folds or len(columns) < _LEAST_TO_COMPARE:
+            return False
+        given = {"loss": loss, "weights": task.example_weights(columns)}
+        tried = self._by_decay(self.vectors(columns), targets, folds, **given)
+        losses = {decay: found.loss for decay, (_, found) in tried.items()}
+        return min(losses.values()) < _MUCH_LESS * losses[0.0]
+
+    def fit(
+        self,
+        targets: np.ndarray,
+        folds: Sequence[Sequence[int]],
+        *,
+        loss: str,
+        weights: np.ndarray | None,
+    ) -> tuple[Head, Validation | None, str]:
+        x, which = self.vectors(self.train_rows), ""
+        given: dict[str, Any] = {"loss": loss, "weights": weights}
+        if self.tries_layers:
+            power, found, which = self._choose_layers(x, targets, folds, **given)
+            x = self._as_read(x)
+        else:
+            power, found = self._validated(x, targets, folds, **given)
+        rows = balanced(targets, weights, power)
+        (head,) = fit_head(x, targets, loss=loss, l2=found.l2, weights=rows)
+        note = balance_note(power)
+        if self.unlabelled is not None:
+            others = self.vectors(self.unlabelled, name="unlabelled")
+            given["l2"] = found.l2
+            validation = validate_self_training(x, targets, others, folds, **given)
+            if self.gains(found, validation):
+                head = self_trained_head(x, targets, others, **given)
+                found, note = validation, ""
+        several = len(strengths_of(targets, loss)) > 1
+        line = (
+            f"a linear head on vectors of the frozen encoder{which}; L2 {found.l2:.2g} "
+            f"{'by' if several else 'by rows and classes;'} cross-validation, "
+            f"{len(found.folds)} folds{note}"
+        )
+        return head, found, line
+
+    def _validated(
+        self,
+        x: np.ndarray,
+        targets: np.ndarray,
+        folds: Sequence[Sequence[int]],
+        **given: Any,
+    ) -> tuple[float, Validation]:
+        """Return the best power of the classes' weights, and the validation with it."""
+        return self.best_power(
+            cross_validate(x, targets, folds, power=each, **given)
+            for each in powers_of(targets, given["loss"])
+        )
+
+    def _choose_layers(
+        self,
+        x: np.ndarray,
+        targets: np.ndarray,
+        folds: Sequence[Sequence[int]],
+        **given: Any,
+    ) -> tuple[float, Validation, str]:
+        """Choose what the head reads of all layers' vectors, and set the model's task.
+
+        Returns what `_validated` does of the choice, and words on it.
+        """
+        tried = self._by_decay(x, targets, folds, **given)
+        losses = {decay: found.losses for decay, (_, found) in tried.items()}
+        self._decay = chosen = chosen_decay(losses)
+        if not chosen:
+            self._task = replaced(self._task, layers=LAST_LAYER)
+            task = replaced(self.model.task, layers=LAST_LAYER)
+            with self.devices.strategy.scope():
+                self.model = with_head(self.model, task, self.model.preprocessor, {})
+        other = 0.0 if chosen else DECAYS[0]
+        name = self.model.task.best_score
+        of_chosen, of_other = (
+            self._rank(tried[each][1])[0] for each in (chosen, other)
+        )
+        which = (
+            f", of {_LAYERS[chosen]} ({name} {of_chosen:.4f} by cross-validation, with "
+            f"{_LAYERS[other]} {of_other:.4f})"
+        )
+        return (*tried[chosen], which)
+
+    def _by_decay(
+        self,
+        x: np.ndarray,
+        targets: np.ndarray,
+        folds: Sequence[Sequence[int]],
+        **given: Any,
+    ) -> dict[float, tuple[float, Validation]]:
+        """Return `_validated` for vectors of all layers by each of `DECAYS`."""
+        return {
+            decay: self._validated(
+                of_layers(x, decay, self._width), targets, folds, **given
+            )
+            for decay in DECAYS
+        }
+
+    def _as_read(self, x: np.ndarray) -> np.ndarray:
+        """Return what the head reads of vectors of the model, as chosen."""
+        return x if self._decay is None else of_layers(x, self._decay, self._width)
+
+    def vectors(self, columns: Columns, *, name: str = "vectors") -> np.ndarray:
+        return self._as_read(super().vectors(columns, name=name))
+
+    def vectors_of(self, rows: Columns, file: str, bar: Any) -> np.ndarray:
+        found = self.run.array(file) if self.run else None
+        if found is not None:
+            bar.skip(len(rows))
+            return found
+        found = super().vectors_of(rows, file, bar)
+        if self.run is not None:
+            self.run.add_array(file, found)
+        return found
 
 
 def lower_layers_help(task: Task, facts: Facts, *, devices: Devices) -> bool:
@@ -426,7 +478,7 @@ def lower_layers_help(task: Task, facts: Facts, *, devices: Devices) -> bool:
     tell much more, a head on all of them is better.
     """
     config = dataclasses.replace(facts.config, method="linear")
-    wide = replaced(task, layers=ALL)
+    wide = replaced(task, layers=ALL_LAYERS)
     model = new_model(wide, facts.encoder, config, devices=devices, tell=str)
     context = RunContext(None, config, devices, StopSignal())
     return HeadFit(model, {"train": facts.rows}, context).lower_layers_help()

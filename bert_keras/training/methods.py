@@ -17,10 +17,8 @@ from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError, counted, shown
 from bert_keras.models.folder import Folder
 from bert_keras.models.loading import inherited_settings
-from bert_keras.settings import POOLINGS, options_of
+from bert_keras.settings import POOLER, POOLINGS, options_of
 from bert_keras.tasks.base import Task, replaced
-from bert_keras.tasks.classifier import PooledTask
-from bert_keras.tasks.classifier_settings import POOLER, POOLING
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.protocols import Linear
@@ -31,6 +29,7 @@ from bert_keras.training.config import TrainConfig, given_options, unused_by
 from bert_keras.training.linear_head import MOST_FOR_LAYERS
 
 AUTO = "auto"
+_READABLE = (POOLER, *POOLINGS)  # by a head
 _OF_WINDOWS = ("stride", "max_windows", "train_windows")
 # Where `auto` chooses contrastive, by `benchmarks/gpu_quality.py`: a class has at most
 # so many rows on average, and of two classes each has at least so many.
@@ -288,7 +287,7 @@ def head_settings(folder: Folder, given: Mapping[str, Any]) -> dict[str, Any]:
     if "pooling" in given:
         return {}
     held = _vectors_of(folder) or from_model_config(Embedding, {})
-    pooling = held.pooling if held.pooling in POOLING.words else "mean"
+    pooling = held.pooling if held.pooling in _READABLE else "mean"
     return {"pooling": pooling, "normalize": held.normalize, **given}
 
 
@@ -302,7 +301,7 @@ def _left_out(facts: Facts) -> str:
         for name in ("dense", "default_prompt", "layers")
         if getattr(held, name) != getattr(plain, name)
     ]
-    if held.pooling not in POOLING.words:
+    if held.pooling not in _READABLE:
         return f"not {held.pooling}, as the folder says, which a head cannot read"
     return f"{_BY_FOLDER}{', without ' * bool(unread)}{' and '.join(unread)}"
 
@@ -315,9 +314,9 @@ def tries_layers(task: Task, method: str, rows: int, given: Mapping[str, Any]) -
     """
     return (
         method == "linear"
-        and isinstance(task, PooledTask)
+        and isinstance(task, Linear)
         and "layers" in options_of(type(task))
-        and task.pooling != POOLER
+        and getattr(task, "pooling", POOLER) != POOLER
         and "layers" not in given
         and rows <= MOST_FOR_LAYERS
     )
@@ -338,7 +337,7 @@ def vectors_of(
     if not is_single or not {"pooling", "entailment"}.isdisjoint(given):
         return {}
     held = _vectors_of(folder)
-    if held is None or held.pooling not in POOLING.words:
+    if held is None or held.pooling not in _READABLE:
         return {}
     normalize = given.get("normalize", held.normalize)
     return {"pooling": held.pooling, "normalize": normalize}

@@ -6,9 +6,8 @@ import dataclasses
 from typing import Any
 
 from bert_keras.errors import ConfigError, shown
-from bert_keras.settings import options_of
+from bert_keras.settings import LAST_LAYER, POOLER, options_of
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.classifier_settings import LAST, POOLER
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.hugging_face import ENCODER_ALONE
 from bert_keras.training.choices import Facts
@@ -16,7 +15,7 @@ from bert_keras.training.choices import Facts
 _READ: dict[str, Any] = {
     "pooling": POOLER,
     "normalize": False,
-    "layers": LAST,
+    "layers": LAST_LAYER,
     "long": "truncate",
 }
 _COST = (

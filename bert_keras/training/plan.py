@@ -29,17 +29,16 @@ from bert_keras.models.new_tokens import TABLE
 from bert_keras.models.pretrained_model import max_length_of
 from bert_keras.models.task_model import TaskModel
 from bert_keras.retrieval.evaluation import check_ranks
-from bert_keras.runs.progress import duration
+from bert_keras.settings import ALL_LAYERS
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, replaced
-from bert_keras.tasks.classifier_settings import ALL
 from bert_keras.tasks.protocols import (
     compares_rows,
     training_examples,
 )
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.training.choices import GIVEN, Choice, Facts, TrainRequest
+from bert_keras.training.choices import GIVEN, Choice, Decided, Facts, TrainRequest
 from bert_keras.training.config import TrainConfig, unused_by
 from bert_keras.training.data import (
     UNLABELED,
@@ -72,32 +71,8 @@ from bert_keras.training.opens_in import with_open_head
 from bert_keras.training.tracking import check_tracking
 
 
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """About what a run takes on this machine.
-
-    Args:
-        seconds: of training, and of scoring dev in each epoch.
-        memory_bytes: of the process.
-        written_bytes: at most at one time: the model folder, and the checkpoints until
-            the run ends.
-    """
-
-    seconds: float
-    memory_bytes: int
-    written_bytes: int
-
-    def line(self) -> str:
-        """Return the estimate as a line of text."""
-        time = duration(max(self.seconds, 1))
-        return (
-            f"about {time}, {size(self.memory_bytes)} of memory, up "
-            f"to {size(self.written_bytes)} on disk"
-        )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Plan:
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Plan(Decided):
     """All that a run follows; it depends on request, rows and encoder alone.
 
     Args:
@@ -110,9 +85,6 @@ class Plan:
         encoder: where the encoder is.
         tokenizer: the encoder's, with added tokens.
         tries_layers: whether a head on all layers is compared with one on the last.
-        choices: what was decided, in the order of the table.
-        notes: what the user has to know of the rows.
-        estimate: about what the run takes, if it was asked for.
     """
 
     request: TrainRequest
@@ -124,9 +96,6 @@ class Plan:
     encoder: str | os.PathLike[str]
     tokenizer: WordPieceTokenizer
     tries_layers: bool
-    choices: tuple[Choice, ...]
-    notes: tuple[str, ...]
-    estimate: Estimate | None = None
 
     @property
     def output(self) -> Path:
@@ -173,19 +142,6 @@ class Plan:
     def _with(self, chosen: Mapping[str, Choice]) -> tuple[Choice, ...]:
         """Return the choices, some of them in place of those of the same name."""
         return tuple(chosen.get(each.name, each) for each in self.choices)
-
-    def table(self) -> list[dict[str, str]]:
-        """Return the choices as rows of a table, for terminal, report and card."""
-        return [
-            {name: str(value) for name, value in dataclasses.asdict(each).items()}
-            for each in self.choices
-        ]
-
-
-def size(count: int) -> str:
-    """Return bytes as rounded text: `90 MB`, `1.4 GB`."""
-    megabytes = count / 1e6
-    return f"{megabytes:,.0f} MB" if megabytes < 1000 else f"{megabytes / 1000:,.1f} GB"
 
 
 def make_plan(
@@ -281,7 +237,7 @@ def make_plan(
     choices = [method, pooling, layers, windows, length, split, *updates]
     return Plan(
         request=request,
-        task=replaced(task, layers=ALL) if tries else task,
+        task=replaced(task, layers=ALL_LAYERS) if tries else task,
         config=config,
         rows=rows,
         lengths=lengths,

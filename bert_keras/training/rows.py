@@ -1,4 +1,4 @@
-"""The rows of a fine-tuning run in training order: `TrainingRows`.
+"""The rows of a run in training order, `TrainingRows`, and their `Labels`.
 
 The order is a function of seed and epoch alone, and random draws for a row are a
 function of seed, epoch and row. So a run resumes at any step without reading or
@@ -108,20 +108,45 @@ def _gather_texts(parts: Sequence[Any]) -> Callable[[Any], Any]:
 _DRAWS = 2**62  # numbers from 0 to this
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Labels:
+    """What is learned of N rows.
+
+    Args:
+        targets: [N, …], in a form that the task encodes.
+        weights: of the rows in the loss, float32 [N]; `None`: all are 1.
+        groups: the rows that are in a batch together; `None`: each is by itself.
+    """
+
+    targets: tf.Tensor
+    weights: np.ndarray | None = None
+    groups: Sequence[Sequence[int]] | None = None
+
+    @classmethod
+    def of(cls, task: Task, columns: Columns) -> Labels:
+        """Return what a task learns of rows."""
+        return cls(
+            tf.convert_to_tensor(task.targets(columns)),
+            task.example_weights(columns),
+            gathered(task, columns),
+        )
+
+
 class TrainingRows:
     """Training rows, shuffled in each epoch, as batches of a model's task.
 
     Args:
         model: its task and preprocessor create the batches.
         columns: N rows.
-        batch_size: rows of an update, or groups of rows that the task keeps in one
-            batch; the last one of an epoch may have fewer.
+        batch_size: rows of an update, or groups of rows that are in a batch together;
+            the last one of an epoch may have fewer.
         epochs: passes over the rows.
         seed: seed of the order and of the random draws.
         accumulation: parts of an update; divides `batch_size`.
         fixed: whether batches have the shapes of `fixed_shapes`. Remaining rows that do
             not fill a batch are then left out of an epoch, different ones in each.
         distillation: what a teacher teaches of the rows.
+        labels: what is learned of the rows; by default `Labels.of` the task.
 
     Raises:
         ConfigError: `fixed` batches have more rows than there are.
@@ -138,10 +163,12 @@ class TrainingRows:
         accumulation: int = 1,
         fixed: bool = False,
         distillation: Distillation | None = None,
+        labels: Labels | None = None,
     ) -> None:
         self.distillation = distillation
         self.unlabelled = None if distillation is None else distillation.unlabelled
-        self.groups = gathered(model.task, columns)
+        self.labels = labels or Labels.of(model.task, columns)
+        self.groups = self.labels.groups
         self.count = len(columns if self.groups is None else self.groups)
         self.count += len(self.unlabelled or ())
         if fixed and self.groups is not None:
@@ -263,9 +290,7 @@ class TrainingRows:
 
     def _labels(self) -> list[Any]:
         """Return the targets and, if there are any, weights of all rows."""
-        task = self.model.task
-        targets = tf.convert_to_tensor(task.targets(self.columns))
-        weights = task.example_weights(self.columns)
+        targets, weights = self.labels.targets, self.labels.weights
         if self.unlabelled is not None:  # whose targets are 0, with a weight of 0
             ends = [[0, len(self.unlabelled)], *[[0, 0]] * (targets.shape.rank - 1)]
             targets = tf.pad(targets, ends)

@@ -42,7 +42,6 @@ from bert_keras.runs.progress import followed_by, in_proportion, say
 from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.settings import SHRINK_INT8, check_choice, check_number
 from bert_keras.tasks.base import Task, replaced
-from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.protocols import Tunable
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.data import labelled_rows, untuned
@@ -291,8 +290,7 @@ class _Search:
         training = in_proportion(sum(others) / first)
         count = len(depths) + (self.engine is not None)
         if _has_widths(self.task):
-            task = cast(Embedding, self.task)
-            count += len(_widths(task, self.candidates[0].width))
+            count += len(_widths(self.task, self.candidates[0].width))
         scoring = count * self.scoring_seconds
         return lambda left: training(left) + scoring
 
@@ -340,7 +338,7 @@ class _Search:
             )
             return
         small = self.smallest()
-        for width in _widths(cast(Embedding, self.task), small.width):
+        for width in _widths(self.task, small.width):
             model = load_model(small.folder)
             model.task = replaced(self.task, truncate_dim=width)
             folder = self.place / f"width-{width}"
@@ -410,22 +408,20 @@ class _Search:
 def _with_objective(
     task: Task, train: Columns | None, dev: Columns, tell: Callable[[str], object]
 ) -> Task:
-    """Return a task whose objective, for embedding, is of the rows, as in `train`."""
-    if not isinstance(task, Embedding):
-        return task
-    objective = type(task).from_columns(dev, kind=task.kind).objective
-    if train is not None and ("label" in train) != ("label" in dev):
+    """Return a task whose objective is of the rows, as in `train`."""
+    found: Any = task.with_objective_of(dev)
+    if train is not None and task.with_objective_of(train) != found:
         raise ConfigError(
             "`train` and `dev` must both have the column of `label`, or neither; "
             f"received it in {'train' if 'label' in train else 'dev'} alone"
         )
-    if objective != task.objective:
+    if found != task:
         tell(
-            f"objective {objective}, since the rows have "
+            f"objective {found.objective}, since the rows have "
             f"{'labels' if 'label' in dev else 'no labels'}; the model's is "
-            f"{task.objective}"
+            f"{cast(Any, task).objective}"
         )
-    return replaced(task, objective=objective)
+    return found
 
 
 def _fitted(model: TaskModel, task: Task, dev: Columns) -> Predictor:
@@ -453,15 +449,17 @@ def _depths(layers: int) -> list[tuple[int, ...]]:
     return [tuple(n * layers // count for n in range(count)) for count in counts]
 
 
-def _widths(task: Embedding, width: int) -> list[int]:
+def _widths(task: Task, width: int) -> list[int]:
     """Return the shorter widths of a vector to try, falling: the trained ones, if any.
 
     Args:
-        task: its `dimensions` were trained.
+        task: its `dimensions`, if it has them, were trained.
         width: the width of its vectors now.
     """
     halves = [width >> times for times in (1, 2, 3)]
-    found = task.dimensions or [each for each in halves if each >= _LEAST_WIDTH]
+    found = getattr(task, "dimensions", ()) or [
+        each for each in halves if each >= _LEAST_WIDTH
+    ]
     return sorted((each for each in found if each < width), reverse=True)
 
 

@@ -23,7 +23,7 @@ from bert_keras.distribution.replicas import (
 )
 from bert_keras.errors import ConfigError, TrainingError
 from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
-from bert_keras.models.objective import TaskObjective, Teaching
+from bert_keras.models.objective import Objective, TaskObjective, Teaching
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import say
 from bert_keras.tasks.protocols import is_new_weight, training_examples
@@ -46,6 +46,7 @@ def updates(
     optimizer: keras.optimizers.Optimizer,
     *,
     first_step: int = 0,
+    objective: Objective | None = None,
     metrics: Sequence[keras.metrics.Metric] = (),
     distillation: Teaching | None = None,
     traced: dict[str, TrainStep] | None = None,
@@ -54,18 +55,18 @@ def updates(
 
     Each batch is shared by the replicas of the strategy in whose scope the model was
     created; loss and counts are over all of them. `first_step` updates were made
-    before; `metrics`, of the same scope, are updated with each batch; `distillation` is
-    what a teacher teaches; `traced` keeps the graphs for later calls that have the same
-    arguments except for the source.
+    before; `objective` is by default the model's own; `metrics`, of the same scope, are
+    updated with each batch; `distillation` is what a teacher teaches; `traced` keeps
+    the graphs for later calls that have the same arguments except for the source.
     """
     strategy = model.distribute_strategy
-    objective = TaskObjective(model, metrics=metrics, distillation=distillation)
+    sums = TaskObjective(model, objective, metrics=metrics, distillation=distillation)
     steps = {} if traced is None else traced
     for some in source.batches(first_step):
         dataset = distributed(strategy, some.make)
         form = repr(dataset.element_spec)
         if form not in steps:
-            steps[form] = TrainStep(model, optimizer, objective, dataset.element_spec)
+            steps[form] = TrainStep(model, optimizer, sums, dataset.element_spec)
         step = steps[form]
         batches = iter(some.read(dataset))
         for number in some.parts:
@@ -76,43 +77,52 @@ def updates(
 
 
 class Fit:
-    """Trains a model in place on all rows, with the settings of a config.
+    """Makes the updates of a source of batches, with the settings of a config.
 
     Nothing is scored or saved, unlike in `train`. Each call begins with the weights as
     they are, the first state of the optimizer and the first seeds of dropout. Later
     calls use the graphs of the first one.
 
     Args:
-        model: its task may be replaced between the calls by one with the same loss.
-        config: the settings.
+        model: is trained in place.
+        config: the settings, with a learning rate.
+        objective: by default the model's own.
 
-    Call: the rows; `after_update` is called with the batches of each update.
+    Call: the source; `after_update` is called with the batches of each update.
 
     Raises:
         TrainingError: a loss or gradient is not finite, and `on_nonfinite` is stop.
     """
 
-    def __init__(self, model: TaskModel, config: TrainConfig) -> None:
-        self.model, self.config = model, config
+    def __init__(
+        self,
+        model: keras.Model,
+        config: TrainConfig,
+        *,
+        objective: Objective | None = None,
+    ) -> None:
+        self.model, self.config, self.objective = model, config, objective
         self._optimizer: tuple[Any, Any] | None = None
         self._first: list[tuple[Any, Any]] = []
         self._traced: dict[str, TrainStep] = {}
 
     def __call__(
         self,
-        train: Columns,
+        source: BatchSource,
         *,
         after_update: Callable[[Sequence[Batch]], object] | None = None,
     ) -> None:
-        model, task = self.model, self.model.task
-        width = model.backbone.config.hidden_size
-        config = self.config.finalized(task, training_examples(task, train), width)
-        rows = training_rows(model, train, config)
-        schedule = new_schedule(config, steps=rows.steps)
-        optimizer, rate = self._started(config)
+        schedule = new_schedule(self.config, steps=source.steps)
+        optimizer, rate = self._started()
         rate.assign(schedule(optimizer.iterations))
         made = []
-        for update in updates(model, rows, optimizer, traced=self._traced):
+        for update in updates(
+            self.model,
+            source,
+            optimizer,
+            objective=self.objective,
+            traced=self._traced,
+        ):
             made.append(update.is_made)
             rate.assign(schedule(optimizer.iterations))
             if after_update:
@@ -121,22 +131,20 @@ class Fit:
         skipped = len(made) - sum(map(bool, made))
         if skipped:
             line = f"{skipped:,} of {len(made):,} updates were not finite, and skipped"
-            if config.on_nonfinite == "stop":
+            if self.config.on_nonfinite == "stop":
                 raise TrainingError(
                     f"{line}: use a smaller --learning-rate, or --on-nonfinite skip"
                 )
             say(line)
 
-    def _started(
-        self, config: TrainConfig
-    ) -> tuple[keras.optimizers.Optimizer, keras.Variable]:
+    def _started(self) -> tuple[keras.optimizers.Optimizer, keras.Variable]:
         """Return the optimizer and its rate; reset it and the seeds of dropout."""
         model = self.model
         if self._optimizer is None:
             # Graphs read the rate: a schedule's number of steps would be part of them.
             with model.distribute_strategy.scope():
                 rate = keras.Variable(0.0, trainable=False, name="rate")
-            optimizer = new_optimizer(config, steps=1, model=model)
+            optimizer = new_optimizer(self.config, steps=1, model=model)
             optimizer.learning_rate = lambda: tf.identity(rate.value)
             optimizer.build(model.trainable_variables)
             self._optimizer = optimizer, rate
@@ -160,7 +168,10 @@ def fit(
     after_update: Callable[[Sequence[Batch]], object] | None = None,
 ) -> None:
     """Train a model in place on all rows, see `Fit`."""
-    Fit(model, config)(train, after_update=after_update)
+    task, width = model.task, model.backbone.config.hidden_size
+    config = config.finalized(task, training_examples(task, train), width)
+    source = training_rows(model, train, config)
+    Fit(model, config)(source, after_update=after_update)
 
 
 class MeanLosses:

@@ -33,6 +33,8 @@ def test_answers_to_different_texts_in_parts() -> None:
     texts = [[str(name), "b"] for name in names]
     equal = EqualTexts(texts, names.astype(str).tolist())
     assert equal and not EqualTexts(["a", "b"], ["a", "a"])
+    sides = EqualTexts(["a", "a", "a"], [0, 1, 0])
+    assert sides.places.tolist() == [0, 1, 0]
     given = names[equal.first]
     ends = [0, 1, 4, 9]
     parts = [given[start:end] for start, end in zip(ends, ends[1:], strict=False)]

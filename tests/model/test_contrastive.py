@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 from conftest import refused
 
-from bert_keras.model.contrastive import RankingLoss, SimilarityOrderLoss
+from bert_keras.model.contrastive import (
+    RankingLoss,
+    SharedClassLoss,
+    SimilarityOrderLoss,
+)
 
 # Three pairs, one after the other, of any length.
 FIRST = np.array([[2.0, 0], [0, 1], [1, 1]])
@@ -95,6 +99,21 @@ def test_a_loss_is_restored_from_its_config(loss: Any) -> None:
     )
     assert again.get_config() == loss.get_config()
     assert again.scale == 7.0
+
+
+def test_texts_of_a_class_are_pairs_by_its_number_or_by_its_column() -> None:
+    numbers = np.array([2, 0, 2, 1, 0, 2])
+    x = (
+        np.repeat(FIRST, 2, axis=0)
+        / np.linalg.norm(np.repeat(FIRST, 2, 0), axis=1)[:, None]
+    )
+    same = (numbers[:, None] == numbers) & ~np.eye(6, dtype=bool)
+    others = numbers[:, None] != numbers
+    cosines = x @ x.T
+    wanted = ((cosines - 1) ** 2)[same].mean() / 2 + (cosines**2)[others].mean() / 2
+    for classes in (numbers, np.eye(3)[numbers]):
+        found = float(SharedClassLoss()(classes, x))
+        assert found == pytest.approx(wanted, rel=1e-5)
 
 
 def test_a_scale_that_is_not_above_0_is_rejected() -> None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 import numpy as np
 import pytest
 
-from bert_keras.model.contrastive import SoftSimilarityLoss
+from bert_keras.model.contrastive import (
+    SimilarityOrderLoss,
+    SoftSimilarityLoss,
+    SparseRankingLoss,
+)
 from bert_keras.model.distillation import (
     SoftTargetLoss,
     hidden_state_errors,
     relation_divergences,
+    softened,
 )
+from bert_keras.model.heads import SmoothedCrossentropy
+from bert_keras.model.ranking import ListwiseLoss, MarginLoss
 
 TEACHER = np.array([[2.0, -1.0, 0.5], [0.0, 0.0, 3.0]])
 STUDENT = np.array([[0.5, 0.5, -2.0], [1.0, -1.0, 2.0]])
@@ -42,6 +51,53 @@ def test_numbers_and_equal_outputs() -> None:
     np.testing.assert_allclose(found, ((TEACHER - STUDENT) ** 2).mean(), rtol=1e-6)
     for activation in ("linear", "softmax", "sigmoid"):
         assert abs(float(SoftTargetLoss(activation)(TEACHER, TEACHER))) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("loss", "activation", "reduction"),
+    [
+        (keras.losses.SparseCategoricalCrossentropy(True), "softmax", None),
+        (keras.losses.SparseCategoricalCrossentropy(), "", None),
+        (
+            keras.losses.SparseCategoricalCrossentropy(True, ignore_class=-1),
+            "softmax",
+            "mean_with_sample_weight",
+        ),
+        (keras.losses.CategoricalCrossentropy(True, reduction="sum"), "softmax", "sum"),
+        (keras.losses.BinaryCrossentropy(True), "sigmoid", None),
+        (keras.losses.MeanSquaredError(), "linear", None),
+        (SmoothedCrossentropy(0.1), "softmax", "mean_with_sample_weight"),
+        (keras.losses.Hinge(), "", None),
+    ],
+    ids=lambda each: getattr(each, "name", each),
+)
+def test_a_loss_of_labels_says_what_a_teacher_gives_in_their_place(
+    loss: Any, activation: str, reduction: str | None
+) -> None:
+    found: Any = softened(loss, 3.0)
+    if not activation:
+        assert found is None
+        return
+    assert found.activation == activation
+    assert found.reduction == (reduction or "sum_over_batch_size")
+    assert found.has_temperature == (activation != "linear")
+    assert not found.has_temperature or found.temperature == 3.0
+
+
+def test_losses_that_compare_rows_take_the_labels_that_say_which() -> None:
+    scores = np.array([[3.0], [1.0]], "float32")
+    labels = np.array([[1.0, 7], [0.0, 7]], "float32")
+    for loss in (ListwiseLoss(), MarginLoss()):
+        found: Any = softened(loss, 3.0)
+        assert found.compares and not found.has_temperature
+        wanted = [[3.0, 7], [1.0, 7]]
+        np.testing.assert_array_equal(found.targets(scores, labels), wanted)
+    found = softened(SimilarityOrderLoss(5.0, (2,)), 3.0)
+    assert found.compares and found.normalize
+    assert (found.scale, found.temperature, found.dimensions) == (5.0, 3.0, (2,))
+    vectors = np.zeros((4, 3), "float32")
+    assert found.targets(vectors, np.zeros(2)).shape == (2, 6)
+    assert not softened(SparseRankingLoss(), 3.0).normalize  # type: ignore[union-attr]
 
 
 def test_similarities_of_the_texts_of_a_batch() -> None:

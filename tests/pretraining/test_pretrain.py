@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from conftest import ROOT, is_noise, refused
 from safetensors.numpy import load_file, save
 
 from bert_keras.checkpoints import read_checkpoint
+from bert_keras.cli.main import main
 from bert_keras.config import BertConfig
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import CheckpointError, TrainingError
@@ -30,13 +32,18 @@ from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.input import pretraining_dataset
 from bert_keras.pretraining.loop import PretrainingLoop
 from bert_keras.pretraining.manifest import MANIFEST, as_text, read_manifest
-from bert_keras.pretraining.plan import plan_pretraining
-from bert_keras.pretraining.pretrain import PretrainResult, pretrain
+from bert_keras.pretraining.plan import make_pretraining_plan
+from bert_keras.pretraining.pretrain import (
+    PretrainResult,
+    plan_pretraining,
+    pretrain,
+)
 from bert_keras.pretraining.pretrainer import new_pretrainer
 from bert_keras.pretraining.source import PretrainingBatches
 from bert_keras.runs.run_folder import RunFolder
 from bert_keras.runs.stop_signal import RunStopped, StopSignal
 from bert_keras.training.checkpoint import FILE
+from bert_keras.training.choices import GIVEN
 from bert_keras.training.loop import RunContext
 from bert_keras.training.progress import PretrainingProgress
 from bert_keras.training.train_step import TrainStep
@@ -135,6 +142,66 @@ def test_a_run_leaves_models_curves_and_a_report(
     page = (folder / "report.html").read_text()
     assert "masked lm perplexity" in page.lower()
     assert "<h2>held-out data" in page and "held_out<" not in page
+    assert "of the steps" in page  # of the table of choices
+
+
+def test_a_plan_has_the_reason_and_the_option_of_each_choice(
+    place: Path, whole: PretrainResult, tmp_path: Path, capsys: Any
+) -> None:
+    def choices(output: Path, **changes: Any) -> tuple[Any, dict[str, tuple[str, ...]]]:
+        plan = plan_pretraining(
+            SIZES,
+            [place / name for name in changes.pop("data", ["dynamic"])],
+            output,
+            vocab=place / "vocab",
+            held_out=changes.pop("held_out", None),
+            config=dataclasses.replace(CONFIG, **changes),
+        )
+        rows = {row.pop("name"): tuple(row.values()) for row in plan.table()}
+        return plan, rows
+
+    plan, found = choices(
+        tmp_path / "run",
+        batch_size=256,
+        data=["dynamic", "single"],
+        next_sentence="none",
+    )
+    assert capsys.readouterr().out == "" and os.listdir(tmp_path) == []
+    assert found["model"][:2] == ("1/16/2", "a new model, with random weights")
+    assert found["steps"] == ("12", GIVEN, "--steps")
+    first, second = (found[f"steps of {place / n}"] for n in ("dynamic", "single"))
+    assert (first[0], second[0]) == ("11", "1")
+    assert first[1].startswith("92% of the steps; ") and "passes over" in first[1]
+    assert found["batch size"] == ("256", "the paper's", "--batch-size")
+    assert found["learning rate"] == ("0.003", GIVEN, "--learning-rate")
+    assert found["rows"] == ("32 tokens", "as in the data", "")
+    assert found["masks"] == ("15% by piece", "as in the data", "--mask-rate")
+    assert found["next sentence"] == ("not trained", GIVEN, "--next-sentence")
+    assert "resumed" not in found
+    assert 0 < plan.estimate.seconds < 1000
+    weights = 4 * whole.model.count_params()
+    assert plan.estimate.written_bytes > 9 * weights  # with moments, as many as kept
+    plan, found = choices(place / "whole", held_out=place / "static")
+    assert found["resumed"][0] == "after step 12"
+    assert plan.estimate.seconds == 0
+    assert found["next sentence"][:2] == ("trained", "the data has pairs")
+    assert found["held out"][0] == "up to 32 examples, every 6 steps"
+    refused(
+        lambda: choices(place / "whole", learning_rate=1e-4),
+        "holds a run with another `learning_rate`: 0.003",
+    )
+
+
+def test_the_command_shows_the_plan_alone(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ["--data", str(place / "dynamic"), "--vocab", str(place / "vocab")]
+    command = ["pretrain", *data, "--size", "1/16/2", "--output", str(tmp_path / "r")]
+    assert main([*command, "--steps", "2", "--batch-size", "4", "--plan"]) == 0
+    out = capsys.readouterr().out
+    assert re.search("^batch size +4 +--batch-size +as given$", out, re.MULTILINE)
+    assert out.splitlines()[-1].startswith("about ")
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_pretrained_model_opens_as_its_tasks(whole: PretrainResult) -> None:
@@ -578,7 +645,7 @@ def test_the_loss_scale_is_part_of_a_checkpoint(place: Path, tmp_path: Path) -> 
     state = load_file(path)
     scales = [name for name, values in state.items() if values.size == 1]
     config = dataclasses.replace(CONFIG, steps=4, precision="mixed_float16")
-    plan = plan_pretraining(
+    plan = make_pretraining_plan(
         SIZES, place / "dynamic", vocab=place / "vocab", config=config
     )
     model = new_pretrainer(SIZES, config, next_sentence=True)
@@ -617,7 +684,7 @@ def test_mask_settings_of_the_config_override_those_of_the_data(
 ) -> None:
     def masking(**changes: Any) -> Any:
         config = dataclasses.replace(CONFIG, **changes)
-        plan = plan_pretraining(
+        plan = make_pretraining_plan(
             SIZES, place / "dynamic", vocab=place / "vocab", config=config
         )
         return plan.phases[0].masking

@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from bert_keras.model.distillation import SoftLoss
 from bert_keras.text.windows import Windows
 
 NEVER = -1e9  # logit of the impossible; the sum of two is still finite
@@ -33,6 +34,10 @@ class SpanLoss(keras.losses.Loss):
     def __init__(self, name: str = "span_loss", **kwargs: Any) -> None:
         super().__init__(name=name, **kwargs)
 
+    def softened(self, temperature: float) -> SoftLoss:
+        """Return the loss of a teacher's logits, see `distillation.softened`."""
+        return SoftSpanLoss(temperature)
+
     def call(self, y_true: Any, y_pred: Any) -> Any:
         own = _own_logits(y_true, y_pred)
         losses = ops.logsumexp(own, axis=2) - ops.cast(y_pred, "float32")
@@ -45,7 +50,7 @@ class SpanLoss(keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class SoftSpanLoss(keras.losses.Loss):
+class SoftSpanLoss(SoftLoss):
     """Divergence of a student's starts and ends from its teacher's: `SoftTargetLoss`.
 
     Each window has a softmax over its own tokens, as in `SpanLoss`. The mean is over
@@ -61,6 +66,10 @@ class SoftSpanLoss(keras.losses.Loss):
     def __init__(self, temperature: float = 2.0, **kwargs: Any) -> None:
         super().__init__(**{"name": "soft_spans", **kwargs})
         self.temperature = temperature
+
+    def targets(self, teacher: Any, labels: Any) -> Any:
+        windows = ops.cast(labels[..., :1], teacher.dtype)
+        return ops.concatenate([windows, teacher], axis=-1)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         p, q = (self._log_shares(y_true, each) for each in (y_true[..., 1:], y_pred))

@@ -294,20 +294,18 @@ GOOGLE = Dialect(
 MODEL_GARDEN = Dialect(
     "TF Model Garden", {**GOOGLE.activations, "silu": "swish"}, heads=_PRETRAINING
 )
-_OF_KERAS_HUB = Dialect(
+KERAS_HUB = Dialect(
     "KerasHub",
     {"gelu": "gelu", "gelu_new": "gelu"},
     heads={"cls/predictions/": "masked-lm", "classifier/": "classification"},
     left_out={"cls/seq_relationship/": "next-sentence head"},
 )
-KERAS_HUB = {
-    "bert": _OF_KERAS_HUB,
-    "distilbert": dataclasses.replace(
-        _OF_KERAS_HUB, model_type="distilbert", gelu="gelu"
-    ),
+KERAS_HUB_TYPES = {  # by `model_type`
+    "bert": KERAS_HUB,
+    "distilbert": dataclasses.replace(KERAS_HUB, model_type="distilbert", gelu="gelu"),
     "electra": Dialect(
         "KerasHub's ELECTRA",
-        _OF_KERAS_HUB.activations,
+        KERAS_HUB.activations,
         heads={},
         left_out={
             "bert/pooler/": "layer on [CLS] with gelu",

@@ -313,7 +313,7 @@ def _electra_config(
     shapes = {name: variable.shape for name, variable in chosen.items()}
     sizes: dict[str, Any] = encoder_sizes(shapes, place=prefix)
     width, heads = sizes["hidden_size"], max(1, sizes["hidden_size"] // _HEAD_WIDTH)
-    sizes["embedding_size"] = shapes["bert/embeddings/word_embeddings"][1]
+    sizes["embedding_size"] = shapes["bert/embeddings/word_embeddings"][-1]
     sizes["num_attention_heads"] = heads
     path = next((p for n in _CONFIGS if (p := prefix.parent / n).is_file()), None)
     raw = {} if path is None else read_json(path)

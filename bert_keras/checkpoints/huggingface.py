@@ -4,8 +4,8 @@
 
 Source: Hugging Face transformers, `configuration_bert.py` and `modeling_bert.py`; of
 release 4, `modeling_tf_bert.py`, `modeling_tf_distilbert.py`, `modeling_tf_electra.py`
-and `modeling_tf_utils.py`. `pytorch_model.bin` is read
-as data only (`pickled_file`), `tf_model.h5` by `h5_file`.
+and `modeling_tf_utils.py`. `pytorch_model.bin` is read as data only (`pickled_file`),
+`tf_model.h5` by `h5_file`.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def read_keras_hub(folder: str | os.PathLike[str]) -> Checkpoint:
             f"{' or '.join(each.backbone for each in KINDS.values())}; "
             f"found {one_line(name)}"
         )
-    dialect = formats.KERAS_HUB[kind.model_type]
+    dialect = formats.KERAS_HUB_TYPES[kind.model_type]
     values: dict[str, Any] = {
         ours: theirs[key] for key, ours in kind.sizes.items() if key in theirs
     }
@@ -476,7 +476,7 @@ def write_keras_hub(
     sizes = bert_config(config, path=Path(CONFIG))
     config = {**config, **sizes.to_dict()}
     kind = KINDS[sizes.model_type]
-    dialect = formats.KERAS_HUB[sizes.model_type]
+    dialect = formats.KERAS_HUB_TYPES[sizes.model_type]
     notes = dialect.check(sizes)
     notes += [] if tokenizer is None else _check_tokenizer(tokenizer)
     shapes = shapes_of(arrays)

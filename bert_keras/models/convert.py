@@ -381,12 +381,14 @@ def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:
     """
     from keras_hub import models  # takes a second, which other formats do not need
 
-    named = [f"{kind.classes}{t}" for kind in KINDS.values() for t in kind.tasks]
-    # KerasHub has no embedder before 0.32.
-    tasks = tuple(getattr(models, name) for name in named if hasattr(models, name))
+    def classes(names: Sequence[str]) -> tuple[Any, ...]:
+        # Not every release has them all: the embedder came with 0.32.
+        return tuple(getattr(models, name) for name in names if hasattr(models, name))
+
     backbones = [kind.backbone for kind in KINDS.values()]
-    kinds = (*(getattr(models, name) for name in backbones), *tasks)
-    if not isinstance(model, kinds):
+    named = [f"{kind.classes}{t}" for kind in KINDS.values() for t in kind.tasks]
+    tasks = classes(named)
+    if not isinstance(model, (*classes(backbones), *tasks)):
         raise CheckpointError(
             f"`model` must be one of {', '.join([*backbones, *named])} of KerasHub; "
             f"received {type(model).__name__}"

@@ -6,7 +6,6 @@ The names are those that `load_tf_weights_in_electra` of transformers 4 reads.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,15 +20,13 @@ def google_variables(
     """Return the variables of a part, and slots of the optimizer for each.
 
     Args:
-        tensors: of a folder of transformers.
+        tensors: of a folder of transformers, with the prefix `electra.`.
         part: a `generator` has the discriminator's embeddings.
     """
     found: dict[str, np.ndarray] = {"global_step": np.array(3, np.int64)}
     for name, value in tensors.items():
         if name in ("generator_lm_head.weight", "electra.embeddings.position_ids"):
             continue
-        if "." not in name.partition("embeddings.")[0]:  # of an encoder alone
-            name = re.sub("^(?=embeddings|encoder)", "electra.", name)
         scope, _, kind = name.replace(".layer.", ".layer_").rpartition(".")
         scope = scope.replace(".", "/")
         if scope.endswith("_embeddings"):

@@ -482,11 +482,6 @@ def write_keras_hub(
     shapes = shapes_of(arrays)
     dialect.check_heads(shapes, config)
     task = _task_of(kind, config, shapes)
-    has_pooler = f"{_POOLER}dense/kernel" in shapes
-    if "classifier/kernel" in shapes and not has_pooler:
-        raise CheckpointError(
-            "KerasHub's classifier reads the pooler; received a head without one"
-        )
     if kind.model_type == "distilbert" and "classifier/kernel" not in shapes:
         layer = {_POOLER: "layer on [CLS] without a classifier"}
         dialect = dataclasses.replace(dialect, left_out=layer)

@@ -253,9 +253,6 @@ def test_what_other_types_leave_out_or_refuse(tmp_path: Path) -> None:
     notes = convert(folder, tmp_path / "out", to="keras-hub")
     assert any("layer on [CLS] without a classifier" in note for note in notes)
     refused(lambda: convert(folder, tmp_path / "out-2", to="google"), "keras-hub can")
-    pooled = Classification(("a", "b"), pooling="mean")
-    model = TaskModel.from_pretrained(folder, pooled)
-    refused(lambda: to_keras_hub(model), "pool")
 
 
 def test_a_preset_of_a_classifier_opens_as_its_task(

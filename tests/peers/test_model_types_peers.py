@@ -172,7 +172,9 @@ def test_a_folder_of_sentence_transformers_on_distilbert(tmp_path: Path) -> None
     )
     first = Transformer(str(tmp_path / "encoder"), max_seq_length=24)
     modules = [first, Pooling(16, "cls")]
-    theirs = sentences.SentenceTransformer(modules=modules, device="cpu")
+    theirs = sentences.SentenceTransformer(
+        modules=modules, device="cpu", prompts={"query": "see: "}
+    )
     theirs.save_pretrained(str(tmp_path / "theirs"))
     texts = ["win cash now", "see you", "a free prize " * 20]
     wanted = theirs.encode(texts)
@@ -184,6 +186,12 @@ def test_a_folder_of_sentence_transformers_on_distilbert(tmp_path: Path) -> None
     save_model(model, tmp_path / "ours")
     opened = sentences.SentenceTransformer(str(tmp_path / "ours"), device="cpu")
     np.testing.assert_allclose(opened.encode(texts), wanted, atol=1e-5)
+    queries = theirs.encode(texts, prompt_name="query")
+    for found in (
+        embed(str(tmp_path / "theirs"), texts, prompt="query"),
+        opened.encode(texts, prompt_name="query"),
+    ):
+        np.testing.assert_allclose(found, queries, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["distilbert", "electra"])

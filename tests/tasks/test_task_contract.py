@@ -322,15 +322,7 @@ OTHER_TYPES: dict[str, dict[str, Any]] = {
     "electra": {"model_type": "electra", "embedding_size": 8},
 }
 NEED_BERT = {"next-sentence", "translation", "abstractive-summarization"}
-QUICK = {  # one of the two for each kind of head
-    ("classification", "electra"),
-    ("embedding", "distilbert"),
-    ("masked-lm", "electra"),
-    ("multiple-choice", "distilbert"),
-    ("next-sentence", "distilbert"),
-    ("question-answering", "electra"),
-    ("token-classification", "distilbert"),
-}
+QUICK = {("classification", "electra"), ("embedding", "distilbert")}
 
 
 @pytest.mark.parametrize(
@@ -352,10 +344,10 @@ def test_a_step_on_another_model_type(
     model.compile(optimizer=keras.optimizers.Adam(5e-3), loss=case.task.loss())
     made = Trained(case, model, (0.0, 0.0))
     y = tf.constant(case.columns[case.target]) if case.target else made.targets
-    before = [np.array(weight) for weight in model.trainable_weights]
+    before = [weight.numpy() for weight in model.trainable_weights]
     model.fit(tf.data.Dataset.from_tensors((made.training_texts, y)), verbose=0)
     pairs = zip(model.trainable_weights, before, strict=True)
-    moved = [np.any(weight != old) for weight, old in pairs]
+    moved = [np.any(weight.numpy() != old) for weight, old in pairs]
     assert sum(moved) > len(moved) / 2
     loaded = load_model(save_model(model, tmp_path / "model"))
     assert loaded.task == case.task

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
+import functools
 import importlib
 import os
 import re
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_keras.checkpoints.checkpoint import KEY, Checkpoint, listed
+from bert_keras.checkpoints.names import DISCRIMINATOR
 from bert_keras.checkpoints.sentence_files import encoder_folder
 from bert_keras.checkpoints.sentence_modules import check_no_router
 from bert_keras.checkpoints.unread_files import (
@@ -28,7 +30,7 @@ from bert_keras.checkpoints.unread_files import (
     unread_weights,
 )
 from bert_keras.config import BertConfig
-from bert_keras.errors import CheckpointError, one_line
+from bert_keras.errors import CheckpointError, ConfigError, one_line
 from bert_keras.files.atomic import check_path
 
 _CONFIG = "config.json"
@@ -51,7 +53,9 @@ class Format(NamedTuple):
     reader: str
 
 
-def read_checkpoint(path: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
+def read_checkpoint(
+    path: str | os.PathLike[str] | Checkpoint, *, part: str | None = None
+) -> Checkpoint:
     """Open the checkpoint at a path; the files present determine the format.
 
     A hub name is resolved to one revision: pass on the checkpoint, not the name, so
@@ -59,17 +63,20 @@ def read_checkpoint(path: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
 
     Args:
         path: a Hugging Face folder; a folder with `bert_config.json` and one
-            `*.ckpt*.index`, or the path of that checkpoint without `.index`; one of TF
-            Model Garden; a preset folder of KerasHub; a SavedModel of Model Garden or
-            of TF-Hub, or the folder of an `encoder` and its `preprocess`; a folder of
-            sentence-transformers, with its encoder in a subfolder or not; a hub
-            name `hf://owner/name[@revision]`; or a checkpoint, returned unchanged.
+            `*.ckpt*.index`, or the path of that checkpoint without `.index`; one of
+            Google's ELECTRA, with or without a config; one of TF Model Garden; a preset
+            folder of KerasHub; a SavedModel of Model Garden or of TF-Hub, or the folder
+            of an `encoder` and its `preprocess`; a folder of sentence-transformers,
+            with its encoder in a subfolder or not; a hub name
+            `hf://owner/name[@revision]`; or a checkpoint, returned unchanged.
+        part: as in `read_google`, of a TensorFlow 1 checkpoint of ELECTRA.
 
     Raises:
         CheckpointError: there is no checkpoint, or it is broken or not a BERT.
-        ConfigError: a size in its config is out of range.
+        ConfigError: a size in its config is out of range, or it has no parts.
     """
     if isinstance(path, Checkpoint):
+        check_no_part(part, place=path.path)
         return path
     check_path("path", path)
     folder = resolve(path)
@@ -80,7 +87,12 @@ def read_checkpoint(path: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
     for each in FORMATS:
         found = each.find(place)
         if found is not None:
-            checkpoint: Checkpoint = getattr(_module(each.module), each.reader)(found)
+            read = getattr(_module(each.module), each.reader)
+            if each.reader == "read_google":
+                read = functools.partial(read, part=part)
+            else:
+                check_no_part(part, place=place)
+            checkpoint: Checkpoint = read(found)
             _check_names(checkpoint)
             if place in (prefix, folder):
                 return checkpoint
@@ -90,6 +102,15 @@ def read_checkpoint(path: str | os.PathLike[str] | Checkpoint) -> Checkpoint:
         f"nor bert_config.json with bert_model.ckpt.index nor {_PRESET[0]} nor "
         f"{_GRAPH} of a BERT{unread_weights(place) or _hint(place)}"
     )
+
+
+def check_no_part(part: str | None, *, place: Path) -> None:
+    """Raise a ConfigError if a part is asked of a checkpoint that has none."""
+    if part is not None:
+        raise ConfigError(
+            "`part` is for Google's TensorFlow 1 checkpoints of ELECTRA; received "
+            f"{one_line(part)} for {place}"
+        )
 
 
 def _check_names(checkpoint: Checkpoint) -> None:
@@ -137,7 +158,7 @@ def _variables(place: Path) -> Path | None:
     """Return the prefix of a TensorFlow checkpoint: as given, or found in a folder."""
     if not os.path.isdir(place):
         return place
-    if not any(place.glob("*ckpt*.index")):
+    if not any(place.glob("*.index")):
         return None
     prefix: Path | None = _module("google").find_prefix(place)
     return prefix
@@ -172,13 +193,14 @@ class Dialect:
 
     Args:
         code: whose code, for messages.
-        activations: our name of each activation to the format's name. Every format
-            computes gelu by the tanh form, our `gelu_new`; the erf form, our `gelu`, is
-            written with a note.
+        activations: our name of each activation to the format's name.
         heads: scope and task of the heads that the format has.
-        left_out: scope and name of the heads that are dropped with a note; others are
+        left_out: scope and description of what is dropped with a note; other heads are
             refused.
         epsilon: LayerNorm's, which no config of these formats can change.
+        gelu: the form that it computes for both of ours; the other is written with a
+            note.
+        model_type: the encoders that it computes.
     """
 
     code: str
@@ -186,14 +208,24 @@ class Dialect:
     heads: Mapping[str, str]
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
     epsilon: float = 1e-12
+    gelu: str = "gelu_new"
+    model_type: str = "bert"
 
     def check(self, sizes: BertConfig) -> list[str]:
         """Return notes on what this code computes differently."""
-        is_bert = sizes.model_type == "bert"
-        if not is_bert or sizes.embedding_size or not sizes.type_vocab_size:
+        if sizes.model_type != self.model_type:
             raise CheckpointError(
                 f"{self.code} has the weights of a BERT; received a model of the type "
-                f"{sizes.model_type}, which only the format huggingface can hold"
+                f"{sizes.model_type}, which only the formats huggingface and keras-hub "
+                "can hold"
+            )
+        is_projected = self.model_type == "bert" and sizes.embedding_size
+        is_plain = self.model_type != "distilbert" and not sizes.type_vocab_size
+        if is_projected or is_plain:
+            raise CheckpointError(
+                f"{self.code} has segments, and embeddings as wide as the hidden "
+                f"states; received `type_vocab_size` {sizes.type_vocab_size} and "
+                f"`embedding_size` {sizes.embedding_size}"
             )
         if sizes.is_decoder:
             raise CheckpointError(f"{self.code} has no causal attention (`is_decoder`)")
@@ -203,10 +235,10 @@ class Dialect:
                 f"it has {', '.join(sorted(set(self.activations.values())))}"
             )
         notes = []
-        if sizes.hidden_act == "gelu":
+        if sizes.hidden_act in _GELUS and sizes.hidden_act != self.gelu:
             notes.append(
-                f"{self.code} computes gelu by its tanh form, this model by erf: "
-                "there its outputs differ slightly"
+                f"{self.code} computes gelu by {_GELUS[self.gelu]}, this model by "
+                f"{_GELUS[sizes.hidden_act]}: there its outputs differ slightly"
             )
         if sizes.layer_norm_eps != self.epsilon:
             notes.append(
@@ -226,9 +258,11 @@ class Dialect:
             task = (config.get(KEY) or {}).get("task")
             task = task or next(iter(config.get("architectures") or ()), None)
             found = listed(others)
+            tasks = ", ".join(self.heads.values())
             raise CheckpointError(
-                f"{self.code} has only the heads of {', '.join(self.heads.values())}; "
-                "received "
+                self.code
+                + (f" has only the heads of {tasks}; " if tasks else " has no heads; ")
+                + "received "
                 + (f"a model of {one_line(task)} ({found})" if task else found)
             )
 
@@ -237,12 +271,13 @@ class Dialect:
         weights = list(weights)
         lost = [s for s in self.left_out if any(n.startswith(s) for n in weights)]
         notes = [
-            f"left out: the {self.left_out[s]} head, which {self.code} does not have"
+            f"left out: the {self.left_out[s]}, which {self.code} does not have"
             for s in lost
         ]
         return [n for n in weights if not n.startswith(tuple(lost))], notes
 
 
+_GELUS = {"gelu_new": "its tanh form", "gelu": "erf"}
 _PRETRAINING = {
     "cls/predictions/": "masked-lm",
     "cls/seq_relationship/": "next-sentence",
@@ -263,8 +298,22 @@ KERAS_HUB = Dialect(
     "KerasHub",
     {"gelu": "gelu", "gelu_new": "gelu"},
     heads={"cls/predictions/": "masked-lm", "classifier/": "classification"},
-    left_out={"cls/seq_relationship/": "next-sentence"},
+    left_out={"cls/seq_relationship/": "next-sentence head"},
 )
+KERAS_HUB_TYPES = {  # by `model_type`
+    "bert": KERAS_HUB,
+    "distilbert": dataclasses.replace(KERAS_HUB, model_type="distilbert", gelu="gelu"),
+    "electra": Dialect(
+        "KerasHub's ELECTRA",
+        KERAS_HUB.activations,
+        heads={},
+        left_out={
+            "bert/pooler/": "layer on [CLS] with gelu",
+            f"{DISCRIMINATOR}/": "head that tells replaced tokens",
+        },
+        model_type="electra",
+    ),
+}
 
 
 _ENCODER_FILES = (

@@ -1,14 +1,17 @@
-"""Google's released checkpoints: `bert_config.json` and TensorFlow 1 variables.
+"""Google's released checkpoints: TensorFlow 1 variables of a BERT or an ELECTRA.
 
 Source: https://github.com/google-research/bert (`modeling.py`, whose "gelu" is the tanh
-form; the releases hold `bert_config.json`, `bert_model.ckpt.*` and `vocab.txt`).
+form; the releases hold `bert_config.json`, `bert_model.ckpt.*` and `vocab.txt`);
+https://github.com/google-research/electra (`model/modeling.py`, whose "gelu" is the erf
+form, `run_pretraining.py`, `util/training_utils.py`; the releases hold no config).
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +29,17 @@ from bert_keras.checkpoints.checkpoint import (
     weight_of,
 )
 from bert_keras.checkpoints.formats import Dialect
-from bert_keras.checkpoints.tensorflow_checkpoint import ROOT, Variable, read_index
+from bert_keras.checkpoints.matching import encoder_sizes
+from bert_keras.checkpoints.tensorflow_checkpoint import (
+    ROOT,
+    Variable,
+    read_index,
+    read_names,
+)
 from bert_keras.config import BertConfig
 from bert_keras.errors import CheckpointError
 from bert_keras.files.json_file import read_json
+from bert_keras.settings import check_choice
 
 CONFIG = "bert_config.json"
 _UNKNOWN = ("is_decoder", "layer_norm_eps")  # our sizes that no released file has
@@ -94,10 +104,13 @@ FILES = frozenset(
 def find_prefix(folder: Path) -> Path | None:
     """Return the prefix of the only checkpoint in a folder, or `None` if it has none.
 
-    `bert_model.ckpt` takes precedence over others; several others raise a
-    CheckpointError.
+    `bert_model.ckpt` takes precedence over others, and a name with `ckpt` over one
+    without, as of the released ELECTRAs; several others raise a CheckpointError.
     """
     found = sorted(path.with_suffix("") for path in folder.glob("*ckpt*.index"))
+    if not found:
+        others = sorted(path.with_suffix("") for path in folder.glob("*.index"))
+        found = [each for each in others if any(folder.glob(f"{each.name}.data-*"))]
     if folder / PREFIX in found:
         return folder / PREFIX
     if len(found) > 1:
@@ -108,18 +121,26 @@ def find_prefix(folder: Path) -> Path | None:
     return found[0] if found else None
 
 
-def read_google(prefix: str | os.PathLike[str]) -> Checkpoint:
+def read_google(
+    prefix: str | os.PathLike[str], *, part: str | None = None
+) -> Checkpoint:
     """Open a TensorFlow 1 checkpoint; weights are read on demand.
 
     Args:
         prefix: the path before `.index`; `bert_config.json` is in the same folder. Its
             `hidden_act` "gelu" is the tanh form, `gelu_new` in our config: Google's
             code computes it so, while Hugging Face's "gelu" is the erf form (a file of
-            `write_google` may specify the erf form).
+            `write_google` may specify the erf form). An ELECTRA needs no config, and
+            its "gelu" is the erf form.
+        part: of an ELECTRA, `discriminator` or `generator`; by default the
+            discriminator, unless there is only a generator.
 
     Raises errors as `read_checkpoint` does.
     """
     prefix = Path(prefix)
+    if any(name.startswith(_ENCODERS) for name in read_names(prefix)):
+        return _read_electra(prefix, part)
+    formats.check_no_part(part, place=prefix)
     raw, config, notes = read_config(prefix.parent / CONFIG)
     variables = read_index(prefix)
     if ROOT in variables:
@@ -208,3 +229,108 @@ def _sorted_out(
         else:
             unrecognized.append(name)
     return chosen, unrecognized, skipped
+
+
+# ELECTRA: a discriminator, whose encoder is in the scope `electra`, and the generator
+# that its pretraining needs. They share the embeddings, unless the generator has its
+# own, and in some settings the encoder.
+
+PARTS = ("discriminator", "generator")
+_ENCODERS = ("electra/encoder/", "generator/encoder/")  # of the two
+_HEADS = {part: f"{part}_predictions/" for part in PARTS}
+_HEAD_WIDTH = 64
+_CONFIGS = (CONFIG, "config.json")  # the releases hold neither
+
+
+def _read_electra(prefix: Path, part: str | None) -> Checkpoint:
+    """Open one part of an ELECTRA, see `read_google`."""
+    variables = read_index(prefix)
+    weights = {n: v for n, v in variables.items() if not names.is_optimizer_state(n)}
+    part = _main_part(weights) if part is None else part
+    check_choice("part", part, PARTS)
+    chosen, unrecognized, others = _part_of(weights, part)
+    raw, config, notes = _electra_config(prefix, chosen, part)
+    if others:
+        other = PARTS[part == PARTS[0]]
+        notes.append(f"left out: {others:,} weights of the {other}")
+    if len(weights) < len(variables):
+        notes.append(f"{len(variables) - len(weights):,} optimizer values are skipped")
+    return Checkpoint(
+        path=prefix.parent,
+        origin="google",
+        config=config,
+        raw_config=raw,
+        arrays=LazyArrays.of(chosen, place=str(prefix)),
+        notes=tuple(notes),
+        unrecognized=tuple(unrecognized),
+    )
+
+
+def _main_part(weights: Collection[str]) -> str:
+    """Return the part that a checkpoint is read as: the generator if it is alone."""
+
+    def has(*scopes: str) -> bool:
+        return any(name.startswith(scopes) for name in weights)
+
+    has_discriminator, has_generator = (has(_HEADS[part]) for part in PARTS)
+    fills_masks = has_generator and not (has_discriminator or has("generator/"))
+    return PARTS[fills_masks or not has("electra/encoder/")]
+
+
+def _part_of(
+    weights: Mapping[str, Variable], part: str
+) -> tuple[dict[str, StoredTensor], list[str], int]:
+    """Return canonical name to variable; unrecognized names; how many are not its."""
+
+    def scope_of(place: str) -> str:
+        own = f"{part}/{place}/"  # only a generator may have its own
+        return part if any(name.startswith(own) for name in weights) else "electra"
+
+    scope, tables = scope_of("encoder"), scope_of("embeddings")
+    mine = (f"{scope}/", f"{tables}/embeddings/", _HEADS[part])
+    theirs = ("electra/", "generator/", *_HEADS.values())
+    chosen: dict[str, StoredTensor] = {}
+    unrecognized, others = [], 0
+    for name, variable in weights.items():
+        ours = names.from_google_electra(re.sub("^generator/", "electra/", name))
+        if ours is not None and name.startswith(mine):
+            choose(chosen, ours, variable)
+        elif name.startswith(theirs) and not name.startswith(mine):
+            others += 1
+        else:
+            unrecognized.append(name)
+    return chosen, unrecognized, others
+
+
+def _electra_config(
+    prefix: Path, chosen: Mapping[str, StoredTensor], part: str
+) -> tuple[dict[str, Any], BertConfig, list[str]]:
+    """Return the entries of a `config.json` of a part, its sizes, and notes.
+
+    The weights give the sizes that no file gives. A file with another width than the
+    generator's describes the discriminator, as Google's code derives the generator.
+    """
+    shapes = {name: variable.shape for name, variable in chosen.items()}
+    sizes: dict[str, Any] = encoder_sizes(shapes, place=prefix)
+    width, heads = sizes["hidden_size"], max(1, sizes["hidden_size"] // _HEAD_WIDTH)
+    sizes["embedding_size"] = shapes["bert/embeddings/word_embeddings"][-1]
+    sizes["num_attention_heads"] = heads
+    path = next((p for n in _CONFIGS if (p := prefix.parent / n).is_file()), None)
+    raw = {} if path is None else read_json(path)
+    derived = part == "generator" and raw.get("hidden_size", width) != width
+    values = {**raw, **sizes} if derived else {**sizes, **raw}
+    values["model_type"] = "electra"
+    values["architectures"] = ["BertModel"]
+    if any(name.startswith("cls/") for name in chosen):
+        values["architectures"] = ["BertForMaskedLM"]
+    elif any(name.startswith(f"{names.DISCRIMINATOR}/") for name in chosen):
+        values["architectures"] = ["ElectraForPreTraining"]
+    notes = []
+    if path is None:
+        notes.append(f"there is no {CONFIG}: the weights give the sizes")
+    if derived or "num_attention_heads" not in raw:
+        notes.append(
+            f"num_attention_heads={heads}, guessed: width {_HEAD_WIDTH}, as Google's "
+            "code builds an ELECTRA"
+        )
+    return values, bert_config(values, path=path or prefix), notes

@@ -3,8 +3,9 @@
 `model_types` and `names` hold what differs in the folders of DistilBERT and ELECTRA.
 
 Source: Hugging Face transformers, `configuration_bert.py` and `modeling_bert.py`; of
-release 4, `modeling_tf_bert.py` and `modeling_tf_utils.py`. `pytorch_model.bin` is read
-as data only (`pickled_file`), `tf_model.h5` by `h5_file`.
+release 4, `modeling_tf_bert.py`, `modeling_tf_distilbert.py`, `modeling_tf_electra.py`
+and `modeling_tf_utils.py`. `pytorch_model.bin` is read as data only (`pickled_file`),
+`tf_model.h5` by `h5_file`.
 """
 
 from __future__ import annotations
@@ -381,7 +382,7 @@ def _sorted_out(
     return chosen, unrecognized, notes
 
 
-_WORDS = "bert/embeddings/word_embeddings"
+_NORM = "bert/encoder/layer_0/output/LayerNorm/gamma"  # as wide as the hidden states
 _INNER = "bert/encoder/layer_0/intermediate/dense/kernel"
 
 
@@ -391,10 +392,10 @@ def _turned_kernels(chosen: Mapping[str, StoredTensor]) -> list[str]:
     Converters that only rename leave kernels as [out, in]. The intermediate layer shows
     it, unless it is as wide as the hidden states.
     """
-    table, inner = (chosen.get(name) for name in (_WORDS, _INNER))
-    if table is None or inner is None or inner.transposed or len(inner.shape) != 2:
+    norm, inner = (chosen.get(name) for name in (_NORM, _INNER))
+    if norm is None or inner is None or inner.transposed or len(inner.shape) != 2:
         return []
-    if table.shape[-1] == inner.shape[0] or table.shape[-1] != inner.shape[1]:
+    if norm.shape[-1:] == inner.shape[:1] or norm.shape[-1:] != inner.shape[1:]:
         return []
     for name, tensor in chosen.items():
         tensor.transposed = name.endswith("/kernel")

@@ -1,22 +1,25 @@
-"""Preset folders of KerasHub: `BertBackbone`, with a task's head if it has one.
+"""Preset folders of KerasHub: a BERT, DistilBERT or ELECTRA, and a task's head.
 
 The JSON files name Python classes; the names are compared as text and never imported.
 Presets are written tensor by tensor, without a second model in memory.
 
 Source: KerasHub `preset_utils.py`, `bert_backbone.py`, `masked_lm_head.py`;
 `get_config` of `BertBackbone`, `BertTokenizer`, `BertMaskedLM`, `BertTextClassifier`,
-`BertTextEmbedder` and their preprocessors.
+`BertTextEmbedder` and their preprocessors; the same files of `distil_bert` and
+`electra`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from importlib import metadata as distributions
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,19 +63,77 @@ SIZES = {
     "dropout": "hidden_dropout_prob",
 }
 TRUNCATIONS = {"round_robin": "round_robin", "waterfall": "only_second"}
-EMBEDDER = "BertTextEmbedder"
 # KerasHub's task: its Hugging Face class, and others with the same head.
 ARCHITECTURES = {
-    "BertMaskedLM": ("BertForMaskedLM",),
-    "BertTextClassifier": ("BertForSequenceClassification", "BertForMultipleChoice"),
-    EMBEDDER: ("BertModel",),
+    "MaskedLM": ("BertForMaskedLM",),
+    "TextClassifier": ("BertForSequenceClassification", "BertForMultipleChoice"),
+    "TextEmbedder": ("BertModel",),
 }
 _POOLINGS = ("mean", "cls", "max")  # of an embedder
-_OLD_NAMES = {"BertClassifier": "BertTextClassifier"}
-MASKED_LM_NOTE = (
-    "KerasHub's masked-LM head computes gelu by erf and LayerNorm with epsilon 1e-05, "
-    "here the head computes as the encoder does: its outputs differ slightly"
-)
+_OLD_NAMES = {"Classifier": "TextClassifier"}
+_POOLER = "bert/pooler/"
+
+
+class Kind(NamedTuple):
+    """The classes of KerasHub for one `model_type`.
+
+    Args:
+        model_type: ours.
+        classes: how their names begin.
+        module: the module that defines them, and how the names of its modules begin.
+        sizes: as `SIZES`.
+        tasks: those that have a class.
+    """
+
+    model_type: str
+    classes: str
+    module: str
+    sizes: Mapping[str, str]
+    tasks: tuple[str, ...]
+
+    @property
+    def backbone(self) -> str:
+        """The class of the encoder."""
+        return f"{self.classes}Backbone"
+
+    def serialized(self, name: str, **settings: Any) -> dict[str, Any]:
+        """Return the object of a class, such as `Tokenizer`, as Keras writes it."""
+        steps = re.findall("LM|[A-Z][a-z]+", name)
+        module = "_".join([self.module, *steps]).lower()
+        return {
+            "module": f"keras_hub.src.models.{self.module}.{module}",
+            "class_name": f"{self.classes}{name}",
+            "config": {"name": module, "trainable": True, **settings},
+            "registered_name": f"keras_hub>{self.classes}{name}",
+        }
+
+    def places(self, sizes: BertConfig) -> str:
+        """Return whose table of `names` has the places of its weights."""
+        plain = self.model_type == "electra" and not sizes.embedding_size
+        return "bert" if plain else self.model_type  # Keras then names them as a BERT's
+
+
+_OF_ELECTRA = {"vocab_size": "vocab_size", "embedding_dim": "embedding_size"}
+KINDS = {
+    each.model_type: each
+    for each in (
+        Kind("bert", "Bert", "bert", SIZES, tuple(ARCHITECTURES)),
+        Kind(
+            "distilbert",
+            "DistilBert",
+            "distil_bert",
+            {k: v for k, v in SIZES.items() if k != "num_segments"},
+            ("MaskedLM", "TextClassifier"),
+        ),
+        Kind(
+            "electra",
+            "Electra",
+            "electra",
+            {k: v for k, v in SIZES.items() if v != "vocab_size"} | _OF_ELECTRA,
+            (),
+        ),
+    )
+}
 
 
 def read_keras_hub(folder: str | os.PathLike[str]) -> Checkpoint:
@@ -85,19 +146,27 @@ def read_keras_hub(folder: str | os.PathLike[str]) -> Checkpoint:
     Raises errors as `read_checkpoint` does.
     """
     folder = Path(folder)
-    kind, theirs = _object(folder / CONFIG)
-    if kind != "BertBackbone":
+    name, theirs = _object(folder / CONFIG)
+    kind = next((each for each in KINDS.values() if each.backbone == name), None)
+    if kind is None:
         raise CheckpointError(
-            f"{folder / CONFIG}: must be a BertBackbone; found {one_line(kind)}"
+            f"{folder / CONFIG}: must be a "
+            f"{' or '.join(each.backbone for each in KINDS.values())}; "
+            f"found {one_line(name)}"
         )
+    dialect = formats.KERAS_HUB_TYPES[kind.model_type]
     values: dict[str, Any] = {
-        ours: theirs[key] for key, ours in SIZES.items() if key in theirs
+        ours: theirs[key] for key, ours in kind.sizes.items() if key in theirs
     }
     values["attention_probs_dropout_prob"] = values.get("hidden_dropout_prob", 0.1)
-    values |= {"hidden_act": "gelu_new", "layer_norm_eps": formats.KERAS_HUB.epsilon}
-    task = _task(folder)
+    values |= {"hidden_act": dialect.gelu, "layer_norm_eps": dialect.epsilon}
+    values["model_type"] = kind.model_type
+    if kind.model_type == "distilbert":
+        values["type_vocab_size"] = 0
+    task = _task(folder, kind)
     raw = _task_config(task, folder)
     left_out: tuple[str, ...] = ()
+    notes = []
     if _is_ours(folder):
         written = read_json(folder / OURS)
         scopes = written.pop("left_out", [])
@@ -106,12 +175,19 @@ def read_keras_hub(folder: str | os.PathLike[str]) -> Checkpoint:
                 f"{folder / OURS}: `left_out` must be a list of names"
             )
         left_out = tuple(scopes)
-        values |= {k: v for k, v in written.items() if k not in SIZES.values()}
+        known = {*kind.sizes.values(), "model_type"}
+        values |= {k: v for k, v in written.items() if k not in known}
         raw |= written
+    elif kind.model_type == "electra":
+        left_out = (_POOLER,)
+        notes.append(
+            "left out: `pooled_dense`, which transformers' ELECTRA does not have"
+        )
     config = bert_config(values, path=folder / CONFIG)
-    notes = [MASKED_LM_NOTE] if task and task[0] == "BertMaskedLM" else []
+    if task and task[0] == "MaskedLM":
+        notes.append(_masked_lm_note(kind))
     arrays = _arrays(folder, with_task=task is not None)
-    chosen, unrecognized = _sorted_out(arrays, left_out)
+    chosen, unrecognized = _sorted_out(arrays, left_out, kind.places(config))
     heads = config.num_attention_heads
     shapes = {n: joined_heads(n, array, heads) for n, array in chosen.items()}
     return Checkpoint(
@@ -125,6 +201,15 @@ def read_keras_hub(folder: str | os.PathLike[str]) -> Checkpoint:
     )
 
 
+def _masked_lm_note(kind: Kind) -> str:
+    """Return a note on what the masked-LM head computes otherwise than the encoder."""
+    by_erf = "" if kind.model_type == "distilbert" else "gelu by erf and "
+    return (
+        f"KerasHub's masked-LM head computes {by_erf}LayerNorm with epsilon 1e-05, "
+        "here the head computes as the encoder does: its outputs differ slightly"
+    )
+
+
 def _object(path: Path) -> tuple[str, dict[str, Any]]:
     """Return the class and the arguments in a JSON file of Keras."""
     values = read_json(path)
@@ -134,18 +219,20 @@ def _object(path: Path) -> tuple[str, dict[str, Any]]:
     return kind, config
 
 
-def _task(folder: Path) -> tuple[str, dict[str, Any]] | None:
-    """Return the class and the arguments of a preset's task, `None` if it has none."""
+def _task(folder: Path, kind: Kind) -> tuple[str, dict[str, Any]] | None:
+    """Return the name and the arguments of a preset's task, `None` if it has none."""
     if not (folder / TASK).is_file():
         return None
-    kind, config = _object(folder / TASK)
-    kind = _OLD_NAMES.get(kind, kind)
-    if kind not in ARCHITECTURES:
+    found, config = _object(folder / TASK)
+    name = found.removeprefix(kind.classes)
+    name = _OLD_NAMES.get(name, name)
+    if name not in kind.tasks or not found.startswith(kind.classes):
+        known = ", ".join(f"{kind.classes}{task}" for task in kind.tasks)
         raise CheckpointError(
-            f"{folder / TASK}: must be one of {', '.join(ARCHITECTURES)}; "
-            f"found {one_line(kind)}"
+            f"{folder / TASK}: must be one of {known or 'no task'}; "
+            f"found {one_line(found)}"
         )
-    return kind, config
+    return name, config
 
 
 def _task_config(
@@ -171,7 +258,7 @@ def _task_config(
         if (length := preprocessor.get("sequence_length")) is not None:
             settings["max_length"] = length
         config[KEY] = {"format": FORMAT, "preprocessing": settings}
-    if kind == EMBEDDER:
+    if kind == "TextEmbedder":
         vectors = _vectors(theirs, folder)
         vectors |= {k: v for k, v in settings.items() if k == "max_length"}
         config[KEY] = {**config.get(KEY, {"format": FORMAT}), "sentence": vectors}
@@ -191,17 +278,19 @@ def _vectors(theirs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {"pooling": pooling, "normalize": normalize}
 
 
-def embeds(settings: Mapping[str, Any]) -> bool:
+def embeds(settings: Mapping[str, Any], model_type: str) -> bool:
     """Return whether an embedder of KerasHub computes vectors of these settings.
 
     Args:
+        model_type: of the encoder.
         settings: of the task `embedding`, or what `read_sentence_files` returned.
             Prompts by name are left out: KerasHub has none.
     """
     plain = {"kind": "dense", "long": "truncate", "layers": [-1]}
     empty = ("dense", "truncate_dim", "default_prompt", "default_length")
     return (
-        settings.get("pooling") in _POOLINGS
+        "TextEmbedder" in KINDS[model_type].tasks
+        and settings.get("pooling") in _POOLINGS
         and all(settings.get(key, v) in (v, (-1,)) for key, v in plain.items())
         and not any(settings.get(key) for key in empty)
     )
@@ -234,13 +323,13 @@ def _arrays(folder: Path, *, with_task: bool) -> dict[str, StoredArray]:
 
 
 def _sorted_out(
-    arrays: Mapping[str, StoredArray], left_out: tuple[str, ...]
+    arrays: Mapping[str, StoredArray], left_out: tuple[str, ...], table: str
 ) -> tuple[dict[str, StoredTensor], list[str]]:
     """Return canonical name to array; unrecognized places."""
     chosen: dict[str, StoredTensor] = {}
     unrecognized = []
     for place, array in arrays.items():
-        name = names.from_keras_hub(place)
+        name = names.from_keras_hub(place, table)
         if name is None:
             # The optimizer is Keras's own, of `compile`.
             if not place.startswith(("model:optimizer/", "task:optimizer/")):
@@ -252,59 +341,55 @@ def _sorted_out(
 
 # The objects in its JSON files, as Keras serializes them.
 
-_MODULE = "keras_hub.src.models.bert"
+
+def _backbone(kind: Kind, sizes: BertConfig) -> dict[str, Any]:
+    """Return the backbone of these sizes."""
+    values = {**sizes.to_dict(), "embedding_size": sizes.embedding_width}
+    settings = {theirs: values[ours] for theirs, ours in kind.sizes.items()}
+    return kind.serialized("Backbone", dtype=_dtype("float32"), **settings)
 
 
-def _backbone(sizes: BertConfig) -> dict[str, Any]:
-    """Return the `BertBackbone` of these sizes."""
-    values = sizes.to_dict()
-    settings = {theirs: values[ours] for theirs, ours in SIZES.items()}
-    return _serialized(
-        "bert_backbone", "BertBackbone", dtype=_dtype("float32"), **settings
-    )
-
-
-def _task_of(config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> dict[str, Any]:
+def _task_of(
+    kind: Kind, config: Mapping[str, Any], shapes: Mapping[str, Shape]
+) -> dict[str, Any]:
     """Return the task of KerasHub that has this head; empty for an encoder alone."""
     classifier = shapes.get("classifier/kernel")
     masked_lm = any(name.startswith("cls/predictions/") for name in shapes)
     if classifier is None and masked_lm:
-        return _serialized("bert_masked_lm", "BertMaskedLM")
+        return kind.serialized("MaskedLM")
     if classifier is None:
         entry = config.get(KEY) or {}
         is_ours = entry.get("task") == "embedding"
         vectors = entry["settings"] if is_ours else entry.get("sentence") or {}
-        if not embeds(vectors):
+        if not embeds(vectors, kind.model_type):
             return {}
         pooling, normalize = vectors["pooling"], vectors["normalize"]
         settings = {"pooling_mode": pooling, "normalize": normalize}
-        return _serialized("bert_text_embedder", EMBEDDER, **settings)
+        return kind.serialized("TextEmbedder", **settings)
     architecture = config.get("architectures", [""])[0]
-    fitting = ARCHITECTURES["BertTextClassifier"]
+    fitting = ARCHITECTURES["TextClassifier"]
     if masked_lm or architecture not in fitting:
         raise CheckpointError(
-            "KerasHub's BERT has the heads of BertForMaskedLM and of "
+            "KerasHub has the heads of BertForMaskedLM and of "
             f"{' and '.join(fitting)}; received {one_line(architecture)}"
         )
     several = config.get("problem_type") == "multi_label_classification"
-    return _serialized(
-        "bert_text_classifier",
-        "BertTextClassifier",
+    return kind.serialized(
+        "TextClassifier",
         num_classes=classifier[1],
         activation="sigmoid" if several else "linear",
         dropout=config.get("hidden_dropout_prob", 0.1),
     )
 
 
-def _tokenizer(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `BertTokenizer` of a `WordPieceTokenizer.get_config`.
+def _tokenizer(kind: Kind, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tokenizer of a `WordPieceTokenizer.get_config`.
 
     KerasHub folds case (`ß` becomes `ss`) where we lower-case as Google does.
     """
     accents = settings["strip_accents"]
-    return _serialized(
-        "bert_tokenizer",
-        "BertTokenizer",
+    return kind.serialized(
+        "Tokenizer",
         dtype=_dtype("int32"),
         config_file="tokenizer.json",
         vocabulary=None,
@@ -321,31 +406,19 @@ def _tokenizer(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _preprocessor(
-    task: str, config: Mapping[str, Any], settings: Mapping[str, Any]
+    kind: Kind, task: str, config: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the preprocessor of a task; pairs are truncated as ours or round robin."""
     ours = (config.get(KEY) or {}).get("preprocessing", {})
     truncate = {ours: theirs for theirs, ours in TRUNCATIONS.items()}
-    names = {"BertMaskedLM": "bert_masked_lm", EMBEDDER: "bert_text_embedder"}
-    name = names.get(task, "bert_text_classifier")
-    return _serialized(
-        f"{name}_preprocessor",
+    return kind.serialized(
         f"{task}Preprocessor",
         dtype=_dtype("float32"),
-        tokenizer=_tokenizer(settings),
+        tokenizer=_tokenizer(kind, settings),
         config_file="preprocessor.json",
         sequence_length=ours.get("max_length", config["max_position_embeddings"]),
         truncate=truncate.get(ours.get("truncation", ""), "round_robin"),
     )
-
-
-def _serialized(module: str, name: str, **settings: Any) -> dict[str, Any]:
-    return {
-        "module": f"{_MODULE}.{module}",
-        "class_name": name,
-        "config": {"name": module, "trainable": True, **settings},
-        "registered_name": f"keras_hub>{name}",
-    }
 
 
 def _dtype(name: str) -> dict[str, Any]:
@@ -402,33 +475,39 @@ def write_keras_hub(
     """
     sizes = bert_config(config, path=Path(CONFIG))
     config = {**config, **sizes.to_dict()}
-    notes = formats.KERAS_HUB.check(sizes)
+    kind = KINDS[sizes.model_type]
+    dialect = formats.KERAS_HUB_TYPES[sizes.model_type]
+    notes = dialect.check(sizes)
     notes += [] if tokenizer is None else _check_tokenizer(tokenizer)
     shapes = shapes_of(arrays)
-    formats.KERAS_HUB.check_heads(shapes, config)
-    kept, lost = formats.KERAS_HUB.kept(sorted(shapes))
-    places = {names.to_keras_hub(name): name for name in kept}
-    task = _task_of(config, shapes)
+    dialect.check_heads(shapes, config)
+    task = _task_of(kind, config, shapes)
+    if kind.model_type == "distilbert" and "classifier/kernel" not in shapes:
+        layer = {_POOLER: "layer on [CLS] without a classifier"}
+        dialect = dataclasses.replace(dialect, left_out=layer)
+    kept, lost = dialect.kept(sorted(shapes))
+    table = kind.places(sizes)
+    places = {names.to_keras_hub(name, table): name for name in kept}
     if lost:
         config["architectures"] = ["BertForMaskedLM" if task else "BertModel"]
     notes += lost
     zeros: dict[str, np.ndarray] = {}
-    if "bert/pooler/dense/kernel" not in shapes:
-        zeros = _no_pooler(sizes.hidden_size)
-        config["left_out"] = ["bert/pooler/"]
+    if kind.model_type != "distilbert" and f"{_POOLER}dense/kernel" not in kept:
+        zeros = _no_pooler(sizes.hidden_size, table)
+        config["left_out"] = [_POOLER]
         notes.append("there is no pooler: KerasHub's `pooled_dense` is all zeros")
-    if task.get("class_name") == "BertMaskedLM":
-        notes.append(MASKED_LM_NOTE)
+    if any(name.startswith("cls/") for name in kept):
+        notes.append(_masked_lm_note(kind))
 
     def values(place: str) -> np.ndarray:
         heads = sizes.num_attention_heads
         return weight_of(arrays, places[place], place=str(folder), heads=heads)
 
     objects = {
-        CONFIG: _backbone(sizes),
+        CONFIG: _backbone(kind, sizes),
         OURS: {k: v for k, v in config.items() if k != "model_type"},
-        METADATA: _metadata(shapes),
-        **_task_objects(task, config, sizes, tokenizer),
+        METADATA: _metadata(kind, shapes),
+        **_task_objects(kind, task, config, sizes, tokenizer),
     }
     texts = {file: json.dumps(each, indent=4) for file, each in objects.items()}
     if tokenizer is not None:
@@ -446,38 +525,40 @@ def write_keras_hub(
     return tuple(notes)
 
 
-def _no_pooler(size: int) -> dict[str, np.ndarray]:
+def _no_pooler(size: int, table: str) -> dict[str, np.ndarray]:
     """Return zeros in place of a missing pooler, whose output is then zero."""
     shapes: dict[str, Shape] = {"kernel": (size, size), "bias": (size,)}
     return {
-        names.to_keras_hub(f"bert/pooler/dense/{part}"): np.zeros(shape, np.float32)
+        names.to_keras_hub(f"{_POOLER}dense/{part}", table): np.zeros(shape, np.float32)
         for part, shape in shapes.items()
     }
 
 
-def _metadata(shapes: Mapping[str, Shape]) -> dict[str, Any]:
+def _metadata(kind: Kind, shapes: Mapping[str, Shape]) -> dict[str, Any]:
     encoder = [shape for name, shape in shapes.items() if name.startswith("bert/")]
     return {
         "keras_version": distributions.version("keras"),
         "keras_hub_version": distributions.version("keras-hub"),
         "parameter_count": sum(map(math.prod, encoder)),
-        "tasks": ["MaskedLM", "TextClassifier", "TextEmbedder"],
+        "tasks": list(kind.tasks),
     }
 
 
 def _task_objects(
+    kind: Kind,
     task: dict[str, Any],
     config: Mapping[str, Any],
     sizes: BertConfig,
     tokenizer: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the content of the JSON files of tokenizer and task, if there are any."""
-    parts: dict[str, Any] = {"backbone": _backbone(sizes), "preprocessor": None}
+    parts: dict[str, Any] = {"backbone": _backbone(kind, sizes), "preprocessor": None}
     objects: dict[str, Any] = {}
     if tokenizer is not None:
-        objects["tokenizer.json"] = _tokenizer(tokenizer)
+        objects["tokenizer.json"] = _tokenizer(kind, tokenizer)
     if task and tokenizer is not None:
-        preprocessor = _preprocessor(task["class_name"], config, tokenizer)
+        name = task["class_name"].removeprefix(kind.classes)
+        preprocessor = _preprocessor(kind, name, config, tokenizer)
         objects[PREPROCESSOR] = parts["preprocessor"] = preprocessor
     if task:
         objects[TASK] = {**task, "config": {**task["config"], **parts}}

@@ -196,7 +196,7 @@ def encoder_shapes(config: BertConfig) -> dict[str, Shape]:
 
 _SIZES = {
     "vocab_size": ("bert/embeddings/word_embeddings", 0),
-    "hidden_size": ("bert/embeddings/word_embeddings", 1),
+    "hidden_size": ("bert/encoder/layer_0/output/LayerNorm/gamma", 0),
     "max_position_embeddings": ("bert/embeddings/position_embeddings", 0),
     "type_vocab_size": ("bert/embeddings/token_type_embeddings", 0),
     "intermediate_size": ("bert/encoder/layer_0/intermediate/dense/bias", 0),

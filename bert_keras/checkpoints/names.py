@@ -4,9 +4,11 @@ The tables hold each name once; the functions below read them in both directions
 Hugging Face and Google they also return whether the values are transposed.
 
 Source: google-research/bert `modeling.py`, `run_pretraining.py`, `run_classifier.py`,
-`run_squad.py`; Hugging Face transformers `modeling_bert.py`, `modeling_distilbert.py`
-and `modeling_electra.py`; KerasHub
-`bert_backbone.py`, `masked_lm_head.py`, and the files that it saves; TF Model Garden
+`run_squad.py`; google-research/electra `model/modeling.py` and `run_pretraining.py`;
+Hugging Face transformers `modeling_bert.py`, `modeling_distilbert.py` and
+`modeling_electra.py`, and of release 4 their `modeling_tf_…`; KerasHub
+`bert_backbone.py`, `distil_bert_backbone.py`, `electra_backbone.py`,
+`masked_lm_head.py`, and the files that it saves; TF Model Garden
 `bert_encoder.py`, `transformer_encoder_block.py`, `masked_lm.py`, `cls_head.py`,
 `official/legacy/bert/tf1_checkpoint_converter_lib.py` and
 `official/nlp/tools/export_tfhub_lib.py` for the names of TF-Hub's SavedModels.
@@ -152,23 +154,42 @@ GOOGLE = {
     "qa_outputs/bias": "cls/squad/output_bias",
 }
 
+# canonical name: Google's name in a checkpoint of ELECTRA, which has both heads. The
+# encoder is the discriminator's; a generator's is in the scope `generator`.
+GOOGLE_ELECTRA = {
+    name: f"electra{name.removeprefix('bert')}"
+    for name in TABLE
+    if name.startswith(("bert/embeddings/", "bert/encoder/"))
+}
+GOOGLE_ELECTRA["cls/predictions/output_bias"] = "generator_predictions/output_bias"
+GOOGLE_ELECTRA |= _weights(
+    {
+        EMBEDDINGS_PROJECT: "electra/embeddings_project",
+        "cls/predictions/transform/dense": "generator_predictions/dense",
+        "cls/predictions/transform/LayerNorm": "generator_predictions/LayerNorm",
+        f"{DISCRIMINATOR}/dense": f"{DISCRIMINATOR}/dense",
+        f"{DISCRIMINATOR}/dense_prediction": f"{DISCRIMINATOR}/dense_1",
+    },
+    "",
+)
 
-# canonical name: KerasHub's file and place in it. Keras names the parts of a model
-# after their class, numbers parts of the same class (`transformer_encoder`,
-# `transformer_encoder_1`), and numbers the weights of each part.
-KERAS_HUB = {
+# canonical name: KerasHub's file and place in it, for each model type. Keras names the
+# parts of a model after their class, numbers parts of the same class
+# (`transformer_encoder`, `transformer_encoder_1`), and numbers the weights of each.
+_KERAS_HUB_TABLES = {
     "bert/embeddings/word_embeddings": "model:layers/reversible_embedding/vars/0",
     "bert/embeddings/position_embeddings": "model:layers/position_embedding/vars/0",
     "bert/embeddings/token_type_embeddings": "model:layers/embedding/vars/0",
 }
+_OF_DISTILBERT = "model:layers/token_and_position_embedding"
+_DISTILBERT_TABLES = {
+    "bert/embeddings/word_embeddings": f"{_OF_DISTILBERT}/token_embedding/vars/0",
+    "bert/embeddings/position_embeddings": (
+        f"{_OF_DISTILBERT}/position_embedding/vars/0"
+    ),
+}
 _KERAS_HUB_SCOPES = {
     "bert/embeddings/LayerNorm": "model:layers/layer_normalization",
-    "bert/pooler/dense": "model:layers/dense",
-    "cls/predictions/transform/dense": "task:layers/masked_lm_head/_intermediate_dense",
-    "cls/predictions/transform/LayerNorm": (
-        "task:layers/masked_lm_head/_intermediate_layer_norm"
-    ),
-    "classifier": "task:layers/dense",
     f"{_LAYER}/attention/self/query": "_self_attention_layer/query_dense",
     f"{_LAYER}/attention/self/key": "_self_attention_layer/key_dense",
     f"{_LAYER}/attention/self/value": "_self_attention_layer/value_dense",
@@ -178,10 +199,50 @@ _KERAS_HUB_SCOPES = {
     f"{_LAYER}/output/dense": "_feedforward_output_dense",
     f"{_LAYER}/output/LayerNorm": "_feedforward_layer_norm",
 }
-KERAS_HUB |= _weights(
-    _KERAS_HUB_SCOPES, "model:layers/transformer_encoder_#", ("vars/0", "vars/1")
-)
-KERAS_HUB["cls/predictions/output_bias"] = "task:layers/masked_lm_head/vars/0"
+_KERAS_HUB_MASKED_LM = {
+    "cls/predictions/transform/dense": "task:layers/masked_lm_head/_intermediate_dense",
+    "cls/predictions/transform/LayerNorm": (
+        "task:layers/masked_lm_head/_intermediate_layer_norm"
+    ),
+}
+
+
+def _of_keras_hub(
+    tables: Mapping[str, str], scopes: Mapping[str, str], *, masked_lm: bool = True
+) -> dict[str, str]:
+    """Return the names of a model with these tables and these further dense layers."""
+    found = {
+        **_KERAS_HUB_SCOPES,
+        **scopes,
+        **(_KERAS_HUB_MASKED_LM if masked_lm else {}),
+    }
+    bias = {"cls/predictions/output_bias": "task:layers/masked_lm_head/vars/0"}
+    return {
+        **tables,
+        **_weights(found, "model:layers/transformer_encoder_#", ("vars/0", "vars/1")),
+        **(bias if masked_lm else {}),
+    }
+
+
+KERAS_HUB = {
+    "bert": _of_keras_hub(
+        _KERAS_HUB_TABLES,
+        {"bert/pooler/dense": "model:layers/dense", "classifier": "task:layers/dense"},
+    ),
+    # The layer below the classifier is in the classifier's file.
+    "distilbert": _of_keras_hub(
+        _DISTILBERT_TABLES,
+        {"bert/pooler/dense": "task:layers/dense", "classifier": "task:layers/dense_1"},
+    ),
+    "electra": _of_keras_hub(
+        _KERAS_HUB_TABLES,
+        {
+            EMBEDDINGS_PROJECT: "model:layers/dense",
+            "bert/pooler/dense": "model:layers/dense_1",
+        },
+        masked_lm=False,
+    ),
+}
 # Keras does not number the first part of a class.
 _FIRST = ("/transformer_encoder/", "/transformer_encoder_0/")
 
@@ -296,7 +357,7 @@ class _Spelling:
 # TensorFlow's names in transformers up to release 4: `tf_model.h5`, and safetensors of
 # the format `tf`. Embeddings are named for the variable of their layer.
 _TENSORFLOW_SUFFIX = ":0"
-_MODEL_SCOPE = re.compile(r"tf_(?:bert|encoder_decoder)\w*/")
+_MODEL_SCOPE = re.compile(r"tf_(?:bert|distil_bert|electra|encoder_decoder)\w*/")
 _TABLE_VARIABLE = re.compile(r"(?<=_embeddings)/(?:embeddings|weight)$")
 _MAIN_LAYERS = re.compile(r"(?<![^/])(?:mlm|nsp)___cls(?=/)")
 
@@ -305,17 +366,22 @@ def _plain_tensorflow(name: str) -> str:
     return _TABLE_VARIABLE.sub("", _MAIN_LAYERS.sub("cls", name))
 
 
-def _of_tensorflow(name: str) -> str:
-    name = name.replace("/layer_#", "/layer_._#")
-    return name.replace("/output_bias", "/bias")
+def _of_tensorflow(ours: str, theirs: str) -> str:
+    """Return TensorFlow's name of a weight from our name and torch's."""
+    scope = theirs.rpartition(".")[0].replace(".", "/").replace("layer/#", "layer_._#")
+    part = ours.rpartition("/")[2].removeprefix("output_")
+    return scope if ours in _TABLES else f"{scope}/{part}"
 
 
-_TENSORFLOW = _Spelling(
-    {name: _of_tensorflow(name) for name in TABLE},
-    r"^bert/encoder/layer_\._",
-    lacks="transformers' TFBert classes have no weight",
-    plain=_plain_tensorflow,
-)
+def _plain_electra(name: str) -> str:
+    """Return a name of a class of ELECTRA as its class for sequences has it."""
+    step = "/" if "/" in name else "."
+    scope, _, part = name.rpartition(step)
+    for pairs in _ELECTRA_CLASSES.values():
+        for general, special in pairs:
+            if f"{scope}.".replace("/", ".") == special:
+                return f"{general.replace('.', step)}{part}"
+    return name
 
 
 class _ModelType(NamedTuple):
@@ -324,57 +390,70 @@ class _ModelType(NamedTuple):
     Args:
         table: canonical name to theirs.
         spelling: of the table.
+        tensorflow: the spelling of the TensorFlow classes.
         parts: the first steps of the encoder's names behind its prefix.
         tied: as in `TIED`.
     """
 
     table: Mapping[str, str]
     spelling: _Spelling
+    tensorflow: _Spelling
     parts: tuple[str, ...]
     tied: Mapping[str, str]
 
-
-def _plain_electra(name: str) -> str:
-    """Return a name of a class of ELECTRA as its class for sequences has it."""
-    for pairs in _ELECTRA_CLASSES.values():
-        for general, special in pairs:
-            if name in (f"{special}weight", f"{special}bias"):
-                return name.replace(special, general)
-    return name
+    @classmethod
+    def of(
+        cls,
+        named: str,
+        table: Mapping[str, str],
+        layers: str,
+        parts: tuple[str, ...],
+        tied: Mapping[str, str],
+        plain: Callable[[str], str] = str,
+    ) -> _ModelType:
+        """Return the names of a type; `layers` is the scope of its layers."""
+        return cls(
+            table,
+            _Spelling(
+                table,
+                rf"^{re.escape(layers)}\.",
+                lacks=f"no weight of {named} or of a head is",
+                plain=plain,
+            ),
+            _Spelling(
+                {ours: _of_tensorflow(ours, theirs) for ours, theirs in table.items()},
+                rf"^{layers.replace('.', '/')}_\._",
+                lacks=f"transformers' TensorFlow classes of {named} have no weight",
+                plain=lambda name: plain(_plain_tensorflow(name)),
+            ),
+            parts,
+            tied,
+        )
 
 
 _WORDS = "bert/embeddings/word_embeddings"
 _MODEL_TYPES = {
-    "bert": _ModelType(
+    "bert": _ModelType.of(
+        "BERT",
         TABLE,
-        _Spelling(
-            TABLE,
-            r"^bert\.encoder\.layer\.",
-            lacks="no weight of BERT or of a head is",
-        ),
+        "bert.encoder.layer",
         ("embeddings.", "encoder.", "pooler."),
         TIED,
     ),
-    "distilbert": _ModelType(
+    "distilbert": _ModelType.of(
+        "DistilBERT",
         _DISTILBERT,
-        _Spelling(
-            _DISTILBERT,
-            r"^distilbert\.transformer\.layer\.",
-            lacks="no weight of DistilBERT or of a head is",
-        ),
+        "distilbert.transformer.layer",
         ("embeddings.", "transformer."),
         {"vocab_projector.weight": _WORDS},
     ),
-    "electra": _ModelType(
+    "electra": _ModelType.of(
+        "ELECTRA",
         _ELECTRA,
-        _Spelling(
-            _ELECTRA,
-            r"^electra\.encoder\.layer\.",
-            lacks="no weight of ELECTRA or of a head is",
-            plain=_plain_electra,
-        ),
+        "electra.encoder.layer",
         ("embeddings.", "embeddings_project.", "encoder."),
         {"generator_lm_head.weight": _WORDS},
+        _plain_electra,
     ),
 }
 _GOOGLE = _Spelling(
@@ -382,12 +461,20 @@ _GOOGLE = _Spelling(
     "^bert/encoder/layer_",
     lacks="Google's BERT has no weight",
 )
-_KERAS_HUB = _Spelling(
-    KERAS_HUB,
-    "^model:layers/transformer_encoder_",
-    lacks="KerasHub's BERT has no weight",
-    plain=lambda place: place.replace("/_", "/"),
+_GOOGLE_ELECTRA = _Spelling(
+    GOOGLE_ELECTRA, "^electra/encoder/layer_", lacks="Google's ELECTRA has no weight"
 )
+_KERAS_HUB = {
+    model_type: _Spelling(
+        table,
+        "^model:layers/transformer_encoder_",
+        lacks=f"KerasHub's {named} has no weight",
+        plain=lambda place: place.replace("/_", "/"),
+    )
+    for (model_type, table), named in zip(
+        KERAS_HUB.items(), ("BERT", "DistilBERT", "ELECTRA"), strict=True
+    )
+}
 _MODEL_GARDEN = _Spelling(
     MODEL_GARDEN,
     "^encoder/_transformer_layers/",
@@ -404,16 +491,16 @@ def from_huggingface(name: str, model_type: str = "bert") -> Renamed | None:
     """Return the canonical name of a Hugging Face weight, or `None` if it has none.
 
     With or without the encoder's prefix, such as `bert.`; LayerNorm as `weight`, `bias`
-    or, in older files, `gamma`, `beta`. Of BERT, names of the TensorFlow and Flax
-    classes of transformers 4 are read too. Another name with a slash is a canonical
+    or, in older files, `gamma`, `beta`. Names of the TensorFlow and Flax classes of
+    transformers 4 are read too. Another name with a slash is a canonical
     name that Hugging Face has no name for (see `to_huggingface`).
     """
-    table, spelling, parts, _ = _MODEL_TYPES[model_type]
-    if is_tensorflow(name) and model_type == "bert":
+    table, spelling, tensorflow, parts, _ = _MODEL_TYPES[model_type]
+    if is_tensorflow(name):
         name = name.removesuffix(_TENSORFLOW_SUFFIX)
-        if name.startswith(("embeddings/", "encoder/", "pooler/")):
-            name = f"bert/{name}"
-        ours = _TENSORFLOW.canonical(name)
+        if name.replace("/", ".").startswith(parts):
+            name = f"{model_type}/{name}"
+        ours = tensorflow.canonical(name)
         return None if ours is None else Renamed(ours, False)
     if "/" in name:
         known = name.startswith(("bert/", "cls/")) or name in table
@@ -597,7 +684,11 @@ def _is_google_output(name: str) -> bool:
     return name in GOOGLE and name.endswith("/kernel")
 
 
-def from_keras_hub(place: str) -> str | None:
+# Return the canonical name of a weight in Google's files of ELECTRA, or `None`.
+from_google_electra = _GOOGLE_ELECTRA.canonical
+
+
+def from_keras_hub(place: str, model_type: str = "bert") -> str | None:
     """Return the canonical name of a weight in KerasHub's files, or `None`.
 
     `place` is `model:` or `task:`, then the path in that file. Keras has saved some of
@@ -605,12 +696,12 @@ def from_keras_hub(place: str) -> str | None:
     """
     if _FIRST[1] in place:  # Keras does not write this number
         return None
-    return _KERAS_HUB.canonical(place.replace(*_FIRST))
+    return _KERAS_HUB[model_type].canonical(place.replace(*_FIRST))
 
 
-def to_keras_hub(name: str) -> str:
+def to_keras_hub(name: str, model_type: str = "bert") -> str:
     """Return the place of a canonical name in KerasHub's files, or raise."""
-    return _KERAS_HUB.spelled(name).replace(_FIRST[1], _FIRST[0])
+    return _KERAS_HUB[model_type].spelled(name).replace(_FIRST[1], _FIRST[0])
 
 
 # Return the canonical name of a place in Model Garden's objects, or `None`, and the

@@ -220,19 +220,37 @@ def read_index(prefix: Path) -> dict[str, Variable]:
     Raises:
         CheckpointError: the file is absent, broken, or uses an unsupported feature.
     """
+    with refused(f"{prefix}.index: {_BROKEN_INDEX}"):
+        (_, header), *entries = _pairs(prefix)
+        files = _header(header)
+        named = ((key.decode(), value) for key, value in entries)
+        return {name: _entry(name, value, prefix, files) for name, value in named}
+
+
+def read_names(prefix: Path) -> list[str]:
+    """Return the names in a checkpoint, also where the files of values are absent.
+
+    Raises errors as `read_index` does.
+    """
+    with refused(f"{prefix}.index: {_BROKEN_INDEX}"):
+        return [key.decode() for key, _ in _pairs(prefix)[1:]]
+
+
+_BROKEN_INDEX = "broken or not a TensorFlow checkpoint"
+
+
+def _pairs(prefix: Path) -> list[tuple[bytes, bytes]]:
+    """Return the (key, value) pairs of `<prefix>.index`, the header first."""
     path = Path(f"{prefix}.index")
     if not os.path.isfile(path):
         raise CheckpointError(f"{prefix}: contains no {path.name}")
     check_no_pointer(path)
-    with refused(f"{path}: broken or not a TensorFlow checkpoint"):
-        if path.stat().st_size > _MOST_INDEX_BYTES:
-            raise BrokenError(f"more than {_MOST_INDEX_BYTES:,} bytes")
-        pairs = list(_table(path.read_bytes()))
-        if not pairs or pairs[0][0]:
-            raise BrokenError("no header entry")
-        files = _header(pairs[0][1])
-        entries = ((key.decode(), value) for key, value in pairs[1:])
-        return {name: _entry(name, value, prefix, files) for name, value in entries}
+    if path.stat().st_size > _MOST_INDEX_BYTES:
+        raise BrokenError(f"more than {_MOST_INDEX_BYTES:,} bytes")
+    pairs = list(_table(path.read_bytes()))
+    if not pairs or pairs[0][0]:
+        raise BrokenError("no header entry")
+    return pairs
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:

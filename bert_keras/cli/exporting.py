@@ -302,6 +302,12 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
         help="google, huggingface, keras-hub or model-garden; default: huggingface",
     )
     add_option(parser, KEEP_LAYERS)
+    add(
+        "--part",
+        metavar="PART",
+        help="of Google's checkpoint of an ELECTRA, discriminator or generator; "
+        "default: discriminator, unless there is only a generator",
+    )
     add_option(parser, CARD, help=f"{CARD.help}; only --to huggingface has one")
 
 
@@ -314,6 +320,7 @@ def run_convert(options: argparse.Namespace) -> None:
         options.target,
         to=options.to,
         keep_layers=options.keep_layers,
+        part=options.part,
         card=options.card,
     )
     for note in notes:

@@ -23,14 +23,15 @@ from bert_keras.checkpoints import (
     check_encoder,
     google,
     model_garden,
+    read_checkpoint,
     write_google,
     write_huggingface,
     write_model_garden,
 )
 from bert_keras.checkpoints.checkpoint import FORMAT, KEY, as_checkpoint_error, listed
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
-from bert_keras.checkpoints.keras_hub import EMBEDDER, TASK, embeds, write_keras_hub
 from bert_keras.checkpoints.keras_hub import FILES as KERAS_HUB_FILES
+from bert_keras.checkpoints.keras_hub import KINDS, TASK, embeds, write_keras_hub
 from bert_keras.checkpoints.model_types import their_architecture
 from bert_keras.checkpoints.sentence_files import (
     OWN_LENGTHS,
@@ -116,6 +117,7 @@ def convert(
     *,
     to: str = "huggingface",
     keep_layers: str | Sequence[int] | None = None,
+    part: str | None = None,
     card: bool = True,
 ) -> list[str]:
     """Write a checkpoint, encoder and heads, as a folder of another format.
@@ -131,6 +133,8 @@ def convert(
         to: `huggingface`, `google`, `keras-hub` or `model-garden`.
         keep_layers: the layers of the encoder to keep, by number from 0, such as
             `(0, 2, 4)` or `"0,2,4"`; `None`: all. The head stays as it is.
+        part: `discriminator` or `generator`, of a TensorFlow 1 checkpoint of ELECTRA;
+            by default the discriminator, unless there is only a generator.
         card: whether to write a model card, README.md, into a folder of the format
             `huggingface`. Another README.md that is already there stays.
 
@@ -141,7 +145,7 @@ def convert(
         CheckpointError: the source is broken or not a BERT model, the format lacks a
             weight or computation, or the target holds something else.
         ConfigError: `to` is not a known format, a size in the source is out of range,
-            or `keep_layers` cannot be kept, see `with_layers`.
+            `keep_layers` cannot be kept, see `with_layers`, or the source has no parts.
 
     Example:
         >>> convert("models/emails", "models/emails-3", keep_layers=(0, 2, 4))
@@ -149,7 +153,8 @@ def convert(
     """
     check_choice("to", to, FORMATS)
     check_output_place("target", target, {"source": source})
-    opened = with_layers(Folder.open(source), keep_layers)
+    checkpoint = read_checkpoint(source, part=part)
+    opened = with_layers(Folder.open(checkpoint), keep_layers)
     return _write_opened(
         opened, target, to=to, card=card, source=source, layers=keep_layers
     )
@@ -259,7 +264,7 @@ def _write_opened(
     states_length = bool(opened.sentence) or applied is not None
     if form.has_own_vocabulary and not checkpoint.own_entry and states_length:
         config[KEY] = {"format": FORMAT, "preprocessing": opened.preprocessing}
-        if to == "keras-hub" and embeds(opened.sentence):
+        if to == "keras-hub" and embeds(opened.sentence, config["model_type"]):
             config[KEY]["sentence"] = opened.sentence
     with replaced_folder(target, files=form.files, needed=form.needed) as folder:
         given = (folder, checkpoint.arrays, config)
@@ -310,7 +315,10 @@ def _convert_pooling(opened: Folder, folder: Path, *, to: str) -> list[str]:
         return [f"left out: the files of sentence-transformers: {settings['error']}"]
     if not settings:
         return []
-    if to == "keras-hub" and embeds(settings):  # written as the preset's task
+    model_type = opened.checkpoint.config.model_type
+    if to == "keras-hub" and embeds(
+        settings, model_type
+    ):  # written as the preset's task
         return _further_steps(settings)
     if to != "huggingface":
         how = f"{settings['pooling']}{', of length 1' if settings['normalize'] else ''}"
@@ -354,10 +362,11 @@ def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:
     """Return our model with the weights of a KerasHub model.
 
     Args:
-        model: a `BertBackbone`, which becomes a `BertEncoder`, or a `BertMaskedLM`,
-            `BertTextClassifier` or `BertTextEmbedder` with its preprocessor, which
-            becomes a `TaskModel`.
-            KerasHub does not name classes: here they are LABEL_0, LABEL_1 …
+        model: a `BertBackbone`, `DistilBertBackbone` or `ElectraBackbone`, which
+            becomes a `BertEncoder`, or a `BertMaskedLM`, `BertTextClassifier`,
+            `BertTextEmbedder`, `DistilBertMaskedLM` or `DistilBertTextClassifier` with
+            its preprocessor, which becomes a `TaskModel`. KerasHub does not name
+            classes: here they are LABEL_0, LABEL_1 …
         dtype: dtype policy, as in `BertEncoder`.
 
     Raises:
@@ -372,14 +381,17 @@ def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:
     """
     from keras_hub import models  # takes a second, which other formats do not need
 
-    tasks: tuple[Any, ...] = (models.BertMaskedLM, models.BertTextClassifier)
-    if hasattr(models, EMBEDDER):  # not before KerasHub 0.32
-        tasks += (getattr(models, EMBEDDER),)
-    kinds: tuple[Any, ...] = (models.BertBackbone, *tasks)
-    if not isinstance(model, kinds):
+    def classes(names: Sequence[str]) -> tuple[Any, ...]:
+        # Not every release has them all: the embedder came with 0.32.
+        return tuple(getattr(models, name) for name in names if hasattr(models, name))
+
+    backbones = [kind.backbone for kind in KINDS.values()]
+    named = [f"{kind.classes}{t}" for kind in KINDS.values() for t in kind.tasks]
+    tasks = classes(named)
+    if not isinstance(model, (*classes(backbones), *tasks)):
         raise CheckpointError(
-            "`model` must be a BertBackbone, BertMaskedLM, BertTextClassifier or "
-            f"{EMBEDDER} of KerasHub; received {type(model).__name__}"
+            f"`model` must be one of {', '.join([*backbones, *named])} of KerasHub; "
+            f"received {type(model).__name__}"
         )
     if isinstance(model, tasks) and model.preprocessor is None:
         raise CheckpointError(
@@ -402,7 +414,9 @@ def to_keras_hub(model: BertEncoder | TaskModel) -> Any:
         model: an encoder, which becomes a `BertBackbone`; or a model of the tasks
             `classification`, `multi-label`, `regression`, `masked-lm` or `embedding`,
             which becomes a `BertTextClassifier`, a `BertMaskedLM` or a
-            `BertTextEmbedder` with its preprocessor.
+            `BertTextEmbedder` with its preprocessor. A DistilBERT becomes the
+            `DistilBert…` of the same name, without an embedder; an ELECTRA, which has
+            no task there, an `ElectraBackbone`.
 
     Raises:
         CheckpointError: KerasHub has no such head or computation.
@@ -419,5 +433,5 @@ def to_keras_hub(model: BertEncoder | TaskModel) -> Any:
             config = {**model.config.to_dict(), "architectures": ["BertModel"]}
             write_keras_hub(folder, arrays, config)
         task = folder / TASK
-        kind = read_json(task)["class_name"] if task.is_file() else "BertBackbone"
+        kind = read_json(task if task.is_file() else folder / CONFIG)["class_name"]
         return getattr(models, kind).from_preset(str(folder))

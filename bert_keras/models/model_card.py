@@ -108,7 +108,7 @@ _SETTINGS = (
 )
 _VERSIONS = ("python", "bert_keras", "tensorflow", "keras")
 _FORMATS = {
-    "google": "google-research/bert, TensorFlow 1",
+    "google": "google-research/{model_type}, TensorFlow 1",
     "huggingface": "Hugging Face",
     "keras-hub": "KerasHub",
     "model-garden": "TF Model Garden",
@@ -200,8 +200,10 @@ def model_card(
         "encoder": encoder,
         "source": source,
         "new_tokens": f"{source.new_tokens:,}" if source and source.new_tokens else "",
-        "source_format": source and _FORMATS.get(source.origin, source.origin),
     }
+    if source:
+        form = _FORMATS.get(source.origin, source.origin)
+        facts["source_format"] = form.format(**facts)
     facts["scores"] = rows = _score_rows(report, facts["task"])
     facts["has_intervals"] = any("(" in cell for row in rows[1:] for cell in row[1:])
     facts["metadata"] = _metadata(
@@ -366,6 +368,7 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
         "summary": TASKS[task].summary if task in TASKS else "a task of its own",
         "example": _input_of(task, settings),
         "architecture": their_architecture(encoder, str(config["architectures"][0])),
+        "model_type": encoder.model_type,
         "has_sentence_files": has_sentence_files,
         "from_logits": _from_logits(task, settings) if has_sentence_files else [],
         "engine": engine.get("engine", ""),

@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import VOCABULARY, refused, write_encoder
+from electra_checkpoint import google_variables, write_variables
+from safetensors.numpy import load_file
 
 from bert_keras.checkpoints import (
     names,
@@ -22,8 +25,11 @@ from bert_keras.checkpoints import (
     write_google,
 )
 from bert_keras.checkpoints.tensorflow_checkpoint import read_index
+from bert_keras.cli.main import main
 from bert_keras.config import BertConfig
 from bert_keras.errors import BertKerasError, CheckpointError, ConfigError
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.models.loading import load_model
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "tf1_ckpt_keras_bert"
 CONFIG: dict[str, Any] = {
@@ -584,3 +590,173 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="cannot write"):
         write_google(tmp_path / "file", arrays_of(1), config_of(1))
+
+
+# ELECTRA: a discriminator and a generator in one checkpoint.
+
+DRAW = np.random.default_rng(2)
+WORDS = "bert/embeddings/word_embeddings"
+
+
+def draws(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+    return {
+        name.replace("__", "."): DRAW.normal(size=shape).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, np.ndarray]]:
+    """Return the weights of a discriminator and a generator as transformers has them.
+
+    Google's code builds them with heads of width 64, so here with one head.
+    """
+    place, found = tmp_path_factory.mktemp("electra"), {}
+    settings: dict[str, Any] = {"model_type": "electra", "embedding_size": 8}
+    small = {"hidden_size": 4, "num_hidden_layers": 1, "intermediate_size": 16}
+    for part, sizes in (("discriminator", {}), ("generator", small)):
+        folder = write_encoder(place / part, num_attention_heads=1, **settings, **sizes)
+        found[part] = {
+            f"electra.{name}": value
+            for name, value in load_file(folder / "model.safetensors").items()
+            if not name.startswith("classifier.")  # the pooler, which Google's lacks
+        }
+    words = {n: v for n, v in found["discriminator"].items() if "_embeddings." in n}
+    norm = {n: v for n, v in found["discriminator"].items() if "embeddings.L" in n}
+    found["generator"] |= words | norm
+    found["discriminator"] |= draws(
+        discriminator_predictions__dense__weight=(16, 16),
+        discriminator_predictions__dense__bias=(16,),
+        discriminator_predictions__dense_prediction__weight=(1, 16),
+        discriminator_predictions__dense_prediction__bias=(1,),
+    )
+    found["generator"] |= draws(
+        generator_predictions__dense__weight=(8, 4),
+        generator_predictions__dense__bias=(8,),
+        generator_predictions__LayerNorm__weight=(8,),
+        generator_predictions__LayerNorm__bias=(8,),
+        generator_lm_head__bias=(len(VOCABULARY),),
+    )
+    return found
+
+
+@pytest.fixture(scope="module")
+def both(parts: dict[str, dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the variables of the two."""
+    named = (google_variables(parts[part], part=part) for part in parts)
+    return dict(pair for variables in named for pair in variables.items())
+
+
+@pytest.mark.parametrize("part", ["discriminator", "generator"])
+def test_an_electra_becomes_a_folder(
+    part: str, parts: Any, both: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    folder = write_variables(tmp_path / "google", both)
+    checkpoint = read_checkpoint(folder, part=part)
+    assert (checkpoint.origin, checkpoint.unrecognized) == ("google", ())
+    config = checkpoint.config
+    assert (config.model_type, config.embedding_size) == ("electra", 8)
+    assert config.hidden_act == "gelu"  # the erf form, unlike Google's BERT
+    told = "\n".join(checkpoint.notes)
+    other = {"discriminator": "generator", "generator": "discriminator"}[part]
+    for line in ("no bert_config.json", "heads=1, guessed", f"of the {other}", "skip"):
+        assert line in told
+    out = tmp_path / "out"
+    command = [
+        str(folder),
+        str(out),
+        *(["--part", part] if part == "generator" else []),
+    ]
+    assert main(["convert", *command]) == 0
+    written = load_file(out / "model.safetensors")
+    wanted = parts[part]
+    assert written.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(written[name], value)
+    heads = {"discriminator": "ForPreTraining", "generator": "ForMaskedLM"}
+    stated = json.loads((out / "config.json").read_text())
+    assert stated["architectures"] == [f"Electra{heads[part]}"]
+    assert "google-research/electra, TensorFlow 1" in (out / "README.md").read_text()
+
+
+def test_which_part_an_electra_is_read_as(
+    both: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    def width(name: str, variables: dict[str, np.ndarray], **asked: Any) -> int:
+        folder = write_variables(tmp_path / name, variables)
+        return read_checkpoint(folder, **asked).config.hidden_size
+
+    assert width("both", both) == 16
+    encoders = {n: v for n, v in both.items() if "_predictions/" not in n}
+    assert width("encoders", encoders) == 16
+    alone = {n: v for n, v in both.items() if not n.startswith(("electra/enc", "dis"))}
+    assert width("generator", alone) == 4
+    # Its own embeddings, and an encoder that both share.
+    own = {n.replace("electra/emb", "generator/emb"): -v for n, v in both.items()}
+    folder = write_variables(tmp_path / "own", both | own)
+    for part, sign in (("discriminator", 1), ("generator", -1)):
+        found = read_checkpoint(folder, part=part).arrays[WORDS]
+        np.testing.assert_array_equal(
+            found, sign * both["electra/embeddings/word_embeddings"]
+        )
+    shared = {n: v for n, v in both.items() if not n.startswith("generator/")}
+    heads = {"generator_predictions/dense/kernel": np.ones((16, 8), np.float32)}
+    assert width("shared", shared | heads, part="generator") == 16
+    masks = {n: v for n, v in (shared | heads).items() if not n.startswith("discr")}
+    folder = write_variables(tmp_path / "masks", masks)
+    assert read_checkpoint(folder).raw_config["architectures"] == ["BertForMaskedLM"]
+
+
+def test_the_config_beside_an_electra(
+    both: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    config = {"hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 32}
+    config |= {"num_hidden_layers": 2, "vocab_size": len(VOCABULARY)}
+    config |= {"max_position_embeddings": 40, "hidden_act": "relu"}
+    folder = write_variables(tmp_path, both, config)
+    found = read_checkpoint(folder)
+    assert found.config.num_attention_heads == 4 and len(found.notes) == 2
+    found = read_checkpoint(folder, part="generator")  # derived from it
+    assert (found.config.num_attention_heads, found.config.hidden_size) == (1, 4)
+    assert found.config.hidden_act == "relu" and "guessed" in found.notes[0]
+    write_variables(tmp_path, both, config | {"hidden_size": 32})
+    refused(
+        lambda: BertEncoder.from_pretrained(folder), "do not fit", "must be [8, 32]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("gone", "asked", "told"),
+    [
+        ("electra/embeddings_project", {}, ("2 missing", "embeddings_project/bias")),
+        ("electra/embeddings/word", {}, ("contains no", "which gives `vocab_size`")),
+        ("generator/", {"part": "generator"}, ("misshapen", "transform/dense/kernel")),
+        ("nothing", {"part": "both"}, ("`part` must be", "received 'both'")),
+    ],
+)
+def test_what_is_wrong_with_an_electra(
+    gone: str,
+    asked: dict[str, str],
+    told: tuple[str, ...],
+    both: dict[str, np.ndarray],
+    tmp_path: Path,
+) -> None:
+    left = {name: v for name, v in both.items() if not name.startswith(gone)}
+    folder = write_variables(tmp_path, left)
+    refused(
+        lambda: (
+            load_model(read_checkpoint(folder, **asked), task="masked-lm")
+            if gone == "generator/"
+            else BertEncoder.from_checkpoint(read_checkpoint(folder, **asked))
+        ),
+        *told,
+    )
+
+
+def test_only_an_electra_has_parts(tmp_path: Path, encoder_folder: Path) -> None:
+    write_checkpoint(tmp_path)
+    for place in (tmp_path, encoder_folder, read_checkpoint(encoder_folder)):
+        refused(
+            lambda p=place: read_checkpoint(p, part="generator"),
+            "`part` is for Google's TensorFlow 1 checkpoints of ELECTRA",
+        )

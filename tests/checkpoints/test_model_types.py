@@ -56,7 +56,26 @@ def change_config(folder: Path, **changes: Any) -> None:
         ("electra", "sequence_summary.summary.bias", "bert/pooler/dense/bias"),
         ("electra", "classifier.weight", "classifier/kernel"),
         ("electra", "classifier.out_proj.weight", "classifier/kernel"),
+        (
+            "distilbert",
+            "distilbert/transformer/layer_._3/ffn/lin1/kernel:0",
+            "bert/encoder/layer_3/intermediate/dense/kernel",
+        ),
+        (
+            "electra",
+            "electra/embeddings_project/kernel:0",
+            "bert/embeddings/embeddings_project/kernel",
+        ),
+        ("electra", "sequence_summary/summary/bias:0", "bert/pooler/dense/bias"),
+        ("electra", "classifier/out_proj/kernel:0", "classifier/kernel"),
+        ("electra", "classifier/kernel:0", "classifier/kernel"),
+        (
+            "electra",
+            "discriminator_predictions/dense_prediction/kernel:0",
+            "discriminator_predictions/dense_prediction/kernel",
+        ),
         ("bert", "pre_classifier.weight", None),
+        ("bert", "vocab_projector/bias:0", None),
         ("electra", "bert.pooler.dense.weight", None),
     ],
 )
@@ -129,7 +148,7 @@ def test_what_a_type_cannot_say_is_not_written(
 @pytest.mark.parametrize("kind", CHANGES)
 def test_what_is_refused(kind: str, tmp_path: Path) -> None:
     folder = write_encoder(tmp_path / "one", **CHANGES[kind])
-    for form in ("google", "keras-hub", "model-garden"):
+    for form in ("google", "model-garden"):
         refused(lambda f=form: convert(folder, tmp_path / "two", to=f), kind)
     for task in ("next-sentence", "translation"):
         refused(lambda t=task: TaskModel.from_pretrained(folder, t), "type bert", kind)

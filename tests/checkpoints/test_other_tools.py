@@ -40,6 +40,12 @@ TABLE = "bert/embeddings/word_embeddings"
         ("ForTokenClassification", None),
         ("ForQuestionAnswering", None),
         ("ForMultipleChoice", None),
+        ("DistilBertForMaskedLM", "masked-lm"),
+        ("DistilBertForSequenceClassification", None),
+        ("ElectraForMaskedLM", "masked-lm"),
+        ("ElectraForMultipleChoice", None),
+        ("ElectraForSequenceClassification", None),
+        ("ElectraForTokenClassification", None),
     ],
 )
 def test_the_tensorflow_classes_of_transformers_4(name: str, task: str | None) -> None:
@@ -47,13 +53,14 @@ def test_the_tensorflow_classes_of_transformers_4(name: str, task: str | None) -
     assert (checkpoint.notes, checkpoint.unrecognized) == ((), ())
     model = load_model(checkpoint, task=task)
     golden = np.load(GOLDEN / name / "outputs.npz")
+    has_segments = "token_type_ids" in golden  # DistilBERT has none
     batch = {
         "token_ids": golden["input_ids"],
-        "segment_ids": golden["token_type_ids"],
+        "segment_ids": golden["token_type_ids" if has_segments else "input_ids"],
         "padding_mask": golden["attention_mask"],
     }
     keys = {
-        "masked-lm": "prediction_logits",
+        "masked-lm": "prediction_logits" if name == "ForPreTraining" else "logits",
         "next-sentence": "seq_relationship_logits",
     }
     if task == "masked-lm":
@@ -107,9 +114,19 @@ def test_kernels_that_were_only_renamed(spam_folder: Path, tmp_path: Path) -> No
     assert "under names of TensorFlow" in checkpoint.notes[0]
 
 
-@pytest.mark.parametrize("scope", ["", "tf_bert_for_pre_training_2/"])
-def test_variables_without_the_groups_of_layers(tmp_path: Path, scope: str) -> None:
-    folder = Path(shutil.copytree(GOLDEN / "ForPreTraining", tmp_path / "a"))
+@pytest.mark.parametrize(
+    ("name", "scope"),
+    [
+        ("ForPreTraining", ""),
+        ("ForPreTraining", "tf_bert_for_pre_training_2/"),
+        ("DistilBertForMaskedLM", ""),
+        ("ElectraForMaskedLM", "tf_electra_for_masked_lm_2/"),
+    ],
+)
+def test_variables_without_the_groups_of_layers(
+    tmp_path: Path, name: str, scope: str
+) -> None:
+    folder = Path(shutil.copytree(GOLDEN / name, tmp_path / "a"))
     wanted = dict(read_checkpoint(folder).arrays)
     with h5py.File(folder / "tf_model.h5") as file:
         found: dict[str, Any] = {}

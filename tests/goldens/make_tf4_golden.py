@@ -38,6 +38,12 @@ CASES = {
     "ForQuestionAnswering": {**SAFE, "max_shard_size": "1KB"},
     "ForMultipleChoice": SAFE,
     "EncoderDecoder": H5,
+    "DistilBertForMaskedLM": H5,
+    "DistilBertForSequenceClassification": SHARDS,
+    "ElectraForMaskedLM": H5,
+    "ElectraForMultipleChoice": SAFE,
+    "ElectraForSequenceClassification": H5,
+    "ElectraForTokenClassification": SHARDS,
 }
 
 
@@ -45,29 +51,33 @@ def main() -> None:
     shutil.rmtree(GOLDEN, ignore_errors=True)
     draw = np.random.default_rng(0)
     for name, how in CASES.items():
-        config = transformers.BertConfig(
+        kind, _, head = name.rpartition("For")
+        config = getattr(transformers, f"{kind or 'Bert'}Config")(
             vocab_size=len(VOCABULARY),
             hidden_size=4,
             num_hidden_layers=1 if how is H5 else 2,
             num_attention_heads=2,
-            intermediate_size=6,
             max_position_embeddings=8,
             num_labels=2,
+            **({"hidden_dim": 6} if kind == "DistilBert" else {"intermediate_size": 6}),
+            **({"embedding_size": 3} if kind == "Electra" else {}),
         )
         batch = {
             "input_ids": IDS,
             "attention_mask": (IDS > 0).astype(np.int32),
             "token_type_ids": SEGMENTS,
         }
-        if name == "ForMultipleChoice":  # one row of two choices
+        if kind == "DistilBert":
+            del batch["token_type_ids"]
+        if head == "MultipleChoice":  # one row of two choices
             batch = {key: value[None] for key, value in batch.items()}
         if name == "EncoderDecoder":
-            kind = transformers.EncoderDecoderConfig
-            both = kind.from_encoder_decoder_configs(config, copy.deepcopy(config))
+            joint = transformers.EncoderDecoderConfig
+            both = joint.from_encoder_decoder_configs(config, copy.deepcopy(config))
             model = transformers.TFEncoderDecoderModel(both)
             batch |= {"decoder_input_ids": IDS, "decoder_attention_mask": IDS > 0}
         else:
-            model = getattr(transformers, f"TFBert{name}")(config)
+            model = getattr(transformers, f"TF{kind or 'Bert'}For{head}")(config)
         model(batch)
         for variable in model.variables:
             variable.assign(0.5 * draw.normal(size=variable.shape).astype("float32"))

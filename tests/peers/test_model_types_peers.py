@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import VOCABULARY, assert_near
+from electra_checkpoint import google_variables, write_variables
 from safetensors.numpy import load_file
 
+from bert_keras.checkpoints import read_checkpoint
 from bert_keras.inference.engine import engine_model
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import BertEncoder
@@ -59,7 +61,7 @@ def their_model(kind: str, head: str, folder: Path, **changes: Any) -> Any:
     """Return a random model of transformers that is saved in a folder."""
     torch.manual_seed(3)
     start, sizes = TYPES[kind]
-    config = getattr(transformers, f"{start}Config")(**SIZES, **sizes, **changes)
+    config = getattr(transformers, f"{start}Config")(**{**SIZES, **sizes, **changes})
     model = getattr(transformers, f"{start}{head}")(config).eval()
     with torch.no_grad():
         for weight in model.parameters():  # the biases, too
@@ -170,7 +172,9 @@ def test_a_folder_of_sentence_transformers_on_distilbert(tmp_path: Path) -> None
     )
     first = Transformer(str(tmp_path / "encoder"), max_seq_length=24)
     modules = [first, Pooling(16, "cls")]
-    theirs = sentences.SentenceTransformer(modules=modules, device="cpu")
+    theirs = sentences.SentenceTransformer(
+        modules=modules, device="cpu", prompts={"query": "see: "}
+    )
     theirs.save_pretrained(str(tmp_path / "theirs"))
     texts = ["win cash now", "see you", "a free prize " * 20]
     wanted = theirs.encode(texts)
@@ -182,6 +186,12 @@ def test_a_folder_of_sentence_transformers_on_distilbert(tmp_path: Path) -> None
     save_model(model, tmp_path / "ours")
     opened = sentences.SentenceTransformer(str(tmp_path / "ours"), device="cpu")
     np.testing.assert_allclose(opened.encode(texts), wanted, atol=1e-5)
+    queries = theirs.encode(texts, prompt_name="query")
+    for found in (
+        embed(str(tmp_path / "theirs"), texts, prompt="query"),
+        opened.encode(texts, prompt_name="query"),
+    ):
+        np.testing.assert_allclose(found, queries, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["distilbert", "electra"])
@@ -198,3 +208,41 @@ def test_exports_answer_as_the_model(kind: str, form: str, tmp_path: Path) -> No
         pytest.importorskip("openvino" if form == "openvino" else "onnxruntime")
         found = Predictor(engine_model(model, form))
     assert_near(found.predict(pairs), wanted)
+
+
+@pytest.mark.parametrize("part", ["discriminator", "generator"])
+def test_googles_checkpoint_of_an_electra(part: str, tmp_path: Path) -> None:
+    """Hidden states and logits of what both heads compute."""
+    sizes = {"num_attention_heads": 1}  # as wide as 64 in Google's code
+    discriminator = their_model("electra", "ForPreTraining", tmp_path / "one", **sizes)
+    sizes |= {"hidden_size": 4, "num_hidden_layers": 1, "intermediate_size": 12}
+    generator = their_model("electra", "ForMaskedLM", tmp_path / "two", **sizes)
+    shared = discriminator.electra.embeddings.state_dict()
+    generator.electra.embeddings.load_state_dict(shared)
+    variables: dict[str, np.ndarray] = {}
+    for kind, model in (("discriminator", discriminator), ("generator", generator)):
+        tensors = {n: v.numpy() for n, v in model.state_dict().items()}
+        variables |= google_variables(tensors, part=kind)
+    folder = write_variables(tmp_path / "google", variables)
+
+    theirs = discriminator if part == "discriminator" else generator
+    ours, given = batches("electra")
+    checkpoint = read_checkpoint(folder, part=part)
+    encoder = BertEncoder.from_checkpoint(checkpoint, outputs=("hidden_states",))
+    with torch.no_grad():
+        wanted = theirs(**given, output_hidden_states=True)
+    real = ours["padding_mask"] == 1
+    found = encoder(ours)["hidden_states"]
+    for one, other in zip(found, wanted.hidden_states, strict=True):
+        np.testing.assert_allclose(one[real], other[real], atol=1e-5)
+    convert(folder, tmp_path / "ours", part=part)
+    opened = type(theirs).from_pretrained(tmp_path / "ours").eval()
+    with torch.no_grad():
+        again = opened(**given).logits
+    np.testing.assert_allclose(again, wanted.logits, atol=1e-6)
+    if part == "generator":
+        model = load_model(tmp_path / "ours")
+        ours["masked_positions"] = np.tile(np.arange(9), (3, 1))
+        np.testing.assert_allclose(
+            np.asarray(model(ours))[real], wanted.logits[real], atol=1e-5
+        )

@@ -317,6 +317,44 @@ def test_a_model_folder_gives_the_same_answers(
     assert_same_answers(trained, trained.answers(loaded))
 
 
+OTHER_TYPES: dict[str, dict[str, Any]] = {
+    "distilbert": {"model_type": "distilbert", "type_vocab_size": 0},
+    "electra": {"model_type": "electra", "embedding_size": 8},
+}
+NEED_BERT = {"next-sentence", "translation", "abstractive-summarization"}
+QUICK = {("classification", "electra"), ("embedding", "distilbert")}
+
+
+@pytest.mark.parametrize(
+    ("name", "model_type"),
+    [
+        each if each in QUICK else thorough(*each)
+        for each in ((name, kind) for name in TASKS for kind in OTHER_TYPES)
+    ],
+)
+def test_a_step_on_another_model_type(
+    name: str, model_type: str, tmp_path: Path
+) -> None:
+    case = first_case(name)
+    folder = write_encoder(tmp_path / "encoder", **OTHER_TYPES[model_type])
+    if name in NEED_BERT:
+        refused(lambda: TaskModel.from_pretrained(folder, case.task), "type bert")
+        return
+    model = TaskModel.from_pretrained(folder, case.task, max_length=24, seed=1)
+    model.compile(optimizer=keras.optimizers.Adam(5e-3), loss=case.task.loss())
+    made = Trained(case, model, (0.0, 0.0))
+    y = tf.constant(case.columns[case.target]) if case.target else made.targets
+    before = [weight.numpy() for weight in model.trainable_weights]
+    model.fit(tf.data.Dataset.from_tensors((made.training_texts, y)), verbose=0)
+    pairs = zip(model.trainable_weights, before, strict=True)
+    moved = [np.any(weight.numpy() != old) for weight, old in pairs]
+    assert sum(moved) > len(moved) / 2
+    loaded = load_model(save_model(model, tmp_path / "model"))
+    assert loaded.task == case.task
+    assert loaded.backbone.config == model.backbone.config
+    assert_same_answers(made, made.answers(loaded))
+
+
 # Heads of one kind each.
 @pytest.mark.parametrize(
     "name", ["feature-tagging", "multiple-choice", "question-answering", "regression"]

@@ -126,7 +126,12 @@ def run_predict(options: argparse.Namespace) -> None:
     predictor = predictor_of(options)
     task = predictor.model.task
     if options.redact is not None:
-        check_redacts(predictor, options.redact)
+        try:
+            check_redacts(predictor, options.redact)
+        except ConfigError as error:
+            if options.texts or options.input or not options.redact:
+                raise
+            raise ConfigError(f"{error}; a TEXT stands before --redact") from None
     piped = piped_lines()
     given = given_texts(options, task, piped)
     place = options.input or ("TEXT" if options.texts else "stdin")

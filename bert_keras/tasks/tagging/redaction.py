@@ -46,8 +46,9 @@ class Redaction:
         self._tokenizer = tokenizer
         kinds = [kind for _, kind in parse_classes(classes)]
         known = sorted({*kinds} - {""})
-        chosen = types.split(",") if isinstance(types, str) else types
-        chosen = known if chosen is None else [str(each) for each in chosen]
+        chosen = known if types is None else types
+        if isinstance(chosen, str):
+            chosen = [each.strip() for each in chosen.split(",")]
         wrong = next((each for each in chosen if each not in known), None)
         if wrong is not None or not chosen:
             raise ConfigError(

@@ -10,7 +10,7 @@ import hmac
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
@@ -22,9 +22,7 @@ from bert_keras.serving.metrics import Metrics
 from bert_keras.serving.models import Models
 from bert_keras.serving.signatures import TRUNCATED, Answers, Parts, Signature
 from bert_keras.serving.tensors import Decode, Decoder
-
-if TYPE_CHECKING:
-    from bert_keras.tasks.tagging.redaction import Redaction
+from bert_keras.tasks.redaction import Redaction
 
 _T = TypeVar("_T")
 _SMALL_BYTES = 64 * 1024  # handled on the event loop; more bytes in a thread

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -39,9 +39,7 @@ from bert_keras.tasks.protocols import (
     redaction_of,
     scores_pairs,
 )
-
-if TYPE_CHECKING:
-    from bert_keras.tasks.tagging.redaction import Redaction
+from bert_keras.tasks.redaction import Redaction
 
 # Words of the texts of each warm-up: a graph is optimized at its first call, and one
 # text has another graph than several.

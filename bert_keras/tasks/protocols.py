@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Target
     from bert_keras.tasks.base import Task
-    from bert_keras.tasks.tagging.redaction import Redaction
+    from bert_keras.tasks.redaction import Redaction
 
 Batch = dict[str, Any]  # inputs of a model by name, each [R, …]
 Run = Callable[[Batch], Any]  # returns what `infer` does, for a batch dict

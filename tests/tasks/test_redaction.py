@@ -19,7 +19,7 @@ from bert_keras.files.parquet import write_rows
 from bert_keras.inference import predictor as inference
 from bert_keras.inference.predictor import Predictor
 from bert_keras.models.model_folder import save_model
-from bert_keras.tasks.tagging.redaction import Redaction
+from bert_keras.tasks.redaction import Redaction
 from bert_keras.tasks.tagging.task import TokenClassification
 from bert_keras.text.tokenizer import WordPieceTokenizer
 

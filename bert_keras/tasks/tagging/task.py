@@ -68,9 +68,9 @@ from bert_keras.tasks.protocols import (
     role_texts,
     string_parts,
 )
+from bert_keras.tasks.redaction import Redaction
 from bert_keras.tasks.tagging import words
 from bert_keras.tasks.tagging.explanation import explained_entities
-from bert_keras.tasks.tagging.redaction import Redaction
 from bert_keras.tasks.tagging.settings import FeatureTaggingSettings, TaggingSettings
 from bert_keras.text.preprocessor import Preprocessor
 

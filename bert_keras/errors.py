@@ -91,6 +91,18 @@ class NoColumnError(DataError):
     """A data file lacks a column."""
 
 
+class UnreadError(DataError):
+    """A text has a part that the model does not read, where it must read all.
+
+    Args:
+        row: the text's place among the texts, from 0.
+    """
+
+    def __init__(self, message: str, *, row: int) -> None:
+        self.row = row
+        super().__init__(message, path=f"texts[{row}]")
+
+
 def received(value: object) -> str:
     """Return the end of an error message: `received` and the shortened value."""
     return f"received {shown(value)}"

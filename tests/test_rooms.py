@@ -66,7 +66,7 @@ ONE_CONCEPT = ("tasks.base", "tasks.protocols")
 OF_ALL_TASKS = {
     *("__init__", "answer_rows", "base", "catalog", "declaration", "hugging_face"),
     *("long_text_settings", "long_texts", "needs", "plain_settings", "protocols"),
-    "negatives",
+    *("negatives", "redaction"),
 }
 OF_ONE_TASK = {
     "cli.mining": "embedding",

@@ -84,6 +84,13 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         unset=f"{_TOP} on a terminal, else all",
     )
     _add_on_empty(parser, "a row with an empty text")
+    parser.add_argument(
+        "--redact",
+        nargs="*",
+        metavar="TYPE",
+        help="replace the entities that the model finds in a text by their types, such "
+        "as [PER]; all, or those of these types alone; texts stand before it",
+    )
     add_inference(parser)
     add_beam(parser)
 
@@ -113,11 +120,19 @@ def run_predict(options: argparse.Namespace) -> None:
         BATCHES_TOGETHER,
         BlankTexts,
         answered,
+        check_redacts,
     )
     from bert_keras.text.truncation import Truncation
 
     predictor = predictor_of(options)
     task = predictor.model.task
+    if options.redact is not None:
+        try:
+            check_redacts(predictor, options.redact)
+        except ConfigError as error:
+            if options.texts or options.input or not options.redact:
+                raise
+            raise ConfigError(f"{error}; a TEXT stands before --redact") from None
     piped = piped_lines()
     given = given_texts(options, task, piped)
     place = options.input or ("TEXT" if options.texts else "stdin")
@@ -144,6 +159,7 @@ def run_predict(options: argparse.Namespace) -> None:
                 batch_size=options.batch_size,
                 max_batch_tokens=options.max_batch_tokens,
                 truncation=truncation,
+                redact=options.redact,
             ):
                 write(_shortened(row, top, is_told=options.top is None))
             shown.add(len(batch))
@@ -203,6 +219,7 @@ def _predict_on_beam(options: argparse.Namespace) -> None:
         on_empty=options.on_empty,
         batch_size=options.batch_size,
         max_batch_tokens=options.max_batch_tokens,
+        redact=options.redact,
         pipeline_args=shlex.split(options.beam),
     )
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_keras.data.items import is_blank
-from bert_keras.errors import DataError, NoRowsError
+from bert_keras.errors import DataError, NoRowsError, UnreadError
 from bert_keras.inference.predictor import Predictor
 from bert_keras.runs.progress import say
 from bert_keras.settings import check_choice
 from bert_keras.tasks.base import Task, roles_with, stream_rows
-from bert_keras.tasks.protocols import text_specs, texts_of
+from bert_keras.tasks.protocols import redaction_of, text_specs, texts_of
 from bert_keras.text.truncation import Truncation
 
 ON_EMPTY = ("null", "error")
@@ -26,11 +27,13 @@ class Row(NamedTuple):
         name: the file's `id` of the row, if it has any.
         item: the row as `Predictor.predict` takes it.
         reason: why it has no answer, or an empty string.
+        place: its file and number, for errors.
     """
 
     name: str | None
     item: Any
     reason: str = ""
+    place: str = ""
 
 
 def read_rows(
@@ -67,6 +70,12 @@ def read_rows(
         say(f"{error}: nothing to answer")
 
 
+def check_redacts(predictor: Predictor, types: Sequence[str]) -> None:
+    """Raise ConfigError unless a model finds entities of these types; empty: any."""
+    task, preprocessor = predictor.model.task, predictor.model.preprocessor
+    redaction_of(task, preprocessor, types or None)
+
+
 def answered(
     predictor: Predictor,
     rows: Sequence[Row],
@@ -74,6 +83,7 @@ def answered(
     batch_size: int = 32,
     max_batch_tokens: int | None = None,
     truncation: Truncation,
+    redact: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Return each row's name and texts with its answer.
 
@@ -83,22 +93,34 @@ def answered(
     Args:
         predictor, batch_size, max_batch_tokens, truncation: as in `Predictor.predict`.
         rows: the answers are the same, to the last digit, for the same rows together.
+        redact: the types of the entities that are replaced in the texts, see
+            `Predictor.redact`; empty: all. `None`: the texts stay as they are.
+
+    Raises:
+        DataError: a text cannot be redacted.
     """
     task = predictor.model.task
     names = [spec.name for spec in text_specs(task)["serving_default"]]
-    answers = predictor.predict(
-        [_filled(task, row.item) for row in rows],
-        batch_size=batch_size,
-        max_batch_tokens=max_batch_tokens,
-        truncation=truncation,
-    )
+    predict: Callable[..., list[dict[str, Any]]] = predictor.predict
+    if redact is not None:
+        predict = functools.partial(predictor.redact, types=redact or None)
+    try:
+        answers = predict(
+            [_filled(task, row.item) for row in rows],
+            batch_size=batch_size,
+            max_batch_tokens=max_batch_tokens,
+            truncation=truncation,
+        )
+    except UnreadError as error:
+        raise DataError(error.message, path=rows[error.row].place) from None
     found = []
     for row, answer in zip(rows, answers, strict=True):
         start = {"id": row.name} if row.name is not None else {}
         if not start or "id" not in task.columns:
             start |= _texts(task, names, row.item, answer)
         if row.reason:
-            answer = {**dict.fromkeys(answer), "reason": row.reason}
+            answer = {name: None for name in answer if name not in start}
+            answer["reason"] = row.reason
         found.append({**start, **answer})
     return found
 
@@ -148,7 +170,7 @@ class BlankTexts:
             if roles and self._on_empty == "error":
                 raise DataError(reason, path=self._place, line=self.seen)
             self.count += bool(roles)
-            found.append(Row(name, item, reason))
+            found.append(Row(name, item, reason, f"{self._place}:{self.seen}"))
         return found
 
     def report(self) -> None:

@@ -24,7 +24,12 @@ from typing import Any
 from bert_keras.errors import DataError
 from bert_keras.files import filesystems
 from bert_keras.files.answer_file import answers_to, check_answer_file
-from bert_keras.inference.answered_rows import BATCHES_TOGETHER, BlankTexts, read_rows
+from bert_keras.inference.answered_rows import (
+    BATCHES_TOGETHER,
+    BlankTexts,
+    check_redacts,
+    read_rows,
+)
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.runs.beam import pipeline_of, raise_mistake, run_pipeline
 from bert_keras.runs.progress import say
@@ -44,6 +49,7 @@ def run_beam_predictions(
     max_batch_tokens: int | None = None,
     precision: str = "float32",
     engine: str | None = None,
+    redact: Sequence[str] | None = None,
     pipeline_args: Sequence[str] = (),
 ) -> int:
     """Answer the rows of a file on Apache Beam; return their number.
@@ -63,6 +69,8 @@ def run_beam_predictions(
             run.
         batch_size, max_batch_tokens: as in `Predictor.predict`.
         precision, engine: as in `load_predictor`.
+        redact: the types of the entities that are replaced in the texts, see
+            `Predictor.redact`; empty: all. `None`: the texts stay as they are.
         pipeline_args: Beam's own flags, such as `--runner=FlinkRunner`. Workers need
             bert_keras: `--requirements_file`, `--sdk_container_image` and the like
             install it there.
@@ -94,6 +102,8 @@ def run_beam_predictions(
             load_predictor, place, precision=precision, engine=engine
         )
     predictor = load()
+    if redact is not None:
+        check_redacts(predictor, redact)
     task = predictor.model.task
     blank = BlankTexts(task, on_empty, source)
     bad_rows = "keep" if on_empty == "null" else "error"
@@ -103,7 +113,7 @@ def run_beam_predictions(
     with _folder_beside(output) as work:
         parts = _write_parts(work, given, blank, BATCHES_TOGETHER * batch_size)
         if parts:
-            _answer_parts(pipeline, work, parts, load, limits, output)
+            _answer_parts(pipeline, work, parts, load, limits, redact, output)
         with answers_to(output) as write:
             for row in _joined(work, parts, truncation):
                 write(row)
@@ -149,6 +159,7 @@ def _answer_parts(
     parts: int,
     load: Callable[[], Predictor],
     limits: tuple[int, int | None],
+    redact: Sequence[str] | None,
     output: str,
 ) -> None:
     """Run the pipeline to completion."""
@@ -161,7 +172,7 @@ def _answer_parts(
         pipeline
         | "Parts" >> beam.Create(range(parts))
         | "Spread" >> beam.Reshuffle()
-        | "Answer" >> RunInference(PartHandler(load, work, *limits))
+        | "Answer" >> RunInference(PartHandler(load, work, *limits, redact))
     )
     run_pipeline(pipeline, "the pipeline failed", output)
 

@@ -43,6 +43,7 @@ class PartHandler(ModelHandler):
         load: returns the predictor, once in each process of a worker.
         work: the folder of the run.
         batch_size, max_batch_tokens: as in `Predictor.predict`.
+        redact: as in `answered`.
     """
 
     def __init__(
@@ -51,11 +52,13 @@ class PartHandler(ModelHandler):
         work: str,
         batch_size: int,
         max_batch_tokens: int | None,
+        redact: Sequence[str] | None = None,
     ) -> None:
         # A part is many batches of texts.
         super().__init__(min_batch_size=1, max_batch_size=1)
         self._load, self._work = load, work
         self._batch_size, self._max_batch_tokens = batch_size, max_batch_tokens
+        self._redact = redact
 
     def load_model(self) -> Predictor:
         return self._load()
@@ -77,8 +80,9 @@ class PartHandler(ModelHandler):
         data = filesystems.read(rows_name(self._work, number)) or b""
         rows = []
         for line in data.splitlines():
-            name, item, reason, is_tuple = json.loads(line)
-            rows.append(Row(name, tuple(item) if is_tuple else item, reason))
+            *row, is_tuple = json.loads(line)
+            found = Row(*row)
+            rows.append(found._replace(item=tuple(found.item)) if is_tuple else found)
         truncation = Truncation()
         try:
             answers = answered(
@@ -87,6 +91,7 @@ class PartHandler(ModelHandler):
                 batch_size=self._batch_size,
                 max_batch_tokens=self._max_batch_tokens,
                 truncation=truncation,
+                redact=self._redact,
             )
         except BertKerasError as error:
             return [{"mistake": mistake_of(error)}]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -46,6 +45,7 @@ from bert_keras.tasks.protocols import (
     item_parts,
     pair_answers,
     reads_windows,
+    redaction_of,
     scores_sides,
     text_specs,
     texts_of,
@@ -300,8 +300,52 @@ class Predictor:
             DataError: a text is missing or not a string.
         """
         return self._rows(
-            texts,
-            dict,
+            parts_of(self.model.task, texts),
+            lambda _, answers: answers,
+            batch_size=batch_size,
+            max_batch_tokens=max_batch_tokens,
+            seen=seen,
+            truncation=truncation,
+        )
+
+    def redact(
+        self,
+        texts: Any,
+        *,
+        types: str | Sequence[str] | None = None,
+        batch_size: int = 32,
+        max_batch_tokens: int | None = None,
+        seen: Callable[[int], object] | None = None,
+        truncation: Truncation | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return texts whose entities are replaced by their types, as `[PER]`.
+
+        The entities are exactly those of `predict`. Each row has the redacted `text`,
+        and the answer of `predict` to it: the text of a replaced entity is its
+        placeholder, its start and end are characters of the redacted text. In a list of
+        words, each word of an entity is replaced.
+
+        Args:
+            texts, batch_size, max_batch_tokens, seen, truncation: as in `predict`.
+            types: of the entities to replace, a list or a word with commas; others
+                stay. `None`: all.
+
+        Raises:
+            ConfigError: the model finds no entities, or has no such type.
+            UnreadError: a text has a word that is longer than the tokenizer reads.
+            DataError: a text is missing or not a string.
+
+        Example:
+            >>> tagger = load_predictor("models/names")
+            >>> tagger.redact(["Ann lives in Rome."])[0]["text"]
+            '[PER] lives in [LOC].'
+        """
+        redaction = redaction_of(self.model.task, self.model.preprocessor, types)
+        parts = parts_of(self.model.task, texts)
+        redaction.check(parts[0])
+        return self._rows(
+            parts,
+            lambda part, answers: redaction(part[0], answers),
             batch_size=batch_size,
             max_batch_tokens=max_batch_tokens,
             seen=seen,
@@ -310,17 +354,19 @@ class Predictor:
 
     def _rows(
         self,
-        texts: Any,
-        chosen: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+        parts: tuple[Sequence[Any], ...],
+        chosen: Callable[[tuple[Sequence[Any], ...], Mapping[str, Any]], Any],
         *,
         truncation: Truncation | None,
         **limits: Any,
     ) -> list[dict[str, Any]]:
-        """Return the answers that are chosen for each text, see `predict`."""
+        """Return what is chosen of the texts and their answers, see `predict`."""
         counts = Truncation() if truncation is None else truncation
-        parts = parts_of(self.model.task, texts)
-        found = self.stream(parts, truncation=counts, **limits)
-        rows = [row for answers in found for row in rows_of(chosen(answers))]
+        rows: list[dict[str, Any]] = []
+        for answers in self.stream(parts, truncation=counts, **limits):
+            end = len(rows) + len(next(iter(answers.values())))
+            some = tuple(part[len(rows) : end] for part in parts)
+            rows += rows_of(chosen(some, answers))
         if truncation is None:
             self.tell_truncated(counts)
         return rows
@@ -398,8 +444,8 @@ class Predictor:
             task = changed(task, positive_class=positive_class)
         check_scores_pairs(task)
         return self._rows(
-            pairs,
-            functools.partial(pair_answers, task),
+            parts_of(self.model.task, pairs),
+            lambda _, answers: pair_answers(task, answers),
             batch_size=batch_size,
             max_batch_tokens=max_batch_tokens,
             seen=seen,

@@ -86,8 +86,14 @@ class _Signature:
             for part, rank in zip(parts, self.inputs.values(), strict=True)
         )
 
-    def body(self, items: Sequence[Any], top: int | None = None) -> bytes:
-        """Return the JSON of a request in column form, for the `top` texts found."""
+    def body(self, items: Sequence[Any], more: Mapping[str, Any]) -> bytes:
+        """Return the JSON of a request in column form.
+
+        Args:
+            items: the rows.
+            more: further entries of the request, or `None` in their place; `top` is
+                left out if the signature does not take it.
+        """
         rows = items if len(self.inputs) > 1 else [(item,) for item in items]
         columns = zip(*rows, strict=True)
         inputs = {
@@ -95,8 +101,9 @@ class _Signature:
             for (name, rank), column in zip(self.inputs.items(), columns, strict=True)
         }
         request: dict[str, Any] = {"signature_name": self.name, "inputs": inputs}
-        if top is not None and self.takes_top:
-            request["top"] = top
+        for name, value in more.items():
+            if value is not None and (name != "top" or self.takes_top):
+                request[name] = value
         return json.dumps(request, ensure_ascii=False).encode()
 
     def rows(self, outputs: Any, count: int) -> list[dict[str, Any]]:
@@ -226,13 +233,17 @@ class _Client:
         size = self.batch_size
         return chosen, [items[at : at + size] for at in range(0, len(items), size)]
 
-    def _rows(self, signature: _Signature, items: list[Any], top: int | None) -> _Steps:
+    def _rows(
+        self, signature: _Signature, items: list[Any], more: Mapping[str, Any]
+    ) -> _Steps:
         """Request the answers to a batch; return a dict for each text.
+
+        `more` are further entries of the request.
 
         Raises:
             ServerError: the reply does not match the signature.
         """
-        body = signature.body(items, top)
+        body = signature.body(items, more)
         reply = yield from self._reply("POST", ":predict", body)
         try:
             rows = signature.rows(reply["outputs"], len(items))
@@ -305,6 +316,16 @@ class _Client:
             {"rank": n, **rows[at], "index": at, "text": texts[at]}
             for n, at in enumerate(order[:top], 1)
         ]
+
+    def _redacted(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return redacted rows, which a server that ignores the request does not give.
+
+        Raises:
+            ServerError: the server gave others.
+        """
+        if not all("text" in row and {"entities", "tags"} & row.keys() for row in rows):
+            raise ServerError(f"{self._place}: does not redact texts")
+        return rows
 
     def _searching(self) -> str | None:
         """Return the signature that searches, unless it is the default one."""
@@ -436,6 +457,22 @@ class Client(_Client):
         """
         return self._predict(texts, None)
 
+    def redact(
+        self, texts: Any, *, types: str | Sequence[str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Return texts whose entities are replaced, as `Predictor.redact` does.
+
+        The server is `bert-keras serve`.
+
+        Args:
+            texts: as in `predict`.
+            types: of the entities to replace; `None`: all.
+
+        Raises:
+            ServerError: as in `predict`; or the model or the server does not redact.
+        """
+        return self._redacted(self._predict(texts, None, redact=_types(types)))
+
     def embed(self, texts: Any, *, prompt: str | None = None) -> np.ndarray:
         """Return the vectors of texts by an embedding model, float32 [N, D].
 
@@ -485,16 +522,19 @@ class Client(_Client):
         """
         _check_top(top)
         self._run(self._read_signatures())
-        rows = self._predict(_queries(queries), self._searching(), top)
+        rows = self._predict(_queries(queries), self._searching(), top=top)
         return [self._found(row, top) for row in rows]
 
     def _predict(
-        self, texts: Any, name: str | None, top: int | None = None
+        self, texts: Any, name: str | None, **more: Any
     ) -> list[dict[str, Any]]:
-        """Return the answers of a signature; `None`: the one that takes such texts."""
+        """Return the answers of a signature; `None`: the one that takes such texts.
+
+        `more` are further entries of the request.
+        """
         self._run(self._read_signatures())
         signature, batches = self._batches(texts, name)
-        parts = [self._run(self._rows(signature, batch, top)) for batch in batches]
+        parts = [self._run(self._rows(signature, batch, more)) for batch in batches]
         return [row for part in parts for row in part]
 
     def _run(self, steps: _Steps) -> Any:
@@ -554,6 +594,12 @@ class AsyncClient(_Client):
         """Return one dict per text, see `Client.predict`."""
         return await self._predict(texts, None)
 
+    async def redact(
+        self, texts: Any, *, types: str | Sequence[str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Return texts whose entities are replaced, see `Client.redact`."""
+        return self._redacted(await self._predict(texts, None, redact=_types(types)))
+
     async def embed(self, texts: Any, *, prompt: str | None = None) -> np.ndarray:
         """Return the vectors of texts, see `Client.embed`."""
         await self._run(self._read_signatures())
@@ -575,11 +621,11 @@ class AsyncClient(_Client):
         """Return the texts found for each query, see `Client.search`."""
         _check_top(top)
         await self._run(self._read_signatures())
-        rows = await self._predict(_queries(queries), self._searching(), top)
+        rows = await self._predict(_queries(queries), self._searching(), top=top)
         return [self._found(row, top) for row in rows]
 
     async def _predict(
-        self, texts: Any, name: str | None, top: int | None = None
+        self, texts: Any, name: str | None, **more: Any
     ) -> list[dict[str, Any]]:
         """Return the answers of a signature, see `Client._predict`."""
         await self._run(self._read_signatures())
@@ -588,7 +634,7 @@ class AsyncClient(_Client):
 
         async def answer(batch: list[Any]) -> list[dict[str, Any]]:
             async with free:
-                return await self._run(self._rows(signature, batch, top))
+                return await self._run(self._rows(signature, batch, more))
 
         tasks = [asyncio.ensure_future(answer(batch)) for batch in batches]
         try:
@@ -635,6 +681,13 @@ def _queries(queries: Any) -> list[str]:
 def _check_top(top: int | None) -> None:
     if top is not None:
         check_whole_number("top", top, least=1)
+
+
+def _types(types: str | Sequence[str] | None) -> Any:
+    """Return the types to redact as an entry of a request: `True` for all."""
+    if types is None:
+        return True
+    return types if isinstance(types, str) else list(types)
 
 
 def _httpx() -> Any:

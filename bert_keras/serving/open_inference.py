@@ -42,8 +42,8 @@ _HEAD = "inference-header-content-length"  # bytes of the JSON before binary dat
 _SIZE = "binary_data_size"
 _OF_INPUT = ("name", "shape", "datatype", "parameters", "data")
 _PARAMETERS = (
-    *("signature_name", "top", "content_type", "binary_data_output"),
-    *("binary_data", _SIZE),
+    *("signature_name", "top", "redact", "content_type"),
+    *("binary_data_output", "binary_data", _SIZE),
 )
 # Parameters of Triton that would change the answer.
 _REFUSED = ("sequence_id", "shared_memory_region", "classification")
@@ -163,6 +163,7 @@ async def infer(
         size=size,
         outputs=[each["name"] for each in _wanted(given.get("outputs", []))],
         top=parameters.get("top"),
+        redact=parameters.get("redact"),
     )
 
 

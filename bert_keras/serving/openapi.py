@@ -20,6 +20,11 @@ _ERROR = {
     "properties": {"error": {"type": "string"}},
     "required": ["error"],
 }
+_REDACT = {
+    "type": ["boolean", "string", "array"],
+    "items": {"type": "string"},
+    "description": "whether entities are replaced in the texts, or their types",
+}
 
 
 def openapi(service: Service) -> dict[str, Any]:
@@ -105,12 +110,13 @@ def _predict(model: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
     found = [
         each["search"] for each in model["signatures"].values() if "search" in each
     ]
-    top = {"top": _top(found[0])} if found else {}
+    more = {"top": _top(found[0])} if found else {}
+    more |= {"redact": _REDACT} if model["redacts"] else {}
     body = {
         "oneOf": [
             {
                 "type": "object",
-                "properties": {"signature_name": names, form: schema, **top},
+                "properties": {"signature_name": names, form: schema, **more},
                 "required": [form],
                 "additionalProperties": False,
             }

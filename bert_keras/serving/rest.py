@@ -24,6 +24,7 @@ from bert_keras.serving.version import DEFAULT, Version
 
 _DISCARDED = 8  # times the largest body is read, so that the client reads our answer
 _MOST_CLASSES = 100  # that the listing of models names
+_MORE = ("signature_name", "top", "redact")  # that a request to predict may have
 _BODY_SECONDS = 10.0  # for the whole body
 
 
@@ -64,18 +65,20 @@ class Rest:
 
         If a text is longer than the model reads, the answer has `truncated_tokens`, the
         tokens of each text that were not read, which TF Serving does not tell. `top`,
-        the number of texts that a search answers with, is ours, too.
+        the number of texts that a search answers with, and `redact`, see
+        `Version.redaction`, are ours, too.
         """
         service = self._service
         record: RequestRecord = request.state.record
         name, version = requested_model(request)
         body = await read_body(request, service.config.max_body_bytes)
         given = await service.work(len(body), lambda: parse_json(body))
-        unknown = sorted(set(given) - {"signature_name", "instances", "inputs", "top"})
+        unknown = sorted(set(given) - {"instances", "inputs", *_MORE})
         if unknown:
             raise RequestError(
                 "the body must have `instances` or `inputs`, and may have "
-                f"`signature_name` and `top`; received {shown(unknown[0])}"
+                f"{', '.join(f'`{name}`' for name in _MORE)}; received "
+                f"{shown(unknown[0])}"
             )
         if ("instances" in given) == ("inputs" in given):
             raise RequestError("the body must have either `instances` or `inputs`")
@@ -95,6 +98,7 @@ class Rest:
             decode=lambda signature: decode(signature, values),
             size=len(body),
             top=given.get("top"),
+            redact=given.get("redact"),
         )
         answers = answered.answers
         size = sum(array.nbytes for array in answers.values())
@@ -195,6 +199,7 @@ def _described(version: Version) -> dict[str, Any]:
         "default_signature": DEFAULT,
         "classes": version.classes[:_MOST_CLASSES],
         "example": version.example,
+        "redacts": version.redacts,
         "signatures": {
             each.name: {
                 "inputs": [described(info) for info in each.inputs],

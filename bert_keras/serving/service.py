@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import hmac
 import time
 from collections.abc import Callable, Iterator
@@ -13,14 +14,15 @@ from typing import Any, TypeVar
 
 import anyio
 
-from bert_keras.errors import ConfigError, reason_of, received
+from bert_keras.errors import ConfigError, UnreadError, reason_of, received
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError
 from bert_keras.serving.logs import log
 from bert_keras.serving.metrics import Metrics
 from bert_keras.serving.models import Models
-from bert_keras.serving.signatures import TRUNCATED, Answers, Signature
+from bert_keras.serving.signatures import TRUNCATED, Answers, Parts, Signature
 from bert_keras.serving.tensors import Decode, Decoder
+from bert_keras.tasks.redaction import Redaction
 
 _T = TypeVar("_T")
 _SMALL_BYTES = 64 * 1024  # handled on the event loop; more bytes in a thread
@@ -114,6 +116,7 @@ class Service:
         size: int,
         outputs: list[str] | None = None,
         top: Any = None,
+        redact: Any = None,
     ) -> Answered:
         """Return the answers to a request.
 
@@ -126,6 +129,7 @@ class Service:
             outputs: names of the requested outputs; `None` or an empty list: all.
             top: the number of texts that a search answers with; `None`: as many as it
                 may.
+            redact: as in `Version.redaction`.
 
         Raises:
             RequestError: the request is wrong, arrives when too many are in progress
@@ -136,7 +140,9 @@ class Service:
             found = leased.signature(signature)
             if top is not None:
                 found = found.with_top(top)
+            redaction = leased.redaction(found, redact)
             names = [each.name for each in found.outputs]
+            names += [] if redaction is None else ["text"]
             unknown = sorted(set(outputs or ()) - set(names))
             if unknown:
                 raise RequestError(
@@ -144,6 +150,8 @@ class Service:
                 )
             parts = await self.work(size, lambda: decode(found))
             record.texts = len(parts[0])
+            if redaction is not None:
+                await anyio.to_thread.run_sync(_check_read, redaction, found, parts)
             future = leased.submit(found, parts)
             try:
                 with anyio.fail_after(self._seconds_left(record)):
@@ -158,6 +166,9 @@ class Service:
                 truncated = answers.pop(TRUNCATED).tolist()
             if top is not None:
                 answers = {name: values[:, :top] for name, values in answers.items()}
+            if redaction is not None:
+                redact = functools.partial(redaction, parts[0], answers)
+                answers = await self.work(size, redact)
             if outputs:
                 answers = {name: answers[name] for name in outputs}
             return Answered(leased.number, found, answers, truncated, future.tokens)
@@ -205,6 +216,15 @@ class Service:
     def _seconds_left(self, record: RequestRecord) -> float:
         passed = time.perf_counter() - record.started
         return max(self.config.request_timeout - passed, 0.0)
+
+
+def _check_read(redaction: Redaction, signature: Signature, parts: Parts) -> None:
+    """Raise RequestError if the model does not read a text to be redacted."""
+    try:
+        redaction.check(parts[0])
+    except UnreadError as error:
+        place = f"`{signature.inputs[0].name}` at {error.row}"
+        raise RequestError(f"{place}: {error.message}") from None
 
 
 def read_keys(path: str | None) -> list[bytes]:

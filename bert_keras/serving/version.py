@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_keras.errors import received
+from bert_keras.errors import ConfigError, received
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.lazy_names import deferred
 from bert_keras.serving.batcher import THREADS, AnswersFuture, Batcher, Seen
@@ -29,11 +29,14 @@ from bert_keras.serving.signatures import (
 from bert_keras.tasks.base import changed
 from bert_keras.tasks.long_texts import most_tokens
 from bert_keras.tasks.protocols import (
+    Redacting,
     check_scores_pairs,
     pair_answers,
     reads_windows,
+    redaction_of,
     scores_pairs,
 )
+from bert_keras.tasks.redaction import Redaction
 
 if TYPE_CHECKING:
     from bert_keras.serving import searching
@@ -87,6 +90,7 @@ class Version:
         self.scores_pairs = scores_pairs(model.task)
         # Whether its scores of pairs are not from 0 to 1.
         self.is_linear = getattr(model.task, "activation", "") == "linear"
+        self.redacts = isinstance(model.task, Redacting)
         self.reads_windows = reads_windows(model.task)
         self._task = model.task
         self.platform = model.platform
@@ -141,6 +145,36 @@ class Version:
         """Return the scores by which pairs are ranked, float32 [B]."""
         scores: np.ndarray = pair_answers(self._task, answers)["score"]
         return scores
+
+    def redaction(self, signature: Signature, types: Any) -> Redaction | None:
+        """Return what redacts the texts of a request; `None` if it does not ask for it.
+
+        Args:
+            signature: takes the texts.
+            types: of the entities to replace, a list or a string with commas; `True`:
+                all. `None` or `False`: the texts are not redacted.
+
+        Raises:
+            RequestError: the signature takes no texts, or the model finds no entities
+                of these types.
+        """
+        if types is None or types is False:
+            return None
+        if signature.longest_row is not None:
+            raise RequestError(
+                f"`redact` must be left out for `{signature.name}`, which takes no "
+                f"texts; {received(types)}"
+            )
+        names = types if isinstance(types, list) else [types]
+        if types is not True and not all(isinstance(name, str) for name in names):
+            raise RequestError(
+                f"`redact` must be true, or types of entities; {received(types)}"
+            )
+        chosen = None if types is True else types
+        try:
+            return redaction_of(self._task, self.preprocessor, chosen)
+        except ConfigError as error:
+            raise RequestError(f"`redact`: {error}") from None
 
     def submit(self, signature: Signature, parts: Parts) -> AnswersFuture:
         """Return the answers to a request, see `Batcher.submit`."""

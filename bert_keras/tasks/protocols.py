@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Target
     from bert_keras.tasks.base import Task
+    from bert_keras.tasks.redaction import Redaction
     from bert_keras.text.preprocessor import Preprocessor
     from bert_keras.text.tokenizer import WordPieceTokenizer
 else:
@@ -634,6 +635,37 @@ def pair_answers(task: Task, answers: Mapping[str, Any]) -> dict[str, Any]:
     scoring: Any = task
     windows = {name: answers[name] for name in ("start", "end") if name in answers}
     return {"score": scoring.pair_scores(answers), **windows}
+
+
+@runtime_checkable
+class Redacting(Protocol):
+    """Finds entities, which can be replaced in the texts."""
+
+    def redaction(
+        self, preprocessor: Preprocessor, types: str | Sequence[str] | None
+    ) -> Redaction:
+        """Return what replaces the entities of some types; `None`: of all.
+
+        Raises:
+            ConfigError: the task has no such type.
+        """
+        ...
+
+
+def redaction_of(
+    task: Any, preprocessor: Preprocessor, types: str | Sequence[str] | None
+) -> Redaction:
+    """Return what replaces the entities of some types in texts, see `Redacting`.
+
+    Raises:
+        ConfigError: the task finds no entities, or has no such type.
+    """
+    if not isinstance(task, Redacting):
+        raise ConfigError(
+            "to redact texts, a model must find their entities, as of the task "
+            f"token-classification; received one of {task.name}"
+        )
+    return task.redaction(preprocessor, types)
 
 
 def check_dense(task: Any, what: str) -> None:

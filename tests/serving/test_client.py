@@ -113,6 +113,12 @@ def test_requests_of_the_async_client_overlap() -> None:
     assert max(most) == 3
 
 
+def test_a_server_that_does_not_redact_is_refused(stub: Stub) -> None:
+    with Client(stub.url, model="m") as client:
+        refused(lambda: client.redact(["a"]), "does not redact texts")
+        assert bodies(stub)[-1]["redact"] is True
+
+
 def test_no_texts_send_no_request(stub: Stub) -> None:
     assert ask("sync", stub, []) == []
     assert bodies(stub) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gzip
 from collections.abc import Callable
@@ -111,6 +112,87 @@ def test_lists_of_words_are_tagged(client: Client) -> None:
     asked["instances"] = [["win", ""], ["", ""]]
     status, found = client.post("/v1/models/tagger:predict", asked)
     assert status == 400 and "`words` must hold a text that is not" in found["error"]
+
+
+def test_texts_are_redacted(server: Any, client: Client, predict: Predict) -> None:
+    from bert_keras.serving.client import AsyncClient
+    from bert_keras.serving.client import Client as OwnClient
+
+    path = "/v1/models/tagger:predict"
+    texts = ["win cash now, see you at six!", "lunch " * 200]
+    rows = predict("tagger", texts)
+    assert any(row["entities"] for row in rows)
+    with OwnClient(server.url, model="tagger") as own:
+        found = own.redact(texts, types="X")
+        words = own.redact([["win", "cash"]], types=["X"])
+
+    async def ask() -> Any:
+        async with AsyncClient(server.url, model="tagger") as own:
+            return await own.redact(texts)
+
+    assert asyncio.run(ask()) == found
+    for text, row, redacted in zip(texts, rows, found, strict=True):
+        for each in reversed(row["entities"]):
+            text = f"{text[: each['start']]}[X]{text[each['end'] :]}"
+        assert redacted["text"] == text
+        for each in redacted["entities"]:
+            assert each["text"] == text[each["start"] : each["end"]] == "[X]"
+    tags = predict("tagger", [["win", "cash"]])[0]["tags"]
+    wanted = [
+        word if tag == "O" else "[X]"
+        for word, tag in zip(["win", "cash"], tags, strict=True)
+    ]
+    assert words[0]["text"] == wanted
+    status, answer = client.post(path, {"instances": texts, "redact": True})
+    assert status == 200
+    assert [each["text"] for each in answer["predictions"]] == [
+        each["text"] for each in found
+    ]
+    tensor = {"name": "text", "datatype": "BYTES", "shape": [2], "data": texts}
+    asked = {
+        "inputs": [tensor],
+        "outputs": [{"name": "text"}],
+        "parameters": {"redact": "X"},
+    }
+    status, answer = client.post("/v2/models/tagger/infer", asked)
+    assert status == 200
+    assert answer["outputs"][0]["data"] == [each["text"] for each in found]
+    plain = client.post(path, {"instances": texts, "redact": False})[1]
+    assert "text" not in plain["predictions"][0]
+    listed = {m["name"]: m["redacts"] for m in client.get("/v1/models")[1]["models"]}
+    assert listed["tagger"] is True and listed["spam"] is False
+    paths = client.get("/openapi.json")[1]["paths"]
+    for name, redacts in listed.items():
+        body = paths[f"/v1/models/{name}:predict"]["post"]["requestBody"]["content"]
+        for form in body["application/json"]["schema"]["oneOf"]:
+            assert ("redact" in form["properties"]) is redacts
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "part"),
+    [
+        ("spam", {"redact": True}, "received one of classification"),
+        ("tagger", {"redact": ["Y"]}, "must be of X; received 'Y'"),
+        ("tagger", {"redact": 1}, "must be true, or types of entities; received 1"),
+        (
+            "tagger",
+            {"redact": True, "instances": ["win", "a" * 101]},
+            "`text` at 1: to be redacted, a text must have words of at most 100",
+        ),
+        (
+            "tagger",
+            {"redact": True, "signature_name": "ids", "instances": [[2, 3]]},
+            "`redact` must be left out for `ids`",
+        ),
+    ],
+)
+def test_what_cannot_be_redacted_is_refused(
+    client: Client, model: str, more: dict[str, Any], part: str
+) -> None:
+    status, found = client.post(
+        f"/v1/models/{model}:predict", {"instances": ["win"], **more}
+    )
+    assert status == 400 and part in found["error"]
 
 
 def test_ids_are_answered(client: Client, folders: Folders) -> None:

@@ -37,9 +37,14 @@ class FeatureTaggingSettings(TaggingSettings):
 
 
 def _row_of_text(row: Row) -> Row:
-    """Return `entities`: `text`, `type`, `start`, `end` and `score` each."""
+    """Return `entities`: `text`, `type`, `start`, `end` and `score` each.
+
+    Before them stands the `text`, if it is redacted.
+    """
     keys = {"text": "entities", "type": "types", "start": "starts"}
-    return {"entities": records(row, {**keys, "end": "ends", "score": "scores"})}
+    entities = records(row, {**keys, "end": "ends", "score": "scores"})
+    text = {"text": row["text"]} if "text" in row else {}
+    return {**text, "entities": entities}
 
 
 def _row_of_words(row: Row) -> Row:

@@ -68,6 +68,7 @@ from bert_keras.tasks.protocols import (
     role_texts,
     string_parts,
 )
+from bert_keras.tasks.redaction import Redaction
 from bert_keras.tasks.tagging import words
 from bert_keras.tasks.tagging.explanation import explained_entities
 from bert_keras.tasks.tagging.settings import FeatureTaggingSettings, TaggingSettings
@@ -354,6 +355,17 @@ class TaggingTask(TaggingSettings, Confidence, Task):
             "classes": list(self.classes),
             "abstain_below": self.abstain_below,
         }
+
+    def redaction(
+        self, preprocessor: Preprocessor, types: str | Sequence[str] | None
+    ) -> Redaction:
+        found = Redaction(self.classes, preprocessor.tokenizer, types)
+        if self.may_abstain:
+            say_once(
+                "entities whose score is below `abstain_below`, "
+                f"{self.abstain_below:g}, are not redacted"
+            )
+        return found
 
     def _probabilities(self, outputs: Any, batch: Mapping[str, Any]) -> Any:
         """Return the probabilities of the tags of each word, float32 [B, W, C]."""

@@ -323,7 +323,7 @@ def with_settings(
             )
     model.task = changed(model.task, **settings)
     if width := settings.get("truncate_dim"):  # checked and told as `--dimensions` is
-        from bert_keras.inference.embedder import shortened_task
+        from bert_keras.retrieval.embedder import shortened_task
 
         model.task = shortened_task(model, width)
     return model.task

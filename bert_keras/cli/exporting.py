@@ -139,7 +139,7 @@ def run_export(options: argparse.Namespace) -> None:
     )
     with_settings(model, options, uses=_EXPORTED)
     if options.dimensions is not None:
-        from bert_keras.inference.embedder import shortened_task
+        from bert_keras.retrieval.embedder import shortened_task
 
         model.task = shortened_task(model, options.dimensions)
     if options.index is not None:
@@ -155,8 +155,8 @@ def run_export(options: argparse.Namespace) -> None:
 
 
 def _export_search(model: TaskModel, options: argparse.Namespace) -> None:
-    from bert_keras.inference.search_export import CANDIDATES, export_search
     from bert_keras.models.loading import load_model
+    from bert_keras.retrieval.export import CANDIDATES, export_search
 
     ranker = None
     if options.rerank is not None:
@@ -384,7 +384,7 @@ def run_info(options: argparse.Namespace) -> None:
         }
         facts: dict[str, Any] = {**environment(), **features}
     else:
-        from bert_keras.inference.info import describe
+        from bert_keras.cli.info import describe
 
         facts = describe(options.path)
     if options.json:

@@ -395,7 +395,7 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
 def _evaluate_folder(options: argparse.Namespace) -> dict[str, Any]:
     """Return the scores of a model on a folder in the form of BEIR."""
     from bert_keras.data.collection import read_collection
-    from bert_keras.inference.retrieval import TOP, evaluate_collection
+    from bert_keras.retrieval.evaluation import TOP, evaluate_collection
 
     why = "a folder of documents and queries has no columns"
     refuse_columns(options, why)

@@ -22,20 +22,19 @@ from bert_keras.files.atomic import (
     check_path,
     check_replaceable,
 )
-from bert_keras.inference.retrieval import check_ranks
 from bert_keras.model.lora import add_lora, freeze_layers
 from bert_keras.models.folder import Folder
 from bert_keras.models.loading import encoder_to_train, new_model
 from bert_keras.models.new_tokens import TABLE
 from bert_keras.models.pretrained_model import max_length_of
 from bert_keras.models.task_model import TaskModel
+from bert_keras.retrieval.evaluation import check_ranks
 from bert_keras.runs.progress import duration
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.classifier_settings import ALL
 from bert_keras.tasks.protocols import (
     compares_rows,
-    frozen_layers,
     training_examples,
 )
 from bert_keras.text.preprocessor import Preprocessor
@@ -354,7 +353,7 @@ def model_of(
                 model.backbone,
                 config.lora_rank,
                 seed=config.seed,
-                frozen=frozen_layers(model.task, model.backbone),
+                frozen=model.task.frozen(model.backbone),
             )
     trained = {weight.path for weight in model.trainable_weights}
     if config.add_tokens and TABLE not in trained:

@@ -40,7 +40,6 @@ from bert_keras.runs.run_folder import (
 )
 from bert_keras.settings import GRIDS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import strata_of
 from bert_keras.training.best_epoch import rank_of
 from bert_keras.training.choices import TrainRequest
 from bert_keras.training.config import TrainConfig
@@ -164,7 +163,7 @@ def train_sizes(
     request = TrainRequest(task=task, output=output, config=config, **given)
     with one_revision(), _Runs(request, free=()) as runs:
         whole, rows = runs.plan, runs.plan.rows["train"]
-        strata = strata_of(whole.task, rows, **whole.task.get_config())
+        strata = whole.task.strata(rows, **whole.task.get_config())
         order = _nested_order(strata, config.seed)
         sizes = [math.ceil(share * len(rows)) for share in shares]
         if len({*sizes}) < len(sizes):

@@ -43,7 +43,7 @@ from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.settings import SHRINK_INT8, check_choice, check_number
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.tasks.protocols import Tunable, score_scale
+from bert_keras.tasks.protocols import Tunable
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.data import labelled_rows, untuned
 from bert_keras.training.distillation import measured, soft_target_loss
@@ -171,7 +171,7 @@ def shrink(
         tell("thresholds are fitted on dev for each model, and for the given one, too")
     teacher = _fitted(whole, task, dev)
     layers = whole.backbone.config.num_hidden_layers
-    allowed = max_drop * score_scale(task)
+    allowed = max_drop * (task.most_score or 1.0)
     target = Path(output)
     target.resolve().parent.mkdir(parents=True, exist_ok=True)
     with new_folder(target.parent, f".{target.name}.shrink-") as place:

@@ -160,7 +160,7 @@ FURTHER = [
     ("info MODEL", {"bert_keras.training.loop", "bert_keras.explanations"}),
     ("compare MODEL OTHER --output PAGE", {"bert_keras.training.loop"}),
     ("vocab TEXT --output WORDS --size 60", {"bert_keras.inference.predictor"}),
-    ("features MODEL ROWS --output VECTORS", {"bert_keras.inference.search"}),
+    ("features MODEL ROWS --output VECTORS", {"bert_keras.retrieval.index"}),
     ("search MODEL ROWS hello", {"bert_keras.training.loop"}),
     ("convert MODEL FOLDER", {"bert_keras.explanations", "bert_keras.serving"}),
     ("explain MODEL hello --output WHY", {"bert_keras.serving", "starlette"}),

@@ -25,7 +25,7 @@ from bert_keras.explanations.graphs import graphs_of, number_functions
 from bert_keras.explanations.items import item_of, targets_of
 from bert_keras.inference.predictor import Predictor, load_predictor, parts_of
 from bert_keras.models.task_model import TaskModel
-from bert_keras.runs.progress import say_once
+from bert_keras.runs.progress import Progress, say_once
 from bert_keras.settings import (
     ATTRIBUTIONS,
     BASELINES,
@@ -112,10 +112,12 @@ def explain(
             f"{len(labels)} for {counted(len(items), 'texts')}"
         )
     answers = answers_of(predictor, items, batch_size)
-    found = [
-        explainer(item_of(model, parts, answer, target=target, against=against))
-        for parts, answer in zip(items, answers, strict=True)
-    ]
+    found = []
+    with Progress("explanations", unit="texts", total=len(items)) as shown:
+        for parts, answer in zip(items, answers, strict=True):
+            item = item_of(model, parts, answer, target=target, against=against)
+            found.append(explainer(item))
+            shown.add()
     if labels is not None:
         found = [
             dataclasses.replace(each, label=label)

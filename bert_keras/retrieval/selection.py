@@ -18,7 +18,7 @@ from bert_keras.inference.equal_texts import joined
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.folder import Folder
 from bert_keras.retrieval.embedder import Source, load_embedder, vectors_of
-from bert_keras.runs.progress import say
+from bert_keras.runs.progress import Progress, say
 from bert_keras.scoring.calibration import yes_or_no
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import SELECTIONS, check_choice, check_whole_number
@@ -120,7 +120,7 @@ def select_rows(
     embedder = load_embedder(model, **settings)
     check_dense(embedder.model.task, "a selection of rows")
     given = [pool[row] for row in rows] + known
-    vectors = unit_rows(vectors_of(embedder, given, batch_size))
+    vectors = unit_rows(vectors_of(embedder, given, batch_size, progress="vectors"))
     size = len(rows)
     found = covering_rows(vectors[:size], count, covered=vectors[size:], seed=seed)
     if len(found) < min(count, size):
@@ -189,9 +189,9 @@ def uncertainties(
     if not texts:
         return np.zeros(0)
     counts = Truncation()
-    found = joined(
-        list(predictor.stream((texts,), batch_size=batch_size, truncation=counts))
-    )
+    parts: dict[str, Any] = {"batch_size": batch_size, "truncation": counts}
+    with Progress("uncertainties", unit="texts", total=len(texts)) as shown:
+        found = joined(list(predictor.stream((texts,), seen=shown.add, **parts)))
     predictor.tell_truncated(counts)
     p = found["probabilities"].astype("float64")
     if isinstance(predictor.model.task, MultiLabel):

@@ -120,7 +120,7 @@ class EmbeddingApis:
         given = await self._read(
             request,
             "input",
-            may=("model", "encoding_format", "dimensions", "truncate"),
+            may=("model", "encoding_format", "dimensions", "truncate", "prompt_name"),
             without_effect=_OF_EMBEDDINGS,
         )
         if _are_ids(given["input"]):
@@ -135,7 +135,9 @@ class EmbeddingApis:
                 f"`encoding_format` must be float or base64; received {shown(form)}"
             )
         name = self._model(given, _EMBEDS, _VECTORS)
-        answered = await self._embed(request, name, {"input": given["input"]})
+        answered = await self._embed(
+            request, name, {"input": given["input"]}, prompt=given.get("prompt_name")
+        )
         _check_truncated(given, answered)
         vectors = _shortened(answered.answers["embedding"], given.get("dimensions"))
         data = [

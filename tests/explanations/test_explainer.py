@@ -259,9 +259,17 @@ def test_a_task_of_ones_own_is_explained_by_its_largest_output(
     assert found.values[0] == pytest.approx(found.answer["own"][best], abs=1e-5)
 
 
-def test_pages_and_json_hold_the_words(spam_model: Any, tmp_path: Path) -> None:
+def test_pages_and_json_hold_the_words(
+    spam_model: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("bert_keras.runs.progress._SECONDS_BETWEEN_LINES", -1.0)
     texts = ["free <b>cash</b> & now", ""]
     found = explain(Predictor(spam_model), texts, method="occlusion")
+    count = len(texts)
+    assert f"explanations: {count} of {count} texts" in capsys.readouterr().err
     page = found.write(tmp_path / "page.html", title="Why").read_text("utf-8")
     assert "<title>Why</title>" in page and "default-src 'none'" in page
     assert "<b>cash" not in page and "cash</span>" in page

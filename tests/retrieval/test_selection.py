@@ -38,8 +38,11 @@ def test_rows_cover_the_groups_that_have_no_label() -> None:
 
 @pytest.mark.slow
 def test_doubtful_rows_first(
-    spam_folder: Path, capsys: pytest.CaptureFixture[str]
+    spam_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr("bert_keras.runs.progress._SECONDS_BETWEEN_LINES", -1.0)
     rows = distinct_rows(TEXTS, known=["SEE you"])
     assert rows == [0, 4, 5, 6]
     given = [TEXTS[row] for row in rows]
@@ -54,7 +57,9 @@ def test_doubtful_rows_first(
         spam_folder, TEXTS, count=2, strategy="margin", labelled=labelled
     )
     assert found == [rows[i] for i in np.argsort(-doubts["margin"])[:2]]
-    assert "3 of 7 texts are left out" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "3 of 7 texts are left out" in told
+    assert "uncertainties: 4 of 4 texts" in told
     assert set(select_rows(spam_folder, TEXTS, count=9, labelled=labelled)) <= set(rows)
 
 

@@ -427,12 +427,18 @@ def test_a_classifier_of_pairs_ranks(others: Any) -> None:
     refused(other, "`positive_class` must be one of", "'maybe'")
 
 
-def test_teis_prompts(others: Any) -> None:
+def test_prompts_by_name(others: Any) -> None:
     client = others[0]
     given = {"model": "prompts", "inputs": ["lunch"]}
     _, plain = client.post("/embed", {**given, "inputs": ["cash lunch"]})
     _, found = client.post("/embed", {**given, "prompt_name": "query"})
     np.testing.assert_allclose(found, plain, atol=1e-5)
+    given = {"model": "prompts", "input": "lunch", "prompt_name": "query"}
+    _, found = client.post("/v1/embeddings", given)
+    np.testing.assert_allclose(found["data"][0]["embedding"], plain[0], atol=1e-5)
+    code, found = client.post("/v1/embeddings", {**given, "prompt_name": "other"})
+    assert code == 400 and "`prompt_name` must be one of" in found["error"]["message"]
+    given = {"model": "prompts", "inputs": ["lunch"]}
     code, found = client.post("/embed", {**given, "prompt_name": "other"})
     assert code == 400
     assert "`prompt_name` must be one of query, document" in found["error"]

@@ -35,6 +35,7 @@ from bert_keras.errors import (
     shown,
 )
 from bert_keras.model.contrastive import (
+    AngleOrderLoss,
     RankingLoss,
     SimilarityOrderLoss,
     SparseRankingLoss,
@@ -529,7 +530,8 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
             )
         if self.objective == "ranking":
             return RankingLoss(self.scale, self.dimensions)
-        return SimilarityOrderLoss(self.scale, self.dimensions)
+        of_order = {"cosine": SimilarityOrderLoss, "angle": AngleOrderLoss}
+        return of_order[self.similarity_loss](self.scale, self.dimensions)
 
     def window_outputs(self, model: keras.Model, batch: Batch) -> Any:
         return self.reader.below(model).outputs(batch)

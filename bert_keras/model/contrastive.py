@@ -6,8 +6,9 @@ A loss depends on the batch: the more rows, the more comparisons.
 
 Sources: Henderson et al. 2017 (arXiv:1705.00652), section 4.4 (in-batch negatives);
 Reimers and Gurevych 2019 (arXiv:1908.10084); Su 2022, "CoSENT"
-(https://kexue.fm/archives/8847); Kusupati et al. 2022 (arXiv:2205.13147) for several
-widths; Tunstall et al. 2022 (arXiv:2209.11055), section 3.1, for pairs by class.
+(https://kexue.fm/archives/8847); Li and Li 2023, "AnglE" (arXiv:2309.12871), section
+3.4; Kusupati et al. 2022 (arXiv:2205.13147) for several widths; Tunstall et al. 2022
+(arXiv:2209.11055), section 3.1, for pairs by class.
 """
 
 from __future__ import annotations
@@ -208,14 +209,47 @@ class SimilarityOrderLoss(_PairLoss):
     default_name = "similarity_order"
 
     def compare(self, y_true: Any, vectors: Any) -> Any:
-        first, second = vectors[0::2], vectors[1::2]
-        cosines = self.scale * ops.sum(first * second, axis=-1)
+        found = self.scale * self.similarities(vectors[0::2], vectors[1::2])
         gold = ops.reshape(y_true, (-1,))
         wrong = ops.where(
-            gold[:, None] > gold[None, :], cosines[None, :] - cosines[:, None], MASKED
+            gold[:, None] > gold[None, :], found[None, :] - found[:, None], MASKED
         )
         zero = ops.zeros((1,), dtype=wrong.dtype)
         return ops.logsumexp(ops.concatenate([zero, ops.reshape(wrong, (-1,))]))
+
+    def similarities(self, first: Any, second: Any) -> Any:
+        """Return the similarity of the two unit vectors of each pair, float32 [B]."""
+        return ops.sum(first * second, axis=-1)
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class AngleOrderLoss(SimilarityOrderLoss):
+    """AnglE: `SimilarityOrderLoss` of angles between complex vectors, not of cosines.
+
+    The first half of a vector are the real parts, the second half the imaginary ones.
+    The similarity of two vectors is the magnitude of the summed real and imaginary
+    parts of their quotient: unlike a cosine, it has a slope where they are alike.
+
+    Raises:
+        ConfigError: vectors, or shortened ones, have an odd number of numbers.
+
+    Example:
+        >>> pairs = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
+        >>> round(float(AngleOrderLoss(1.0)(np.array([0.0, 5.0]), pairs)), 4)
+        1.3133
+    """
+
+    default_name = "angle_order"
+
+    def similarities(self, first: Any, second: Any) -> Any:
+        if first.shape[-1] % 2:
+            raise ConfigError(
+                "vectors must have an even number of numbers, half of them real parts, "
+                f"with `similarity_loss` angle; received {first.shape[-1]}"
+            )
+        (a, b), (c, d) = (ops.split(each, 2, axis=-1) for each in (first, second))
+        # Of unit vectors, the quotient is the product with the conjugate.
+        return ops.abs(ops.sum(a * c + b * d + b * c - a * d, axis=-1))
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

@@ -541,7 +541,11 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
             )
         if self.objective == "ranking":
             return contrastive.RankingLoss(self.scale, self.dimensions)
-        return contrastive.SimilarityOrderLoss(self.scale, self.dimensions)
+        of_order = {
+            "cosine": contrastive.SimilarityOrderLoss,
+            "angle": contrastive.AngleOrderLoss,
+        }
+        return of_order[self.similarity_loss](self.scale, self.dimensions)
 
     def window_outputs(self, model: keras.Model, batch: Batch) -> Any:
         return self.reader.below(model).outputs(batch)

@@ -61,6 +61,17 @@ class EmbeddingSettings(LongTextSettings):
         words=("ranking", "similarity"),
         unset="ranking, or similarity with labels",
     )
+    similarity_loss: str = option(
+        "cosine",
+        "what learns the order of the labels: cosine, the cosine similarities "
+        "(CoSENT); or angle, the angles between complex vectors, of which half of the "
+        "numbers are the real parts (AnglE)",
+        words=("cosine", "angle"),
+        later=True,
+        needs=Condition(
+            "objective", "`objective` similarity", lambda t: t.objective == "similarity"
+        ),
+    )
     scale: float = option(
         20.0,
         "the factor on the cosine similarities, or dot products, in the loss",

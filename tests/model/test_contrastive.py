@@ -10,6 +10,7 @@ import pytest
 from conftest import refused
 
 from bert_keras.model.contrastive import (
+    AngleOrderLoss,
     RankingLoss,
     SharedClassLoss,
     SimilarityOrderLoss,
@@ -79,6 +80,21 @@ def test_similarity_order_sums_the_pairs_in_the_wrong_order() -> None:
     assert float(loss) == pytest.approx(wanted, rel=1e-5)
 
 
+def test_angles_between_complex_vectors() -> None:
+    """Of the pairs z, w, by |Re(z / w) + Im(z / w)| with z and w of length 1."""
+    gold = np.array([1.0, 4.0, 2.0])
+    z, w = (x[:, 0] + 1j * x[:, 1] for x in (FIRST, SECOND))
+    quotients = z / w / abs(z / w)
+    found = np.abs(quotients.real + quotients.imag)
+    wrong = [
+        found[j] - found[i] for i in range(3) for j in range(3) if gold[i] > gold[j]
+    ]
+    wanted = np.log(1 + np.exp(3 * np.array(wrong)).sum())
+    assert float(AngleOrderLoss(3.0)(gold, ROWS)) == pytest.approx(wanted, rel=1e-5)
+    odd = np.ones((2, 3), "float32")
+    refused(lambda: AngleOrderLoss()(gold[:1], odd), "must have an even number", "3")
+
+
 def test_equal_gold_labels_give_no_loss() -> None:
     assert float(SimilarityOrderLoss()(np.ones(3), ROWS)) == 0.0
 
@@ -92,7 +108,7 @@ def test_smaller_widths_are_losses_of_shortened_vectors(kind: Any) -> None:
     assert found == pytest.approx(sum(wanted), rel=1e-5)
 
 
-@pytest.mark.parametrize("loss", [RankingLoss(7.0), SimilarityOrderLoss(7.0, (8,))])
+@pytest.mark.parametrize("loss", [RankingLoss(7.0), AngleOrderLoss(7.0, (8,))])
 def test_a_loss_is_restored_from_its_config(loss: Any) -> None:
     again = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(loss)

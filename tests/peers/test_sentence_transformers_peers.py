@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.model.contrastive import RankingLoss
+from bert_keras.model.contrastive import AngleOrderLoss, RankingLoss
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.convert import convert
 from bert_keras.models.loading import load_model
@@ -147,3 +147,24 @@ def test_losses_with_negatives_and_widths(open_peer: Any) -> None:
     numbers = np.arange(12).reshape(4, 3)
     found = RankingLoss(20.0, (2,))(numbers, rows.reshape(12, 6))
     assert float(found) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_angles_have_the_loss_and_the_gradients_of_angle_loss(open_peer: Any) -> None:
+    import torch
+    from sentence_transformers.sentence_transformer import losses
+
+    rng = np.random.default_rng()
+    rows = rng.normal(size=(6, 2, 8)).astype("float32")
+    gold = rng.integers(0, 5, 6).astype("float32")
+    parts = [torch.tensor(rows[:, side], requires_grad=True) for side in range(2)]
+    peer = losses.AnglELoss(torch.nn.Identity(), scale=20.0)
+    wanted = peer.compute_loss_from_embeddings(parts, torch.tensor(gold))
+    wanted.backward()
+    x = tf.Variable(rows.reshape(12, 8))
+    with tf.GradientTape() as tape:
+        found = AngleOrderLoss(20.0)(gold, x)
+    assert float(found) == pytest.approx(wanted.item(), rel=1e-5)
+    gradients = np.stack([np.asarray(part.grad) for part in parts], axis=1)
+    ours = tape.gradient(found, x).numpy().reshape(rows.shape)
+    most = np.abs(gradients).max()
+    np.testing.assert_allclose(ours, gradients, rtol=1e-5, atol=1e-5 * most)

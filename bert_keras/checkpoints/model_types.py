@@ -35,6 +35,7 @@ class ModelType:
     Args:
         name: the `model_type`.
         classes: how its class names begin, where BERT's begin with `Bert`.
+        title: how texts spell it.
         keys: our key to theirs, where they differ.
         defaults: the values of `transformers` for keys that a file leaves out, where
             they differ from BERT's.
@@ -42,6 +43,7 @@ class ModelType:
 
     name: str = BERT
     classes: str = "Bert"
+    title: str = "BERT"
     keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -62,6 +64,7 @@ _TYPES = {
         ModelType(
             "distilbert",
             "DistilBert",
+            "DistilBERT",
             keys={
                 "hidden_size": "dim",
                 "num_hidden_layers": "n_layers",
@@ -76,6 +79,7 @@ _TYPES = {
         ModelType(
             "electra",
             "Electra",
+            "ELECTRA",
             defaults={
                 "embedding_size": 128,
                 "hidden_size": 256,
@@ -91,6 +95,11 @@ def type_of(config: Mapping[str, Any]) -> ModelType:
     """Return the model type of a `config.json`; BERT's for one that is not known."""
     named = config.get("model_type")
     return _TYPES.get(named, _TYPES[BERT]) if isinstance(named, str) else _TYPES[BERT]
+
+
+def title_of(config: BertConfig) -> str:
+    """Return how texts spell the model type of an encoder."""
+    return _TYPES[config.model_type].title
 
 
 def their_architecture(config: BertConfig, name: str) -> str:

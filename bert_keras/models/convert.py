@@ -388,7 +388,8 @@ def from_keras_hub(model: Any, *, dtype: Any = None) -> BertEncoder | TaskModel:
     backbones = [kind.backbone for kind in KINDS.values()]
     named = [f"{kind.classes}{t}" for kind in KINDS.values() for t in kind.tasks]
     tasks = classes(named)
-    if not isinstance(model, (*classes(backbones), *tasks)):
+    kinds: tuple[Any, ...] = (*classes(backbones), *tasks)
+    if not isinstance(model, kinds):
         raise CheckpointError(
             f"`model` must be one of {', '.join([*backbones, *named])} of KerasHub; "
             f"received {type(model).__name__}"

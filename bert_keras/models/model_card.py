@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import jinja2
 
 from bert_keras.checkpoints.checkpoint import KEY
-from bert_keras.checkpoints.model_types import their_architecture, to_ours
+from bert_keras.checkpoints.model_types import their_architecture, title_of, to_ours
 from bert_keras.checkpoints.sentence_files import (
     pair_activation,
     pair_scores,
@@ -207,7 +207,11 @@ def model_card(
     facts["scores"] = rows = _score_rows(report, facts["task"])
     facts["has_intervals"] = any("(" in cell for row in rows[1:] for cell in row[1:])
     facts["metadata"] = _metadata(
-        name, facts["task"], facts["splits"], encoder if is_on_hub else ""
+        name,
+        facts["task"],
+        facts["splits"],
+        encoder if is_on_hub else "",
+        facts["model_type"],
     )
     return _template().render(facts)
 
@@ -369,6 +373,7 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
         "example": _input_of(task, settings),
         "architecture": their_architecture(encoder, str(config["architectures"][0])),
         "model_type": encoder.model_type,
+        "title": title_of(encoder),
         "has_sentence_files": has_sentence_files,
         "from_logits": _from_logits(task, settings) if has_sentence_files else [],
         "engine": engine.get("engine", ""),
@@ -492,7 +497,13 @@ def _last_part(path: str) -> str:
     return os.path.basename(os.path.normpath(path)) if path else ""
 
 
-def _metadata(name: str, task: str, splits: Mapping[str, Any], hub_encoder: str) -> str:
+def _metadata(
+    name: str,
+    task: str,
+    splits: Mapping[str, Any],
+    hub_encoder: str,
+    model_type: str,
+) -> str:
     """Return the block that the hub reads, as YAML."""
     from huggingface_hub import EvalResult, ModelCardData
 
@@ -514,7 +525,7 @@ def _metadata(name: str, task: str, splits: Mapping[str, Any], hub_encoder: str)
         library_name=_LIBRARY,
         model_name=name,
         pipeline_tag=pipeline,
-        tags=["bert", "keras", *([task.replace(":", "-")] if task else [])],
+        tags=[model_type, "keras", *([task.replace(":", "-")] if task else [])],
     ).to_yaml()
 
 

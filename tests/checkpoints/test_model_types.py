@@ -105,6 +105,8 @@ def test_a_written_folder_is_read_again(kind: str, tmp_path: Path) -> None:
     assert facts["model_type"] == kind
     card = (tmp_path / "two/README.md").read_text()
     assert f"{config.parameter_count():,} parameters" in card
+    title = {"distilbert": "A DistilBERT", "electra": "An ELECTRA"}[kind]
+    assert f"{title} encoder without a head." in card and f"- {kind}\n" in card
 
 
 def test_a_folder_of_bert_says_nothing_of_other_types(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_a_model_with_a_new_head_opens_there(
 
 def test_a_folder_of_sentence_transformers_on_distilbert(tmp_path: Path) -> None:
     sentences = pytest.importorskip("sentence_transformers")
-    from sentence_transformers.models import Pooling, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
     their_model("distilbert", "Model", tmp_path / "encoder")
     (tmp_path / "encoder/tokenizer_config.json").write_text(

@@ -49,6 +49,8 @@ def score_table(scores: dict[str, Any]) -> str:
         if _is_row(table):  # one number per name: a table with one column
             table = {name: {"": value} for name, value in table.items()}
         if isinstance(table, dict) and table and all(map(_is_row, table.values())):
+            if table.keys() <= scores.keys():  # such as their intervals
+                table = {words(name): row for name, row in table.items()}
             lines += _table_lines(key, table)
     return "\n".join(lines)
 

@@ -39,10 +39,11 @@ def words(key: object) -> str:
 
     The words of a key with spaces are kept: it may contain a name the user chose.
     """
-    shown, at, count = re.sub(r"_at_(?=\d+$)", "@", str(key)).partition("@")
+    shown, at, rest = re.sub(r"_at_(?=\d+(_|$))", "@", str(key)).partition("@")
     if " " not in shown:
         shown = " ".join(_WORDS.get(word, word) for word in shown.split("_"))
-    shown += at + count
+        rest = rest.replace("_", " ")
+    shown += at + rest
     return shown if shown.startswith("chrF") else shown[:1].upper() + shown[1:]
 
 

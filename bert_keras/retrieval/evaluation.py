@@ -137,7 +137,7 @@ def evaluate_collection(
             hybrid_weight=hybrid_weight,
         )
         if tune:
-            more = tuned_weight(collection.qrels, hybrid)
+            more = tuned_weight(collection.qrels, hybrid, next(iter(runs.values())))
     else:
         limits = {"batch_size": batch_size, "max_batch_tokens": max_batch_tokens}
         runs = reranked_runs(predictor, collection, top=top, **limits)
@@ -146,7 +146,9 @@ def evaluate_collection(
     return {**run_scores(collection.qrels, runs), **more}
 
 
-def tuned_weight(qrels: Run, hybrid: Callable[[float], Run]) -> dict[str, Any]:
+def tuned_weight(
+    qrels: Run, hybrid: Callable[[float], Run], vectors: Run
+) -> dict[str, Any]:
     """Return the weight of BM25 that ranks best, and scores; a message tells it.
 
     Every second query with a relevant document chooses; the others tell what is gained.
@@ -154,6 +156,7 @@ def tuned_weight(qrels: Run, hybrid: Callable[[float], Run]) -> dict[str, Any]:
     Args:
         qrels: query id to document id to grade.
         hybrid: returns the run of a weight.
+        vectors: the run of the vectors alone.
     """
     judged = _answered(qrels)
     dev, others = ({name: qrels[name] for name in judged[n::2]} for n in range(2))
@@ -166,12 +169,17 @@ def tuned_weight(qrels: Run, hybrid: Callable[[float], Run]) -> dict[str, Any]:
     rest = {weight: score(others, run) for weight, run in runs.items()}
     # Of equal ones the nearest to 1, which needs no choice.
     best = max(WEIGHTS, key=lambda each: (tried[each], -abs(math.log(each))))
-    gain = "" if rest[best] > rest[1.0] else ", which is no better there"
+    alone = score(others, vectors)
+    use = f"use it with --hybrid-weight {best:g}, or `hybrid_weight={best:g}`"
+    if alone >= rest[best]:
+        use = "vectors alone rank no worse there: leave out --hybrid"
+    elif rest[best] <= rest[1.0]:
+        use = f"{use}, which is no better there"
     say(
         f"hybrid weight {best:g} has the best nDCG@10 of {len(WEIGHTS)} weights on "
         f"{counted(len(dev), 'queries')}: {tried[best]:.4f}; on the other "
-        f"{len(others):,}: {rest[best]:.4f}, with weight 1: {rest[1.0]:.4f}; use it "
-        f"with --hybrid-weight {best:g}, or `hybrid_weight={best:g}`{gain}"
+        f"{len(others):,}: {rest[best]:.4f}, with weight 1: {rest[1.0]:.4f}, by "
+        f"vectors alone: {alone:.4f}; {use}"
     )
     rows = {
         f"{weight:g}": {

@@ -238,11 +238,12 @@ class Progress:
         done = counted(self.done, self.unit)
         if self.total is not None:
             done = f"{self.done:,} of {counted(self.total, self.unit)}"
-        rate = 1 / self.unit_seconds if self.unit_seconds else 0.0
+        rate, per = (1 / self.unit_seconds if self.unit_seconds else 0.0), "s"
+        if 0 < rate < 0.1:
+            rate, per = 60 * rate, "min"
         shown = f"{rate:,.0f}" if rate >= 1000 else f"{rate:,.1f}"
-        return "  ".join(
-            [f"{self.name}: {done}", f"{shown} {self.unit}/s", *fields, *self._left()]
-        )
+        speed = f"{shown} {self.unit}/{per}"
+        return "  ".join([f"{self.name}: {done}", speed, *fields, *self._left()])
 
     def close(self) -> None:
         """Stop the clock until `resume`, and remove the bar from the terminal."""

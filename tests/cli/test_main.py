@@ -837,10 +837,14 @@ def test_scores_of_any_task_are_aligned() -> None:
         "by_length": {"short": 0.5, "long": 7},
         "confusion_matrix": [[1, 2], [3, 4]],
         "empty": {},
+        "ndcg_at_10": 0.25,
+        "intervals": {"ndcg_at_10": {"low": 0.0, "high": 0.5}},
+        "weights": {"0.5": {"ndcg_at_10": 1.0, "ndcg_at_10_of_others": 0.5}},
     }
     assert score_table(scores).splitlines() == [
         "  Number of examples               1,234",
         "  ROUGE-1                         0.5000",
+        "  NDCG@10                         0.2500",
         "  Note                          a word",
         "  Baselines                       ROUGE-1  Mean absolute error",
         "  lead_3                           0.2500                    2",
@@ -848,6 +852,10 @@ def test_scores_of_any_task_are_aligned() -> None:
         "  By length",
         "  short                            0.5000",
         "  long                                  7",
+        "  Intervals                           Low       High",
+        "  NDCG@10                          0.0000     0.5000",
+        "  Weights                         NDCG@10  NDCG@10 of others",
+        "  0.5                              1.0000             0.5000",
     ]
     many = {f"class {i}": {"f1": 0.5} for i in range(43)}
     lines = score_table({"classes": many}).splitlines()

@@ -72,7 +72,7 @@ def check_server(folder: Path) -> None:
 
     config = ServeConfig(port=0)
     named = [str(folder / name) for name in ("classification", "embedding")]
-    with Server(named, config=config, is_quiet=True) as server:
+    with Server(named, config=config, is_quiet=True).running() as server:
         url = f"{server.url}/v1/models/classification"
         data = json.dumps({"instances": ["free cash prize"]}).encode()
         with urllib.request.urlopen(f"{url}:predict", data, timeout=60) as answer:
@@ -103,7 +103,7 @@ def check_command_line(folder: Path) -> None:
     assert "classification" in run("info", place).stdout
     for words in (
         ("predict", place, "hi", "--set", "abstain_below=0.9"),
-        ("train", "classification", "rows.csv", "out"),
+        ("predict", str(folder), "hi"),  # no export
     ):
         done = run(*words)
         lines = done.stderr.strip().splitlines()

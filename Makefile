@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 # If it is set, each process compiles the 4,000 modules of TensorFlow and Keras again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo pretrain-demo test test-avx2 test-thorough test-ci test-versions test-peers test-beam test-spark test-garden test-javascript environments docs bench lint clean
+.PHONY: demo pretrain-demo test test-avx2 test-thorough test-ci test-versions test-peers test-beam test-spark test-garden test-javascript test-runtime environments docs bench lint clean
 
 # A stamp file; the environment is rebuilt when one of its prerequisites changes.
 $(VENV)/.made: setup.cfg pyproject.toml requirements-demo.txt
@@ -86,6 +86,15 @@ $(BEAM)/.made $(SPARK)/.made: .venv-%/.made: setup.cfg pyproject.toml
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet --editable '.[test,$*]'
 	touch $@
+
+# The distribution without TensorFlow, in an empty environment, on exports that are written with it.
+test-runtime: $(PEERS)/.made
+	rm -rf build/runtime && mkdir -p build/runtime
+	$(PEERS)/bin/python tests/runtime/write_exports.py build/runtime/exports
+	$(PYTHON) -m venv build/runtime/venv
+	build/runtime/venv/bin/python -m pip wheel --quiet --no-deps --wheel-dir build/runtime ./packaging/runtime
+	build/runtime/venv/bin/python -m pip install --quiet "$$(echo build/runtime/*.whl)[serving]"
+	cd build/runtime && venv/bin/python ../../tests/runtime/check_exports.py exports
 
 test-beam: $(BEAM)/.made
 	$(BEAM)/bin/python -m pytest tests/pretraining/test_beam.py tests/inference/test_beam.py

@@ -18,8 +18,11 @@ from typing import Any, TypeVar
 
 from lazy_loader import attach_stub
 
+from bert_keras.errors import ConfigError
+
 # The letters of messages that a level drops.
 _DROPPED = {"1": "I", "2": "IW", "3": "IWE"}
+_LEFT_OUT = ("tensorflow", "tensorflow_text", "keras", "keras_hub")  # of the runtime
 _NOTE = "WARNING: All log messages before absl::InitializeLog"
 _MORE = "To enable the following instructions"  # the second line of a message
 
@@ -43,7 +46,7 @@ class _Deferred(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         found = sys.modules.get(self.__name__)
         if found is None:
-            with quiet_imports():
+            with quiet_imports(), tensorflow_needed():
                 found = importlib.import_module(self.__name__)
         return getattr(found, name)
 
@@ -57,6 +60,20 @@ def deferred(*names: str) -> Iterator[Any]:
         >>> keras, tf = deferred("keras", "tensorflow")
     """
     return map(_Deferred, names)
+
+
+@contextlib.contextmanager
+def tensorflow_needed() -> Iterator[None]:
+    """Raise a ConfigError if TensorFlow or Keras, which is imported, is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _LEFT_OUT:
+            raise
+        raise ConfigError(
+            f"this needs TensorFlow, and {error.name} is not installed: pip install "
+            "bert_keras, in place of bert_keras-runtime"
+        ) from None
 
 
 _Class = TypeVar("_Class", bound=type)

@@ -79,7 +79,14 @@ class AnswerSession:
         self.task = task
         self._session = session
         inputs, outputs = session.specs()
-        self._inputs = [(spec.name, spec.dtype) for spec in inputs]
+        names = [spec.name for spec in inputs]
+        if len(names) == 1:  # OpenVINO has one name for what only passes
+            names = facts["inputs"]
+        self._inputs = [*zip(names, inputs, strict=True)]
+        outputs = [
+            spec._replace(name=name)
+            for spec, name in zip(outputs, facts["outputs"], strict=True)
+        ]
         self._outputs = [spec.name for spec in outputs]
         self._strings = np.array([x.encode() for x in facts["strings"]], object)
         self._are_strings = frozenset(facts["string_outputs"])
@@ -92,7 +99,10 @@ class AnswerSession:
 
     def __call__(self, named: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the answers, [B, …] each, from outputs and inputs by name."""
-        given = {name: named[name].astype(kind) for name, kind in self._inputs}
+        given = {
+            spec.name: named[name].astype(spec.dtype, copy=False)
+            for name, spec in self._inputs
+        }
         found = dict(zip(self._outputs, self._session.run(given), strict=True))
         for name in self._are_strings:
             found[name] = self._strings[found[name]]
@@ -388,7 +398,7 @@ def _light_parts(
         session = session_of(folder / ANSWER_FILES[engine], engine)
         answers = AnswerSession(session, facts, task)
         rows = TokenRows(TokenIds(folder), given["max_length"], given["truncation"])
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(
             f"{folder / ANSWERS}: `answers` or `preprocessing` is broken: "
             f"{one_line(error)}"

@@ -105,7 +105,7 @@ def write_answers_graph(function: Any, path: Path, kind: str) -> dict[str, Any]:
             if kind == "onnx":
                 _write_onnx(graph, inputs, names, list(outputs), path)
             else:
-                _write_openvino(graph, inputs, names, list(outputs), path)
+                _write_openvino(graph, list(outputs), path)
     except Exception as error:  # of any kind in converters
         raise NeedsTensorFlow(
             f"its answers cannot be written as {kind}: {one_line(error)}"
@@ -158,14 +158,14 @@ def _write_onnx(
     onnx.save(found, os.fspath(path))
 
 
-def _write_openvino(
-    graph: Any, inputs: Sequence[str], outputs: Sequence[str], names: Any, path: Path
-) -> None:
+def _write_openvino(graph: Any, names: Sequence[str], path: Path) -> None:
     openvino = package("openvino", "openvino")
-    imported = tf.compat.v1.wrap_function(
-        lambda: tf.compat.v1.import_graph_def(graph, name=""), []
-    )
-    pruned = imported.prune(list(inputs), list(outputs))
-    found = openvino.convert_model(pruned)
+    whole = tf.Graph()
+    with whole.as_default():
+        tf.import_graph_def(graph, name="")
+    found = openvino.convert_model(whole)
+    for each in found.inputs:
+        each.tensor.set_names({each.any_name.partition(":")[0]})
     openvino.save_model(found, os.fspath(path), compress_to_fp16=False)
-    name_openvino(path, names)
+    if len(names) > 1:  # one that only passes an input on has the input's name
+        name_openvino(path, names)

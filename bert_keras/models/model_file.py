@@ -33,13 +33,13 @@ from bert_keras.tasks.base import Task
 
 # What Keras's exporters and the engines import, by format.
 _PACKAGES = {
-    "openvino": ("openvino",),
-    "onnx": ("onnx", "tf2onnx"),
+    "openvino": ("openvino", "tokenizers"),
+    "onnx": ("onnx", "tf2onnx", "onnxruntime", "tokenizers"),
     "litert": (),  # TensorFlow writes it
 }
 INT8_PACKAGES = {
     "openvino": (*_PACKAGES["openvino"], "nncf"),
-    "onnx": (*_PACKAGES["onnx"], "onnxruntime"),
+    "onnx": _PACKAGES["onnx"],
 }
 
 

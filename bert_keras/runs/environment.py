@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from bert_keras.lazy_names import quiet_imports
+from bert_keras.lazy_names import quiet_imports, tensorflow_needed
 from bert_keras.runs.progress import is_watched
 
 
@@ -27,7 +27,7 @@ def load_tensorflow() -> None:
     collects = gc.isenabled()
     gc.disable()
     try:
-        with quiet_imports():
+        with quiet_imports(), tensorflow_needed():
             import tensorflow_text  # noqa: F401
     finally:
         # A million objects that stay: each later collection would look through them,

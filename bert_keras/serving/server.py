@@ -75,6 +75,7 @@ class Server:
         is_quiet: bool = False,
     ) -> None:
         _check_packages(_HTTP_PACKAGES)
+        from bert_keras.inference.session import answers_alone
         from bert_keras.serving.logs import log_to_stderr
         from bert_keras.serving.metrics import Metrics
         from bert_keras.serving.models import Models, named_paths
@@ -83,7 +84,9 @@ class Server:
         self._config = config or ServeConfig()
         named = named_paths(paths)
         keys = read_keys(self._config.api_key_file)
-        self._with_grpc = _with_grpc(self._config)
+        # gRPC brings TensorFlow, which these models do not need.
+        self._is_light = all(answers_alone(path) for path in named.values())
+        self._with_grpc = _with_grpc(self._config, only_asked=self._is_light)
         self._socket = _listening(self._config.host, self._config.port)
         host, port = self._socket.getsockname()[:2]
         self._host = f"[{host}]" if ":" in host else host
@@ -109,6 +112,8 @@ class Server:
         lines = [f"serving {names} on {self.url}"]
         if self.grpc_address:
             lines[0] += f", gRPC on {self.grpc_address}"
+        elif self._is_light and not self._config.no_grpc:
+            lines.append("gRPC is off, as it brings TensorFlow: --grpc-port starts it")
         elif not self._config.no_grpc:
             lines.append(f"gRPC is off: it needs packages: {_INSTALL}")
         if not self._is_local and not self._service.asks_for_key:
@@ -283,8 +288,8 @@ def _listening(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _with_grpc(config: ServeConfig) -> bool:
-    """Return whether gRPC is served.
+def _with_grpc(config: ServeConfig, *, only_asked: bool = False) -> bool:
+    """Return whether gRPC is served: if it is asked for, or else if it can be.
 
     Raises:
         BertKerasError: its port is given, and a package is missing.
@@ -293,7 +298,8 @@ def _with_grpc(config: ServeConfig) -> bool:
         return False
     if config.grpc_port is not None:
         _check_packages(_GRPC_PACKAGES)
-    return all(map(importlib.util.find_spec, _GRPC_PACKAGES))
+        return True
+    return not only_asked and all(map(importlib.util.find_spec, _GRPC_PACKAGES))
 
 
 def _check_packages(names: Sequence[str]) -> None:

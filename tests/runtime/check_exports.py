@@ -1,0 +1,119 @@
+"""Check what `write_exports.py` wrote, where TensorFlow is not installed, or blocked.
+
+python tests/runtime/check_exports.py FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+HEAVY = ("tensorflow", "keras", "tensorflow_text", "torch", "jax")
+
+
+class Blocked:
+    """Finds no heavy package, as where none is installed."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name.partition(".")[0] in HEAVY:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def are_near(one: Any, other: Any) -> bool:
+    """Return whether answers are equal, numbers to 1e-5."""
+    if isinstance(one, dict):
+        return set(one) == set(other) and all(are_near(one[k], other[k]) for k in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(are_near, one, other))
+    if isinstance(one, float):
+        return math.isclose(one, other, abs_tol=1e-5)
+    return bool(one == other)
+
+
+def check_answers(folder: Path) -> None:
+    """Compare the answers of each export, all texts at once and one alone."""
+    from bert_keras.inference.predictor import load_predictor
+
+    found = sorted(each for each in folder.iterdir() if each.is_dir())
+    for place in found:
+        expected = json.loads(place.with_suffix(".json").read_text("utf-8"))
+        items = [
+            tuple(item) if isinstance(item, list) else item
+            for item in expected["items"]
+        ]
+        predictor = load_predictor(place)
+        for size in (32, 3):
+            answers = predictor.predict(items, batch_size=size)
+            assert are_near(answers, expected["answers"]), (place.name, size, answers)
+        assert are_near(predictor.predict(items[:1]), expected["answers"][:1])
+    assert found, folder
+
+
+def check_vectors(folder: Path) -> None:
+    """Embed with and without a prompt."""
+    from bert_keras.retrieval import embed
+
+    plain, asked = (
+        embed(folder / "embedding", ["see you"], prompt=prompt)
+        for prompt in (None, "query")
+    )
+    assert plain.shape == (1, 16) and abs(plain - asked).max() > 1e-4
+
+
+def check_server(folder: Path) -> None:
+    """Serve the exports, and ask for an answer and the signatures."""
+    from bert_keras.serving import Server
+    from bert_keras.serving.config import ServeConfig
+
+    config = ServeConfig(port=0)
+    named = [str(folder / name) for name in ("classification", "embedding")]
+    with Server(named, config=config, is_quiet=True).running() as server:
+        url = f"{server.url}/v1/models/classification"
+        data = json.dumps({"instances": ["free cash prize"]}).encode()
+        with urllib.request.urlopen(f"{url}:predict", data, timeout=60) as answer:
+            (row,) = json.load(answer)["predictions"]
+        with urllib.request.urlopen(f"{url}/metadata", timeout=60) as answer:
+            facts = json.load(answer)["metadata"]["signature_def"]["signature_def"]
+    expected = json.loads((folder / "classification.json").read_text("utf-8"))
+    assert math.isclose(row["score"], expected["answers"][0]["score"], abs_tol=1e-5)
+    assert facts["serving_default"]["inputs"]["text"]["dtype"] == "DT_STRING"
+
+
+def check_command_line(folder: Path) -> None:
+    """Answer on the command line; what needs TensorFlow says so in one line."""
+    place = str(folder / "classification")
+    blocked = (
+        "import runpy, sys; from check_exports import Blocked; "
+        "sys.meta_path.insert(0, Blocked()); sys.argv[0] = 'bert-keras'; "
+        "runpy.run_module('bert_keras', run_name='__main__')"
+    )
+    own = [sys.executable, "-c", blocked]
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        here = Path(__file__).parent
+        return subprocess.run([*own, *words], cwd=here, capture_output=True, text=True)
+
+    done = run("predict", place, "free cash prize")
+    assert json.loads(done.stdout)["probabilities"], done.stderr
+    assert "classification" in run("info", place).stdout
+    for words in (
+        ("predict", place, "hi", "--set", "abstain_below=0.9"),
+        ("predict", str(folder), "hi"),  # no export
+    ):
+        done = run(*words)
+        lines = done.stderr.strip().splitlines()
+        assert done.returncode == 2 and "needs TensorFlow" in lines[-1], done.stderr
+
+
+if __name__ == "__main__":
+    sys.meta_path.insert(0, Blocked())  # type: ignore[arg-type]
+    given = Path(sys.argv[1]).resolve()
+    for check in (check_answers, check_vectors, check_server, check_command_line):
+        check(given)
+        print(check.__name__, "passed", flush=True)
+    assert not set(HEAVY) & set(sys.modules)

@@ -1,0 +1,83 @@
+"""Write exports for an engine, and what TensorFlow answers, for `check_exports.py`.
+
+python tests/runtime/write_exports.py FOLDER [onnx|openvino]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from conftest import VOCABULARY
+
+from bert_keras.config import BertConfig
+from bert_keras.inference.engine_export import export_to_engine
+from bert_keras.inference.predictor import Predictor
+from bert_keras.model.encoder import BertEncoder
+from bert_keras.models.task_model import TaskModel
+from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.regression import Regression
+from bert_keras.tasks.reranking import Reranking
+from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.tokenizer import WordPieceTokenizer
+
+CLASSES = ("ham", "promo", "spam")
+PROMPTS = {"query": "see: ", "document": "you "}
+TASKS: dict[str, Any] = {
+    "classification": Classification(CLASSES, abstain_below=0.334),
+    "pairs": Classification(CLASSES, pairs=True),
+    "windows": Classification(CLASSES, long="windows", stride=9),
+    "head-tail": Classification(CLASSES, long="head-tail"),
+    "multi-label": MultiLabel(CLASSES),
+    "regression": Regression(),
+    "similarity": Regression(pairs=True, activation="sigmoid"),
+    "embedding": Embedding(prompts=PROMPTS, normalize=True),
+    "sparse": Embedding(kind="sparse"),
+    "reranking": Reranking(),
+    "reranking-windows": Reranking(long="windows"),
+}
+TEXTS = [
+    *("free cash prize", "", "lunch at six, you", "é 日本 🎉\u200b", "Sale " * 40),
+    *("see you at six", "win \ud800 now", " ".join(map(chr, range(97, 123))) * 3),
+]
+
+
+def task_model(task: Any) -> TaskModel:
+    """Return a tiny model of a task."""
+    config = BertConfig(
+        vocab_size=len(VOCABULARY),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+    )
+    encoder = BertEncoder(config, pooler=task.needs.pooler, seed=1)
+    tokenizer = WordPieceTokenizer(VOCABULARY, lowercase=True)
+    return TaskModel(encoder, task, Preprocessor(tokenizer, max_length=24), seed=2)
+
+
+def write_exports(folder: Path, engine: str, names: Any = TASKS) -> None:
+    """Write an export and its `expected.json` for each task."""
+    for name in names:
+        task = TASKS[name]
+        model = task_model(task)
+        pairs = [(text, TEXTS[-1 - place]) for place, text in enumerate(TEXTS)]
+        items: list[Any] = pairs if len(task.roles) > 1 else TEXTS
+        answers = Predictor(model).predict(items)
+        place = folder / name
+        export_to_engine(model, place, format=engine)
+        expected = {"items": items, "answers": answers}
+        (folder / f"{name}.json").write_text(json.dumps(expected), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    target, *kind = sys.argv[1:]
+    Path(target).mkdir(parents=True, exist_ok=True)
+    write_exports(Path(target), *(kind or ["onnx"]))

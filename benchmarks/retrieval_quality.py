@@ -75,7 +75,8 @@ from bert_keras.retrieval.mining import mine_negatives
 from bert_keras.retrieval.packed_vectors import PackedVectors
 from bert_keras.scoring.bm25 import BM25
 from bert_keras.scoring.correlation import spearman
-from bert_keras.scoring.embeddings import cosines, unit_rows
+from bert_keras.scoring.embeddings import cosines
+from bert_keras.scoring.similarity import unit_rows
 from bert_keras.scoring.ranking import ranking_scores
 
 FOLDER = DATA / "cranfield"

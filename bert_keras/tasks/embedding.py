@@ -52,16 +52,23 @@ from bert_keras.scoring.embeddings import (
     retrieval_scores,
     similarity_scores,
 )
-from bert_keras.settings import POOLINGS, check_choice, with_options_documented
+from bert_keras.scoring.similarity import COSINE, DOT, Similarity
+from bert_keras.settings import (
+    POOLINGS,
+    VECTOR_OUTPUTS,
+    check_choice,
+    with_options_documented,
+)
 from bert_keras.tasks.base import Answers, Batch, Column, Run, Task
 from bert_keras.tasks.classifier import label_numbers, numbers
-from bert_keras.tasks.embedding_settings import TERM_WEIGHTS, EmbeddingSettings
+from bert_keras.tasks.embedding_settings import EmbeddingSettings
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.long_texts import LongTextTask
 from bert_keras.tasks.needs import Needs, named_scope
 from bert_keras.tasks.negatives import (
     NEGATIVE,
-    negatives_of,
+    candidates_of,
+    pairs_of,
     read_with_negatives,
     without_positives,
 )
@@ -76,18 +83,6 @@ _LEARNED = (DENSE_SCOPE, "layer_mix", "windows")  # layers above the encoder
 _FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a mistake
 
 
-def pairs_of(columns: Columns) -> tuple[list[Any], list[Any]]:
-    """Return the first and the second text of each row; a DataError if there is one."""
-    columns.require("text_pair", reason="training reads pairs of texts")
-    return columns["text"], columns["text_pair"]
-
-
-def candidates_of(columns: Columns) -> list[str]:
-    """Return the second text of each row, followed by the negatives of all rows."""
-    _, second = pairs_of(columns)
-    return [*second, *itertools.chain.from_iterable(negatives_of(columns))]
-
-
 def similarities(columns: Columns) -> np.ndarray:
     """Return the labels as numbers, float32 [N]; bad ones are named by line."""
     columns.require("label", reason="the model learned similarities")
@@ -95,14 +90,13 @@ def similarities(columns: Columns) -> np.ndarray:
 
 
 def places_of(
-    columns: Columns, vectors: np.ndarray, *, cosine: bool = True
+    columns: Columns, vectors: np.ndarray, similarity: Similarity
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the rank of each text's pair and the nearest wrong one: `pair_places`."""
     first, second = np.split(vectors, [len(columns)])
     candidates = candidates_of(columns)
-    return pair_places(
-        first, second, texts=columns["text"], pairs=candidates, cosine=cosine
-    )
+    texts = {"texts": columns["text"], "pairs": candidates}
+    return pair_places(first, second, **texts, similarity=similarity)
 
 
 # The settings of `TextVector` that have the same names here.
@@ -224,8 +218,13 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         return self.kind == "sparse"
 
     @property
+    def similarity(self) -> Similarity:
+        """How vectors are compared."""
+        return DOT if self.is_sparse else COSINE
+
+    @property
     def vector_output(self) -> str:  # type: ignore[override]
-        return TERM_WEIGHTS if self.is_sparse else "embedding"
+        return VECTOR_OUTPUTS[self.kind]
 
     @property
     def best_score(self) -> str:  # type: ignore[override]
@@ -589,7 +588,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
             first, second = _of_pairs(columns, vectors)
             scores |= similarity_scores(first, second, similarities(columns))
         if self.objective == "ranking" or not scores:
-            places = places_of(columns, vectors, cosine=not self.is_sparse)[0]
+            places = places_of(columns, vectors, self.similarity)[0]
             scores |= retrieval_scores(places)
         return scores
 
@@ -622,7 +621,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
     ) -> list[dict[str, Any]]:
         """Return the texts whose pair is not the nearest, farthest first."""
         texts, pairs = columns["text"], candidates_of(columns)
-        places, nearest = places_of(columns, vectors, cosine=not self.is_sparse)
+        places, nearest = places_of(columns, vectors, self.similarity)
         rows = np.flatnonzero(places > 1)
         return [
             {

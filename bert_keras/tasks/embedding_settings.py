@@ -7,11 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_keras.reading.layers import LAST, Layers
-from bert_keras.settings import COMBINATIONS, POOLINGS, Condition, option
+from bert_keras.settings import (
+    COMBINATIONS,
+    POOLINGS,
+    VECTOR_OUTPUTS,
+    Condition,
+    option,
+)
 from bert_keras.tasks.declaration import Row, RowForm, TaskHelp
 from bert_keras.tasks.long_text_settings import LongTextSettings
 
-TERM_WEIGHTS = "term_weights"
+_WEIGHTS = VECTOR_OUTPUTS["sparse"]
 
 
 def _combines(task: Any) -> bool:
@@ -73,7 +79,7 @@ class EmbeddingSettings(LongTextSettings):
         "dense: a vector pooled from the tokens; sparse: a weight for each token of "
         "the vocabulary by the masked-LM head, the maximum over the text of "
         "log(1 + relu), compared by dot product (SPLADE)",
-        words=("dense", "sparse"),
+        words=tuple(VECTOR_OUTPUTS),
         unset="the encoder's, or dense",
         later=True,
     )
@@ -167,7 +173,7 @@ class EmbeddingSettings(LongTextSettings):
 
 def _row_of_weights(row: Row) -> Row:
     """Return the weights above 0, the highest first, and the ids of their tokens."""
-    weights = row[TERM_WEIGHTS]
+    weights = row[_WEIGHTS]
     ids = [place for place, weight in enumerate(weights) if weight > 0]
     ids.sort(key=lambda place: -weights[place])
     return {"indices": ids, "values": [weights[place] for place in ids]}
@@ -185,5 +191,5 @@ HELP = TaskHelp(
     scores="Spearman and Pearson correlation of cosine similarities; accuracy@1, "
     "recall@k, mean reciprocal rank",
     answers="embedding; for sparse the weights of tokens, indices and values",
-    row_forms=(RowForm(frozenset((TERM_WEIGHTS,)), _row_of_weights),),
+    row_forms=(RowForm(frozenset((_WEIGHTS,)), _row_of_weights),),
 )

@@ -29,6 +29,7 @@ from bert_keras.settings import POOLER
 from bert_keras.text.preprocessor import Preprocessor
 
 PROMPT_LENGTHS = "prompt_lengths"  # tokens that are not pooled, `[CLS]` included
+COUNTED_TOKENS = "counted_tokens"  # whose vectors count, see `LateInteraction`
 QUERY, DOCUMENT = 0, 1  # the side of a text, see `TextVector.batch`
 
 
@@ -113,7 +114,7 @@ class TextVector(LongTexts):
     def _side_prompts(self) -> tuple[str, str]:
         return self.prompt("query"), self.prompt(*DOCUMENT_PROMPTS)
 
-    def _before(self, preprocessor: Preprocessor, texts: Any, sides: Any) -> Any:
+    def before(self, preprocessor: Preprocessor, texts: Any, sides: Any) -> Any:
         """Return the prompt of each text, tf.string [B], and the most tokens of each,
         int or int32 [B]; `None` where there are none.
         """
@@ -150,9 +151,9 @@ class TextVector(LongTexts):
                 and their length; `None`: all have the default ones.
             draws: int64 [B], see `LongTexts.long_batch`.
         """
-        prompts, limits = self._before(preprocessor, texts, sides)
+        prompts, limits = self.before(preprocessor, texts, sides)
         if self.long == "truncate":
-            joined = preprocessor.join(_prompted(prompts, texts), limits)
+            joined = preprocessor.join(prompted(prompts, texts), limits)
             found: Batch = preprocessor.lay(*joined)
             before = None
         else:
@@ -176,14 +177,14 @@ class TextVector(LongTexts):
 
         int32 [B] each, special tokens and prompts included.
         """
-        prompts, limits = self._before(preprocessor, texts, sides)
+        prompts, limits = self.before(preprocessor, texts, sides)
         return self.lengths_after(prompts, preprocessor, texts, limits)
 
     def windows_of(
         self, preprocessor: Preprocessor, texts: Any, *, sides: Any = None
     ) -> Any:
         """Return the windows of each text and their tokens, int32 [B, 2]."""
-        prompts, _ = self._before(preprocessor, texts, sides)
+        prompts, _ = self.before(preprocessor, texts, sides)
         return self.windows_after(prompts, preprocessor, texts)
 
     def window_recipe(self, max_length: int) -> dict[str, Any]:
@@ -257,7 +258,7 @@ class TextVector(LongTexts):
 
     def states(self, encoder: BertEncoder, inputs: Batch) -> list[Any]:
         """Return the Keras tensors of the chosen hidden states, each [R, T, H]."""
-        own = (PROMPT_LENGTHS, WINDOW_STARTS)
+        own = (PROMPT_LENGTHS, WINDOW_STARTS, COUNTED_TOKENS)
         outputs = encoder({k: v for k, v in inputs.items() if k not in own})
         if self.layers == LAST:
             return [outputs["sequence_output"]]
@@ -289,7 +290,7 @@ def check_prompts(prompts: Any, default: Any) -> None:
         )
 
 
-def _prompted(prompts: Any, texts: Any) -> Any:
+def prompted(prompts: Any, texts: Any) -> Any:
     """Return texts, tf.string [B], with the prompt of each, or `None`, before it."""
     return texts if prompts is None else tf.strings.join([prompts, texts])
 

@@ -12,6 +12,7 @@ import numpy as np
 from bert_keras.checkpoints import Checkpoint
 from bert_keras.data.items import as_strings
 from bert_keras.errors import ConfigError, shown
+from bert_keras.inference.equal_texts import joined
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.served_model import ServedModel
 from bert_keras.models.backend import Backend
@@ -151,6 +152,8 @@ def embed(
 ) -> np.ndarray:
     """Return the vectors of texts, float32 [N, D].
 
+    Those of tokens (`kind` tokens) are [N, T, D], 0 for tokens that do not count.
+
     Args:
         source: as in `load_embedder`; for many calls, load and pass a predictor.
         texts: N strings, see `data.items.as_items`.
@@ -260,8 +263,9 @@ def vectors_of(
     given = {"tell": tell, "progress": progress}
     found = [*_batches(predictor, texts, batch_size, **given)]
     if not found:
-        return np.zeros((0, _width(predictor)), np.float32)
-    return np.concatenate(found)
+        sizes = predictor.outputs[_output_of(predictor)].shape[1:]
+        return np.zeros((0, *(size or 0 for size in sizes)), np.float32)
+    return joined([{"": each} for each in found])[""]
 
 
 def stored_vectors(

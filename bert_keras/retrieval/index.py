@@ -212,7 +212,8 @@ class SearchIndex:
         store = store_of(predictor.model.task, dtype)
         if index is not None and is_parquet(os.fspath(index)) and store.kind != "dense":
             raise ConfigError(
-                f"`index` must be npz for {store.kind} vectors; received {index}"
+                f"`index` must be npz for vectors of `kind` {store.kind}; received "
+                f"{index}"
             )
         reader = with_prompt(predictor, "document")
         with_prompt(predictor, prompt or "query")  # raises before texts are computed

@@ -20,6 +20,7 @@ from bert_keras.runs.progress import say
 
 # What changes the vector of a short text, beside the width, which is compared.
 _SETTINGS = ("kind", "pooling", "layers", "combine_layers", "include_prompt")
+_OF_TOKENS = ("normalize", "skip_words")
 _OF_WINDOWS = ("stride", "max_windows", "combine")
 
 
@@ -37,7 +38,8 @@ def model_hash(predictor: Predictor) -> str:
     if not weights:
         return ""
     task, tokenizer = model.task, model.preprocessor.tokenizer
-    facts = [str(getattr(task, name)) for name in _SETTINGS]
+    names = _SETTINGS + (_OF_TOKENS if task.kind == "tokens" else ())
+    facts = [str(getattr(task, name)) for name in names]
     facts += [task.prompt(), str(tokenizer.lowercase), *tokenizer.vocabulary]
     found = hashlib.sha256(json.dumps(facts).encode())
     for weight in sorted(weights, key=lambda each: each.path):

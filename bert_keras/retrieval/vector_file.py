@@ -6,8 +6,10 @@ UTF-8: `content` and `ids` uint8, with the end of each, `content_ends` and `ids_
 `model` is a hash of the model, see `index_model.model_hash`.
 Format 4 has sparse vectors: `embeddings` float32 [M], their `places` int32 [M], `ends`
 int64 [N] and `width`, see `SparseVectors`. Format 3 has `embeddings` int8, or bits in
-uint8, with `width`, `ranges` and perhaps int8 `rescoring`, see `PackedVectors`. A file
-of the vectors of tokens has `tokens` and `row_splits`, too, and is no index. For
+uint8, with `width`, `ranges` and perhaps int8 `rescoring`, see `PackedVectors`.
+Format 5 has several vectors for each text: `embeddings` float32 or int8 [M, D] and
+`ends` int64 [N], see `TokenVectors`. A file of `features` for tokens has `tokens` and
+`row_splits`, too, and is no index. For
 Parquet see `features`: the file contains the texts, and no graph.
 """
 

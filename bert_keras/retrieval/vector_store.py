@@ -15,6 +15,7 @@ from typing_extensions import Self  # in typing since Python 3.11
 from bert_keras.errors import ConfigError
 from bert_keras.retrieval.packed_vectors import PackedVectors
 from bert_keras.retrieval.sparse_vectors import SparseVectors
+from bert_keras.retrieval.token_vectors import TokenVectors
 
 
 class VectorStore(Protocol):
@@ -33,7 +34,9 @@ class VectorStore(Protocol):
     kind: ClassVar[str]
     dtypes: ClassVar[tuple[str, ...]]
     formats: ClassVar[tuple[int, ...]]
-    width: int
+
+    @property
+    def width(self) -> int: ...
 
     @property
     def dtype(self) -> str: ...
@@ -109,7 +112,7 @@ class VectorStore(Protocol):
 
 
 STORES: dict[str, type[VectorStore]] = {
-    each.kind: each for each in (PackedVectors, SparseVectors)
+    each.kind: each for each in (PackedVectors, SparseVectors, TokenVectors)
 }
 STORE_OF_FORMAT = {n: each for each in STORES.values() for n in each.formats}
 
@@ -123,7 +126,7 @@ def store_of(task: Any, dtype: str | None = None) -> type[VectorStore]:
     found = STORES[task.kind]
     if dtype is not None and dtype not in found.dtypes:
         raise ConfigError(
-            f"`dtype` must be {' or '.join(found.dtypes)} for {found.kind} vectors; "
-            f"received {dtype}"
+            f"`dtype` must be {' or '.join(found.dtypes)} for vectors of `kind` "
+            f"{found.kind}; received {dtype}"
         )
     return found

@@ -30,15 +30,19 @@ def cosines(first: npt.ArrayLike, second: npt.ArrayLike) -> Floats:
 
 
 def similarity_scores(
-    first: npt.ArrayLike, second: npt.ArrayLike, gold: npt.ArrayLike
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    gold: npt.ArrayLike,
+    similarity: Similarity = COSINE,
 ) -> dict[str, Any]:
-    """Return `num_examples`, `spearman` and `pearson` of cosines against gold.
+    """Return `num_examples`, `spearman` and `pearson` of similarities against gold.
 
     Args:
         first, second: embeddings of the two texts of each pair, float [N, D].
         gold: similarity of each pair, float [N], higher is more similar.
+        similarity: how embeddings are compared.
     """
-    found = cosines(first, second)
+    found = similarity.of_pairs(*map(similarity.prepared, (first, second)))
     return {
         "num_examples": len(found),
         "spearman": spearman(found, gold),

@@ -516,9 +516,7 @@ def _unsupported(folder: Path, steps: Sequence[Step]) -> CheckpointError:
     if _TOKEN_MODULES & set(kinds):
         wanted = f"Transformer, {MASK} and perhaps Dense and Normalize"
     told = f": {listed(others)}" if others else ""
-    return CheckpointError(
-        f"{path}: must name the steps {wanted}; names {names}{told}"
-    )
+    return CheckpointError(f"{path}: must name the steps {wanted}; names {names}{told}")
 
 
 def is_late_interaction(kinds: Sequence[str], settings: Mapping[str, Any]) -> bool:

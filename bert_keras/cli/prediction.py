@@ -26,7 +26,7 @@ from bert_keras.cli.arguments import (
     check_named_columns,
     check_texts,
     chosen_columns,
-    columns_of_model,
+    declared_task,
     predictor_of,
     suggest_bfloat16,
 )
@@ -104,8 +104,9 @@ def run_predict(options: argparse.Namespace) -> None:
     if options.beam is not None:
         _predict_on_beam(options)
         return
-    first = list(columns_of_model(options).items())[:1]  # the others may be labels
-    check_named_columns(options, options.input, usual=dict(first))
+    check_named_columns(
+        options, options.input, task=declared_task(options), labelled=False
+    )
     load_tensorflow()
     from bert_keras.inference.answered_rows import (
         BATCHES_TOGETHER,

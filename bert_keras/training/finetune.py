@@ -47,8 +47,6 @@ from bert_keras.tasks.base import Task
 from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.hugging_face import unread_elsewhere
 from bert_keras.tasks.protocols import (
-    Finalizing,
-    Reportable,
     Tunable,
 )
 from bert_keras.text.tokenizer_files import vocabulary_hash
@@ -419,8 +417,7 @@ def finish_run(
     fitted = trainer.fitted()
     config, model, validated = plan.config, fitted.model, fitted.validated
     devices, distillation = context.devices, context.distillation
-    if isinstance(model.task, Finalizing):
-        model.task = model.task.finalize(model)
+    model.task = model.task.finalize(model)
     task = model.task
     predictor = Predictor(model)
     scores: dict[str, dict[str, Any]] = {}
@@ -465,7 +462,7 @@ def finish_run(
         scores["diverged"] = {**dataclasses.asdict(failed), "loss": loss}
     last = next(reversed(scored), "train")  # the set whose mistakes are shown
     mistakes: list[dict[str, Any]] = []
-    if scored and isinstance(task, Reportable):
+    if scored:
         mistakes = task.mistakes(scored[last][0], answers)
     report: dict[str, Any] = {
         "settings": shown_settings(plan, fitted, model, failed),

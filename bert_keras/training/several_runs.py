@@ -16,7 +16,6 @@ import json
 import math
 import os
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -31,7 +30,7 @@ from bert_keras.files.atomic import replaced_folder
 from bert_keras.models.loading import load_model
 from bert_keras.report.comparison import RUN
 from bert_keras.report.report import DOUBTFUL
-from bert_keras.runs.progress import followed_by, say
+from bert_keras.runs.progress import followed_by, in_proportion, say
 from bert_keras.runs.run_folder import (
     FINISHED,
     RunFolder,
@@ -41,7 +40,6 @@ from bert_keras.runs.run_folder import (
 )
 from bert_keras.settings import GRIDS, check_choice, check_whole_number
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import strata_of
 from bert_keras.training.best_epoch import rank_of
 from bert_keras.training.choices import TrainRequest
 from bert_keras.training.config import TrainConfig
@@ -165,7 +163,7 @@ def train_sizes(
     request = TrainRequest(task=task, output=output, config=config, **given)
     with one_revision(), _Runs(request, free=()) as runs:
         whole, rows = runs.plan, runs.plan.rows["train"]
-        strata = strata_of(whole.task, rows, **whole.task.get_config())
+        strata = whole.task.strata(rows, **whole.task.get_config())
         order = _nested_order(strata, config.seed)
         sizes = [math.ceil(share * len(rows)) for share in shares]
         if len({*sizes}) < len(sizes):
@@ -251,12 +249,7 @@ class _Runs:
         for name, plan in plans.items():
             cost = costs.get(name, 0.0)
             left -= cost
-            ratio, started = left / cost if cost else 0.0, time.perf_counter()
-
-            def others(seconds: float, r: float = ratio, at: float = started) -> float:
-                return r * (time.perf_counter() - at + seconds)
-
-            with followed_by(others):
+            with followed_by(in_proportion(left / cost if cost else 0.0)):
                 self._make(name, plan)
 
     def _notes(self, name: str) -> Path:

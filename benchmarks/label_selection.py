@@ -26,7 +26,7 @@ from sklearn.linear_model import LogisticRegression
 from bert_keras import Classification
 from bert_keras.retrieval import embed
 from bert_keras.retrieval.selection import _FEW, _SHORTLIST, covering_rows
-from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.scoring.similarity import unit_rows
 
 SIZES = (20, 40, 60, 80, 100, 120, 140, 160, 180, 200)
 STRATEGIES = ("random", "margin", "coverage", "mixture")

@@ -3,6 +3,7 @@
     python benchmarks/retrieval_quality.py [--train] [--epochs 1] [--rows 1400]
     python benchmarks/retrieval_quality.py --stsb [--epochs 1] [--teacher [--more]]
     python benchmarks/retrieval_quality.py --sparse [--rows 0] [--documents 350]
+    python benchmarks/retrieval_quality.py --tokens [--rows 0] [--documents 350]
     .venv-peers/bin/python benchmarks/retrieval_quality.py --trecqa [--seeds 3]
         [--first 0]
     .venv-peers/bin/python benchmarks/retrieval_quality.py --squad [--rows 256]
@@ -20,7 +21,8 @@ takes two minutes of one core. With `--teacher`, an encoder learns at its whole 
 first, and then teaches one of its size its similarities at each width. With `--more`,
 this one also learns from 12,147 pairs of SICK, MRPC and Multi30k, whose label is the
 teacher's cosine. `--sparse` trains sparse vectors on the pairs of title
-and abstract, and prints nDCG@10 on Cranfield of dense vectors, sparse ones, BM25, and
+and abstract, `--tokens` a vector for each token, and both dense vectors beside them;
+they print nDCG@10 on Cranfield of dense vectors, the others, BM25, and
 each fused with BM25, before and after; `--rows 0` does not train, and `--documents`
 searches the first ones alone. The encoder lacks a
 masked-LM head, which starts as the product with the tokens' embeddings.
@@ -75,8 +77,9 @@ from bert_keras.retrieval.mining import mine_negatives
 from bert_keras.retrieval.packed_vectors import PackedVectors
 from bert_keras.scoring.bm25 import BM25
 from bert_keras.scoring.correlation import spearman
-from bert_keras.scoring.embeddings import cosines, unit_rows
+from bert_keras.scoring.embeddings import cosines
 from bert_keras.scoring.ranking import ranking_scores
+from bert_keras.scoring.similarity import unit_rows
 
 FOLDER = DATA / "cranfield"
 WIDTHS = (192, 96, 48)
@@ -292,10 +295,10 @@ def write_part(folder: Path, documents: int) -> None:
     (folder / "qrels/test.tsv").write_text("\n".join([first, *judged]))
 
 
-def show_sparse(
-    encoder: str, epochs: int, rows: int, max_length: int, documents: int
+def show_kind(
+    kind: str, encoder: str, epochs: int, rows: int, max_length: int, documents: int
 ) -> None:
-    """Print the scores of dense vectors, and of sparse ones before and after training.
+    """Print the scores of dense vectors, and of a kind before and after training.
 
     Each also beside BM25, and fused with it.
     """
@@ -310,25 +313,27 @@ def show_sparse(
 
     show_fused("dense", load_embedder(encoder, max_length=max_length))
     start = bert_keras.TaskModel.from_pretrained(
-        encoder, "embedding", kind="sparse", scale=1.0, max_length=max_length
+        encoder, "embedding", kind=kind, scale=1.0, max_length=max_length
     )
     show_fused("untrained", bert_keras.Predictor(start))
     if not rows:
         return
     data = Cranfield()
     pairs = as_columns(text=data.titles[:rows], text_pair=data.abstracts[:rows])
-    with tempfile.TemporaryDirectory() as folder:
-        result = bert_keras.train(
-            "embedding",
-            encoder=encoder,
-            train=pairs,
-            output=Path(folder) / "model",
-            config=bert_keras.TrainConfig(
-                epochs=epochs, batch_size=16, validation_split=0, max_length=48
-            ),
-            task_settings={"kind": "sparse"},
-        )
-        show_fused("trained", load_embedder(result.folder, max_length=max_length))
+    for each in dict.fromkeys(("dense", kind)):
+        with tempfile.TemporaryDirectory() as folder:
+            result = bert_keras.train(
+                "embedding",
+                encoder=encoder,
+                train=pairs,
+                output=Path(folder) / "model",
+                config=bert_keras.TrainConfig(
+                    epochs=epochs, batch_size=16, validation_split=0, max_length=48
+                ),
+                task_settings={"kind": each},
+            )
+            trained = load_embedder(result.folder, max_length=max_length)
+            show_fused(f"trained, {each}", trained)
 
 
 class Run(NamedTuple):
@@ -703,8 +708,10 @@ def main() -> None:
     add("--student-epochs", type=int, help="for --teacher; default: --epochs")
     add("--precision", default="float32", help="for --stsb; default: float32")
     add("--sparse", action="store_true", help="train sparse vectors instead")
-    add("--max-length", type=int, default=256, help="tokens of a text; for --sparse")
-    add("--documents", type=int, default=1400, help="of Cranfield; for --sparse")
+    add("--tokens", action="store_true", help="train vectors of tokens instead")
+    of_kinds = "for --sparse and --tokens"
+    add("--max-length", type=int, default=256, help=f"tokens of a text; {of_kinds}")
+    add("--documents", type=int, default=1400, help=f"of Cranfield; {of_kinds}")
     add("--trecqa", action="store_true", help="rank the answers of TREC-QA instead")
     add("--squad", action="store_true", help="questions to SQuAD's paragraphs instead")
     add("--negatives", type=int, default=3, help="of a right answer; default: 3")
@@ -731,8 +738,9 @@ def main() -> None:
     if options.stsb:
         show_similarity(options)
         return
-    if options.sparse:
-        show_sparse(
+    if options.sparse or options.tokens:
+        show_kind(
+            "sparse" if options.sparse else "tokens",
             options.encoder,
             options.epochs,
             options.rows,

@@ -61,6 +61,12 @@ POOLER = "pooler"  # of BERT, in place of a pooling of the tokens
 LAST_LAYER, ALL_LAYERS = "last", "all"  # that a head on vectors reads
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 DTYPES = ("float32", "int8", "binary")  # of stored vectors
+# The kinds of vectors of texts, and their names among a model's answers.
+VECTOR_OUTPUTS = {
+    "dense": "embedding",
+    "sparse": "term_weights",
+    "tokens": "token_embeddings",
+}
 LONG = ("truncate", "head-tail", "windows")
 WINDOW_COMBINATIONS = ("mean", "max", "attention", "first")
 COMBINATIONS = ("sum", "concat", "weighted")

@@ -69,18 +69,12 @@ OF_ALL_TASKS = {
     *("negatives", "redaction"),
 }
 OF_ONE_TASK = {
-    "cli.mining": "embedding",
     "models.fit_data": "classifier",
     "models.task_model": "classifier",
     "models.zero_shot": "classification entailment multi_label",
-    "retrieval.embedder": "embedding",
-    "retrieval.evaluation": "searching",
     "retrieval.export": "searching",
     "retrieval.features": "embedding",
-    "retrieval.mining": "embedding",
     "retrieval.selection": "classifier multi_label",
-    "serving.embedding_apis": "embedding_settings",
-    "serving.searching": "searching",
     "training.methods": "embedding reranking",
     "training.opens_in": "embedding",
 }

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,12 @@ from bert_keras.checkpoints.sentence_modules import (
     CONFIG,
     DENSE,
     ENCODERS,
+    LATE_INTERACTION,
+    MASK,
     MASKED_LM,
     MODEL_KEYS,
     PAIRS,
+    PYLATE,
     SETTINGS,
     SPARSE,
     SPLADE,
@@ -37,8 +41,8 @@ from bert_keras.checkpoints.sentence_modules import (
     check_encoder_module,
     check_keys,
     is_late_interaction,
-    late_interaction,
     steps_of,
+    token_chain_of,
 )
 from bert_keras.checkpoints.sentence_modules import MODULES as MODULE_TABLE
 from bert_keras.checkpoints.sentence_modules import MODULES_FILE as MODULES
@@ -77,6 +81,13 @@ _DENSE_NAMES = {
     "linear.weight": "kernel",
     "linear.bias": "bias",
     "residual.weight": "residual",
+}
+_MODEL_TYPES = {"sparse": SPARSE, "tokens": LATE_INTERACTION}
+_MEASURES = {"sparse": "dot", "tokens": "maxsim"}
+_BASE = {  # the places of the modules of all kinds of models, since version 6
+    "Transformer": "sentence_transformers.base.modules.transformer",
+    DENSE: "sentence_transformers.base.modules.dense",
+    "Normalize": "sentence_transformers.base.modules.normalize",
 }
 _NO_LIMIT = 1 << 20  # tokenizers without one say 1e30
 OWN_LENGTHS = ("query_length", "document_length")
@@ -187,7 +198,9 @@ def read_sentence_files(folder: Path, *, head: int = 0) -> dict[str, Any]:
             no part of the vector.
 
     Returns:
-        `kind` sparse for a `SparseEncoder`; `pooling`, modes with `+` between;
+        `kind` sparse for a `SparseEncoder`, tokens for a `MultiVectorEncoder`, which
+        may have `skip_words`, `query_expansion`, `attend_expansion` and `marks`, texts
+        that PyLate reads as one token; `pooling`, modes with `+` between;
         `normalize`; and if given `max_length`, `query_length` and `document_length`,
         `dense` (for each layer what `Embedding` takes), `prompts` by name,
         `default_prompt`, `truncate_dim`, `include_prompt` if it is false: the tokens of
@@ -205,13 +218,16 @@ def read_sentence_files(folder: Path, *, head: int = 0) -> dict[str, Any]:
     if settings.get("model_type") == PAIRS:
         return {}
     if is_late_interaction(kinds, settings):
-        raise late_interaction(folder, kinds)
+        return _token_vectors(folder)
     is_sparse = len(kinds) == 2 and kinds[0] in ENCODERS and kinds[1] == SPLADE
     found = _sparse(folder) if is_sparse else _dense_vectors(folder, head)
     _check_texts_are_unchanged(folder)
-    found |= _prompts(folder) | _lengths(folder)
+    return found | _prompts(folder) | _lengths(folder) | _longest(folder)
+
+
+def _longest(folder: Path) -> dict[str, int]:
     length = text_length(folder)
-    return found if length is None else {**found, "max_length": length}
+    return {} if length is None else {"max_length": length}
 
 
 def _dense_vectors(folder: Path, head: int) -> dict[str, Any]:
@@ -260,6 +276,55 @@ def _sparse(folder: Path) -> dict[str, Any]:
     return {"kind": "sparse", "pooling": "max", "normalize": False}
 
 
+def _token_vectors(folder: Path) -> dict[str, Any]:
+    """Return the settings of a `MultiVectorEncoder`, or of a model of PyLate."""
+    chain, settings = token_chain_of(folder), _settings(folder)
+    _check_texts_are_unchanged(folder)
+    encoder = encoder_folder(folder) / SETTINGS
+    found = {"kind": "tokens", "pooling": "mean", "normalize": chain.normalize}
+    found |= {"unused": chain.unused} if chain.unused else {}
+    dense = tuple(_dense(step, on_tokens=True) for step in chain.dense)
+    found |= {"dense": dense} if dense else {}
+    words = chain.mask.config.get("skiplist_words") if chain.mask else None
+    lengths, expansion = _lengths(folder), _entry(encoder, "query_expansion")
+    prompts = _prompts(folder)
+    is_pylate = settings.get("model_type") == PYLATE or "query_prefix" in settings
+    if is_pylate:
+        found["normalize"], words = True, settings.get("skiplist_words")
+        words = list(string.punctuation) if words is None else words
+        held = {n: settings.get(n) for n in OWN_LENGTHS}
+        lengths |= {name: each for name, each in held.items() if each is not None}
+        expansion = settings.get("query_expansion")
+        if "query_expansion" not in settings and (
+            settings.get("do_query_expansion") is not False
+        ):
+            expansion = {
+                "strategy": "fixed",
+                "attend": bool(settings.get("attend_to_expansion_tokens")),
+                "length": lengths.get("query_length") or 32,
+            }
+        prefixes = {
+            name: settings.get(f"{name}_prefix") or "" for name in ("query", "document")
+        }
+        texts = prompts.get("prompts", {})
+        texts |= {n: p + texts.get(n, "").removeprefix(p) for n, p in prefixes.items()}
+        prompts |= {"prompts": texts} if any(texts.values()) else {}
+        found["marks"] = [each for each in prefixes.values() if each]
+    elif expansion and chain.mask is None:
+        raise CheckpointError(
+            f"{folder / MODULES}: must name {MASK} where {SETTINGS} has "
+            "`query_expansion`, whose vectors count by it"
+        )
+    if expansion:
+        most = expansion["length"]
+        found |= {"query_expansion": most}
+        found |= {"attend_expansion": True} if expansion.get("attend") else {}
+        if expansion["strategy"] == "fixed":
+            lengths["query_length"] = most
+    found |= {"skip_words": tuple(words)} if words else {}
+    return found | prompts | lengths | _longest(folder)
+
+
 def _lengths(folder: Path) -> dict[str, int]:
     """Return the lengths of queries and of documents, where a folder has some."""
     path = encoder_folder(folder) / SETTINGS
@@ -276,6 +341,9 @@ def unused_similarity(folder: Path, sentence: Mapping[str, Any]) -> str | None:
     measure = similarity(folder)
     if sentence.get("kind") == "sparse":
         return None if measure in (None, "dot") else one_line(measure)
+    if sentence.get("kind") == "tokens":
+        is_mean = str(measure).casefold() == "meanmaxsim"
+        return one_line(measure) if is_mean else None
     is_cosine = (
         measure in (None, "cosine") or measure == "dot" and sentence.get("normalize")
     )
@@ -299,9 +367,17 @@ def text_length(folder: Path) -> int | None:
 def dense_tensors(folder: Path) -> dict[str, StoredTensor]:
     """Return the weights of a folder's `Dense` layers under canonical names."""
     chosen: dict[str, StoredTensor] = {}
-    for number, step in enumerate(chain_of(folder).dense):
+    for number, step in enumerate(_dense_steps(folder)):
         chosen |= _layer_tensors(step, f"{DENSE_SCOPE}{number}")
     return chosen
+
+
+def _dense_steps(folder: Path) -> tuple[Step, ...]:
+    """Return the `Dense` modules on the tokens or on the text's vector."""
+    kinds = [kind for kind, _ in steps_of(folder)]
+    if is_late_interaction(kinds, _settings(folder)):
+        return token_chain_of(folder).dense
+    return chain_of(folder).dense
 
 
 def head_tensors(folder: Path) -> dict[str, StoredTensor]:
@@ -353,13 +429,17 @@ def write_sentence_files(
     kind: str = "dense",
     query_length: int = 0,
     document_length: int = 0,
+    skip_words: Sequence[str] = (),
+    query_expansion: int = 0,
+    attend_expansion: bool = False,
     head: int = 0,
     measure: str | None = None,
 ) -> None:
     """Write the files next to an encoder, so that sentence-transformers can open it.
 
     The arguments are what `read_sentence_files` returns, and `measure`, by which
-    vectors are compared: by default the dot product of sparse ones, else cosine. A
+    vectors are compared: by default the dot product of sparse ones, MaxSim of tokens,
+    else cosine. A
     prompt `passage` or `corpus` is written as `document`, too: since version 5, they
     read no other.
     """
@@ -374,12 +454,17 @@ def write_sentence_files(
     if is_sparse:
         kinds = [MASKED_LM, SPLADE]
         module = "sentence_transformers.sparse_encoder.models"
+    is_tokens = kind == "tokens"
+    if is_tokens:
+        kinds = ["Transformer", *[DENSE] * len(dense), MASK]
+        kinds += ["Normalize"] if normalize else []
+        module = "sentence_transformers.multi_vector_encoder.modules"
     modules = [
         {
             "idx": index,
             "name": str(index),
             "path": f"{index}_{name}" if index else "",
-            "type": f"{module}.{name}",
+            "type": f"{_BASE.get(name, module) if is_tokens else module}.{name}",
         }
         for index, name in enumerate(kinds)
     ]
@@ -393,6 +478,14 @@ def write_sentence_files(
     settings = {"max_seq_length": max_length, "do_lower_case": False}
     settings |= {"query_length": query_length} if query_length else {}
     settings |= {"document_length": document_length} if document_length else {}
+    if query_expansion:
+        is_fixed = query_length == query_expansion
+        settings["query_expansion"] = {
+            "strategy": "fixed" if is_fixed else "min",
+            "attend": attend_expansion,
+            "token": None,
+            "length": query_expansion,
+        }
     _write(folder / MODULES, modules)
     _write(folder / SETTINGS, settings)
     texts = dict(prompts or {})
@@ -402,8 +495,8 @@ def write_sentence_files(
     prompting: dict[str, Any] = {"prompts": texts}
     prompting |= {"default_prompt_name": default_prompt} if default_prompt else {}
     prompting |= {"truncate_dim": truncate_dim} if truncate_dim else {}
-    prompting |= {"model_type": "SparseEncoder"} if is_sparse else {}
-    measure = measure or ("dot" if is_sparse else "cosine")
+    prompting |= {"model_type": _MODEL_TYPES[kind]} if kind in _MODEL_TYPES else {}
+    measure = measure or _MEASURES.get(kind, "cosine")
     _write(folder / MODEL_SETTINGS, {**prompting, "similarity_fn_name": measure})
     if is_sparse:
         how = {"pooling_strategy": "max", "activation_function": "relu"}
@@ -411,7 +504,11 @@ def write_sentence_files(
         return
     layers, width = iter(dense), hidden_size
     for step, place in steps_of(folder):
-        if step == "Pooling":
+        if step == MASK:
+            _write(folder / place / CONFIG, {"skiplist_words": [*skip_words]})
+        elif step == "Normalize" and is_tokens:
+            _write(folder / place / CONFIG, {"module_input_name": TOKENS})
+        elif step == "Pooling":
             _write(folder / place / CONFIG, pooled)
             width *= len(modes)
         elif step == DENSE:
@@ -430,7 +527,7 @@ def write_sentence_files(
 
 def write_dense(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write the weights of `Dense` layers, by canonical name, beside their configs."""
-    for number, step in enumerate(chain_of(folder).dense if arrays else ()):
+    for number, step in enumerate(_dense_steps(folder) if arrays else ()):
         _write_layer(step, f"{DENSE_SCOPE}{number}", arrays)
 
 

@@ -31,6 +31,9 @@ DENSE, VECTORS, SPARSE, PAIRS = (
     "CrossEncoder",
 )
 LATE_INTERACTION = "MultiVectorEncoder"
+PYLATE = "ColBERT"  # PyLate's name of the same kind of model
+MASK = "MultiVectorMask"
+EXPANSIONS = ("fixed", "min")  # of queries: `fixed` truncates them to the length, too
 SPLADE, MASKED_LM = "SpladePooling", "MLMTransformer"
 ENCODERS = ("Transformer", "BERT", MASKED_LM)  # `BERT` up to version 0.2
 TOKENS, TEXT = "token_embeddings", "sentence_embedding"
@@ -42,6 +45,7 @@ _LEAST_LENGTH = 3  # [CLS], a token and [SEP]
 _TASKS = {
     VECTORS: ("feature-extraction", "last_hidden_state", TOKENS),
     SPARSE: ("fill-mask", "logits", TOKENS),
+    LATE_INTERACTION: ("feature-extraction", "last_hidden_state", TOKENS),
     PAIRS: ("sequence-classification", "logits", "scores"),
 }
 # Of transformers' `from_pretrained`: where and in which precision weights are read.
@@ -78,6 +82,25 @@ def _boolean(value: Any) -> str:
 def _length(value: Any) -> str:
     is_length = value is None or type(value) is int and value >= _LEAST_LENGTH
     return "" if is_length else f"null or a whole number of at least {_LEAST_LENGTH}"
+
+
+def _expansion(value: Any) -> str:
+    """Honour the padding of queries with `[MASK]`, see `LateInteraction`."""
+    keys = {"strategy", "attend", "token", "length"}
+    is_one = value is None or (
+        isinstance(value, dict)
+        and set(value) <= keys
+        and value.get("strategy") in EXPANSIONS
+        and type(value.get("length")) is int
+        and value["length"] >= _LEAST_LENGTH
+        and value.get("token") in (None, "[MASK]")
+    )
+    return "" if is_one else "null, or an object of strategy, length, attend, [MASK]"
+
+
+def _words(value: Any) -> str:
+    is_list = isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return "" if value is None or is_list else "a list of words"
 
 
 def _only(*names: str) -> Rule:
@@ -118,7 +141,7 @@ def _transformer(kind: str) -> dict[str, Rule]:
         "unpad_inputs": _any,  # the same values without padding
         "query_length": lengths,
         "document_length": lengths,
-        "query_expansion": _one_of(None),
+        "query_expansion": _expansion if kind == LATE_INTERACTION else _one_of(None),
         # Of the constructor, and of earlier versions.
         "max_seq_length": _any,
         "do_lower_case": _any,  # checked with the tokenizer
@@ -179,6 +202,15 @@ MODULES: dict[str, Module] = {
             **dict.fromkeys(("embedding_dimension", "word_embedding_dimension"), _any),
         }
     ),
+    MASK: Module(
+        {
+            "skiplist_words": _words,
+            "skiplist_tasks": lambda value: (
+                "" if value in (None, "document", ["document"]) else '["document"]'
+            ),
+            "keep_only_token_ids": _one_of(None),
+        }
+    ),
     **{
         name: Module(without=what)
         for name, what in {
@@ -194,7 +226,6 @@ MODULES: dict[str, Module] = {
             "StaticEmbedding": "has a table of tokens in place of an encoder",
             "SparseStaticEmbedding": "has a table of tokens in place of an encoder",
             "SparseAutoEncoder": "makes dense vectors sparse",
-            "MultiVectorMask": "keeps a vector for each token",
             "BaseTokenPooling": "keeps a vector for each group of tokens",
             "HierarchicalTokenPooling": "keeps a vector for each group of tokens",
             "LambdaTokenPooling": "keeps a vector for each group of tokens",
@@ -346,6 +377,68 @@ def _parts(
     return Chain(chain[place], tuple(dense), place, normalize, tuple(unused))
 
 
+@dataclasses.dataclass(frozen=True)
+class TokenChain:
+    """What is computed from the tokens' vectors of an encoder to those that count.
+
+    Args:
+        dense: the `Dense` modules on the tokens, in order.
+        mask: the module that says which tokens count; `None` without one.
+        normalize: whether each vector is normalized at last.
+        unused: lines about modules that have no effect on them.
+    """
+
+    dense: tuple[Step, ...]
+    mask: Step | None
+    normalize: bool
+    unused: tuple[str, ...]
+
+
+def token_chain_of(folder: Path) -> TokenChain:
+    """Return the chain of a model with a vector for each token.
+
+    Raises:
+        CheckpointError: a module, or a setting of one, is not computed here.
+    """
+    steps = [Step(kind, folder / place) for kind, place in steps_of(folder)]
+    if not steps or steps[0].kind not in ENCODERS:
+        raise _unsupported(folder, steps)
+    check_encoder_module(steps[0], LATE_INTERACTION)
+    found: dict[str, list[Step]] = {DENSE: [], MASK: [], "Normalize": []}
+    unused = []
+    for step in steps[1:]:
+        if step.kind not in (*found, "Dropout"):
+            raise _unsupported(folder, steps)
+        step = _checked(folder, step, steps)
+        if step.kind == "Dropout":
+            rate = step.config.get("dropout")
+            unused.append(f"the dropout {rate} of {step.path.name} is not used")
+            continue
+        # Other names than there: of PyLate and of earlier versions, as they are read.
+        source = step.config.get("module_input_name")
+        source = str(source or (TEXT if step.kind == "Normalize" else TOKENS))
+        target = str(step.config.get("module_output_name") or source)
+        if step.kind == "Normalize" and source == TEXT:  # there is none: as there
+            continue
+        if (source, target) != (TOKENS, TOKENS) or (
+            step.kind == DENSE and found["Normalize"]
+        ):
+            raise CheckpointError(
+                f"{step.path / CONFIG}: {step.kind} must read and write {TOKENS}, and "
+                f"Normalize be the last; received {one_line(source)} and "
+                f"{one_line(target)}"
+            )
+        found[step.kind].append(step)
+    if len(found[MASK]) > 1:
+        raise _unsupported(folder, steps)
+    return TokenChain(
+        tuple(found[DENSE]),
+        next(iter(found[MASK]), None),
+        bool(found["Normalize"]),
+        tuple(unused),
+    )
+
+
 def _without_repeats(chain: Sequence[Step]) -> tuple[Step, ...]:
     """Return a chain in which no Normalize follows another."""
     found: list[Step] = []
@@ -419,10 +512,11 @@ def _unsupported(folder: Path, steps: Sequence[Step]) -> CheckpointError:
         elif known is not None and known.without:
             others.append(f"{kind} {known.without}")
     names = one_line(", ".join(kinds)) or "none"
-    return CheckpointError(
-        f"{path}: must name the steps Transformer, Pooling and perhaps Dense and "
-        f"Normalize; names {names}{': ' if others else ''}{listed(others)}"
-    )
+    wanted = "Transformer, Pooling and perhaps Dense and Normalize"
+    if _TOKEN_MODULES & set(kinds):
+        wanted = f"Transformer, {MASK} and perhaps Dense and Normalize"
+    told = f": {listed(others)}" if others else ""
+    return CheckpointError(f"{path}: must name the steps {wanted}; names {names}{told}")
 
 
 def is_late_interaction(kinds: Sequence[str], settings: Mapping[str, Any]) -> bool:
@@ -430,17 +524,8 @@ def is_late_interaction(kinds: Sequence[str], settings: Mapping[str, Any]) -> bo
 
     `settings` are of `config_sentence_transformers.json`.
     """
-    named = settings.get("model_type") == LATE_INTERACTION or "query_prefix" in settings
-    return named or bool(_TOKEN_MODULES & set(kinds))
-
-
-def late_interaction(folder: Path, kinds: Sequence[str]) -> CheckpointError:
-    """Return the error of a model with a vector for each token."""
-    return CheckpointError(
-        f"{folder / MODULES_FILE}: is a model of late interaction (a vector for each "
-        f"token), which is not computed here; names {one_line(', '.join(kinds))}: its "
-        "encoder can be trained with a new head (`train --encoder`) and converted"
-    )
+    named = settings.get("model_type") in (LATE_INTERACTION, PYLATE)
+    return named or "query_prefix" in settings or bool(_TOKEN_MODULES & set(kinds))
 
 
 def check_no_router(folder: Path) -> None:

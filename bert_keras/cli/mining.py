@@ -105,7 +105,7 @@ def run_mine(options: argparse.Namespace) -> None:
     from bert_keras.data.table import names_of, read_columns
     from bert_keras.retrieval.features import tell_empty
     from bert_keras.retrieval.mining import mine_negatives
-    from bert_keras.tasks.embedding import Embedding
+    from bert_keras.tasks import find_task
     from bert_keras.tasks.negatives import NEGATIVE, is_numbered, read_with_negatives
 
     if options.rerank is None:
@@ -119,7 +119,7 @@ def run_mine(options: argparse.Namespace) -> None:
         corpus = read.filled("text", skip_empty=True)["text"]
         tell_empty(len(read) - len(corpus), len(read))
     optional = ("label", NEGATIVE)
-    columns, names = Embedding.columns, names_of(options.pairs)
+    columns, names = find_task("embedding").columns, names_of(options.pairs)
     pairs = read_with_negatives(
         options.pairs, columns, names=names, optional=optional, **rules
     )

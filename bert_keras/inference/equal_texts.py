@@ -23,7 +23,7 @@ class EqualTexts:
 
     Args:
         *parts: the N texts, or N first parts, N second parts … of them: strings,
-            bytes or lists of strings, or numbers such as the side of each text.
+            bytes, numbers or lists of strings.
 
     Attributes:
         places: the number of each text among the different ones, int64 [N]; these are
@@ -144,8 +144,8 @@ class EqualTexts:
 
 
 def _key(text: Any) -> Any:
-    """Return what stands for a text, a number or a list of texts in a dict."""
-    return text if isinstance(text, str | bytes | int) else tuple(map(_key, text))
+    """Return what stands for a text, or a list of texts, in a dict."""
+    return tuple(map(_key, text)) if isinstance(text, list | tuple) else text
 
 
 def joined(parts: Sequence[Answers]) -> Answers:

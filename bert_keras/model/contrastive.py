@@ -1,7 +1,8 @@
 """Losses of pairs of texts, each compared with the others of its batch.
 
 Except for `SoftSimilarityLoss` and `SharedClassLoss`, the rows of `y_pred`, float32
-[2B, D], are embeddings, the two of a pair next to each other, and negatives after them.
+[2B, D], or [2B, T, D] of tokens, are embeddings, the two of a pair next to each other,
+and negatives after them.
 A loss depends on the batch: the more rows, the more comparisons.
 
 Sources: Henderson et al. 2017 (arXiv:1705.00652), section 4.4 (in-batch negatives);
@@ -76,8 +77,37 @@ def _over_widths(
     return sum(losses[1:], losses[0])
 
 
+class _InBatchRanking(_PairLoss):
+    """Cross-entropy of finding a text's pair among the texts of the batch.
+
+    `both_ways`: also of finding the first text of a second one.
+    """
+
+    both_ways = True
+
+    def compare(self, y_true: Any, vectors: Any) -> Any:
+        shape = ops.shape(vectors)[1:]
+        vectors = ops.reshape(vectors, (-1, ops.shape(y_true)[1], *shape))
+        candidates = ops.concatenate(
+            [vectors[:, 1], ops.reshape(vectors[:, 2:], (-1, *shape))]
+        )
+        scores = self.scale * self.scores(vectors[:, 0], candidates)
+        scores = ops.where(_no_negatives(y_true), MASKED, scores)
+        pairs = scores[:, : ops.shape(y_true)[0]]
+        found = ops.diagonal(pairs)
+        forth = ops.logsumexp(scores, axis=1) - found
+        if not self.both_ways:
+            return forth
+        back = ops.logsumexp(pairs, axis=0) - found
+        return (forth + back) / 2
+
+    def scores(self, first: Any, candidates: Any) -> Any:
+        """Return the score of each first text and each candidate, float32 [B, C]."""
+        return ops.matmul(first, ops.transpose(candidates))
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
-class RankingLoss(_PairLoss):
+class RankingLoss(_InBatchRanking):
     """Cross-entropy of finding a text's pair among the texts of the batch.
 
     The mean of both directions: each first text against all second ones and all
@@ -100,20 +130,6 @@ class RankingLoss(_PairLoss):
     """
 
     default_name = "ranking"
-
-    def compare(self, y_true: Any, vectors: Any) -> Any:
-        width = vectors.shape[-1]
-        vectors = ops.reshape(vectors, (-1, ops.shape(y_true)[1], width))
-        candidates = ops.concatenate(
-            [vectors[:, 1], ops.reshape(vectors[:, 2:], (-1, width))]
-        )
-        scores = self.scale * ops.matmul(vectors[:, 0], ops.transpose(candidates))
-        scores = ops.where(_no_negatives(y_true), MASKED, scores)
-        pairs = scores[:, : ops.shape(y_true)[0]]
-        found = ops.diagonal(pairs)
-        forth = ops.logsumexp(scores, axis=1) - found
-        back = ops.logsumexp(pairs, axis=0) - found
-        return (forth + back) / 2
 
 
 def _no_negatives(numbers: Any) -> Any:
@@ -184,6 +200,48 @@ class SparseRankingLoss(RankingLoss):
             + self.query_flops * ops.sum(ops.square(queries))
             + self.document_flops * ops.sum(ops.square(documents))
         )
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class TokenRankingLoss(_InBatchRanking):
+    """Cross-entropy of finding a text's pair by MaxSim of the vectors of tokens.
+
+    The score of a first text and a candidate is the sum over the first text's tokens of
+    the largest product with a token of the candidate. It grows with the first text, so
+    that first texts are not compared with each other. Source: Khattab and Zaharia 2020
+    (arXiv:2004.12832), equation 3.
+
+    Args:
+        scale: factor of the scores.
+
+    Call: `y_true` as for `RankingLoss`; `y_pred` [B * (2 + K), T, D], 0 for tokens that
+    do not count.
+
+    Example:
+        >>> first, second = [[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 0.0]]
+        >>> pairs = np.array([first, first, second, second])
+        >>> round(float(TokenRankingLoss()(np.array([[0, 1], [2, 3]]), pairs)), 4)
+        0.5032
+    """
+
+    default_name = "token_ranking"
+    both_ways = False
+
+    def __init__(self, scale: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(scale, **kwargs)
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        return self.compare(y_true, ops.cast(y_pred, "float32"))
+
+    def scores(self, first: Any, candidates: Any) -> Any:
+        width = first.shape[-1]
+        flat = ops.reshape(candidates, (-1, width))
+        products = ops.matmul(ops.reshape(first, (-1, width)), ops.transpose(flat))
+        texts, tokens = ops.shape(first)[:2], ops.shape(candidates)[:2]
+        products = ops.reshape(products, (*texts, *tokens))
+        counts = ops.any(candidates != 0, axis=-1)
+        found = ops.max(ops.where(counts, products, MASKED), axis=-1)
+        return ops.sum(found, axis=1)
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

@@ -247,6 +247,28 @@ class TermWeights(keras.layers.Layer):
         return ops.log(1.0 + ops.relu(x))  # ONNX has no log1p
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
+class CountedTokens(Configured, keras.layers.Layer):
+    """The vectors of the tokens that count; the others become 0.
+
+    Args:
+        normalize: whether to divide each vector by its L2 norm.
+
+    Call: `x` [B, T, D], and what counts, int32 [B, T]. Returns float32 [B, T, D].
+    """
+
+    def __init__(
+        self, normalize: bool = True, *, name: str = "token_vectors", **kwargs: Any
+    ) -> None:
+        super().__init__(**{"name": name, "dtype": "float32", **kwargs})
+        self.normalize = normalize
+
+    def call(self, x: Any, counted: Any) -> Any:
+        x = ops.cast(x, "float32")
+        x = unit_vectors(x) if self.normalize else x
+        return x * ops.cast(counted, "float32")[:, :, None]
+
+
 def unit_vectors(x: Any) -> Any:
     """Return float [..., D] divided by its L2 norm, which is at least 1e-12."""
     squares = ops.sum(ops.square(x), axis=-1, keepdims=True)

@@ -328,9 +328,10 @@ def _convert_pooling(opened: Folder, folder: Path, *, to: str) -> list[str]:
         ]
     sizes = opened.checkpoint.config
     settings = {"max_length": sizes.max_position_embeddings, **settings}
-    unused = settings.pop("unused", ())
+    unused, _ = settings.pop("unused", ()), settings.pop("marks", ())
     measure = similarity(opened.home)
-    settings |= {"measure": measure} if isinstance(measure, str) else {}
+    if isinstance(measure, str) and settings.get("kind") != "tokens":
+        settings |= {"measure": measure}
     write_sentence_files(folder, hidden_size=sizes.hidden_size, **settings)
     if settings.get("dense"):
         tensors = dense_tensors(opened.home)

@@ -13,6 +13,7 @@ from bert_keras.errors import ConfigError, one_line
 from bert_keras.model.encoder import is_of_packed_rows
 from bert_keras.models.engine_files import NAMES, OUR_NAMES
 from bert_keras.models.task_model import TaskModel
+from bert_keras.reading.text_vector import COUNTED_TOKENS
 from bert_keras.tasks.protocols import named_outputs
 
 _OF_TEXTS = ("logits", "sentence_embedding")  # outputs with a row for each text
@@ -89,7 +90,9 @@ class EngineGraph(keras.Model):
         others = [  # inputs with places of their own, such as of sentences
             each
             for each, value in inputs.items()
-            if each not in NAMES and len(value.shape) > 1 and each in self.specs()
+            if each not in (*NAMES, COUNTED_TOKENS)
+            and len(value.shape) > 1
+            and each in self.specs()
         ]
         if name not in OUR_NAMES and others:
             by_text = ["batch", others[0].removesuffix("_positions")]

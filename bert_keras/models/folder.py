@@ -63,6 +63,7 @@ from bert_keras.settings import check_whole_number
 from bert_keras.tasks import TASKS, find_task, name_of, named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.hugging_face import ENCODER_ALONE, from_model_config
+from bert_keras.text.new_tokens import with_marks
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 GENERATION = "generation_config.json"
@@ -71,6 +72,7 @@ _RECURRENT = ("weight_ih_l", "weight_hh_l")
 _OF_VECTORS = (  # what `read_sentence_files` tells, but the length
     *("kind", "pooling", "normalize", "dense", "prompts", "default_prompt"),
     *("include_prompt", "truncate_dim", *OWN_LENGTHS),
+    *("skip_words", "query_expansion", "attend_expansion"),
 )
 _READ = ", read from "  # in a note that repeats what a file says
 
@@ -169,6 +171,8 @@ class Folder:
                 smaller one is accepted, since tables are often padded for speed.
         """
         found = WordPieceTokenizer.from_folder(self.path, **self.checkpoint.tokenizer)
+        if marks := self.sentence.get("marks"):
+            found = with_marks(found, marks)
         rows = self.checkpoint.config.vocab_size
         if found.vocab_size > rows:
             raise CheckpointError(

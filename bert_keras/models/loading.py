@@ -40,6 +40,7 @@ from bert_keras.settings import LAYOUT
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import TextTargets, start
+from bert_keras.text.new_tokens import with_marks
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -172,8 +173,13 @@ def new_model(
             f"the encoder is a cross-encoder with the activation {applied}, which the "
             f"head does not have (--set activation={applied})"
         )
+    own_tokenizer = tokenizer or folder.tokenizer
+    if getattr(task, "kind", "") == "tokens":  # prompts may be marks
+        own_tokenizer = with_marks(
+            own_tokenizer, [*getattr(task, "prompts", {}).values()]
+        )
     preprocessor = Preprocessor(
-        tokenizer or folder.tokenizer,
+        own_tokenizer,
         max_length=max_length_of(task, checkpoint, config.max_length),
         truncation=config.truncation,
         layout=config.layout,

@@ -21,7 +21,7 @@ from bert_keras.models.backend import Backend
 from bert_keras.models.kept_layers import KERNEL
 from bert_keras.models.task_model import TaskModel, with_head
 from bert_keras.reading.layers import LAST
-from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.scoring.similarity import unit_rows
 from bert_keras.settings import POOLINGS
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.classification import Classification

@@ -37,6 +37,7 @@ else:
     encoder, pooling = deferred("bert_keras.model.encoder", "bert_keras.model.pooling")
 
 PROMPT_LENGTHS = "prompt_lengths"  # tokens that are not pooled, `[CLS]` included
+COUNTED_TOKENS = "counted_tokens"  # whose vectors count, see `LateInteraction`
 QUERY, DOCUMENT = 0, 1  # the side of a text, see `TextVector.batch`
 
 
@@ -136,7 +137,7 @@ class TextVector(LongTexts):
         limits = tuple(length or max_length for length in lengths)
         return (prompts if any(prompts) else None), limits
 
-    def _before(self, preprocessor: Preprocessor, texts: Any, sides: Any) -> Any:
+    def before_each(self, preprocessor: Preprocessor, texts: Any, sides: Any) -> Any:
         """Return the prompt of each text, tf.string [B], or `None`, and the most tokens
         of each, int or int32 [B].
         """
@@ -167,9 +168,9 @@ class TextVector(LongTexts):
                 and their length; `None`: all have the default ones.
             draws: int64 [B], see `LongTexts.long_batch`.
         """
-        prompts, limits = self._before(preprocessor, texts, sides)
+        prompts, limits = self.before_each(preprocessor, texts, sides)
         if self.long == "truncate":
-            joined = preprocessor.join(_prompted(prompts, texts), limits)
+            joined = preprocessor.join(prompted(prompts, texts), limits)
             found: Batch = preprocessor.lay(*joined)
             before = None
         else:
@@ -193,14 +194,14 @@ class TextVector(LongTexts):
 
         int32 [B] each, special tokens and prompts included.
         """
-        prompts, limits = self._before(preprocessor, texts, sides)
+        prompts, limits = self.before_each(preprocessor, texts, sides)
         return self.lengths_after(prompts, preprocessor, texts, limits)
 
     def windows_of(
         self, preprocessor: Preprocessor, texts: Any, *, sides: Any = None
     ) -> Any:
         """Return the windows of each text and their tokens, int32 [B, 2]."""
-        prompts, _ = self._before(preprocessor, texts, sides)
+        prompts, _ = self.before_each(preprocessor, texts, sides)
         return self.windows_after(prompts, preprocessor, texts)
 
     def window_recipe(self, max_length: int) -> dict[str, Any]:
@@ -278,7 +279,7 @@ class TextVector(LongTexts):
 
     def states(self, encoder: BertEncoder, inputs: Batch) -> list[Any]:
         """Return the Keras tensors of the chosen hidden states, each [R, T, H]."""
-        own = (PROMPT_LENGTHS, WINDOW_STARTS)
+        own = (PROMPT_LENGTHS, WINDOW_STARTS, COUNTED_TOKENS)
         outputs = encoder({k: v for k, v in inputs.items() if k not in own})
         if self.layers == LAST:
             return [outputs["sequence_output"]]
@@ -310,7 +311,7 @@ def check_prompts(prompts: Any, default: Any) -> None:
         )
 
 
-def _prompted(prompts: Any, texts: Any) -> Any:
+def prompted(prompts: Any, texts: Any) -> Any:
     """Return texts, tf.string [B], with the prompt of each, or `None`, before it."""
     return texts if prompts is None else tf.strings.join([prompts, texts])
 

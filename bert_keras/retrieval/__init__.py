@@ -1,7 +1,8 @@
 """Vectors of texts, and what is found by them: embed, search, mine and select.
 
-Read `embedder` first, then `index`, which searches. `packed_vectors` and
-`sparse_vectors` hold vectors, and `vector_file` stores them.
+Read `embedder` first, then `index`, which searches. `vector_store` is the interface of
+vectors of any kind: each kind has a module that holds and compares them, and
+`vector_file` stores them.
 """
 
 from bert_keras.lazy_names import attach_names

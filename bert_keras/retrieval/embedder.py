@@ -12,13 +12,15 @@ import numpy as np
 from bert_keras.checkpoints import Checkpoint
 from bert_keras.data.items import as_strings
 from bert_keras.errors import ConfigError, shown
+from bert_keras.inference.equal_texts import joined
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.session import find_engine
 from bert_keras.lazy_names import deferred
-from bert_keras.retrieval.sparse_vectors import SparseVectors
+from bert_keras.retrieval.vector_store import VectorStore, store_of
 from bert_keras.runs.progress import Progress, say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
-from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks import find_task
+from bert_keras.tasks.base import Task
 from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import check_dense, item_parts
@@ -42,6 +44,7 @@ _CHANGES = {
     *_OF_LONG_TEXTS,
 }
 Source = str | os.PathLike[str] | Predictor
+_TASK = "embedding"
 
 
 def load_embedder(
@@ -49,7 +52,7 @@ def load_embedder(
     *,
     max_length: int | None = None,
     precision: str = "float32",
-    kind: type[Embedding] = Embedding,
+    kind: type[Task] | None = None,
     prompt: str | None = None,
     dimensions: int | None = None,
     **changes: Any,
@@ -68,7 +71,8 @@ def load_embedder(
         max_length: in tokens; longer texts are truncated, queries and documents, too,
             whatever the folder says of them.
         precision: as in `load`.
-        kind: the class of the task, `Embedding` or a subclass with other answers.
+        kind: the class of the task, `Embedding` by default, or a subclass of it with
+            other answers.
         prompt: the name of the folder's prompt that is put before each text, such as
             `query`; as there, `document` may be named `passage` or `corpus`, and it
             is told if there is none. By default the folder's default prompt.
@@ -82,6 +86,7 @@ def load_embedder(
         ConfigError: a setting is out of range.
     """
     given = {name: value for name, value in changes.items() if value is not None}
+    kind = find_task(_TASK) if kind is None else kind
     if not isinstance(source, Predictor) and find_engine(source):
         source = load_predictor(source, precision=precision)
     if isinstance(source, Predictor):
@@ -102,7 +107,7 @@ def load_embedder(
     for name in given:
         if name not in _OF_LONG_TEXTS:
             check_dense(held, f"`{name}`")
-    task = kind(**{**held.get_config(), **given})
+    task: Any = kind(**{**held.get_config(), **given})
     if max_length is not None:
         task = dataclasses.replace(task, query_length=0, document_length=0)
     check_effects(task, given)
@@ -120,7 +125,8 @@ def load_embedder(
 
 
 def _held_task(folder: model_folder.Folder) -> Any:
-    return folder.held(Embedding) or from_model_config(Embedding, {})
+    embedding = find_task(_TASK)
+    return folder.held(embedding) or from_model_config(embedding, {})
 
 
 def shared_settings(
@@ -139,7 +145,7 @@ def shared_settings(
         taken, task = set(), source.model.task
     else:
         task = _held_task(model_folder.Folder.open(source))
-        taken |= set() if task.is_sparse else {"combine"}
+        taken |= {"combine"} if task.kind == "dense" else set()
     if prompt in ("query", "document", *getattr(task, "prompts", ())):
         taken.add("prompt")
     others = [
@@ -155,6 +161,8 @@ def embed(
 ) -> np.ndarray:
     """Return the vectors of texts, float32 [N, D].
 
+    Those of tokens (`kind` tokens) are [N, T, D], 0 for tokens that do not count.
+
     Args:
         source: as in `load_embedder`; for many calls, load and pass a predictor.
         texts: N strings, see `data.items.as_items`.
@@ -169,7 +177,7 @@ def embed(
     return vectors_of(load_embedder(source, **settings), strings, batch_size)
 
 
-def _prompted(task: Embedding, prompt: str, *, tell: bool) -> Embedding:
+def _prompted(task: Any, prompt: str, *, tell: bool) -> Any:
     """Return the task with a prompt before each text; `tell` if it has none."""
     found = task.with_prompt(prompt)
     if tell and not found.prompt():
@@ -238,19 +246,43 @@ def vectors_of(
     tell: bool = True,
     progress: str = "",
 ) -> np.ndarray:
-    """Return the vectors of N texts by a predictor of vectors, float32 [N, D].
+    """Return the vectors of N texts by a predictor of vectors, float32 [N, …, D].
 
     Truncated texts are reported as in `Predictor.predict` if `tell`; the progress is,
     too, by this name.
     """
-    found = [*_answers(predictor, texts, batch_size, tell=tell, progress=progress)]
+    given = {"tell": tell, "progress": progress}
+    found = [*_batches(predictor, texts, batch_size, **given)]
     if not found:
-        width = predictor.outputs[_output_of(predictor)].shape[-1]
-        return np.zeros((0, width), np.float32)
-    return np.concatenate(found)
+        sizes = predictor.outputs[_output_of(predictor)].shape[1:]
+        return np.zeros((0, *(size or 0 for size in sizes)), np.float32)
+    return joined([{"": each} for each in found])[""]
 
 
-def _answers(
+def stored_vectors(
+    predictor: Predictor,
+    texts: Sequence[str],
+    batch_size: int,
+    *,
+    dtype: str | None = None,
+    rescored: bool = True,
+    progress: str = "",
+) -> VectorStore:
+    """Return the vectors of N texts in the store of their kind, see `VectorStore`.
+
+    Reports as `vectors_of` does. `dtype` and `rescored` are as in `SearchIndex.of`.
+    """
+    store = store_of(predictor.model.task, dtype)
+    found = _batches(predictor, texts, batch_size, progress=progress)
+    width = _width(predictor)
+    return store.of_batches(found, width, dtype or store.dtypes[0], rescored=rescored)
+
+
+def _width(predictor: Predictor) -> int:
+    return int(predictor.outputs[_output_of(predictor)].shape[-1])
+
+
+def _batches(
     predictor: Predictor,
     texts: Sequence[str],
     batch_size: int,
@@ -278,20 +310,7 @@ def _output_of(predictor: Predictor) -> str:
     return name
 
 
-def sparse_vectors_of(
-    predictor: Predictor, texts: Sequence[str], batch_size: int, *, progress: str = ""
-) -> SparseVectors:
-    """Return the vectors of N texts by a predictor of sparse vectors.
-
-    Reports as `vectors_of` does.
-    """
-    width = int(predictor.outputs[_output_of(predictor)].shape[-1])
-    return SparseVectors.of(
-        _answers(predictor, texts, batch_size, progress=progress), width
-    )
-
-
-def _check_learned(task: Embedding, checkpoint: Checkpoint, place: str) -> None:
+def _check_learned(task: Task, checkpoint: Checkpoint, place: str) -> None:
     """Raise if a weighted combination of layers or windows has no learned weights."""
     for name, word, weight, others in (
         ("combine_layers", "weighted", "layer_mix/scores", "sum or concat"),

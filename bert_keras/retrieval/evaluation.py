@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,16 +21,14 @@ from bert_keras.files.atomic import check_output_place
 from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.predictor import Predictor
 from bert_keras.retrieval.embedder import (
-    sparse_vectors_of,
+    stored_vectors,
     vectors_of,
     with_prompt,
 )
 from bert_keras.retrieval.index_model import indexed_vectors
-from bert_keras.retrieval.packed_vectors import PackedVectors
-from bert_keras.retrieval.sparse_vectors import SparseVectors
+from bert_keras.retrieval.vector_store import VectorStore
 from bert_keras.runs.progress import Progress, say
 from bert_keras.scoring.bm25 import BM25, FUSED
-from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.scoring.ranking import (
     BY_WORDS,
     RERANKED,
@@ -38,10 +36,10 @@ from bert_keras.scoring.ranking import (
     ranking_scores,
     run_rankings,
 )
-from bert_keras.settings import DTYPES, HYBRID_WEIGHT, check_whole_number
+from bert_keras.settings import HYBRID_WEIGHT, check_whole_number
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.catalog import SEARCH
 from bert_keras.tasks.protocols import check_scores_pairs
-from bert_keras.tasks.searching import SearchingEmbedding
 
 TOP = 100  # documents of a query that are ranked
 _RESCORE = 4  # times as many candidates that bits find are compared again
@@ -215,7 +213,7 @@ def check_ranks(task: Task) -> None:
     """Raise ConfigError unless a task gives vectors of texts or scores of pairs."""
     if not task.vector_output:
         check_scores_pairs(task)
-    elif isinstance(task, SearchingEmbedding):
+    elif task.name == SEARCH:
         raise ConfigError(
             "an export that searches has its own documents: evaluate the model folder"
         )
@@ -247,7 +245,7 @@ class _Search:
         self.dropped: set[str] = set()  # queries whose own document was found
 
     def nearest(
-        self, packed: PackedVectors | SparseVectors, queries: np.ndarray, top: int
+        self, packed: VectorStore, queries: np.ndarray, top: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the ranking by vectors."""
         count = min(top + self._more, len(self.names))
@@ -336,8 +334,9 @@ def search_runs(
     queries = vectors_of(asking, texts, batch_size, progress="vectors of queries")
     runs: dict[str, Run] = {}
     deep = np.zeros((0, 0), np.int64)  # of the first type
-    for name, width, vectors in _types(packed, predictor.model.task):
-        given = queries if vectors.dtype == "sparse" else unit_rows(queries[:, :width])
+    task: Any = predictor.model.task
+    for name, vectors in packed.variants(task.dimensions):
+        given = vectors.asked(queries)
         found = search.nearest(vectors, given, search.top)
         if not runs:
             deep = found[0]
@@ -361,33 +360,12 @@ def _packed(
     collection: JudgedCollection,
     batch_size: int,
     index: str | os.PathLike[str] | None,
-) -> PackedVectors | SparseVectors:
+) -> VectorStore:
     """Return the vectors of the documents, computed or from an index."""
     reader, texts = with_prompt(predictor, "document"), [*collection.documents.values()]
     if index is not None:
         return indexed_vectors(index, reader, texts)
-    name = "vectors of documents"
-    task: Any = predictor.model.task
-    if task.is_sparse:
-        return sparse_vectors_of(reader, texts, batch_size, progress=name)
-    return PackedVectors.of(vectors_of(reader, texts, batch_size, progress=name))
-
-
-def _types(
-    packed: PackedVectors | SparseVectors, task: Any
-) -> Iterator[tuple[str, int, PackedVectors | SparseVectors]]:
-    """Yield the name, width and vectors of each ranking; float32 ones in all types."""
-    if packed.dtype != "float32":
-        yield packed.dtype, packed.width, packed
-        return
-    vectors = packed.numbers(slice(None))
-    width = packed.width
-    narrow = sorted((size for size in task.dimensions if size < width), reverse=True)
-    for size in (width, *narrow):
-        units = unit_rows(vectors[:, :size])
-        for dtype in DTYPES:
-            name = dtype if size == width else f"{dtype}, width {size}"
-            yield name, size, PackedVectors.of(units, dtype)
+    return stored_vectors(reader, texts, batch_size, progress="vectors of documents")
 
 
 def _given(collection: JudgedCollection, dropped: set[str]) -> dict[str, Run]:

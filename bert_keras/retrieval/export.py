@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bert_keras.errors import ConfigError, DataError
+from bert_keras.errors import ConfigError
 from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.predictor import Predictor
 from bert_keras.models.export import export_model
@@ -14,10 +14,9 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.retrieval.embedder import with_prompt
 from bert_keras.retrieval.index import check_hybrid
 from bert_keras.retrieval.index_model import read_index_of
-from bert_keras.retrieval.sparse_vectors import SparseVectors
 from bert_keras.runs.progress import say
 from bert_keras.scoring.bm25 import BM25
-from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.scoring.similarity import unit_rows
 from bert_keras.settings import check_whole_number
 from bert_keras.tasks.protocols import check_dense, check_scores_pairs
 from bert_keras.tasks.searching import Documents, RerankedSearch, SearchingEmbedding
@@ -89,11 +88,8 @@ def _documents(
 ) -> Documents:
     """Return the index, of which `found` texts are nearest to a query."""
     stored = read_index_of(index, with_prompt(Predictor(model), "document"))
-    packed, texts = stored.packed, stored.content or []
-    if isinstance(packed, SparseVectors):
-        raise DataError(
-            "contains sparse vectors, which `export --index` does not take", path=index
-        )
+    packed: Any = stored.packed
+    texts = stored.content or []
     if top > len(texts):
         say(f"top {top:,}: the index has {len(texts):,} texts, which are all returned")
     ids = stored.ids

@@ -25,7 +25,7 @@ from bert_keras.retrieval.embedder import (
     Source,
     load_embedder,
     shared_settings,
-    sparse_vectors_of,
+    stored_vectors,
     vectors_of,
     with_prompt,
 )
@@ -37,22 +37,21 @@ from bert_keras.retrieval.features import (
 )
 from bert_keras.retrieval.index_model import mismatch, model_hash, read_index_of
 from bert_keras.retrieval.packed_vectors import PackedVectors
-from bert_keras.retrieval.sparse_vectors import SparseVectors
 from bert_keras.retrieval.vector_file import (
     TextsHash,
     VectorFile,
     entries_of,
     read_vectors,
 )
+from bert_keras.retrieval.vector_store import VectorStore, store_of
 from bert_keras.runs.progress import say
 from bert_keras.scoring.bm25 import BM25, FUSED
-from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.scoring.similarity import unit_rows
 from bert_keras.settings import HYBRID_WEIGHT, check_choice, check_whole_number
 
 ENGINES = ("exact", "faiss")
 AUTO = "auto"
 LARGE = 100_000  # texts that faiss searches by default, if it is installed
-Packed = PackedVectors | SparseVectors
 _LINKS = 32  # per text in faiss's graph
 # Candidates that faiss keeps: of 100,000 short texts it found 98.8% of the nearest ten
 # to each of 200 queries with 256, 97.3% with 128, in half the time.
@@ -67,8 +66,7 @@ class SearchIndex:
         predictor: from `load_embedder`; texts get the folder's prompt `document`, if
             it has one.
         texts: N strings, see `data.items.as_items`.
-        vectors: their vectors, float [N, D]; of any norm except 0. Or `PackedVectors`,
-            float32 ones with length 1.
+        vectors: their vectors, float [N, D]; of any norm except 0. Or a `VectorStore`.
         lines: their line numbers in the file; 1, 2 … by default.
         ids: their names, which results then have too.
         engine: `exact` compares with every text in NumPy; `faiss` searches an HNSW
@@ -120,7 +118,9 @@ class SearchIndex:
                 "`texts` must be at least one, with a vector each; received "
                 f"{count} texts and {len(vectors)} vectors"
             )
-        self.packed = _of_length_1(vectors)
+        if not hasattr(vectors, "compared"):
+            vectors = PackedVectors.of(np.asarray(vectors, np.float32))
+        self.packed: VectorStore = vectors.compared()
         self.rescore = rescore
         check_whole_number("rescore", rescore, least=0)
         self.lines = list(range(1, count + 1) if lines is None else lines)
@@ -139,13 +139,13 @@ class SearchIndex:
         if other is not None and other.texts != self.texts:
             raise DataError("`other` must be a search over the same texts")
         self.graph = graph
-        if engine == "faiss" and self.packed.dtype != "float32":
+        if engine == "faiss" and self.packed.label != "float32":
             raise ConfigError(
                 "`dtype` must be float32 for the engine faiss; received "
-                f"{self.packed.dtype}"
+                f"{self.packed.label}"
             )
         if engine == "faiss" and graph is None:
-            self.graph = _new_graph(self.packed.values)
+            self.graph = _new_graph(self.packed.numbers(slice(None)))
 
     @property
     def vectors(self) -> np.ndarray:
@@ -209,22 +209,35 @@ class SearchIndex:
         if repeated:
             say(f"several texts have the same id: {first_of(repeated)}")
         predictor = load_embedder(source, **settings)
+        store = store_of(predictor.model.task, dtype)
+        if index is not None and is_parquet(os.fspath(index)) and store.kind != "dense":
+            raise ConfigError(
+                f"`index` must be npz for vectors of `kind` {store.kind}; received "
+                f"{index}"
+            )
         reader = with_prompt(predictor, "document")
         with_prompt(predictor, prompt or "query")  # raises before texts are computed
         stored = None
         if index is not None:
             stored = _read_index(Path(index), reader, texts, dtype)
-        kind = (dtype or "float32") if stored is None else stored.packed.dtype
-        if rescore is not None and kind != "binary":
+        held = (dtype or "float32") if stored is None else stored.packed.dtype
+        if rescore is not None and held != "binary":
             raise ConfigError(
                 "`rescore` has an effect only with `dtype` binary; received "
-                f"{rescore} and {kind}"
+                f"{rescore} and {held}"
             )
         if stored is None:
-            packed = _packed(reader, texts, batch_size, dtype, rescored=rescore != 0)
+            packed = stored_vectors(
+                reader,
+                texts,
+                batch_size,
+                dtype=dtype,
+                rescored=rescore != 0,
+                progress="vectors",
+            )
         else:
             packed = stored.packed
-        if packed.dtype == "binary" and packed.rescoring is None and rescore != 0:
+        if packed.dtype == "binary" and not packed.rescores and rescore != 0:
             if rescore is not None:
                 raise ConfigError(
                     f"`rescore` must be 0 for {index}, which contains bits without "
@@ -347,7 +360,7 @@ class SearchIndex:
         Returns:
             Rows are -1 where faiss, or a sparse vector, finds no more texts.
         """
-        vectors = self._scaled(vectors)
+        vectors = self.packed.asked(vectors)
         find = self._exact if self.graph is None else self._approximate
         return self._equal.ranked(*find(vectors, top), top)
 
@@ -425,10 +438,6 @@ class SearchIndex:
         """Return the rows nearest to each vector, as far as they are found."""
         near, _ = self.nearest(vectors, count)
         return [[int(row) for row in rows if row >= 0] for rows in near]
-
-    def _scaled(self, vectors: np.ndarray) -> np.ndarray:
-        """Return vectors of queries as they are compared."""
-        return vectors if self.packed.dtype == "sparse" else unit_rows(vectors)
 
     def _exact(self, queries: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
         """Return rows and cosines [Q, top]; ties go to the earlier row."""
@@ -520,7 +529,7 @@ def _check_engine(engine: str) -> None:
 
 def _engine_for(stored: VectorFile, large: int) -> str:
     """Return the engine for an index: faiss for many texts, if it is installed."""
-    is_large = len(stored.packed) >= large and stored.packed.dtype == "float32"
+    is_large = len(stored.packed) >= large and stored.packed.label == "float32"
     return "faiss" if is_large and importlib.util.find_spec("faiss") else "exact"
 
 
@@ -541,36 +550,6 @@ def _new_graph(vectors: np.ndarray) -> Any:
     return graph
 
 
-def _packed(
-    reader: Predictor,
-    texts: Sequence[str],
-    batch_size: int,
-    dtype: str | None,
-    *,
-    rescored: bool,
-) -> Packed:
-    """Return the vectors of texts in the type of an index."""
-    if reader.model.task.is_sparse:  # type: ignore[attr-defined]
-        if dtype not in (None, "float32"):
-            raise ConfigError(
-                f"`dtype` must be float32 for sparse vectors; received {dtype}"
-            )
-        return sparse_vectors_of(reader, texts, batch_size, progress="vectors")
-    found = vectors_of(reader, texts, batch_size, progress="vectors")
-    found = unit_rows(found) if dtype not in (None, "float32") else found
-    return PackedVectors.of(found, dtype or "float32", rescored=rescored)
-
-
-def _of_length_1(vectors: Any) -> Packed:
-    if isinstance(vectors, SparseVectors):
-        return vectors
-    if not isinstance(vectors, PackedVectors):
-        return PackedVectors.of(unit_rows(vectors))
-    if vectors.dtype != "float32":
-        return vectors
-    return PackedVectors.of(unit_rows(vectors.values))
-
-
 def _has_other_names(stored: VectorFile, made: SearchIndex) -> bool:
     """Return whether an index that holds the texts has other lines or ids for them."""
     if stored.content is None:
@@ -580,16 +559,13 @@ def _has_other_names(stored: VectorFile, made: SearchIndex) -> bool:
 
 
 def _write_index(
-    path: Path, packed: Packed, made: SearchIndex, model: str, graph: Any
+    path: Path, packed: VectorStore, made: SearchIndex, model: str, graph: Any
 ) -> None:
     """Write an index; `graph` is faiss's as stored, if the search has none."""
     if is_parquet(str(path)):
-        if isinstance(packed, SparseVectors):
-            raise ConfigError(
-                f"`index` must be npz for sparse vectors; received {path}"
-            )
+        vectors = packed.numbers(slice(None))
         with feature_writer(path, model=model) as writer:
-            writer.add(Part(made.lines, made.texts, packed.values, ids=made.ids))
+            writer.add(Part(made.lines, made.texts, vectors, ids=made.ids))
         return
     mark = TextsHash()
     mark.add(made.texts)

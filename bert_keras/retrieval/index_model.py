@@ -14,16 +14,13 @@ import numpy as np
 from bert_keras.errors import DataError, counted, shown
 from bert_keras.inference.predictor import Predictor
 from bert_keras.retrieval.embedder import vectors_of
-from bert_keras.retrieval.packed_vectors import PackedVectors, as_bits
-from bert_keras.retrieval.sparse_vectors import SparseVectors
 from bert_keras.retrieval.vector_file import VectorFile, read_vectors
+from bert_keras.retrieval.vector_store import VectorStore
 from bert_keras.runs.progress import say
-from bert_keras.scoring.embeddings import unit_rows
 
-_SAME = 1e-2  # vectors of the same text differ by less, whatever the precision
-_SAME_BITS = 0.9  # of a text's bits, likewise
 # What changes the vector of a short text, beside the width, which is compared.
 _SETTINGS = ("kind", "pooling", "layers", "combine_layers", "include_prompt")
+_OF_TOKENS = ("normalize", "skip_words")
 _OF_WINDOWS = ("stride", "max_windows", "combine")
 
 
@@ -41,7 +38,8 @@ def model_hash(predictor: Predictor) -> str:
     if not weights:
         return ""
     task, tokenizer = model.task, model.preprocessor.tokenizer
-    facts = [str(getattr(task, name)) for name in _SETTINGS]
+    names = _SETTINGS + (_OF_TOKENS if task.kind == "tokens" else ())
+    facts = [str(getattr(task, name)) for name in names]
     facts += [task.prompt(), str(tokenizer.lowercase), *tokenizer.vocabulary]
     found = hashlib.sha256(json.dumps(facts).encode())
     for weight in sorted(weights, key=lambda each: each.path):
@@ -86,7 +84,7 @@ def read_index_of(path: str | os.PathLike[str], predictor: Predictor) -> VectorF
 
 def indexed_vectors(
     path: str | os.PathLike[str], predictor: Predictor, texts: Sequence[str]
-) -> PackedVectors | SparseVectors:
+) -> VectorStore:
     """Return the vectors of texts that an index has, in the order of the texts.
 
     Args:
@@ -145,6 +143,9 @@ def mismatch(
         same_reading: whether long texts must have been read as the model reads them;
             if not, a message tells that they were read otherwise.
     """
+    packed, task = stored.packed, predictor.model.task
+    if packed.kind != task.kind:  # type: ignore[attr-defined]
+        return f"a model of `kind` {packed.kind}"
     own = model_hash(predictor)
     (model, reading), (own_model, own_reading) = (
         each.partition(" ")[::2] for each in (stored.model, own)
@@ -155,9 +156,8 @@ def mismatch(
     longest = max(range(len(texts)), key=lambda row: len(texts[row]))
     rows = sorted({0, longest, len(texts) - 1})
     some = [texts[row] for row in rows]
-    probe = unit_rows(vectors_of(predictor, some, len(rows), tell=False))
-    packed = stored.packed
-    if probe.shape[1] != packed.width:
+    probe = vectors_of(predictor, some, len(rows), tell=False)
+    if probe.shape[-1] != packed.width:
         return f"another width, {packed.width} numbers"
     if has_hashes and reading and reading != own_reading:
         told = f"texts read with {reading}, where the model has {own_reading}"
@@ -170,13 +170,4 @@ def mismatch(
         if not stored.model:
             reason = "it has no hash of its model"
         say(f"{path}: {reason}: it is recognized by the vectors of three texts")
-    if packed.dtype == "binary":
-        differ = np.unpackbits(as_bits(probe) ^ packed.values[rows])
-        is_same = 1 - differ.sum() / probe.size >= _SAME_BITS
-    else:
-        most = _SAME
-        if packed.ranges is not None:
-            most += float((packed.ranges[1] - packed.ranges[0]).max()) / 255
-        differs = np.abs(probe - unit_rows(packed.numbers(rows))).max()
-        is_same = float(differs) <= most
-    return "" if is_same else "another model"
+    return "" if packed.is_same(probe, np.array(rows)) else "another model"

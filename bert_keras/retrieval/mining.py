@@ -18,16 +18,15 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.retrieval.embedder import (
     Source,
     load_embedder,
+    stored_vectors,
     vectors_of,
     with_prompt,
 )
-from bert_keras.retrieval.packed_vectors import PackedVectors
+from bert_keras.retrieval.vector_store import VectorStore
 from bert_keras.runs.progress import Progress
-from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import check_whole_number
-from bert_keras.tasks.embedding import pairs_of
-from bert_keras.tasks.negatives import NEGATIVE, negatives_of
-from bert_keras.tasks.protocols import check_dense, check_scores_pairs
+from bert_keras.tasks.negatives import NEGATIVE, negatives_of, pairs_of
+from bert_keras.tasks.protocols import check_scores_pairs
 
 _AT_ONCE = 256  # texts whose candidates are ranked at once
 
@@ -38,10 +37,11 @@ class MinedNegatives(NamedTuple):
     Attributes:
         columns: the pairs, with lists of texts as `negative`; new ones come last.
         positive_score, negative_score: the mean scores beside the text, of pairs and of
-            new negatives: cosines, or a reranking model's; NaN without any.
+            new negatives: by `measure`; NaN without any.
         mined: the number of new negatives.
         without: the number of rows for which none was found.
         kept: the number of negatives that the pairs had.
+        measure: the name of the scores.
     """
 
     columns: Columns
@@ -82,11 +82,12 @@ def mine_negatives(
 ) -> MinedNegatives:
     """Return pairs with hard negatives, to train `embedding` on.
 
-    The texts of the corpus are ranked by their cosine to each first text. Left out are
+    The texts of the corpus are ranked by their score beside each first text: the cosine
+    of their vectors, or what the model's kind of vectors is compared by. Left out are
     the text itself, every text that is paired with it in some row, negatives that the
     row has, and all copies of a text but the first, whatever their case and white
     space. Candidates are the ranks from `ranks[0]` to `ranks[1] - 1`; the first rank is
-    0. The nearest candidates become negatives if their cosine is lower than the pair's
+    0. The nearest candidates become negatives if their score is lower than the pair's
     by at least `margin`.
 
     Args:
@@ -95,10 +96,10 @@ def mine_negatives(
         corpus: texts; by default the second texts of the pairs.
         negatives: maximum number of new ones for each row.
         ranks: the first ranks are often unknown positives.
-        margin: least difference of the cosines, or of the other model's scores.
+        margin: least difference of the scores, or of the other model's.
         batch_size: texts computed at once.
         rerank: a model that scores pairs of texts, by whose scores the margin is
-            measured; texts are still ranked by their cosine.
+            measured; texts are still ranked by their vectors.
         **settings: arguments of `load_embedder`.
 
     Raises:
@@ -123,30 +124,29 @@ def mine_negatives(
     if not texts:
         raise DataError("`corpus` must hold at least one text; received none")
     predictor = load_embedder(source, **settings)
-    check_dense(predictor.model.task, "mining of negatives")
-
-    def vectors(prompt: str, some: Sequence[str], name: str) -> np.ndarray:
-        model, name = with_prompt(predictor, prompt), f"vectors of {name}"
-        return unit_rows(vectors_of(model, some, batch_size, progress=name))
-
-    queries = vectors("query", first, "first texts")
+    task: Any = predictor.model.task
+    query, document = (with_prompt(predictor, each) for each in ("query", "document"))
+    vectors = vectors_of(query, first, batch_size, progress="vectors of first texts")
     index = {text: row for row, text in enumerate(dict.fromkeys([*texts, *second]))}
-    documents = vectors("document", list(index), "the corpus")
-    found = _ranked(
-        queries, PackedVectors.of(documents[: len(texts)]), texts, pairs, ranks
-    )
+    name = "vectors of the corpus"
+    documents = stored_vectors(document, list(index), batch_size, progress=name)
+    documents = documents.compared()
+    queries = documents.asked(vectors)
+    corpus_rows = np.arange(len(texts))
+    found = _ranked(queries, documents.take(corpus_rows), texts, pairs, ranks)
     kept = negatives_of(pairs)
     for row, held in enumerate(kept):
         known = set(map(_key, held))
         found[row] = [each for each in found[row] if _key(each[0]) not in known]
-    scores = np.sum(queries * documents[[index[text] for text in second]], axis=1)
+    rows = np.array([index[text] for text in second], np.int64)
+    scores = documents.pair_scores(queries, rows)
     if rerank is not None:
         found, scores = _by_other(rerank, first, second, found, batch_size)
     chosen = [
         [(text, value) for text, value in near if value <= score - margin][:negatives]
         for near, score in zip(found, scores, strict=True)
     ]
-    cosines = [cosine for row in chosen for _, cosine in row]
+    values = [value for row in chosen for _, value in row]
     mined = [
         [*held, *(text for text, _ in row)]
         for held, row in zip(kept, chosen, strict=True)
@@ -154,11 +154,11 @@ def mine_negatives(
     return MinedNegatives(
         Columns(pairs.path, {**pairs.cells, NEGATIVE: mined}, pairs.lines),
         float(np.mean(scores)),
-        float(np.mean(cosines)) if cosines else float("nan"),
-        len(cosines),
+        float(np.mean(values)) if values else float("nan"),
+        len(values),
         sum(not row for row in chosen),
         sum(map(len, kept)),
-        "cosine" if rerank is None else "score",
+        task.similarity.name if rerank is None else "score",
     )
 
 
@@ -183,12 +183,12 @@ def _by_other(
 
 def _ranked(
     queries: np.ndarray,
-    documents: PackedVectors,
+    documents: VectorStore,
     texts: Sequence[str],
     pairs: Columns,
     ranks: tuple[int, int],
 ) -> list[list[tuple[str, float]]]:
-    """Return texts and cosines of the ranks of each row, without its positives."""
+    """Return texts and scores of the ranks of each row, without its positives."""
     first, second = pairs_of(pairs)
     keys = [_key(text) for text in texts]
     positives: dict[str, set[str]] = {}
@@ -200,12 +200,12 @@ def _ranked(
         for start in range(0, len(first), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
             nearest = documents.nearest(queries[part], top)
-            for text, rows, cosines in zip(first[part], *nearest, strict=True):
+            for text, rows, scores in zip(first[part], *nearest, strict=True):
                 known = positives[_key(text)]
                 near = [
-                    (texts[row], float(cosine))
-                    for row, cosine in zip(rows, cosines, strict=True)
-                    if keys[row] not in known
+                    (texts[row], float(score))
+                    for row, score in zip(rows, scores, strict=True)
+                    if row >= 0 and keys[row] not in known
                 ]
                 found.append(near[slice(*ranks)])
             shown.add(len(first[part]))

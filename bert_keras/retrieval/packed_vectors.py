@@ -12,18 +12,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.scoring.similarity import unit_rows
+from bert_keras.settings import DTYPES
 
 # Vectors compared at once, of float32 and of the others, which are unpacked.
 _AT_ONCE, _UNPACKED_AT_ONCE = 8192, 1024
 # Queries whose products NumPy computes faster than BLAS, in a thread for each part.
 _FEW = 4
 _PEAKS = 128  # scores of which the largest one is compared first
+_SAME = 1e-2  # vectors of the same text differ by less, whatever the precision
+_SAME_BITS = 0.9  # of a text's bits, likewise
+_FORMAT, _FORMAT_OF_INTEGERS = 2, 3  # of the file
 _BITS_OF_BYTE = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(1)
 
 
@@ -50,7 +55,7 @@ def _step(ranges: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PackedVectors:
-    """N vectors of D numbers.
+    """N vectors of D numbers, see `VectorStore`.
 
     Args:
         values: float32 [N, D], of length 1 for `nearest`; int8 [N, D]; or bits, uint8
@@ -64,6 +69,25 @@ class PackedVectors:
     width: int
     ranges: Any = None
     rescoring: np.ndarray | None = None
+
+    kind = "dense"
+    dtypes = DTYPES
+    formats = (_FORMAT, _FORMAT_OF_INTEGERS)
+
+    @classmethod
+    def of_batches(
+        cls,
+        batches: Iterable[np.ndarray],
+        width: int,
+        dtype: str = "float32",
+        *,
+        rescored: bool = True,
+    ) -> PackedVectors:
+        """Return vectors given in parts, float32 [B, D] each."""
+        vectors = np.concatenate([np.zeros((0, width), np.float32), *batches])
+        if dtype != "float32":
+            vectors = unit_rows(vectors)
+        return cls.of(vectors, dtype, rescored=rescored)
 
     @classmethod
     def of(
@@ -93,6 +117,94 @@ class PackedVectors:
         """`float32`, `int8` or `binary`."""
         kinds = {"i": "int8", "u": "binary"}
         return kinds.get(self.values.dtype.kind, "float32")
+
+    @property
+    def rescores(self) -> bool:
+        """Whether candidates that bits find are compared again."""
+        return self.rescoring is not None
+
+    @property
+    def label(self) -> str:
+        """The name of rankings by these vectors."""
+        return self.dtype
+
+    def compared(self) -> PackedVectors:
+        """Return the vectors as `nearest` takes them."""
+        if self.dtype != "float32":
+            return self
+        return PackedVectors.of(unit_rows(self.values))
+
+    def asked(self, queries: np.ndarray) -> np.ndarray:
+        """Return vectors of queries, float [Q, D] or wider, as `nearest` takes them."""
+        return unit_rows(queries[:, : self.width])
+
+    def variants(self, widths: Sequence[int]) -> Iterator[tuple[str, PackedVectors]]:
+        """Yield float32 vectors in each type, whole and shortened; others as they are.
+
+        Each with the name of its ranking.
+        """
+        if self.dtype != "float32":
+            yield self.label, self
+            return
+        vectors, width = self.numbers(slice(None)), self.width
+        narrow = sorted((size for size in widths if size < width), reverse=True)
+        for size in (width, *narrow):
+            units = unit_rows(vectors[:, :size])
+            for dtype in DTYPES:
+                name = dtype if size == width else f"{dtype}, width {size}"
+                yield name, PackedVectors.of(units, dtype)
+
+    def pair_scores(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return the cosine of each query and the vector of a row, float32 [Q]."""
+        return np.sum(queries * self.numbers(rows), axis=1)
+
+    def is_same(self, vectors: np.ndarray, rows: np.ndarray) -> bool:
+        """Return whether the vectors of rows are those of the same texts."""
+        vectors = unit_rows(vectors)
+        if self.dtype == "binary":
+            differ = np.unpackbits(as_bits(vectors) ^ self.values[rows])
+            return bool(1 - differ.sum() / vectors.size >= _SAME_BITS)
+        most = _SAME
+        if self.ranges is not None:
+            most += float((self.ranges[1] - self.ranges[0]).max()) / 255
+        return bool(np.abs(vectors - unit_rows(self.numbers(rows))).max() <= most)
+
+    def entries(self) -> dict[str, Any]:
+        """Return the arrays of a file, and its format."""
+        found: dict[str, Any] = {"embeddings": self.values, "format": _FORMAT}
+        if self.dtype != "float32":
+            found |= {"format": _FORMAT_OF_INTEGERS, "width": self.width}
+        held = {"ranges": self.ranges, "rescoring": self.rescoring}
+        return found | {k: value for k, value in held.items() if value is not None}
+
+    @classmethod
+    def from_entries(cls, stored: Mapping[str, Any]) -> PackedVectors:
+        """Return the vectors of a file.
+
+        Raises:
+            ValueError: shapes or types do not match.
+        """
+        values = stored["embeddings"]
+        held = {n: stored[n] for n in ("ranges", "rescoring") if n in stored}
+        if values.ndim != 2:
+            raise ValueError
+        width = int(stored["width"]) if "width" in stored else values.shape[1]
+        found = cls(values, width, **held)
+        wanted = {"float32": width, "int8": width, "binary": -(-width // 8)}
+        is_float = values.dtype.kind == "f"
+        if (
+            values.dtype not in (np.int8, np.uint8)
+            and not is_float
+            or values.shape[1] != wanted[found.dtype]
+            or found.dtype == "int8"
+            and found.ranges is None
+            or found.ranges is not None
+            and found.ranges.shape != (2, width)
+            or found.rescoring is not None
+            and found.rescoring.shape != (len(values), width)
+        ):
+            raise ValueError
+        return found
 
     def numbers(self, rows: Any) -> np.ndarray:
         """Return vectors as float32 [..., D], as exactly as they are stored."""

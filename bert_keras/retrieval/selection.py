@@ -20,7 +20,7 @@ from bert_keras.models.folder import Folder
 from bert_keras.retrieval.embedder import Source, load_embedder, vectors_of
 from bert_keras.runs.progress import Progress, say
 from bert_keras.scoring.calibration import yes_or_no
-from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.scoring.similarity import unit_rows
 from bert_keras.settings import SELECTIONS, check_choice, check_whole_number
 from bert_keras.tasks.classifier import NamedClasses
 from bert_keras.tasks.multi_label import MultiLabel

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from bert_keras.scoring.similarity import unit_rows
+
+_SAME = 1e-2  # vectors of the same text differ by less, whatever the precision
+_FORMAT = 4  # of the file
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SparseVectors:
     """N vectors of D numbers, of which the numbers above 0 are stored, row by row.
+
+    See `VectorStore`.
 
     Args:
         values: the numbers, float32 [M].
@@ -30,15 +37,25 @@ class SparseVectors:
     ends: np.ndarray
     width: int
 
-    dtype = "sparse"
-    ranges = None
-    rescoring = None
+    kind = "sparse"
+    dtypes = ("float32",)
+    formats = (_FORMAT,)
+    dtype = "float32"
+    label = "sparse"
+    rescores = False
 
     @classmethod
-    def of(cls, parts: Iterable[np.ndarray], width: int) -> SparseVectors:
+    def of_batches(
+        cls,
+        batches: Iterable[np.ndarray],
+        width: int,
+        dtype: str = "float32",
+        *,
+        rescored: bool = True,
+    ) -> SparseVectors:
         """Return vectors given in parts, float [B, D] each; numbers below 0 are 0."""
         values, places, counts = [], [], [np.zeros(0, np.int64)]
-        for part in parts:
+        for part in batches:
             rows, columns = np.nonzero(part > 0)
             values.append(part[rows, columns].astype(np.float32))
             places.append(columns.astype(np.int32))
@@ -58,6 +75,58 @@ class SparseVectors:
         """The vector of each number, int32 [M]."""
         counts = np.diff(self.ends, prepend=0)
         return np.repeat(np.arange(len(self), dtype=np.int32), counts)
+
+    def compared(self) -> SparseVectors:
+        """Return the vectors as `nearest` takes them."""
+        return self
+
+    def asked(self, queries: np.ndarray) -> np.ndarray:
+        """Return vectors of queries, float [Q, D], as `nearest` takes them."""
+        return queries
+
+    def variants(self, widths: Sequence[int]) -> Iterator[tuple[str, SparseVectors]]:
+        """Yield the vectors, with the name of the ranking by them."""
+        yield self.label, self
+
+    def pair_scores(self, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return the product of each query and the vector of a row, float32 [Q]."""
+        starts, found = np.append(0, self.ends), np.zeros(len(rows), np.float32)
+        for place, (query, row) in enumerate(zip(queries, rows, strict=True)):
+            part = slice(starts[row], starts[row + 1])
+            found[place] = query[self.places[part]] @ self.values[part]
+        return found
+
+    def is_same(self, vectors: np.ndarray, rows: np.ndarray) -> bool:
+        """Return whether the vectors of rows are those of the same texts."""
+        differs = np.abs(unit_rows(vectors) - unit_rows(self.numbers(rows)))
+        return bool(differs.max() <= _SAME)
+
+    def entries(self) -> dict[str, Any]:
+        """Return the arrays of a file, and its format."""
+        return {
+            "embeddings": self.values,
+            "places": self.places,
+            "ends": self.ends,
+            "width": self.width,
+            "format": _FORMAT,
+        }
+
+    @classmethod
+    def from_entries(cls, stored: Mapping[str, Any]) -> SparseVectors:
+        """Return the vectors of a file.
+
+        Raises:
+            ValueError: shapes or places do not match.
+        """
+        values, places, ends = (stored[n] for n in ("embeddings", "places", "ends"))
+        width, counts = int(stored["width"]), np.diff(ends, prepend=0)
+        if (
+            not places.shape == values.shape == (ends[-1],)
+            or (counts < 0).any()
+            or ((places < 0) | (places >= width)).any()
+        ):
+            raise ValueError
+        return cls(values, places, ends, width)
 
     def numbers(self, rows: Any) -> np.ndarray:
         """Return some vectors with all their numbers, float32 [..., D]."""

@@ -6,8 +6,10 @@ UTF-8: `content` and `ids` uint8, with the end of each, `content_ends` and `ids_
 `model` is a hash of the model, see `index_model.model_hash`.
 Format 4 has sparse vectors: `embeddings` float32 [M], their `places` int32 [M], `ends`
 int64 [N] and `width`, see `SparseVectors`. Format 3 has `embeddings` int8, or bits in
-uint8, with `width`, `ranges` and perhaps int8 `rescoring`, see `PackedVectors`. A file
-of the vectors of tokens has `tokens` and `row_splits`, too, and is no index. For
+uint8, with `width`, `ranges` and perhaps int8 `rescoring`, see `PackedVectors`.
+Format 5 has several vectors for each text: `embeddings` float32 or int8 [M, D] and
+`ends` int64 [N], see `TokenVectors`. A file of `features` for tokens has `tokens` and
+`row_splits`, too, and is no index. For
 Parquet see `features`: the file contains the texts, and no graph.
 """
 
@@ -25,11 +27,8 @@ import numpy as np
 from bert_keras.errors import DataError
 from bert_keras.files.parquet import is_parquet, stream_tables
 from bert_keras.retrieval.packed_vectors import PackedVectors
-from bert_keras.retrieval.sparse_vectors import SparseVectors
+from bert_keras.retrieval.vector_store import STORE_OF_FORMAT, VectorStore
 
-FORMAT = 2
-_PACKED_FORMAT = 3  # of vectors in int8 or bits
-_SPARSE_FORMAT = 4
 MODEL_KEY = b"bert_keras.model"  # in the metadata of Parquet
 _AT_ONCE = 8192  # rows of Parquet
 _OF_TOKENS = "contains the vectors of tokens: an index has one for each text"
@@ -63,7 +62,7 @@ class VectorFile(NamedTuple):
         model: the hash of the model; empty if it is unknown.
     """
 
-    packed: PackedVectors | SparseVectors
+    packed: VectorStore
     graph: np.ndarray | None
     texts: str
     format: int
@@ -87,7 +86,7 @@ class VectorFile(NamedTuple):
 
 
 def entries_of(
-    packed: PackedVectors | SparseVectors,
+    packed: VectorStore,
     texts_hash: str,
     *,
     lines: Any,
@@ -96,18 +95,10 @@ def entries_of(
     model: str = "",
 ) -> dict[str, Any]:
     """Return the arrays of a file of vectors; the arguments are as in `VectorFile`."""
-    found: dict[str, Any] = {"embeddings": packed.values, "texts": texts_hash}
+    found: dict[str, Any] = {**packed.entries(), "texts": texts_hash}
     found["lines"] = np.asarray(lines, np.int64)
-    found["format"] = FORMAT
     if model:
         found["model"] = model
-    if packed.dtype != "float32":
-        found |= {"format": _PACKED_FORMAT, "width": packed.width}
-    if isinstance(packed, SparseVectors):
-        found |= {"places": packed.places, "ends": packed.ends}
-        found["format"] = _SPARSE_FORMAT
-    held = {"ranges": packed.ranges, "rescoring": packed.rescoring}
-    found |= {name: value for name, value in held.items() if value is not None}
     for name, strings in (("content", content), ("ids", ids)):
         if strings is not None:
             parts = [each.encode("utf-8") for each in strings]
@@ -124,49 +115,6 @@ def _strings(stored: Any, name: str) -> list[str] | None:
     return [
         data[start:end].decode("utf-8") for start, end in zip(starts, ends, strict=True)
     ]
-
-
-def _sparse(stored: Any, values: np.ndarray) -> SparseVectors:
-    """Return the sparse vectors of an npz.
-
-    Raises:
-        ValueError: shapes or places do not match.
-    """
-    width, places, ends = int(stored["width"]), stored["places"], stored["ends"]
-    counts = np.diff(ends, prepend=0)
-    if (
-        not places.shape == values.shape == (ends[-1],)
-        or (counts < 0).any()
-        or ((places < 0) | (places >= width)).any()
-    ):
-        raise ValueError
-    return SparseVectors(values, places, ends, width)
-
-
-def _packed(stored: Any, values: np.ndarray) -> PackedVectors:
-    """Return the vectors of an npz.
-
-    Raises:
-        ValueError: shapes or types do not match.
-    """
-    held = {n: stored[n] for n in ("ranges", "rescoring") if n in stored}
-    width = int(stored["width"]) if "width" in stored else values.shape[1]
-    found = PackedVectors(values, width, **held)
-    wanted = {"float32": width, "int8": width, "binary": -(-width // 8)}
-    is_float = values.dtype.kind == "f"
-    if (
-        values.dtype not in (np.int8, np.uint8)
-        and not is_float
-        or values.shape[1] != wanted[found.dtype]
-        or found.dtype == "int8"
-        and found.ranges is None
-        or found.ranges is not None
-        and found.ranges.shape != (2, width)
-        or found.rescoring is not None
-        and found.rescoring.shape != (len(values), width)
-    ):
-        raise ValueError
-    return found
 
 
 def is_vector_file(path: str | os.PathLike[str]) -> bool:
@@ -193,12 +141,9 @@ def read_vectors(path: str | os.PathLike[str]) -> VectorFile:
         with np.load(path, allow_pickle=False) as stored:
             if "row_splits" in stored:
                 raise DataError(_OF_TOKENS, path=path)
-            version, values = int(stored["format"]), stored["embeddings"]
-            is_sparse = version == _SPARSE_FORMAT
-            if not FORMAT <= version <= _SPARSE_FORMAT or values.ndim != 2 - is_sparse:
-                raise KeyError
+            version = int(stored["format"])
             return VectorFile(
-                (_sparse if is_sparse else _packed)(stored, values),
+                STORE_OF_FORMAT[version].from_entries(stored),
                 stored["graph"] if "graph" in stored else None,
                 str(stored["texts"]),
                 version,
@@ -243,7 +188,7 @@ def _read_parquet(path: str | os.PathLike[str]) -> VectorFile:
         packed,
         None,
         str(mark),
-        FORMAT,
+        PackedVectors.formats[0],
         content,
         ids if len(ids) == len(content) else None,
         lines=np.array(lines, np.int64) if len(lines) == len(content) else None,
@@ -291,7 +236,7 @@ def describe_vectors(path: str | os.PathLike[str]) -> dict[str, Any]:
         "format": "Parquet" if is_parquet(os.fspath(path)) else found.format,
         "texts": len(found.packed),
         "width": found.packed.width,
-        "dtype": found.packed.dtype,
+        "dtype": found.packed.label,
         "holds the texts": found.content is not None,
         "faiss graph": found.graph is not None,
         "hash of the texts": found.texts,

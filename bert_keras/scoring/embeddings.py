@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bert_keras.scoring.correlation import pearson, spearman
+from bert_keras.scoring.similarity import COSINE, Similarity, unit_rows
 
 RECALL_AT = (5, 10)
 _ROWS = 1024  # texts compared with all candidates at once
@@ -23,28 +24,25 @@ _ROWS = 1024  # texts compared with all candidates at once
 Floats = npt.NDArray[np.float64]
 
 
-def unit_rows(vectors: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """Return float32 [N, D] with rows of length 1; a row of zeros is unchanged."""
-    rows = np.asarray(vectors, dtype=np.float32)
-    norms = np.linalg.norm(rows, axis=-1, keepdims=True)
-    return rows / np.maximum(norms, 1e-12)
-
-
 def cosines(first: npt.ArrayLike, second: npt.ArrayLike) -> Floats:
     """Return the cosine of each pair of rows, float64 [N]."""
-    return np.sum(unit_rows(first) * unit_rows(second), axis=1, dtype=np.float64)
+    return COSINE.of_pairs(unit_rows(first), unit_rows(second))
 
 
 def similarity_scores(
-    first: npt.ArrayLike, second: npt.ArrayLike, gold: npt.ArrayLike
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    gold: npt.ArrayLike,
+    similarity: Similarity = COSINE,
 ) -> dict[str, Any]:
-    """Return `num_examples`, `spearman` and `pearson` of cosines against gold.
+    """Return `num_examples`, `spearman` and `pearson` of similarities against gold.
 
     Args:
         first, second: embeddings of the two texts of each pair, float [N, D].
         gold: similarity of each pair, float [N], higher is more similar.
+        similarity: how embeddings are compared.
     """
-    found = cosines(first, second)
+    found = similarity.of_pairs(*map(similarity.prepared, (first, second)))
     return {
         "num_examples": len(found),
         "spearman": spearman(found, gold),
@@ -72,26 +70,26 @@ def pair_places(
     *,
     texts: Sequence[str],
     pairs: Sequence[str],
-    cosine: bool = True,
+    similarity: Similarity = COSINE,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the rank of each text's pair among all candidates, by cosine.
+    """Return the rank of each text's pair among all candidates, by similarity.
 
     Candidates are the distinct second texts, and negatives that may follow them. Other
     pairs of the same text, and the text itself, are not wrong answers. Among equal
-    cosines the right one comes last, so that a model that embeds all texts alike
+    scores the right one comes last, so that a model that embeds all texts alike
     scores 0.
 
     Args:
         first, second: embeddings of the two texts of each row, float [N, D]; `second`
             may have the vectors of negatives after them.
         texts, pairs: those texts.
-        cosine: `False` compares by dot product.
+        similarity: how embeddings are compared.
 
     Returns:
         int64 [N], the places from 1, and int64 [N], the row whose pair is nearest
         among the wrong ones, or the row itself if there is none.
     """
-    a, b = map(unit_rows if cosine else np.asarray, (first, second))
+    a, b = map(similarity.prepared, (first, second))
     candidate = {text: row for row, text in reversed(list(enumerate(pairs)))}
     rows = np.array(list(candidate.values()))
     column = {text: index for index, text in enumerate(candidate)}
@@ -102,7 +100,7 @@ def pair_places(
     places = np.empty(len(texts), np.int64)
     nearest = np.empty(len(texts), np.int64)
     for start in range(0, len(texts), _ROWS):
-        scores = a[start : start + _ROWS] @ b[rows].T
+        scores = similarity.matrix(a[start : start + _ROWS], b[rows])
         for row, found in enumerate(scores, start):
             own = found[column[pairs[row]]]
             found[list(right[texts[row]])] = -np.inf

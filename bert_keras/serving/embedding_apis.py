@@ -31,12 +31,12 @@ from bert_keras.serving.service import Answered, Service
 from bert_keras.serving.signatures import Parts
 from bert_keras.serving.tensors import parse_json
 from bert_keras.serving.version import Version
+from bert_keras.settings import VECTOR_OUTPUTS
 from bert_keras.tasks.answer_rows import plain_values
-from bert_keras.tasks.embedding_settings import TERM_WEIGHTS
 from bert_keras.version import __version__
 
 _EMBEDS = ("embedding",)
-_VECTORS = "embedding"  # an output
+_VECTORS, _WEIGHTS = VECTOR_OUTPUTS["dense"], VECTOR_OUTPUTS["sparse"]  # outputs
 _RANKS = ("reranking", "regression")  # a classifier of pairs, too, if one class ranks
 _CLASSIFIES = ("classification", "multi-label")
 _TRUNCATED = "x-truncated-tokens"  # a header; these answers have no place for it
@@ -176,7 +176,7 @@ class EmbeddingApis:
         """Answer `inputs` with the weights above 0 of tokens, as TEI does."""
         may = ("model", "truncate", "prompt_name")
         given = await self._read(request, "inputs", may=may)
-        name = self._model(given, _EMBEDS, TERM_WEIGHTS)
+        name = self._model(given, _EMBEDS, _WEIGHTS)
         answered = await self._embed(
             request, name, {"inputs": given["inputs"]}, prompt=given.get("prompt_name")
         )
@@ -186,7 +186,7 @@ class EmbeddingApis:
                 {"index": int(place), "value": float(weights[place])}
                 for place in np.flatnonzero(weights > 0)
             ]
-            for weights in answered.answers[TERM_WEIGHTS]
+            for weights in answered.answers[_WEIGHTS]
         ]
         return _response(rows, answered)
 
@@ -626,7 +626,7 @@ def _model_dtype(leased: Version) -> str | None:
 def _model_type(leased: Version) -> dict[str, Any]:
     """Return what a model does, as TEI names it; another task by its own name."""
     if leased.task in _EMBEDS:
-        is_sparse = leased.signature("").outputs[0].name == TERM_WEIGHTS
+        is_sparse = leased.signature("").outputs[0].name == _WEIGHTS
         return {"embedding": {"pooling": "splade" if is_sparse else leased.pooling}}
     names = leased.classes or ("LABEL_0",) * (leased.task in _RANKS)
     kind = "reranker" if leased.task in _RANKS else "classifier"

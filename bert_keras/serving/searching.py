@@ -28,9 +28,9 @@ from bert_keras.serving.signatures import (
     TensorInfo,
     signatures_of,
 )
-from bert_keras.tasks.base import Task, changed
+from bert_keras.tasks.base import changed
+from bert_keras.tasks.catalog import SEARCH as SEARCHING
 from bert_keras.tasks.protocols import check_scores_pairs, pair_answers
-from bert_keras.tasks.searching import SearchingEmbedding
 
 _NONE = -1.0  # the score where there are no more texts
 
@@ -227,25 +227,24 @@ def search_signature(
             f"index_top {top:,}: the index has {len(held.texts):,} texts, which are "
             "all returned"
         )
-    kind = "sparse" if held.packed.dtype == "sparse" else "dense"
     return SearchSignature(
         signatures["query" if "query" in signatures else DEFAULT],
         held,
         top=top,
         ranker=ranker,
         candidates=config.candidates or max(CANDIDATES, top),
-        search=_facts(top, kind=kind, rerank=ranker is not None, **ranking),
+        search=_facts(top, kind=held.packed.kind, rerank=ranker is not None, **ranking),
     )
 
 
-def describe_search(task: Task, signatures: Mapping[str, Signature]) -> None:
+def describe_search(task: Any, signatures: Mapping[str, Signature]) -> None:
     """Set how the signature of an export with an index searches."""
-    if isinstance(task, SearchingEmbedding):
+    if task.name == SEARCHING:
         found = signatures[DEFAULT]
         (top,) = {each.shape[1] for each in found.outputs}
         found.search = _facts(
             top,
-            kind="dense",
+            kind=task.kind,
             rerank=task.reranks,
             hybrid=task.hybrid,
             hybrid_weight=task.hybrid_weight,

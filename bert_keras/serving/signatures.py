@@ -286,7 +286,8 @@ class TextSignature(Signature):
             width = max(len(row) for row in parts[self._listed])
         else:
             found = [answers[name] for name in self._wide]
-            width = max(_filled_width(a) for a in found if a.dtype.kind in "Oi")
+            texts = [a for a in found if a.dtype.kind in "Oi"]
+            width = max(map(_filled_width, texts or found))
         return {
             name: values[:, :width] if name in self._wide else values
             for name, values in answers.items()
@@ -647,9 +648,13 @@ def _arrays(answers: Mapping[str, Any]) -> Answers:
 
 
 def _filled_width(values: np.ndarray) -> int:
-    """Return the columns of [B, M, …] up to the last one that is filled in any row."""
+    """Return the columns of [B, M, …] up to the last one that is filled in any row.
+
+    Others are empty strings, -1 or, of numbers with a fraction, 0.
+    """
     if not values.size:
         return 0
-    filled = values != b"" if values.dtype == object else values != -1
+    empty = {"O": b"", "f": 0}.get(values.dtype.kind, -1)
+    filled = values != empty
     columns = filled.reshape(*filled.shape[:2], -1).any(axis=(0, 2))
     return int(columns.nonzero()[0].max(initial=-1)) + 1

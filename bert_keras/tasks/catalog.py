@@ -53,8 +53,7 @@ TASKS = _Tasks(
     }
 )
 # Tasks that only exports have: what `name_of` gives, and their names.
+SEARCH = "search"
+SEARCHING = "bert_keras.tasks.searching:SearchingEmbedding"
 RERANKED = "bert_keras.tasks.searching:RerankedSearch"
-VARIANTS = {
-    "bert_keras.tasks.searching:SearchingEmbedding": "search",
-    RERANKED: "search",
-}
+VARIANTS = {SEARCHING: SEARCH, RERANKED: SEARCH}

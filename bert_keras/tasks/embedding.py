@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,9 +35,16 @@ from bert_keras.errors import (
 )
 from bert_keras.lazy_names import deferred, serializable
 from bert_keras.reading.dense import checked_dense
+from bert_keras.reading.late_interaction import MEANING, LateInteraction
 from bert_keras.reading.layers import LAST, parse_layers, whole_number
 from bert_keras.reading.term_vector import TermVector
-from bert_keras.reading.text_vector import DOCUMENT, QUERY, TextVector, check_prompts
+from bert_keras.reading.text_vector import (
+    COUNTED_TOKENS,
+    DOCUMENT,
+    QUERY,
+    TextVector,
+    check_prompts,
+)
 from bert_keras.scoring.correlation import ranks
 from bert_keras.scoring.embeddings import (
     cosines,
@@ -44,16 +52,23 @@ from bert_keras.scoring.embeddings import (
     retrieval_scores,
     similarity_scores,
 )
-from bert_keras.settings import POOLINGS, check_choice, with_options_documented
+from bert_keras.scoring.similarity import COSINE, DOT, MAXSIM, Similarity
+from bert_keras.settings import (
+    POOLINGS,
+    VECTOR_OUTPUTS,
+    check_choice,
+    with_options_documented,
+)
 from bert_keras.tasks.base import Answers, Batch, Column, Run, Task
 from bert_keras.tasks.classifier import label_numbers, numbers
-from bert_keras.tasks.embedding_settings import TERM_WEIGHTS, EmbeddingSettings
+from bert_keras.tasks.embedding_settings import EmbeddingSettings
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.long_texts import LongTextTask
 from bert_keras.tasks.needs import Needs, named_scope
 from bert_keras.tasks.negatives import (
     NEGATIVE,
-    negatives_of,
+    candidates_of,
+    pairs_of,
     read_with_negatives,
     without_positives,
 )
@@ -84,18 +99,6 @@ _LEARNED = (DENSE_SCOPE, "layer_mix", "windows")  # layers above the encoder
 _FAR = 0.25  # a pair whose rank is off by this share of all pairs counts as a mistake
 
 
-def pairs_of(columns: Columns) -> tuple[list[Any], list[Any]]:
-    """Return the first and the second text of each row; a DataError if there is one."""
-    columns.require("text_pair", reason="training reads pairs of texts")
-    return columns["text"], columns["text_pair"]
-
-
-def candidates_of(columns: Columns) -> list[str]:
-    """Return the second text of each row, followed by the negatives of all rows."""
-    _, second = pairs_of(columns)
-    return [*second, *itertools.chain.from_iterable(negatives_of(columns))]
-
-
 def similarities(columns: Columns) -> np.ndarray:
     """Return the labels as numbers, float32 [N]; bad ones are named by line."""
     columns.require("label", reason="the model learned similarities")
@@ -103,14 +106,13 @@ def similarities(columns: Columns) -> np.ndarray:
 
 
 def places_of(
-    columns: Columns, vectors: np.ndarray, *, cosine: bool = True
+    columns: Columns, vectors: np.ndarray, similarity: Similarity
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the rank of each text's pair and the nearest wrong one: `pair_places`."""
     first, second = np.split(vectors, [len(columns)])
     candidates = candidates_of(columns)
-    return pair_places(
-        first, second, texts=columns["text"], pairs=candidates, cosine=cosine
-    )
+    texts = {"texts": columns["text"], "pairs": candidates}
+    return pair_places(first, second, **texts, similarity=similarity)
 
 
 # The settings of `TextVector` that have the same names here.
@@ -120,6 +122,19 @@ _READ = (
 )
 _LEAST_LENGTH = 3  # [CLS], a token and [SEP]
 _RARITY = 4.0  # of the words that a new masked-LM head finds in a text
+_SIMILARITIES = {"dense": COSINE, "sparse": DOT, "tokens": MAXSIM}
+_PROJECTION = (  # of the tokens' vectors, by default
+    {"units": 128, "activation": "linear", "use_bias": False, "on_tokens": True},
+)
+# The values that settings may have with a kind of vectors.
+_ONE_LAYER = {
+    **{"pooling": ("mean", "max"), "layers": (LAST,), "dimensions": ((),)},
+    **{"truncate_dim": (0,), "include_prompt": (True,), "objective": ("ranking",)},
+}
+_FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
+    "sparse": {**_ONE_LAYER, "dense": ((),), "combine": ("mean", "max")},
+    "tokens": {**_ONE_LAYER, "pooling": ("mean",), "long": ("truncate",)},
+}
 _FLOPS = (5e-5, 3e-5)  # the defaults of `query_flops` and `document_flops`
 
 
@@ -134,7 +149,7 @@ class EmbeddingCodec(HeadCodec):
         stored = sentence_settings(config) or {"normalize": False}
         if "error" in stored:
             raise CheckpointError(stored["error"])
-        own = ("max_length", "unused", "head")
+        own = ("max_length", "unused", "head", "marks")
         return {k: v for k, v in stored.items() if k not in own}
 
     def architecture_of(self, task: Any) -> str:
@@ -157,6 +172,9 @@ class EmbeddingCodec(HeadCodec):
                 include_prompt=task.include_prompt,
                 truncate_dim=task.truncate_dim,
                 kind=task.kind,
+                skip_words=task.skip_words,
+                query_expansion=task.query_expansion,
+                attend_expansion=task.attend_expansion,
                 **{name: getattr(task, name) for name in OWN_LENGTHS},
             )
 
@@ -190,6 +208,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         object.__setattr__(self, "layers", parse_layers(self.layers))
         object.__setattr__(self, "dimensions", _parsed_widths(self.dimensions))
         object.__setattr__(self, "dense", checked_dense(self.dense, self.layers))
+        object.__setattr__(self, "skip_words", _parsed_words(self.skip_words))
         for mode in str(self.pooling).split("+"):
             check_choice("pooling", mode, POOLINGS)
         check_prompts(self.prompts, self.default_prompt)
@@ -199,32 +218,46 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
                 raise ConfigError(
                     f"`{name}` must be 0 or at least {_LEAST_LENGTH}; received {length}"
                 )
-        if self.kind == "sparse":
-            self._set_sparse()
-        elif (found := (self.query_flops, self.document_flops)) != _FLOPS:
+        if (
+            self.kind != "sparse"
+            and (found := (self.query_flops, self.document_flops)) != _FLOPS
+        ):
             raise ConfigError(
                 "`query_flops` and `document_flops` have an effect only with `kind` "
                 f"sparse; received {found[0]} and {found[1]}"
             )
-
-    def _set_sparse(self) -> None:
-        """Set what is fixed for sparse vectors; raise if a setting differs."""
-        fixed = {
-            **{"pooling": ("mean", "max"), "layers": (LAST,), "dense": ((),)},
-            **{"dimensions": ((),), "truncate_dim": (0,), "include_prompt": (True,)},
-            "objective": ("ranking",),
-            "combine": ("mean", "max"),
-        }
-        for name, allowed in fixed.items():
+        for name, allowed in _FIXED.get(self.kind, {}).items():
             if (value := getattr(self, name)) not in allowed:
                 raise ConfigError(
-                    f"`{name}` must be left out with `kind` sparse; received "
+                    f"`{name}` must be left out with `kind` {self.kind}; received "
                     f"{shown(value)}"
                 )
-        object.__setattr__(self, "pooling", "max")
-        if self.reads_windows:  # as over the tokens of a text
-            object.__setattr__(self, "combine", "max")
-        object.__setattr__(self, "normalize", False)
+        if self.kind == "sparse":
+            object.__setattr__(self, "pooling", "max")
+            if self.reads_windows:  # as over the tokens of a text
+                object.__setattr__(self, "combine", "max")
+            object.__setattr__(self, "normalize", False)
+        elif self.kind == "tokens":
+            self._check_tokens()
+
+    def _check_tokens(self) -> None:
+        """Raise ConfigError if a setting of `kind` tokens does not fit another."""
+        others = [layer for layer in self.dense if not layer.get("on_tokens")]
+        if others:
+            raise ConfigError(
+                "`dense` must be layers with `on_tokens` true with `kind` tokens; "
+                f"received {shown(others[0])}"
+            )
+        if 0 < self.query_length < self.query_expansion:
+            raise ConfigError(
+                "`query_expansion` must be at most `query_length`, which truncates "
+                f"queries; received {self.query_expansion} and {self.query_length}"
+            )
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether a text has one vector, pooled from its tokens."""
+        return self.kind == "dense"
 
     @property
     def is_sparse(self) -> bool:
@@ -232,8 +265,13 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         return self.kind == "sparse"
 
     @property
+    def similarity(self) -> Similarity:
+        """How vectors are compared."""
+        return _SIMILARITIES[self.kind]
+
+    @property
     def vector_output(self) -> str:  # type: ignore[override]
-        return TERM_WEIGHTS if self.is_sparse else "embedding"
+        return VECTOR_OUTPUTS[self.kind]
 
     @property
     def best_score(self) -> str:  # type: ignore[override]
@@ -246,6 +284,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
             outputs=self.reader.encoder_outputs,
             scopes=("cls/predictions/",) if self.is_sparse else (),
             inputs=self.reader.inputs,
+            meanings={COUNTED_TOKENS: MEANING} if self.kind == "tokens" else {},
             rows_per_text=None if self.reads_windows else 2,
         )
 
@@ -278,14 +317,17 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         """Return the task; the objective is `similarity` if rows have a label."""
         objective = "similarity" if "label" in columns else "ranking"
         found: dict[str, Any] = {"objective": objective}
-        if settings.get("kind") == "sparse":
+        kind = settings.get("kind", "dense")
+        if kind != "dense":
             if "label" in columns and "objective" not in settings:
                 raise DataError(
-                    "has the column `label`, from which `kind` sparse does not learn: "
+                    f"has the column `label`, from which `kind` {kind} does not learn: "
                     "leave it out, and the pairs that do not match",
                     path=columns.path,
                 )
             found["scale"] = 1.0
+        if kind == "tokens":
+            found |= {"dense": _PROJECTION, "skip_words": "punctuation"}
         return cls(**{**found, **settings})
 
     def with_objective_of(self, columns: Columns) -> Embedding:
@@ -339,11 +381,10 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
     def with_prompt(self, name: str) -> Embedding:
         """Return the task with a prompt before each text, see `TextVector`."""
         found = self.reader.with_prompt(name)
-        return dataclasses.replace(
-            self,
-            default_prompt=found.default_prompt,
-            default_length=found.default_length,
-        )
+        given = {n: getattr(found, n) for n in ("default_prompt", "default_length")}
+        if isinstance(found, LateInteraction):
+            given["default_side"] = "query" if found.default_query else "document"
+        return dataclasses.replace(self, **given)
 
     def signatures(self) -> dict[str, tuple[TextSpec, ...]]:
         """Return also `query` and `document`, if the task reads one of them otherwise
@@ -363,9 +404,17 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
     @property
     def reader(self) -> TextVector:
         """How a text becomes a vector."""
-        kind = TermVector if self.is_sparse else TextVector
         own = {name: getattr(self, name) for name in _READ}
-        return kind(normalize_combined=self.normalize, **own, **self.long_settings)
+        own |= {"normalize_combined": self.normalize, **self.long_settings}
+        if self.kind != "tokens":
+            return (TermVector if self.is_sparse else TextVector)(**own)
+        return LateInteraction(
+            **own,
+            skip_words=self.skip_words,
+            query_expansion=self.query_expansion,
+            attend_expansion=self.attend_expansion,
+            default_query=self.default_side == "query",
+        )
 
     @property
     def scores_sides(self) -> bool:
@@ -408,11 +457,17 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
 
     @property
     def reads_by_reader(self) -> bool:
-        return self._is_of_strings and len(self.roles) == 1
+        is_one_text = self._is_of_strings and len(self.roles) == 1
+        return is_one_text and self.kind != "tokens"
+
+    @property
+    def may_read_windows(self) -> bool:  # type: ignore[override]
+        return super().may_read_windows and self.kind != "tokens"
 
     @property
     def answers_ids(self) -> bool:
-        return self._is_of_strings and not self.reads_windows
+        is_of_ids = self._is_of_strings and not self.reads_windows
+        return is_of_ids and self.kind != "tokens"
 
     @property
     def is_plain(self) -> bool:
@@ -484,8 +539,11 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         return vectors
 
     def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
-        found = {"sentence_embedding": self.answer(outputs, {})[self.vector_output]}
-        if self.layers == LAST and not self.is_sparse:
+        vectors = self.answer(outputs, {})[self.vector_output]
+        if self.kind == "tokens":
+            return {self.vector_output: vectors}
+        found = {"sentence_embedding": vectors}
+        if self.layers == LAST and self.is_dense:
             is_first = any(layer.get("on_tokens") for layer in self.dense)
             kind = keras.layers.Dense if is_first else pooling.TextPooling
             reader = next(x for x in model.layers if isinstance(x, kind))
@@ -493,7 +551,8 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         return found
 
     def from_named(self, named: Mapping[str, Any], batch: Mapping[str, Any]) -> Any:
-        return named["sentence_embedding"]
+        own = self.vector_output if self.kind == "tokens" else "sentence_embedding"
+        return named[own]
 
     def start(self, model: keras.Model, checkpoint: Checkpoint) -> list[str]:
         """Set the weights of the layers on the text's vector from the checkpoint.
@@ -539,6 +598,8 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
                 query_flops=self.query_flops,
                 document_flops=self.document_flops,
             )
+        if self.kind == "tokens":
+            return contrastive.TokenRankingLoss(self.scale)
         if self.objective == "ranking":
             return contrastive.RankingLoss(self.scale, self.dimensions)
         of_order = {
@@ -560,7 +621,8 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `embedding`, float32 [B, D], or less wide by `truncate_dim`.
 
-        Sparse vectors are `term_weights`, float32 [B, V].
+        Sparse vectors are `term_weights`, float32 [B, V]; vectors of tokens are
+        `token_embeddings`, float32 [B, T, D], 0 for tokens that do not count.
 
         A shortened vector has length 1 again if `normalize` says so;
         sentence-transformers leaves it shorter.
@@ -578,6 +640,13 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
                 "meaning": "sentence_embedding is the weight of each token of the "
                 "vocabulary for the text; texts are compared by dot product",
                 "activation": "log(1 + relu(x)), maximum over the tokens",
+            }
+        if self.kind == "tokens":
+            return {
+                "meaning": "token_embeddings are the vectors of the text's tokens, 0 "
+                "where they do not count; texts are compared by MaxSim",
+                "activation": "none",
+                **self.reader.recipe(),
             }
         return {
             "meaning": "sentence_embedding is the vector of the text, pooled from its "
@@ -606,10 +675,11 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
     def _scores(self, columns: Columns, vectors: np.ndarray) -> dict[str, Any]:
         scores: dict[str, Any] = {}
         if "label" in columns:
-            first, second = _of_pairs(columns, vectors)
-            scores |= similarity_scores(first, second, similarities(columns))
+            pairs = _of_pairs(columns, vectors)
+            found = self.similarity if self.kind == "tokens" else COSINE
+            scores |= similarity_scores(*pairs, similarities(columns), found)
         if self.objective == "ranking" or not scores:
-            places = places_of(columns, vectors, cosine=not self.is_sparse)[0]
+            places = places_of(columns, vectors, self.similarity)[0]
             scores |= retrieval_scores(places)
         return scores
 
@@ -642,7 +712,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
     ) -> list[dict[str, Any]]:
         """Return the texts whose pair is not the nearest, farthest first."""
         texts, pairs = columns["text"], candidates_of(columns)
-        places, nearest = places_of(columns, vectors, cosine=not self.is_sparse)
+        places, nearest = places_of(columns, vectors, self.similarity)
         rows = np.flatnonzero(places > 1)
         return [
             {
@@ -701,6 +771,9 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
             return {}
         own = {"objective", "scale", "dimensions"}  # of a training
         own |= {"query_flops", "document_flops"}
+        if given.get("kind", held.kind) != held.kind:
+            own |= {"pooling", "normalize", "default_side"}
+            own |= {n for n in ("dense", "skip_words") if not getattr(held, n)}
         return {k: v for k, v in held.get_config().items() if k not in own}
 
 
@@ -723,6 +796,13 @@ def _parsed_widths(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(value)
     return (value,) if isinstance(value, int) else value
+
+
+def _parsed_words(value: Any) -> Any:
+    """Return words given as JSON's list, or `punctuation`, as a tuple."""
+    if value == "punctuation":
+        return tuple(string.punctuation)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _check_width(name: str, given: int, width: int) -> None:

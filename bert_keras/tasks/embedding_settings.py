@@ -7,11 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_keras.reading.layers import LAST, Layers
-from bert_keras.settings import COMBINATIONS, POOLINGS, Condition, option
+from bert_keras.settings import (
+    COMBINATIONS,
+    POOLINGS,
+    VECTOR_OUTPUTS,
+    Condition,
+    option,
+)
 from bert_keras.tasks.declaration import Row, RowForm, TaskHelp
 from bert_keras.tasks.long_text_settings import LongTextSettings
 
-TERM_WEIGHTS = "term_weights"
+_WEIGHTS, _TOKENS = VECTOR_OUTPUTS["sparse"], VECTOR_OUTPUTS["tokens"]
 
 
 def _combines(task: Any) -> bool:
@@ -19,6 +25,7 @@ def _combines(task: Any) -> bool:
     return task.combine_layers == "sum" or len(task.layers) > 1
 
 
+_OF_TOKENS = Condition("kind", "`kind` tokens", lambda task: task.kind == "tokens")
 _CUT = Condition(
     "long", "`long` truncate or head-tail", lambda task: task.long != "windows"
 )
@@ -77,14 +84,16 @@ class EmbeddingSettings(LongTextSettings):
         "the factor on the cosine similarities, or dot products, in the loss",
         least=1e-6,
         most=1_000_000,
-        unset="20; 1 for sparse",
+        unset="20; 1 for sparse and tokens",
     )
     kind: str = option(
         "dense",
         "dense: a vector pooled from the tokens; sparse: a weight for each token of "
         "the vocabulary by the masked-LM head, the maximum over the text of "
-        "log(1 + relu), compared by dot product (SPLADE)",
-        words=("dense", "sparse"),
+        "log(1 + relu), compared by dot product (SPLADE); tokens: a vector for each "
+        "token, compared by MaxSim: the sum over the query's tokens of the largest "
+        "product with a token of the document (late interaction, ColBERT)",
+        words=tuple(VECTOR_OUTPUTS),
         unset="the encoder's, or dense",
         later=True,
     )
@@ -118,7 +127,7 @@ class EmbeddingSettings(LongTextSettings):
         "perhaps use_residual: true adds what the layer reads, by a matrix of weights "
         "if it is not as wide; and on_tokens: true for layers before the pooling",
         form="a list of objects",
-        unset="the encoder's, or none",
+        unset="the encoder's, or none; for tokens a linear layer of 128 units",
         later=True,
     )
     prompts: Mapping[str, str] = option(
@@ -168,6 +177,41 @@ class EmbeddingSettings(LongTextSettings):
         later=True,
         needs=_CUT,
     )
+    skip_words: tuple[str, ...] = option(
+        (),
+        "for tokens: words of the vocabulary whose vectors are left out of documents",
+        form="punctuation, or a list of words",
+        unset="the encoder's, or punctuation",
+        later=True,
+        needs=_OF_TOKENS,
+    )
+    query_expansion: int = option(
+        0,
+        "for tokens: queries of fewer tokens are padded with [MASK] to so many, and "
+        "its vectors count, too; 0: none. As in the encoder's folder, if it says",
+        unit="tokens",
+        least=0,
+        later=True,
+        needs=_OF_TOKENS,
+    )
+    attend_expansion: bool = option(
+        False,
+        "whether the other tokens of a query see this padding",
+        later=True,
+        needs=Condition(
+            "query_expansion",
+            "`query_expansion` above 0",
+            lambda task: task.query_expansion > 0,
+        ),
+    )
+    default_side: str = option(
+        "document",
+        "for tokens: as what texts are read that are named neither query nor document",
+        words=("document", "query"),
+        free=True,
+        later=True,
+        needs=_OF_TOKENS,
+    )
     include_prompt: bool = option(
         True,
         "whether the tokens of prompts are pooled too; as in the encoder's folder, if "
@@ -176,9 +220,14 @@ class EmbeddingSettings(LongTextSettings):
     )
 
 
+def _row_of_tokens(row: Row) -> Row:
+    """Return the vectors of the tokens that count."""
+    return {_TOKENS: [vector for vector in row[_TOKENS] if any(vector)]}
+
+
 def _row_of_weights(row: Row) -> Row:
     """Return the weights above 0, the highest first, and the ids of their tokens."""
-    weights = row[TERM_WEIGHTS]
+    weights = row[_WEIGHTS]
     ids = [place for place, weight in enumerate(weights) if weight > 0]
     ids.sort(key=lambda place: -weights[place])
     return {"indices": ids, "values": [weights[place] for place in ids]}
@@ -195,8 +244,12 @@ HELP = TaskHelp(
     "How do I reset my password?,“Forgot password” is on the sign-in page.",
     scores="Spearman and Pearson correlation of cosine similarities; accuracy@1, "
     "recall@k, mean reciprocal rank",
-    answers="embedding; for sparse the weights of tokens, indices and values",
-    row_forms=(RowForm(frozenset((TERM_WEIGHTS,)), _row_of_weights),),
+    answers="embedding; for sparse the weights of tokens, indices and values; for "
+    "tokens token_embeddings, a vector for each",
+    row_forms=(
+        RowForm(frozenset((_WEIGHTS,)), _row_of_weights),
+        RowForm(frozenset((_TOKENS,)), _row_of_tokens),
+    ),
     columns=({"text": "text", "text_pair": "text_pair"},),
     labels=("text_pair", "label"),
 )

@@ -1,7 +1,8 @@
-"""Hard negatives of training pairs: the columns `negative`, `negative_1`, …"""
+"""Training pairs, and their hard negatives in the columns `negative`, `negative_1` …"""
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -63,6 +64,18 @@ def negatives_of(columns: Columns) -> list[list[str]]:
     if NEGATIVE not in columns:
         return [[] for _ in columns.lines]
     return [_texts(cell) for cell in columns[NEGATIVE]]
+
+
+def pairs_of(columns: Columns) -> tuple[list[Any], list[Any]]:
+    """Return the first and the second text of each row; a DataError if there is one."""
+    columns.require("text_pair", reason="training reads pairs of texts")
+    return columns["text"], columns["text_pair"]
+
+
+def candidates_of(columns: Columns) -> list[str]:
+    """Return the second text of each row, followed by the negatives of all rows."""
+    _, second = pairs_of(columns)
+    return [*second, *itertools.chain.from_iterable(negatives_of(columns))]
 
 
 def without_positives(

@@ -669,9 +669,10 @@ def redaction_of(
 
 
 def check_dense(task: Any, what: str) -> None:
-    """Raise ConfigError if a task gives sparse vectors, which `what` does not read."""
-    if getattr(task, "kind", "dense") == "sparse":
-        raise ConfigError(f"{what} needs vectors of `kind` dense; received sparse")
+    """Raise ConfigError unless a task gives dense vectors, which `what` reads."""
+    kind = getattr(task, "kind", "dense")
+    if kind != "dense":
+        raise ConfigError(f"{what} needs vectors of `kind` dense; received {kind}")
 
 
 # Scores and the report.

@@ -15,6 +15,7 @@ from bert_keras.model.pooling import unit_vectors
 from bert_keras.scoring.bm25 import BM25, FUSED, FUSION
 from bert_keras.settings import HYBRID, HYBRID_WEIGHT
 from bert_keras.tasks.base import Batch
+from bert_keras.tasks.catalog import SEARCH
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.plain_settings import of_graph
 from bert_keras.tasks.protocols import pair_answers, role_signatures, string_parts
@@ -39,7 +40,7 @@ class SearchingEmbedding(Embedding):
     hybrid_weight: float = HYBRID_WEIGHT.field(later=True)
     documents: Documents | None = of_graph()
 
-    name = "search"
+    name = SEARCH
     reranks: ClassVar[bool] = False
 
     def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:

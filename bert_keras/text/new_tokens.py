@@ -133,3 +133,30 @@ def _is_word(token: str) -> bool:
     Scripts without capitals may write words together, or join particles to them.
     """
     return all(c.isdigit() or c.lower() != c.upper() for c in (token[0], token[-1]))
+
+
+def with_marks(
+    tokenizer: WordPieceTokenizer, marks: Sequence[str]
+) -> WordPieceTokenizer:
+    """Return a tokenizer that reads marks of texts, such as `[unused0]`, as one token.
+
+    As in sentence-transformers, a mark is a text, or its first word, that is a token of
+    the vocabulary and would be split; others remain words.
+    """
+    number = {token: n for n, token in enumerate(tokenizer.vocabulary)}
+    texts = [
+        next((each for each in (mark, *mark.split()[:1]) if each in number), None)
+        for mark in marks
+    ]
+    found = [each for each in dict.fromkeys(texts) if each is not None]
+    pieces = tokenizer(found).to_list() if found else []
+    split = [
+        each for each, ids in zip(found, pieces, strict=True) if ids != [number[each]]
+    ]
+    if not split:
+        return tokenizer
+    held = [each for each in tokenizer.added_tokens if each.content not in split]
+    new = [AddedToken(each, special=True) for each in split]
+    made = type(tokenizer)(**{**tokenizer.get_config(), "added_tokens": [*held, *new]})
+    made.notes = tokenizer.notes
+    return made

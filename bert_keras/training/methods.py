@@ -361,8 +361,8 @@ def _pooling_of_pairs(folder: Folder) -> dict[str, str]:
     """Return the `pooling` of an encoder of vectors, unless they are sparse."""
     held = _vectors_of(folder)
     pooling = POOLER if held is None else held.pooling
-    is_sparse = held is not None and held.is_sparse
-    return {} if is_sparse or pooling not in POOLINGS else {"pooling": pooling}
+    is_dense = held is None or held.is_dense
+    return {"pooling": pooling} if is_dense and pooling in POOLINGS else {}
 
 
 def _vectors_of(folder: Folder) -> Embedding | None:

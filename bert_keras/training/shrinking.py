@@ -434,7 +434,7 @@ def _fitted(model: TaskModel, task: Task, dev: Columns) -> Predictor:
 
 def _has_widths(task: Task) -> bool:
     """Return whether a task has vectors that can be shortened."""
-    return bool(task.vector_output) and getattr(task, "kind", "") != "sparse"
+    return bool(task.vector_output) and getattr(task, "kind", "dense") == "dense"
 
 
 def _named(layers: int) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_keras.data.columns import Columns
 from bert_keras.retrieval.packed_vectors import PackedVectors
-from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.scoring.similarity import unit_rows
 
 _SHARES = (0.1, 0.2, 0.4)  # of the words, of which each variant changes one
 _SAME_TEXT = 0.15  # of the variants of pairs, made of one of their texts alone

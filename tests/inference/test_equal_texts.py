@@ -11,11 +11,11 @@ from conftest import ROWS
 
 from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.predictor import Predictor
-from bert_keras.retrieval.embedder import sparse_vectors_of, vectors_of
+from bert_keras.retrieval.embedder import stored_vectors, vectors_of
 from bert_keras.retrieval.index import SearchIndex
 from bert_keras.retrieval.packed_vectors import PackedVectors
 from bert_keras.retrieval.sparse_vectors import SparseVectors
-from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.scoring.similarity import unit_rows
 from bert_keras.settings import DTYPES
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.reranking import Reranking
@@ -76,7 +76,7 @@ def test_vectors_do_not_depend_on_the_row(
         pass
     assert counts.texts == sum(seen) == len(COPIES) and len(seen) > 1
     if kind == "sparse":
-        sparse = sparse_vectors_of(predictor, COPIES, 5)
+        sparse = stored_vectors(predictor, COPIES, 5)
         rows = np.array([4, 0, 4])
         assert (sparse.take(rows).numbers(slice(None)) == found[rows]).all()
         assert isinstance(sparse.take(rows[:0]), SparseVectors)
@@ -108,3 +108,8 @@ def test_ranked_documents_do_not_depend_on_the_batch_size(
         found = predictor.rank("cash", COPIES, batch_size=size)
         assert [row["index"] for row in found if row["index"] in SAME] == SAME
         assert len({row["score"] for row in found if row["index"] in SAME}) == 1
+
+
+def test_numbers_are_parts_of_texts() -> None:
+    """As the sides of queries and documents are."""
+    assert EqualTexts(["a", "a", "a"], [0, 1, 0]).places.tolist() == [0, 1, 0]

@@ -20,7 +20,7 @@ from bert_keras.retrieval.export import export_search
 from bert_keras.retrieval.features import write_features
 from bert_keras.retrieval.index import SearchIndex, reranked
 from bert_keras.scoring.bm25 import BM25
-from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.scoring.similarity import unit_rows
 from bert_keras.serving.signatures import signatures_of
 from bert_keras.tasks import searching
 from bert_keras.tasks.classification import Classification

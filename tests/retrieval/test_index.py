@@ -13,14 +13,13 @@ from conftest import ROWS, refused
 
 from bert_keras.cli.info import describe
 from bert_keras.inference.predictor import Predictor
-from bert_keras.retrieval import index as text_search
-from bert_keras.retrieval import index_model, packed_vectors
+from bert_keras.retrieval import embedder, packed_vectors
 from bert_keras.retrieval.embedder import embed, load_embedder
 from bert_keras.retrieval.index import SearchIndex, search
 from bert_keras.retrieval.packed_vectors import PackedVectors
 from bert_keras.retrieval.vector_file import read_vectors
 from bert_keras.scoring.bm25 import BM25, fused
-from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.scoring.similarity import unit_rows
 
 TEXTS = [text for text, _ in ROWS]
 
@@ -81,14 +80,13 @@ def test_an_index_is_reused(
     predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, asked = tmp_path / "index.npz", []
-    compute = text_search.vectors_of
+    compute = embedder._batches
 
-    def counted(_: Any, texts: list[str], size: int, **options: Any) -> np.ndarray:
+    def counted(model: Any, texts: list[str], size: int, **options: Any) -> Any:
         asked.append(len(texts))
-        return compute(predictor, texts, size, **options)
+        return compute(model, texts, size, **options)
 
-    for module in (text_search, index_model):
-        monkeypatch.setattr(module, "vectors_of", counted)
+    monkeypatch.setattr(embedder, "_batches", counted)
     (first,) = SearchIndex.of(predictor, TEXTS, index=index)(["six"])
     assert asked == [12, 1]
     asked.clear()
@@ -254,7 +252,7 @@ def test_rescoring_is_for_bits(
 ) -> None:
     of = functools.partial(SearchIndex.of, predictor, TEXTS)
     with monkeypatch.context() as patched:  # before the texts are computed
-        patched.setattr("bert_keras.retrieval.index._packed", pytest.fail)
+        patched.setattr("bert_keras.retrieval.index.stored_vectors", pytest.fail)
         refused(lambda: of(rescore=2), "`rescore`", "binary", "float32")
         none = "`prompt` must be query, document or left out", "without prompts"
         refused(lambda: of(prompt="nonsense"), *none, "received 'nonsense'")

@@ -17,7 +17,7 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.retrieval.embedder import embed, load_embedder
 from bert_keras.retrieval.mining import mine_negatives
 from bert_keras.runs import progress
-from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.scoring.similarity import unit_rows
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.reranking import Reranking
 

@@ -17,7 +17,7 @@ from bert_keras.retrieval.selection import (
     select_rows,
     uncertainties,
 )
-from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.scoring.similarity import unit_rows
 
 TEXTS = ["win cash", "see you", "Win  cash", "", "lunch at six", "free prize", "now"]
 

@@ -45,7 +45,7 @@ def test_the_inverted_index_is_exact() -> None:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(9, 20)).astype(np.float32)
     queries = np.maximum(rng.normal(size=(3, 20)), 0).astype(np.float32)
-    packed = SparseVectors.of([vectors[:4], vectors[4:]], 20)
+    packed = SparseVectors.of_batches([vectors[:4], vectors[4:]], 20)
     np.testing.assert_array_equal(packed.numbers(slice(None)), np.maximum(vectors, 0))
     rows, scores = packed.nearest(queries, 5)
     wanted = queries @ np.maximum(vectors, 0).T
@@ -55,7 +55,7 @@ def test_the_inverted_index_is_exact() -> None:
     np.testing.assert_allclose(scores, -np.sort(-wanted, axis=1)[:, :5], atol=1e-5)
     few = np.zeros((2, 20), np.float32)
     few[0, 3] = 1.0
-    rows, _ = SparseVectors.of([few[1:], few[:1], few[:1]], 20).nearest(few, 3)
+    rows, _ = SparseVectors.of_batches([few[1:], few[:1], few[:1]], 20).nearest(few, 3)
     assert rows.tolist() == [[1, 2, -1], [-1, -1, -1]]  # without a common token
 
 
@@ -129,14 +129,18 @@ def test_texts_without_a_common_token_are_not_found(
     (found,) = embed(predictor, ["cash"])
     vectors = np.zeros((3, len(found)), np.float32)
     vectors[2, found.argmax()] = 1.0
-    some = SearchIndex(predictor, TEXTS[:3], SparseVectors.of([vectors], len(found)))
+    some = SearchIndex(
+        predictor, TEXTS[:3], SparseVectors.of_batches([vectors], len(found))
+    )
     assert [each["line"] for each in some(["cash"], top=3)[0]] == [3]
     dense = SearchIndex(predictor, TEXTS[:3], np.eye(3), other=some)
     assert dense.best(["cash"], np.eye(3)[:1], 3)[0][0][0] == 2
     texts = tmp_path / "texts.csv"
     texts.write_text("title,text\nsale,win cash\n")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(SparseVectors, "of", lambda *_: SparseVectors(*none))
+        patched.setattr(
+            SparseVectors, "of_batches", lambda *_, **__: SparseVectors(*none)
+        )
         none = (np.zeros(0), np.zeros(0, np.int32), np.zeros(1, np.int64), len(found))
         assert main(["search", str(folder), str(texts), "cash"]) == 0
     reason = "no text shares a token with its vector"
@@ -183,6 +187,19 @@ def test_scores_on_a_collection(
     assert line in capsys.readouterr().err
 
 
+def test_negatives_are_mined_by_their_products(folder: Path) -> None:
+    pairs = Embedding.read({"text": TEXTS[:3], "text_pair": TEXTS[3:6]})
+    mined = mine_negatives(folder, pairs, TEXTS, ranks=(0, 5), margin=0.0)
+    first, second = embed(folder, TEXTS[:3]), embed(folder, TEXTS[3:6])
+    products = np.sum(first * second, axis=1)
+    assert mined.positive_score == pytest.approx(products.mean(), rel=1e-5)
+    scores = first @ embed(folder, TEXTS).T
+    for row, texts in enumerate(mined.columns["negative"]):
+        for text in texts:
+            assert scores[row, TEXTS.index(text)] <= products[row] + 1e-5
+    assert mined.mined and "dot product of pairs" in str(mined)
+
+
 def test_what_sparse_vectors_cannot_do(
     folder: Path, make_model: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -200,7 +217,5 @@ def test_what_sparse_vectors_cannot_do(
     texts.write_text("text\nwin cash\n")
     output = tmp_path / "out.npz"
     refused(lambda: write_features(folder, texts, output), "features needs vectors")
-    pairs = Embedding.read({"text": TEXTS[:3], "text_pair": TEXTS[3:6]})
-    refused(lambda: mine_negatives(source, pairs), "negatives needs vectors")
     predictor = Predictor(make_model(Embedding(kind="sparse")))
     refused(lambda: predictor.with_classes("a, b"), "`classes` needs vectors")

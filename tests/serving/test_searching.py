@@ -29,13 +29,14 @@ QUERIES = ["win free cash", "see you", "off"]
             pytest.param(*each, marks=pytest.mark.slow)
             for each in (("int8", False), ("sparse", True), ("sparse", False))
         ),
+        ("tokens", False),
     ],
 )
 def test_as_many_texts_as_a_request_asks_for(
     make_model: Callable[..., Any], tmp_path: Path, dtype: str, hybrid: bool
 ) -> None:
-    is_sparse = dtype == "sparse"
-    settings: dict[str, Any] = {"kind": "sparse"} if is_sparse else {}
+    kind = dtype if dtype in ("sparse", "tokens") else "dense"
+    settings: dict[str, Any] = {"kind": kind}
     model = make_model(Embedding(prompts={"query": "now "}, **settings))
     index = str(tmp_path / "index.npz")
     ranking: dict[str, Any] = {"hybrid": hybrid, "hybrid_weight": 2.0 if hybrid else 1}
@@ -43,13 +44,12 @@ def test_as_many_texts_as_a_request_asks_for(
         Predictor(model),
         TEXTS,
         index=index,
-        dtype=None if is_sparse else dtype,
+        dtype=dtype if kind == "dense" else None,
         **ranking,
     )
     signatures = signatures_of(model)
     config = ServeConfig(index=index, index_top=20, **ranking)  # the index has 12
     found = search_signature(model, signatures, index, config)
-    kind = "sparse" if is_sparse else "dense"
     assert found.search and found.search["ranking"] == ("hybrid" if hybrid else kind)
     assert found.with_top(2) is found.with_top(2)  # so that requests are batched
     for top in (2, 12, 20):

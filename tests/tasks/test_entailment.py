@@ -21,7 +21,7 @@ from bert_keras.inference.zero_shot import save_classes
 from bert_keras.models.export import export_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.retrieval.embedder import vectors_of
-from bert_keras.scoring.embeddings import unit_rows
+from bert_keras.scoring.similarity import unit_rows
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.signatures import signatures_of
 from bert_keras.serving.version import Version

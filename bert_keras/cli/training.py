@@ -410,10 +410,8 @@ def _evaluate_folder(options: argparse.Namespace) -> dict[str, Any]:
     )
 
 
-def _evaluate_rows(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the scores of a model on labelled rows."""
-    from bert_keras.training.evaluation import evaluate
-
+def _check_no_folder(options: argparse.Namespace) -> None:
+    """Raise ConfigError if an option of collections is given."""
     of_folder: dict[str, Any] = dict.fromkeys(
         ("qrels", "run", "save_run", "top", "index")
     )
@@ -424,6 +422,13 @@ def _evaluate_rows(options: argparse.Namespace) -> dict[str, Any]:
                 f"`--{name.replace('_', '-')}` is for a folder with corpus.jsonl; "
                 f"received {given} and {options.file}"
             )
+
+
+def _evaluate_rows(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the scores of a model on labelled rows."""
+    from bert_keras.training.evaluation import evaluate
+
+    _check_no_folder(options)
     return evaluate(
         predictor_of(options, use="scores"),
         _pairs(options.file, options.target_file),
@@ -438,6 +443,7 @@ def _evaluate_rows(options: argparse.Namespace) -> dict[str, Any]:
 
 def run_evaluate(options: argparse.Namespace) -> None:
     if not os.path.isdir(options.file):
+        _check_no_folder(options)
         _check_columns(options, [(options.file, options.target_file)])
         if options.target_file is None:
             task, further = declared_task(options), options.slices

@@ -248,6 +248,21 @@ def test_the_light_modules_import_nothing_heavy() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_an_export_is_answered_without_tensorflow() -> None:
+    """NumPy apart, what answers the folder of an engine imports nothing heavy."""
+    answering = "inference.predictor inference.answered_rows retrieval.embedder"
+    tasks = "classification embedding multi_label regression reranking"
+    modules = [*answering.split(), *(f"tasks.{name}" for name in tasks.split())]
+    check = (
+        f"import sys, {', '.join(f'bert_keras.{name}' for name in modules)}\n"
+        "heavy = ('tensorflow', 'keras', 'keras_hub', 'pyarrow', 'jinja2', 'rich')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", check]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_help_takes_less_than_a_second() -> None:
     """Of processor time: how long one waits is the other programs' doing as well."""
     command = [sys.executable, "-m", "bert_keras", "--help"]

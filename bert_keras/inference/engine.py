@@ -79,7 +79,7 @@ class AnswerSession:
         self.task = task
         self._session = session
         inputs, outputs = session.specs()
-        names = [spec.name for spec in inputs]
+        names = [spec.name.partition(":")[0] for spec in inputs]
         if len(names) == 1:  # OpenVINO has one name for what only passes
             names = facts["inputs"]
         self._inputs = [*zip(names, inputs, strict=True)]
@@ -204,6 +204,7 @@ class _EngineAnswering(Answering):
     def __init__(self, model: EngineModel, answers: AnswerSession) -> None:
         self._model, self._answers = model, answers
         self._task: Task = answers.task
+        self._reader = self._task.reader
         self._graphs: Answering | None = None
 
     @property
@@ -214,7 +215,7 @@ class _EngineAnswering(Answering):
         """Return what answers in place of this, for the current task of the model."""
         task = self._model.task
         if task is not self._task:
-            self._task, self._graphs = task, None
+            self._task, self._reader, self._graphs = task, task.reader, None
             if not self._answers.covers(task):
                 say_once(
                     "the export has answers for other settings: TensorFlow computes "
@@ -226,8 +227,8 @@ class _EngineAnswering(Answering):
     def measure(self, texts: Parts, *, scored: bool = False) -> Measured:
         if (others := self._others()) is not None:
             return others.measure(texts, scored=scored)
-        rows, reader = self._tokenized(texts, scored), self._task.reader
-        return Measured((rows,), *self._model.preprocessor.lengths(reader, rows))
+        rows = self._tokenized(texts, scored)
+        return Measured((rows,), *self._model.preprocessor.lengths(self._reader, rows))
 
     def answer(
         self, texts: Parts, *, scored: bool = False, traced: bool = True
@@ -235,7 +236,7 @@ class _EngineAnswering(Answering):
         if (others := self._others()) is not None:
             return others.answer(texts, scored=scored, traced=traced)
         rows = self._tokenized(texts, scored)
-        batch = self._model.preprocessor.batch(self._task.reader, rows)
+        batch = self._model.preprocessor.batch(self._reader, rows)
         return self._answers({**batch, **self._model.outputs_of(batch)})
 
     def outputs(self) -> Mapping[str, Spec]:
@@ -254,7 +255,7 @@ class _EngineAnswering(Answering):
         sides: Sequence[int] | None = None
         if scored and scores_sides(self._task):
             *texts, sides = texts  # type: ignore[assignment]
-        return self._model.preprocessor.tokenize(self._task.reader, texts, sides)
+        return self._model.preprocessor.tokenize(self._reader, texts, sides)
 
 
 def engine_model(

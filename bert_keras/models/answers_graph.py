@@ -164,8 +164,5 @@ def _write_openvino(graph: Any, names: Sequence[str], path: Path) -> None:
     with whole.as_default():
         tf.import_graph_def(graph, name="")
     found = openvino.convert_model(whole)
-    for each in found.inputs:
-        each.tensor.set_names({each.any_name.partition(":")[0]})
     openvino.save_model(found, os.fspath(path), compress_to_fp16=False)
-    if len(names) > 1:  # one that only passes an input on has the input's name
-        name_openvino(path, names)
+    name_openvino(path, names)

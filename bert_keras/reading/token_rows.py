@@ -199,25 +199,27 @@ class TokenRows:
         self, rows: Sequence[tuple[list[int] | None, list[int]]]
     ) -> dict[str, np.ndarray]:
         """Return rows of one text, or of two, padded to the longest."""
-        cls, sep = self.tokenizer.cls_id, self.tokenizer.sep_id
-        ids, segments = [], []
-        for first, second in rows:
-            begun = [cls] if first is None else [cls, *first, sep]
-            ids.append([*begun, *second, sep])
-            segments.append(len(ids[-1]) if first is None else len(begun))
-        sizes = [len(each) for each in ids]
-        token_ids = np.full(
-            (len(ids), max(sizes, default=1)), self.tokenizer.pad_id, np.int32
+        cls, sep, pad = (
+            self.tokenizer.cls_id,
+            self.tokenizer.sep_id,
+            self.tokenizer.pad_id,
         )
-        for row, each in enumerate(ids):
-            token_ids[row, : len(each)] = each
-        columns = np.arange(token_ids.shape[1])
-        mask = columns < np.array(sizes, np.int64).reshape(-1, 1)
-        second = columns >= np.array(segments, np.int64).reshape(-1, 1)
+        ids, begun = [], []
+        for first, second in rows:
+            start = [cls] if first is None else [cls, *first, sep]
+            ids.append([*start, *second, sep])
+            begun.append(len(ids[-1]) if first is None else len(start))
+        most = max(map(len, ids), default=1)
+        token_ids, segments, mask = [], [], []
+        for row, first_size in zip(ids, begun, strict=True):
+            size, rest = len(row), [0] * (most - len(row))
+            token_ids.append(row + [pad] * len(rest))
+            segments.append([0] * first_size + [1] * (size - first_size) + rest)
+            mask.append([1] * size + rest)
+        found = {"token_ids": token_ids, "segment_ids": segments, "padding_mask": mask}
         return {
-            "token_ids": token_ids,
-            "segment_ids": (mask & second).astype(np.int32),
-            "padding_mask": mask.astype(np.int32),
+            name: np.array(lists, np.int32).reshape(len(ids), most)
+            for name, lists in found.items()
         }
 
 

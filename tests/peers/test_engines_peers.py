@@ -169,8 +169,8 @@ def test_an_export_holds_what_a_stranger_needs(
 ) -> None:
     files = files_of(onnx_folder)
     assert sorted(files) == [
-        *("answers.json", "config.json", "onnx/model.onnx", "tokenizer.json"),
-        *("tokenizer_config.json", "vocab.txt"),
+        *("answers.json", "config.json", "onnx/answers.onnx", "onnx/model.onnx"),
+        *("tokenizer.json", "tokenizer_config.json", "vocab.txt"),
     ]
     said = json.loads(files[ANSWERS])
     names = [each["name"] for each in said["inputs"]]

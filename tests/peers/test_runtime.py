@@ -1,0 +1,36 @@
+"""Exports for engines, answered where TensorFlow and Keras cannot be imported.
+
+`make test-runtime` runs the same check in an environment without them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+pytest.importorskip("openvino", reason="needs bert_keras[engines]")
+
+FOLDER = ROOT / "tests" / "runtime"
+FEW = ("classification", "embedding", "windows")
+
+
+@pytest.mark.parametrize(
+    "engine", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)]
+)
+def test_exports_are_answered_without_tensorflow(engine: str, tmp_path: Path) -> None:
+    sys.path.insert(0, str(FOLDER))
+    try:
+        from write_exports import TASKS, write_exports
+    finally:
+        sys.path.remove(str(FOLDER))
+    write_exports(tmp_path, engine, FEW if engine == "openvino" else TASKS)
+    command = [sys.executable, str(FOLDER / "check_exports.py"), str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("passed") == 4

@@ -24,8 +24,8 @@ from inputs import DATA, encoder_path
 from sklearn.linear_model import LogisticRegression
 
 from bert_keras import Classification
-from bert_keras.inference import embed
-from bert_keras.inference.selection import _FEW, _SHORTLIST, covering_rows
+from bert_keras.retrieval import embed
+from bert_keras.retrieval.selection import _FEW, _SHORTLIST, covering_rows
 from bert_keras.scoring.embeddings import unit_rows
 
 SIZES = (20, 40, 60, 80, 100, 120, 140, 160, 180, 200)

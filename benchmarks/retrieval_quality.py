@@ -68,11 +68,11 @@ from bert_keras.corpus.sentence_rules import sentence_splitter
 from bert_keras.data.collection import read_collection
 from bert_keras.data.columns import Columns
 from bert_keras.data.table import as_columns
-from bert_keras.inference import embed, load_embedder
-from bert_keras.inference.mining import mine_negatives
-from bert_keras.inference.packed_vectors import PackedVectors
-from bert_keras.inference.retrieval import evaluate_collection
-from bert_keras.inference.search import SearchIndex
+from bert_keras.retrieval import embed, load_embedder
+from bert_keras.retrieval.evaluation import evaluate_collection
+from bert_keras.retrieval.index import SearchIndex
+from bert_keras.retrieval.mining import mine_negatives
+from bert_keras.retrieval.packed_vectors import PackedVectors
 from bert_keras.scoring.bm25 import BM25
 from bert_keras.scoring.correlation import spearman
 from bert_keras.scoring.embeddings import cosines, unit_rows

@@ -82,8 +82,8 @@ def our_work(work: str, options: argparse.Namespace) -> Callable[[], object]:
     import keras
 
     import bert_keras
-    from bert_keras.inference import SearchIndex, embed, load_embedder
-    from bert_keras.inference.packed_vectors import PackedVectors
+    from bert_keras.retrieval import SearchIndex, embed, load_embedder
+    from bert_keras.retrieval.packed_vectors import PackedVectors
 
     precision = "mixed_bfloat16" if work.endswith("bfloat16") else "float32"
     if work in TEXTS:

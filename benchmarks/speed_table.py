@@ -261,7 +261,7 @@ def page(table: Table) -> str:
         "# Table of speeds",
         "",
         "`make bench` writes this page and `speed-table.json`.",
-        "[speed.md](speed.md) describes what limits the speed.",
+        "[reference/speed.md](reference/speed.md) describes what limits the speed.",
         "",
         NOTES,
         "",

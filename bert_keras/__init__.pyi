@@ -3,11 +3,8 @@ from .config import BertConfig as BertConfig
 from .data.table import as_columns as as_columns
 from .errors import BertKerasError as BertKerasError
 from .explanations.explainer import explain as explain
-from .inference.embedder import embed as embed
 from .inference.predictor import Predictor as Predictor
 from .inference.predictor import load_predictor as load_predictor
-from .inference.search import SearchIndex as SearchIndex
-from .inference.search import search as search
 from .model.encoder import BertEncoder as BertEncoder
 from .model.optimizers import BertAdamW as BertAdamW
 from .models.convert import convert as convert
@@ -17,6 +14,9 @@ from .models.model_folder import save_model as save_model
 from .models.task_model import TaskModel as TaskModel
 from .pretraining.pretrain import pretrain as pretrain
 from .pretraining.pretrainer import BertPretrainer as BertPretrainer
+from .retrieval.embedder import embed as embed
+from .retrieval.index import SearchIndex as SearchIndex
+from .retrieval.index import search as search
 from .serving.client import AsyncClient as AsyncClient
 from .serving.client import Client as Client
 from .tasks import find_task as find_task

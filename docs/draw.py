@@ -205,7 +205,7 @@ ROOMS = {
     ),
     "inference": (1, 3, "models/, inference/", "model folder, export, predict"),
     "distribution": (2, 3, "distribution/", "GPUs, machines, TPUs"),
-    "serving": (1, 4, "serving/", "HTTP, gRPC, a page"),
+    "serving": (1, 4, "serving/, retrieval/", "HTTP, gRPC, a page; an index"),
     "answers": (0, 4, "answers", "JSON, CSV, tensors"),
     "saved": (2, 4, "a SavedModel", "strings in, answers out"),
 }

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import bert_keras
 from bert_keras import Embedding, SearchIndex, TrainConfig
-from bert_keras.inference import export_search, mine_negatives, reranked
+from bert_keras.retrieval import export_search, mine_negatives, reranked
 from bert_keras.scoring.ranking import ranking_scores
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -29,7 +29,8 @@ _BELOW_TASKS = {
 }
 _BELOW_MODELS = {"files", "generation", "runs", "tasks", *_BELOW_TASKS}
 _BELOW_INFERENCE = {"models", *_BELOW_MODELS}
-_BELOW_TRAINING = {"inference", "report", *_BELOW_INFERENCE}
+_BELOW_SERVING = {"inference", "retrieval", *_BELOW_INFERENCE}
+_BELOW_TRAINING = {"report", *_BELOW_SERVING}
 ROOMS: dict[str, set[str]] = {
     "files": set(),
     "scoring": set(),
@@ -47,8 +48,9 @@ ROOMS: dict[str, set[str]] = {
     "tasks": {"generation", "runs", *_BELOW_TASKS},
     "models": _BELOW_MODELS,
     "inference": _BELOW_INFERENCE,
-    "serving": {"inference", *_BELOW_INFERENCE},
-    "explanations": {"inference", "report", *_BELOW_INFERENCE},
+    "retrieval": {"inference", *_BELOW_INFERENCE},
+    "serving": _BELOW_SERVING,
+    "explanations": {"report", *_BELOW_SERVING},
     "training": {"explanations", *_BELOW_TRAINING},
     "pretraining": {"corpus", "training", *_BELOW_TRAINING},
 }
@@ -68,25 +70,25 @@ OF_ALL_TASKS = {
 }
 OF_ONE_TASK = {
     "cli.mining": "embedding",
-    "inference.embedder": "embedding",
-    "inference.features": "embedding",
-    "inference.mining": "embedding",
-    "inference.retrieval": "searching",
-    "inference.search_export": "searching",
-    "inference.selection": "classifier multi_label",
     "models.fit_data": "classifier",
     "models.kept_layers": "classifier_settings",
     "models.task_model": "classifier",
     "models.zero_shot": "classification entailment multi_label",
+    "retrieval.embedder": "embedding",
+    "retrieval.evaluation": "searching",
+    "retrieval.export": "searching",
+    "retrieval.features": "embedding",
+    "retrieval.mining": "embedding",
+    "retrieval.selection": "classifier multi_label",
     "serving.embedding_apis": "embedding_settings",
     "serving.searching": "searching",
     "training.distillation": "question_answering regression",
     "training.divergence": "regression",
     "training.finetune": "classifier",
     "training.head_fit": "classifier_settings",
+    "training.methods": "classifier classifier_settings embedding reranking",
     "training.opens_in": "classifier_settings embedding",
     "training.plan": "classifier_settings",
-    "training.methods": "classifier classifier_settings embedding reranking",
     "training.shrinking": "embedding",
 }
 MODULES = {

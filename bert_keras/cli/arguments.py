@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.options import FLAGS, add_count, add_option, add_path, add_word
 from bert_keras.errors import ConfigError
 from bert_keras.settings import ENGINES, HEADER, PRECISION, options_of
 from bert_keras.tasks import TASKS, parse_settings, setting_value
+from bert_keras.tasks.declaration import single_columns
 
 if TYPE_CHECKING:
     from bert_keras.inference.predictor import Predictor
     from bert_keras.models.backend import Backend
     from bert_keras.tasks.base import Task
+    from bert_keras.tasks.declaration import TaskHelp
 
 MODEL = "model folder or hf://owner/name"
 ASKED = f"{MODEL}, or what `export` wrote"
@@ -232,7 +234,8 @@ def chosen_columns(options: argparse.Namespace) -> dict[str, str]:
 def check_named_columns(
     options: argparse.Namespace,
     *files: str | None,
-    usual: Mapping[str, str] | None = None,
+    task: TaskHelp | None = None,
+    labelled: bool = True,
     further: Sequence[str] = (),
 ) -> None:
     """Raise DataError if a table lacks a column, before TensorFlow is imported.
@@ -240,35 +243,40 @@ def check_named_columns(
     Args:
         options: the parsed command line.
         files: of rows; `None` for one that is not given.
-        usual: role to the column that must be there if the user names no other one.
+        task: which columns must be there if the user names no other ones.
+        labelled: whether the rows have labels.
         further: columns that the user names beside those of roles.
     """
     from bert_keras.data.table import check_columns
 
-    columns = {**(usual or {}), **chosen_columns(options)}
-    # These may stand for several columns.
-    columns.pop("negative", None)
-    columns = {role: name for role, name in columns.items() if "," not in name}
+    header = getattr(options, "header", HEADER[0])
+    chosen = chosen_columns(options) if hasattr(options, "column") else {}
+    needed = task.needed(chosen, labelled=labelled) if task is not None else []
+    forms = needed or [single_columns(chosen)]
     others = {name: name for name in further}
     for file in files:
         if file is not None:
-            check_columns(file, columns, header=options.header)
-            check_columns(file, others, header=options.header, fixed=True)
+            check_columns(file, *forms, header=header)
+            check_columns(file, others, header=header, fixed=True)
 
 
-def columns_of_model(options: argparse.Namespace) -> Mapping[str, str]:
-    """Return `TaskHelp.columns` of the task that a local model folder names."""
+def declared_task(options: argparse.Namespace) -> TaskHelp | None:
+    """Return what is declared of the task of `options.model`, `None` if unknown."""
     import json
 
     from bert_keras.checkpoints.checkpoint import KEY
 
-    try:
-        with open(os.path.join(options.model, "config.json"), encoding="utf-8") as file:
-            name = json.load(file)[KEY]["task"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return {}  # of an export, from the hub, or broken
-    is_other = options.task is not None or options.classes is not None
-    return {} if is_other or name not in TASKS else TASKS[name].columns
+    name = getattr(options, "task", None)
+    if getattr(options, "classes", None) is not None:
+        name = "classification"
+    if name is None:
+        place = os.path.join(options.model, "config.json")
+        try:
+            with open(place, encoding="utf-8") as file:
+                name = json.load(file)[KEY]["task"]
+        except (OSError, ValueError, LookupError, TypeError):
+            return None  # of an export, from the hub, or broken
+    return TASKS[name] if name in TASKS else None
 
 
 def check_texts(options: argparse.Namespace, file: str, **columns: str) -> None:
@@ -315,7 +323,7 @@ def with_settings(
             )
     model.task = changed(model.task, **settings)
     if width := settings.get("truncate_dim"):  # checked and told as `--dimensions` is
-        from bert_keras.inference.embedder import shortened_task
+        from bert_keras.retrieval.embedder import shortened_task
 
         model.task = shortened_task(model, width)
     return model.task

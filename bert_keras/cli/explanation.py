@@ -13,6 +13,7 @@ from bert_keras.cli.arguments import (
     add_own_task,
     check_named_columns,
     check_texts,
+    declared_task,
     given_classes,
     refuse_columns,
     with_settings,
@@ -124,8 +125,13 @@ def run_explain(options: argparse.Namespace) -> None:
                 f"`--{flag}` is for --view {' and '.join(views)}; received {given}"
             )
     if options.input is not None:
-        check = check_named_columns if options.view == "words" else check_texts
-        check(options, options.input)
+        if options.view == "words":
+            task, label = declared_task(options), options.label
+            further = () if label is None else (label,)
+            rules: dict[str, Any] = {"task": task, "further": further}
+            check_named_columns(options, options.input, labelled=False, **rules)
+        else:
+            check_texts(options, options.input)
     load_tensorflow()
     run: dict[str, Any] = {
         "words": _explain_words,

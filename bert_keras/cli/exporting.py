@@ -14,8 +14,10 @@ from bert_keras.cli.arguments import (
     add_dimensions,
     add_json,
     add_own_task,
+    check_named_columns,
     chosen_classes,
     chosen_columns,
+    declared_task,
     given_classes,
     refuse_columns,
     with_settings,
@@ -114,6 +116,9 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 def run_export(options: argparse.Namespace) -> None:
     _check_export(options)
+    task = declared_task(options)
+    check_named_columns(options, options.dev, task=task)
+    check_named_columns(options, options.calibrate, task=task, labelled=False)
     load_tensorflow()
     from bert_keras.files.atomic import check_output_place
     from bert_keras.models.export import export_model
@@ -134,7 +139,7 @@ def run_export(options: argparse.Namespace) -> None:
     )
     with_settings(model, options, uses=_EXPORTED)
     if options.dimensions is not None:
-        from bert_keras.inference.embedder import shortened_task
+        from bert_keras.retrieval.embedder import shortened_task
 
         model.task = shortened_task(model, options.dimensions)
     if options.index is not None:
@@ -150,8 +155,8 @@ def run_export(options: argparse.Namespace) -> None:
 
 
 def _export_search(model: TaskModel, options: argparse.Namespace) -> None:
-    from bert_keras.inference.search_export import CANDIDATES, export_search
     from bert_keras.models.loading import load_model
+    from bert_keras.retrieval.export import CANDIDATES, export_search
 
     ranker = None
     if options.rerank is not None:
@@ -334,6 +339,7 @@ def add_own_classes(parser: argparse.ArgumentParser) -> None:
 def run_own_classes(options: argparse.Namespace) -> None:
     if options.dev is None:
         refuse_columns(options, "columns are of --dev")
+    check_named_columns(options, options.dev, task=declared_task(options))
     load_tensorflow()
     from bert_keras.inference.zero_shot import save_classes
 
@@ -378,7 +384,7 @@ def run_info(options: argparse.Namespace) -> None:
         }
         facts: dict[str, Any] = {**environment(), **features}
     else:
-        from bert_keras.inference.info import describe
+        from bert_keras.cli.info import describe
 
         facts = describe(options.path)
     if options.json:

@@ -82,9 +82,8 @@ def _row_words(texts: list[str], task: Task) -> list[Any]:
 
 def _may_be_pairs(task: Task) -> bool:
     """Return whether a task reads single texts and pairs."""
-    from bert_keras.tasks.protocols import forms_of
 
-    return any(len(form) > len(task.roles) for form in forms_of(task))
+    return any(len(form) > len(task.roles) for form in task.forms)
 
 
 def _ends_in_list(task: Task) -> bool:

@@ -103,8 +103,8 @@ def run_mine(options: argparse.Namespace) -> None:
     load_tensorflow()
     from bert_keras.data.collection import document_rules, with_titles
     from bert_keras.data.table import names_of, read_columns
-    from bert_keras.inference.features import tell_empty
-    from bert_keras.inference.mining import mine_negatives
+    from bert_keras.retrieval.features import tell_empty
+    from bert_keras.retrieval.mining import mine_negatives
     from bert_keras.tasks.embedding import Embedding
     from bert_keras.tasks.negatives import NEGATIVE, is_numbered, read_with_negatives
 

@@ -26,7 +26,7 @@ from bert_keras.cli.arguments import (
     check_named_columns,
     check_texts,
     chosen_columns,
-    columns_of_model,
+    declared_task,
     predictor_of,
     suggest_bfloat16,
 )
@@ -104,8 +104,9 @@ def run_predict(options: argparse.Namespace) -> None:
     if options.beam is not None:
         _predict_on_beam(options)
         return
-    first = list(columns_of_model(options).items())[:1]  # the others may be labels
-    check_named_columns(options, options.input, usual=dict(first))
+    check_named_columns(
+        options, options.input, task=declared_task(options), labelled=False
+    )
     load_tensorflow()
     from bert_keras.inference.answered_rows import (
         BATCHES_TOGETHER,
@@ -274,7 +275,7 @@ def add_prompt(parser: argparse.ArgumentParser, unset: str) -> None:
 def run_features(options: argparse.Namespace) -> None:
     check_texts(options, options.file)
     load_tensorflow()
-    from bert_keras.inference.features import write_features
+    from bert_keras.retrieval.features import write_features
 
     count = write_features(
         options.model,
@@ -386,7 +387,7 @@ def run_search(options: argparse.Namespace) -> None:
     check_texts(options, options.file)
     load_tensorflow()
     from bert_keras.inference.answered_rows import BlankTexts
-    from bert_keras.inference.search import SearchIndex, reranked
+    from bert_keras.retrieval.index import SearchIndex, reranked
 
     ranker, candidates = _ranker(options)
     columns = _documents(options)
@@ -510,7 +511,7 @@ def _documents(options: argparse.Namespace) -> Columns:
     """Return the texts to search, with their names if the file has them."""
     from bert_keras.data.collection import document_rules, with_titles
     from bert_keras.data.table import read_columns
-    from bert_keras.inference.features import tell_empty
+    from bert_keras.retrieval.features import tell_empty
 
     rules = document_rules(options.file, text=options.text, name=options.id)
     columns = with_titles(read_columns(options.file, header=options.header, **rules))

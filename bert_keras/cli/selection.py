@@ -70,7 +70,7 @@ def run_select(options: argparse.Namespace) -> None:
         check_texts(options, file)
     load_tensorflow()
     from bert_keras.data.table import read_columns
-    from bert_keras.inference.selection import select_rows
+    from bert_keras.retrieval.selection import select_rows
 
     columns = read_columns(
         options.file,

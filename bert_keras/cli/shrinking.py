@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from bert_keras.cli.arguments import MODEL, ROWS, add_columns, chosen_columns
+from bert_keras.cli.arguments import (
+    MODEL,
+    ROWS,
+    add_columns,
+    check_named_columns,
+    chosen_columns,
+    declared_task,
+)
 from bert_keras.cli.options import add_option, add_path, add_word, flag_of, path
 from bert_keras.errors import ConfigError
 from bert_keras.runs.environment import load_tensorflow
@@ -55,6 +62,8 @@ def run_shrink(options: argparse.Namespace) -> None:
         if value is not None and options.train is None:
             flag = flag_of(options_of(TrainConfig)[name])
             raise ConfigError(f"`{flag}` needs `--train`; received {value}")
+    task = declared_task(options)
+    check_named_columns(options, options.train, options.dev, task=task)
     load_tensorflow()
     from bert_keras.report.terminal import score_table
     from bert_keras.training.shrinking import shrink

@@ -20,7 +20,7 @@ from bert_keras.cli.arguments import (
     add_target_file,
     check_named_columns,
     chosen_columns,
-    columns_of_model,
+    declared_task,
     predictor_of,
     refuse_columns,
     suggest_bfloat16,
@@ -261,15 +261,16 @@ def _check_columns(
 def _check_tables(
     options: argparse.Namespace, files: Sequence[tuple[str | None, str | None]]
 ) -> None:
-    """Raise DataError if a table of labelled rows lacks a column that it must have.
+    """Raise DataError if a table of rows lacks a column that it must have.
 
     `files` are those of training rows, of dev and of tests, with their targets.
     """
-    usual = TASKS[options.task].columns if options.task in TASKS else {}
+    task = TASKS[options.task] if options.task in TASKS else None
     train, dev, *tests = (
         source if target is None else None for source, target in files
     )
-    check_named_columns(options, train, dev, *tests, usual=usual)
+    check_named_columns(options, train, dev, *tests, task=task)
+    check_named_columns(options, options.unlabeled, task=task, labelled=False)
     # Of the rows that are scored; without dev rows, some are held out.
     scored = [train if options.dev is None else dev, *tests]
     check_named_columns(options, *scored, further=options.slices)
@@ -414,7 +415,7 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
 def _evaluate_folder(options: argparse.Namespace) -> dict[str, Any]:
     """Return the scores of a model on a folder in the form of BEIR."""
     from bert_keras.data.collection import read_collection
-    from bert_keras.inference.retrieval import TOP, evaluate_collection
+    from bert_keras.retrieval.evaluation import TOP, evaluate_collection
 
     why = "a folder of documents and queries has no columns"
     refuse_columns(options, why)
@@ -466,9 +467,8 @@ def run_evaluate(options: argparse.Namespace) -> None:
     if not os.path.isdir(options.file):
         _check_columns(options, [(options.file, options.target_file)])
         if options.target_file is None:
-            usual = columns_of_model(options)
-            further = options.slices
-            check_named_columns(options, options.file, usual=usual, further=further)
+            task, further = declared_task(options), options.slices
+            check_named_columns(options, options.file, task=task, further=further)
     load_tensorflow()
     from bert_keras.data.collection import is_collection
     from bert_keras.files.json_file import json_text

@@ -317,7 +317,7 @@ _NOT_TABLES = (".json", ".txt")  # perhaps not
 
 
 def check_columns(
-    path: str, columns: ColumnNames, *, header: str = "auto", fixed: bool = False
+    path: str, *forms: ColumnNames, header: str = "auto", fixed: bool = False
 ) -> None:
     """Raise NoColumnError if a table lacks a column, by a look at its first rows.
 
@@ -326,26 +326,33 @@ def check_columns(
 
     Args:
         path: the file.
-        columns: role to column, as in `read_columns`; none may be missing.
+        forms: role to column, as in `read_columns`. All columns of one of them must be
+            there; the error is of the one that has most of them.
         header, fixed: as in `read_columns`.
     """
     ending = ending_of(path)
     is_table = ending in FORMATS and ending not in _NOT_TABLES or is_stored(path)
-    if not columns or not is_table or not os.path.exists(path):
+    if not all(forms) or not is_table or not os.path.exists(path):
         return
-    rules: dict[str, Any] = dict.fromkeys(("empty", "lists", "nulls"), [*columns])
-    rules |= {"header": header, "fixed": fixed}
+    errors: list[NoColumnError] = []
     try:
-        try:
-            next(stream_columns(path, columns, rows_at_once=_FIRST_ROWS, **rules))
-        except NoColumnError:
-            if not has_objects(path):
-                raise
-            read_columns(path, columns, **rules)  # a later row may have the key
-    except NoColumnError:
-        raise
+        for columns in forms:
+            rules: dict[str, Any] = {"header": header, "fixed": fixed}
+            rules |= dict.fromkeys(("empty", "lists", "nulls"), [*columns])
+            try:
+                next(stream_columns(path, columns, rows_at_once=_FIRST_ROWS, **rules))
+                return
+            except NoColumnError as error:
+                errors.append(error)
+        if has_objects(path):  # a later row may have the key
+            names = {key for _, row in json_rows(path, read_text(path)) for key in row}
+        else:
+            names = set(names_of(path))
     except (BertKerasError, OSError):
         return
+    present = [len(names & set(columns.values())) for columns in forms]
+    if all(n < len(c) for n, c in zip(present, forms, strict=True)):
+        raise errors[present.index(max(present))]
 
 
 def _select_objects(path: str, rows: list[Row], chosen: Selection) -> Columns:

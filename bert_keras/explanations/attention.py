@@ -19,11 +19,11 @@ from keras import ops
 from bert_keras.data.items import as_items
 from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.explanations.pages import framed, scripted_page
-from bert_keras.inference.embedder import load_embedder
 from bert_keras.inference.predictor import Predictor
 from bert_keras.model.encoder import PACKED_INPUTS, REQUIRED_INPUTS, BertEncoder
 from bert_keras.models.task_model import TaskModel
 from bert_keras.report.page import write_file
+from bert_keras.retrieval.embedder import load_embedder
 from bert_keras.settings import check_whole_number
 from bert_keras.text.preprocessor import as_tensors
 

@@ -18,9 +18,9 @@ import numpy as np
 from bert_keras.data.items import as_strings
 from bert_keras.errors import BertKerasError, ConfigError, counted, needs, received
 from bert_keras.explanations.pages import framed, scripted_page
-from bert_keras.inference.embedder import Source, embed
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.report.page import write_file
+from bert_keras.retrieval.embedder import Source, embed
 from bert_keras.settings import PROJECTIONS, check_choice
 from bert_keras.tasks.protocols import Deciding
 

@@ -9,15 +9,14 @@ from bert_keras.errors import ConfigError
 from bert_keras.explained.item import Item
 from bert_keras.explained.targets import Target
 from bert_keras.models.task_model import TaskModel, is_one_vector
-from bert_keras.tasks.base import answers_ids
-from bert_keras.tasks.protocols import Explainable, forms_of
+from bert_keras.tasks.protocols import Explainable
 
 
 def item_of(
     model: TaskModel, parts: Sequence[Any], answer: Mapping[str, Any], **named: Any
 ) -> Item:
     """Return the item of an answer; the arguments are as in `Item`."""
-    forms = forms_of(model.task)
+    forms = model.task.forms
     roles = next((form for form in forms if len(form) == len(parts)), ())
     return Item(model, parts, answer, roles=roles, **named)
 
@@ -35,7 +34,7 @@ def targets_of(item: Item) -> list[Target]:
     task = item.model.task
     if isinstance(task, Explainable):
         return task.explained(item)
-    if not (answers_ids(task) and is_one_vector(item.model.output)):
+    if not (task.answers_ids and is_one_vector(item.model.output)):
         raise ConfigError(
             f"answers of the task {task.name} cannot be explained; a task of your own "
             "can define `explained`, see `bert_keras.tasks.protocols.Explainable`"

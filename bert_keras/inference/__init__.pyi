@@ -1,13 +1,4 @@
 from .beam import run_beam_predictions as run_beam_predictions
-from .embedder import embed as embed
-from .embedder import load_embedder as load_embedder
-from .features import write_features as write_features
-from .mining import mine_negatives as mine_negatives
 from .predictor import Predictor as Predictor
 from .predictor import load_predictor as load_predictor
-from .retrieval import evaluate_collection as evaluate_collection
-from .search import SearchIndex as SearchIndex
-from .search import reranked as reranked
-from .search_export import export_search as export_search
-from .selection import select_rows as select_rows
 from .zero_shot import save_classes as save_classes

@@ -39,7 +39,7 @@ from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import say
 from bert_keras.settings import ENGINES, check_choice
-from bert_keras.tasks.base import Batch, Task, is_plain
+from bert_keras.tasks.base import Batch, Task
 from bert_keras.tasks.protocols import answer, from_named
 from bert_keras.text.plain_tokenizer import PlainTokenizer, are_few
 from bert_keras.text.preprocessor import Preprocessor
@@ -105,7 +105,7 @@ class EngineModel(Backend):
         return few[2]
 
     def _way_of(self, task: Task, preprocessor: Preprocessor) -> _Way:
-        if not is_plain(task) or not PlainTokenizer.covers(preprocessor):
+        if not task.is_plain or not PlainTokenizer.covers(preprocessor):
             return None
 
         def answers(*outputs: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -49,7 +49,6 @@ from bert_keras.tasks.protocols import (
     input_specs,
     reads_windows,
     recipe_of,
-    score_scale,
     texts_of,
 )
 from bert_keras.text.tokenizer_files import TOKENIZER_JSON, write_tokenizer_json
@@ -143,7 +142,7 @@ def export_to_engine(
                     scores[name] = model.task.score(dev, answers)
                     if seen is not None:
                         seen(name, scores[name])
-                allowed = max_drop * score_scale(model.task)
+                allowed = max_drop * (model.task.most_score or 1.0)
                 _check_drop(model.task.best_score, scores, allowed)
             if int8_only:
                 for file in (path, path.with_suffix(".bin")):

@@ -54,7 +54,6 @@ from bert_keras.tasks.base import Task, changed, replaced
 from bert_keras.tasks.protocols import (
     Writing,
     check_scores_pairs,
-    forms_of,
     input_specs,
     item_parts,
     lengths_of,
@@ -62,7 +61,6 @@ from bert_keras.tasks.protocols import (
     reads_windows,
     score_specs,
     scores_sides,
-    strata_of,
     texts_of,
     whole_by,
     windows_of,
@@ -324,7 +322,7 @@ class Predictor:
             rows = dev
             if not isinstance(dev, Columns):
                 rows = task.read(dev, columns=columns, header=header)
-            missing = set(task.classes) - classes_of(strata_of(task, rows))
+            missing = set(task.classes) - classes_of(task.strata(rows))
             if multi_label and missing and self.model.task.vector_output:
                 raise DataError(
                     "must have a row of each class, which tells from which cosine on "
@@ -725,7 +723,7 @@ def parts_of(task: Task, texts: Any) -> tuple[list[Any], ...]:
     # For one text in an engine, the names of a table's columns would take a while.
     if not (isinstance(texts, list) and all(isinstance(each, str) for each in texts)):
         specs = input_specs(task).values()
-        forms = [*forms_of(task), *([spec.name for spec in each] for each in specs)]
+        forms = [*task.forms, *([spec.name for spec in each] for each in specs)]
         texts = as_items(texts, forms)
     return item_parts(task, texts)
 

@@ -37,11 +37,10 @@ from bert_keras.models.folder import check_same_task, named_task
 from bert_keras.models.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.answer_rows import rows_of
-from bert_keras.tasks.base import Batch, Task, answers_as, answers_ids
+from bert_keras.tasks.base import Batch, Task, answers_as
 from bert_keras.tasks.protocols import (
     Writing,
     input_specs,
-    of_signature,
     reads_windows,
     respond,
 )
@@ -108,7 +107,7 @@ class ServedModel(Backend):
                 "prompt: export the model folder again, or use it"
             )
         found = copy.copy(self)
-        found._task, found._first = of_signature(self._task, name), name
+        found._task, found._first = self._task.of_signature(name), name
         return found
 
     @property
@@ -135,7 +134,7 @@ class ServedModel(Backend):
             outputs = signature(**{name: batch[name] for name in names})
         except tf.errors.InvalidArgumentError as error:
             raise BertKerasError(f"{self._folder}: {rejection(error)}") from None
-        if answers_ids(self._task):
+        if self._task.answers_ids:
             return types.SimpleNamespace(answers=outputs)  # for `_scored`
         return outputs["logits"] if set(outputs) == {"logits"} else outputs
 
@@ -166,7 +165,7 @@ class ServedModel(Backend):
 
     def _scored(self, texts: Any, preprocessor: Preprocessor) -> dict[str, Any]:
         """Return the inputs of the task's `score` for texts, in graph."""
-        if not answers_ids(self._task):
+        if not self._task.answers_ids:
             return super().answer(texts, preprocessor=preprocessor, scored=True)
         task = copy.copy(self._task)
         # The graph has already answered; a frozen dataclass can only be set this way.

@@ -44,10 +44,8 @@ from bert_keras.models.warmup import (
     write_warmup,
 )
 from bert_keras.tasks import name_of
-from bert_keras.tasks.base import answers_ids
 from bert_keras.tasks.protocols import (
     input_specs,
-    of_signature,
     respond,
 )
 from bert_keras.text.preprocessor import one_or_all
@@ -271,7 +269,7 @@ def signature_functions(model: keras.Model) -> dict[str, Any]:
         given = _checked_ids(given, model.backbone.config)
         with weights():
             outputs = model(given, training=False)
-        if answers_ids(task):
+        if task.answers_ids:
             return task.answer(outputs, given)
         return outputs if isinstance(outputs, dict) else {"logits": outputs}
 
@@ -290,7 +288,7 @@ def text_functions(
     task = model.task
 
     def from_texts(name: str, signature: tuple[tf.TensorSpec, ...]) -> Any:
-        answering = of_signature(task, name)
+        answering = task.of_signature(name)
 
         @tf.function(input_signature=signature, autograph=False)
         def answer(*texts: Any) -> dict[str, tf.Tensor]:

@@ -20,12 +20,9 @@ from bert_keras.settings import check_share, options_of
 from bert_keras.tasks.base import Task, roles_with
 from bert_keras.tasks.classifier import SingleLabel
 from bert_keras.tasks.protocols import (
-    TargetStrata,
     input_specs,
     reads_windows,
     resample,
-    scores_groups,
-    strata_of,
 )
 from bert_keras.text.preprocessor import one_or_all
 
@@ -317,7 +314,7 @@ def split_rows(
             count,
             seed=new_seed(),
             groups=_groups(task, data[0]),
-            whole=scores_groups(task),
+            whole=task.scores_groups,
         )
         option = "`validation_split`"
         if missing := uncovered_classes(strata, held_out, option=option):
@@ -342,12 +339,12 @@ def _groups(task: Task, x: Any) -> list[Any] | None:
 def _strata(task: Task, y: Any) -> Strata:
     """Return the classes or quantiles of each row; an empty list if unknown."""
     labels: Any = np.asarray(y, dtype=object)
-    if isinstance(task, TargetStrata) and labels.ndim > 1:
+    if labels.ndim > 1:
         return task.target_strata(labels)
     one = (str, bytes, int, float, np.number)
     if labels.ndim != 1 or not all(isinstance(each, one) for each in labels):
         return []
-    return strata_of(task, as_columns(label=labels), **task.get_config())
+    return task.strata(as_columns(label=labels), **task.get_config())
 
 
 def _leaves(part: Any) -> list[Any]:

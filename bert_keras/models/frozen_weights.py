@@ -4,7 +4,7 @@ A model in mixed precision keeps float32 weights and casts them at each call. As
 constants they are cast once, and oneDNN keeps them in the layout of its matrix
 products: prediction in bfloat16 on processors takes 10 to 50% less time. In float32
 it would be slower: oneDNN lays out the constants for the first batch, and again at each
-call for batches of other sizes. docs/speed.md has the figures.
+call for batches of other sizes. docs/figures.md has the figures.
 """
 
 from __future__ import annotations

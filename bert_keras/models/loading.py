@@ -39,7 +39,7 @@ from bert_keras.runs.progress import say
 from bert_keras.settings import LAYOUT
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import Inheriting, TextTargets, Unfolding, start
+from bert_keras.tasks.protocols import TextTargets, start
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -333,8 +333,7 @@ def _take_head(model: TaskModel, held: Task, checkpoint: Checkpoint) -> None:
         value = checkpoint.arrays[weight.path]
         is_of_classes = order and _OF_CLASSES.fullmatch(weight.path)
         weight.assign(value[..., order] if is_of_classes else value)
-    if isinstance(model.task, Unfolding):
-        model.task.unfold(model)
+    model.task.unfold(model)
 
 
 def inherited_settings(
@@ -347,7 +346,7 @@ def inherited_settings(
     `given` are the user's.
     """
     kind = named_or_given(task)
-    if not (isinstance(kind, type) and isinstance(kind, Inheriting)):
+    if not isinstance(kind, type):
         return {}
     held = kind.inherited(encoder.held(kind), given)
     return {name: value for name, value in held.items() if name not in given}

@@ -51,7 +51,6 @@ from bert_keras.tasks.classifier import label_errors
 from bert_keras.tasks.protocols import (
     TextTargets,
     compares_rows,
-    frozen_layers,
     infer,
     lengths_of,
     reads_windows,
@@ -310,7 +309,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
 
     def _frozen(self) -> set[int]:
         """Return the ids of the variables that the task does not train."""
-        layers = frozen_layers(self.task, self.backbone)
+        layers = self.task.frozen(self.backbone)
         return {id(variable) for layer in layers for variable in layer.variables}
 
     def fit(

@@ -1,8 +1,8 @@
 """What long commands print to stderr: notes (`say`) and progress (`Progress`).
 
-On a terminal progress is shown as a bar, by `rich`; elsewhere a line every five
-seconds. `set_quiet(True)` silences progress; notes, such as one about a head with
-random weights, are still printed.
+On a terminal progress is shown as a bar, by `rich`; elsewhere as a line each minute,
+and at the end of an epoch or a longer job. `set_quiet(True)` silences progress; notes,
+such as one about a head with random weights, are still printed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from bert_keras.errors import counted
 
 _T = TypeVar("_T")
 Fields = Callable[[], Sequence[str]]
-_SECONDS_BETWEEN_LINES = 5.0
+_SECONDS_BETWEEN_LINES = 60.0
+_SHORT = 5.0  # seconds of a job whose end is not reported
 _SECONDS_BETWEEN_DRAWS = 0.2  # of a bar
 _BAR_WIDTH = 20  # characters
 _RECENT = 500  # calls of `add` from which the time left is estimated
@@ -63,21 +64,39 @@ def is_watched() -> bool:
     return sys.stderr.isatty()
 
 
-_following: list[Callable[[float], float]] = []
+def duration(seconds: float) -> str:
+    """Return seconds as rounded text: `40 s`, `12 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+_following: list[tuple[Callable[[float], float], bool]] = []
 
 
 @contextlib.contextmanager
-def followed_by(seconds: Callable[[float], float]) -> Iterator[None]:
+def followed_by(
+    seconds: Callable[[float], float], *, may_be_less: bool = False
+) -> Iterator[None]:
     """Add the work behind a `with` block to the times left that are shown in it.
 
-    `seconds` returns the estimated seconds of that work from those that the block
-    itself still takes.
+    Args:
+        seconds: returns the estimated seconds of that work from those that the block
+            itself still takes.
+        may_be_less: whether they are an upper bound.
     """
-    _following.append(seconds)
+    _following.append((seconds, may_be_less))
     try:
         yield
     finally:
         _following.pop()
+
+
+def in_proportion(ratio: float) -> Callable[[float], float]:
+    """Return the `seconds` of work that takes `ratio` times what begins now."""
+    begun = time.perf_counter()
+    return lambda left: ratio * (time.perf_counter() - begun + left)
 
 
 class Progress:
@@ -175,8 +194,8 @@ class Progress:
             return None
         missing = max(self.total - self.done, 0)
         left = (missing * self.typical_seconds if missing else 0.0) + self._later()
-        for following in reversed(_following):  # from the inner block to the outer one
-            left += following(left)
+        for seconds, _ in reversed(_following):  # from the inner block to the outer one
+            left += seconds(left)
         return None if math.isnan(left) else left
 
     def resume(self) -> None:
@@ -204,8 +223,7 @@ class Progress:
         if not self.is_shown or _is_quiet:
             return
         waited = time.perf_counter() - self._last_shown
-        # Very short jobs print no line.
-        is_long = self.seconds > _SECONDS_BETWEEN_LINES
+        is_long = self.seconds > _SHORT
         if ends or (count > 0 and self.done == self.total and is_long):
             self._clear()
             self._print(fields)
@@ -240,8 +258,9 @@ class Progress:
         left = self.seconds_left
         if left is None:
             return []
-        most = "at most " if self._may_end_early and self.done != self.total else ""
-        return [f"{most}{left:,.0f} s left"]
+        may_end_early = self._may_end_early and self.done != self.total
+        may_be_less = may_end_early or any(less for _, less in _following)
+        return [f"{'at most ' if may_be_less else ''}{duration(left)} left"]
 
     def _print(self, fields: Fields) -> None:
         report(self.line(fields()))

@@ -32,11 +32,10 @@ from bert_keras.serving.batch_choice import (
     rows_of,
 )
 from bert_keras.serving.errors import RequestError
-from bert_keras.tasks.base import Task, is_plain, roles_with
+from bert_keras.tasks.base import Task, roles_with
 from bert_keras.tasks.protocols import (
     input_specs,
     lengths_of,
-    of_signature,
 )
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
 
@@ -434,7 +433,7 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
         model.preprocessor = padded  # attention costs least with one text per row
         found_here = signature_functions(model)
         functions = {k: _of_graph(each) for k, each in found_here.items()}
-        if is_plain(task) and set(task.needs.keras_inputs()) == {*_IDS, *PACKED_INPUTS}:
+        if task.is_plain and set(task.needs.keras_inputs()) == {*_IDS, *PACKED_INPUTS}:
             packed = _packed(model)
     else:
         functions = {k: _of_graph(each) for k, each in text_functions(model).items()}
@@ -444,11 +443,11 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
         if not _OF_WINDOWS.isdisjoint(function.inputs):
             continue
         specs = input_specs(task).get(name)
-        answering = of_signature(task, name)
+        answering = task.of_signature(name)
         # The order of the texts is the task's.
         names = [s.name for s in specs] if specs else sorted(function.inputs)
         inputs = [TensorInfo.of(each, function.inputs[each]) for each in names]
-        plain = is_plain(answering) and all(len(each.shape) == 1 for each in inputs)
+        plain = answering.is_plain and all(len(each.shape) == 1 for each in inputs)
         # `ids` gives the same answers.
         traced = functions["ids"] if packed and plain else function
         outputs = [TensorInfo.of(*each) for each in sorted(traced.outputs().items())]

@@ -1,8 +1,9 @@
 """The contract of a task: `Task`, with its `Column`s.
 
 A simple task defines `targets`, `outputs`, `loss`, `answer` and `score`; see
-`examples/own_task`. What only some tasks can do is defined in `protocols`, their
-settings in `plain_settings`, Hugging Face's names of their heads in `hugging_face`.
+`examples/own_task`. Other methods have a default. What callers must know whether a task
+can do it is in `protocols`; settings are in `plain_settings`, Hugging Face's names of
+heads in `hugging_face`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.data.class_names import renamed
 from bert_keras.data.columns import Columns
+from bert_keras.data.holdout import Strata
 from bert_keras.data.rows import ColumnNames, check_header
 from bert_keras.data.table import read_columns, stream_columns
 from bert_keras.errors import ConfigError
@@ -29,18 +31,7 @@ from bert_keras.settings import options_of
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.plain_settings import PlainSettings, check_effects
-from bert_keras.tasks.protocols import (
-    Adjusting,
-    AnsweringIds,
-    Answers,
-    Batch,
-    OpenClasses,
-    OwnFormat,
-    OwnStream,
-    Reading,
-    Responding,
-    Run,
-)
+from bert_keras.tasks.protocols import Answers, Batch, Reading, Responding, Run
 from bert_keras.text.preprocessor import Preprocessor
 
 _BASE_RATE, _BASE_SIZE, _HIGHEST_RATE = 5e-5, 768, 3e-4
@@ -148,9 +139,15 @@ class Task(PlainSettings, abc.ABC):
         needs: what the task asks of the encoder, of its rows and of its training. A
             property if it depends on the settings.
         head_codec: how Hugging Face's `config.json` names the head, both ways.
+        most_score: the largest value of `best_score`, such as 100 for percentages;
+            `None` if it is 1 or follows from the name.
+        scores_groups: whether a score is of all rows of a group, as of a query's
+            documents, so that a validation split never divides one.
     """
 
     best_score: ClassVar[str]
+    most_score: ClassVar[float | None] = None
+    scores_groups: ClassVar[bool] = False
     roles: tuple[str, ...] = ("text",)
     columns: ClassVar[Mapping[str, str]]
     vector_output: str = ""
@@ -188,7 +185,7 @@ class Task(PlainSettings, abc.ABC):
         reading = cls._reading(
             source, columns, header, bad_rows, labelled=labelled, others=others
         )
-        own = cls.read_own(reading) if issubclass(cls, OwnFormat) else None
+        own = cls.read_own(reading)
         if own is not None:
             return own
         if roles is not None:
@@ -241,17 +238,80 @@ class Task(PlainSettings, abc.ABC):
         }
 
     @classmethod
+    def read_own(cls, reading: Reading) -> Columns | None:
+        """Return the rows of a file of the task's own format; `None`: it is a table."""
+        return None
+
+    @classmethod
+    def stream_own(
+        cls, reading: Reading, rows_at_once: int
+    ) -> Iterator[Columns] | None:
+        """Yield the rows of such a file without labels; by default in one part."""
+        rows = cls.read_own(reading)
+        return iter([rows]) if rows else None
+
+    @property
+    def forms(self) -> list[tuple[str, ...]]:
+        """The columns of a table of texts: alternatives, the preferred one first."""
+        return [self.roles]
+
+    @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Self:
         """Return the task with settings from the training rows, such as classes."""
         return cls(**settings)
 
+    @classmethod
+    def inherited(cls, held: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings that a new task takes from its encoder's folder.
+
+        `held` is the folder's task, or `None`; `given` are the settings of the user.
+        """
+        return {}
+
+    def adjusted(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return changed settings with those that follow from them."""
+        return dict(settings)
+
+    def new_names(self, classes: Any) -> tuple[str, ...]:
+        """Return new names of classes, from a list or from a word with commas."""
+        return renamed(classes, len(getattr(self, "classes", ())))
+
+    @classmethod
+    def strata(cls, columns: Columns, **settings: Any) -> Strata:
+        """Return the classes of each row, whose shares a validation split keeps."""
+        return [()] * len(columns)
+
+    def target_strata(self, targets: np.ndarray) -> Strata:
+        """Return the classes of each row from targets given to `fit`, [N, C].
+
+        Empty if they are unknown.
+        """
+        return []
+
+    @classmethod
+    def groups(cls, columns: Columns) -> list[str] | None:
+        """Return what rows share that stay together in a validation split.
+
+        By default the first text of a pair: validation should not ask about a text
+        that the model has seen in training.
+        """
+        return columns["text"] if "text_pair" in columns else None
+
+    def notes(self, columns: Columns) -> list[str]:
+        """Return warnings about the rows, shown before training."""
+        return []
+
+    def describe(self, columns: Columns) -> dict[str, Any]:
+        """Return facts about a data set for the report, `rows` among them."""
+        return {"rows": len(columns)}
+
+    def example_weights(self, columns: Columns) -> np.ndarray | None:
+        """Return the weight of each example in the loss, float32 [N], or `None`."""
+        return None
+
     @abc.abstractmethod
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the training targets, [N, …]; errors name bad rows by line."""
-
-    @abc.abstractmethod
-    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
-        """Return the scores of answers, [N, …], against the labels of the rows."""
 
     # Text to batch.
 
@@ -295,9 +355,72 @@ class Task(PlainSettings, abc.ABC):
         """Return the metrics shown during training."""
         return []
 
+    def frozen(self, encoder: BertEncoder) -> Sequence[keras.layers.Layer]:
+        """Return the layers of the encoder that the task does not train.
+
+        They stay trainable in other models.
+        """
+        return ()
+
+    def finalize(self, model: keras.Model) -> Self:
+        """Return the final task, with `model` at its best epoch.
+
+        It may fold a setting into the weights, so that other tools give the same
+        answers.
+        """
+        return self
+
+    def unfold(self, model: keras.Model) -> None:
+        """Undo what `finalize` folded into the weights of a head, to train it further.
+
+        The weights become what this task's settings need.
+        """
+
+    # Answers.
+
     @abc.abstractmethod
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return the answers by name, in graph; each [B, …]."""
+
+    @property
+    def answers_ids(self) -> bool:
+        """Whether `answer` needs only token ids.
+
+        The `ids` signature of an export then returns the answers, otherwise the logits.
+        """
+        return type(self).features is Task.features
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether texts are answered from their ids alone, one batch for all."""
+        return self.answers_ids and not isinstance(self, Responding)
+
+    def of_signature(self, name: str) -> Self:
+        """Return the task that answers the texts of a signature of an export."""
+        return self
+
+    # Scores and the report.
+
+    @abc.abstractmethod
+    def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
+        """Return the scores of answers, [N, …], against the labels of the rows."""
+
+    def further_scores(
+        self, model: Any, columns: Columns, batch_size: int
+    ) -> dict[str, Any]:
+        """Return scores of a trained `TaskModel` that need more than one pass."""
+        return {}
+
+    def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
+        """Return wrong answers for the report, the ones to look at first in front.
+
+        Each has the `line` of its row and, to be explained, `label` and `prediction`.
+        """
+        return []
+
+    def shown(self, columns: Columns, answers: Answers) -> list[str]:
+        """Return lines with a few answers, shown after each epoch."""
+        return []
 
 
 def stream_rows(
@@ -312,15 +435,10 @@ def stream_rows(
     """Yield the rows of a file without labels in parts, see `stream_columns`.
 
     A column `id` is read, too. The arguments are as in `Task.read` and
-    `stream_columns`. A file of a format of the task's own is one part unless the task
-    is an `OwnStream`.
+    `stream_columns`.
     """
     reading = task._reading(path, columns, header, bad_rows, labelled=False)
-    own: Iterator[Columns] | None = None
-    if isinstance(task, OwnStream):
-        own = task.stream_own(reading, rows_at_once)
-    elif isinstance(task, OwnFormat) and (whole := task.read_own(reading)):
-        own = iter([whole])
+    own = task.stream_own(reading, rows_at_once)
     if own is None:
         rules = task._of_texts(reading, task.roles, {"id": "id"})
         own = stream_columns(path, rows_at_once=rows_at_once, **rules)
@@ -334,23 +452,6 @@ def check_parts(task: Task, texts: Any) -> None:
             f"a row of this {task.name} model must be {', '.join(task.roles)}; "
             "received one text"
         )
-
-
-def answers_ids(task: Task) -> bool:
-    """Return whether `answer` needs only token ids.
-
-    The `ids` signature of an export then returns the answers, otherwise the logits.
-    """
-    if isinstance(task, AnsweringIds):
-        return task.answers_ids
-    return type(task).features is Task.features
-
-
-def is_plain(task: Task) -> bool:
-    """Return whether texts are answered from their ids alone, one batch for all."""
-    if isinstance(task, AnsweringIds):
-        return task.is_plain
-    return answers_ids(task) and not isinstance(task, Responding)
 
 
 def may_change(task: PlainSettings, name: str) -> bool:
@@ -367,8 +468,7 @@ def may_change(task: PlainSettings, name: str) -> bool:
 
 def replaced(task: AnyTask, /, **settings: Any) -> AnyTask:
     """Return a task with other settings, and what follows from them."""
-    given = task.adjusted(settings) if isinstance(task, Adjusting) else settings
-    return dataclasses.replace(task, **given)  # type: ignore[type-var]
+    return dataclasses.replace(task, **task.adjusted(settings))  # type: ignore[type-var]
 
 
 def changed(task: AnyTask, /, **settings: Any) -> AnyTask:
@@ -385,11 +485,8 @@ def changed(task: AnyTask, /, **settings: Any) -> AnyTask:
                 f"a trained {task.name} model may change "
                 f"{', '.join(allowed) or 'no setting'}; received {name}"
             )
-    if isinstance(task, OpenClasses) and "classes" in settings:
+    if "classes" in settings:
         settings["classes"] = task.new_names(settings["classes"])
-    elif "classes" in settings:
-        count = len(getattr(task, "classes", ()))
-        settings["classes"] = renamed(settings["classes"], count)
     found = replaced(task, **settings)
     check_effects(found, settings)
     return found

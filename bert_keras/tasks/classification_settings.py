@@ -57,5 +57,5 @@ HELP = TaskHelp(
     "correlation, calibration error",
     answers="label, score, probabilities, classes; abstained",
     row_forms=(ROW_OF_CLASS,),
-    columns={"text": "text", "label": "label"},
+    columns=({"text": "text", "label": "label"},),
 )

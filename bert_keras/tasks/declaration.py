@@ -32,6 +32,15 @@ def records(row: Row, keys: Mapping[str, str]) -> list[Row]:
     return [dict(zip(keys, each, strict=True)) for each in values if each[0]]
 
 
+def single_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns without names that stand for several."""
+    return {
+        role: name
+        for role, name in columns.items()
+        if role != "negative" and "," not in str(name)
+    }
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskHelp:
     """What a user has to know about a task.
@@ -49,7 +58,9 @@ class TaskHelp:
         scores: what `evaluate` returns.
         answers: what `predict` and the SavedModel return.
         row_forms: how `predict` shows outputs of the graph; others are shown by name.
-        columns: role to usual name of the columns that each table for training has.
+        columns: role to usual name of the columns that a table for training must have,
+            for each form of it.
+        labels: the roles that rows to answer lack.
     """
 
     place: str
@@ -61,4 +72,21 @@ class TaskHelp:
     scores: str
     answers: str
     row_forms: tuple[RowForm, ...] = ()
-    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    columns: tuple[Mapping[str, str], ...] = ()
+    labels: tuple[str, ...] = ("label",)
+
+    def needed(
+        self, chosen: Mapping[str, Any], *, labelled: bool
+    ) -> list[dict[str, Any]]:
+        """Return `columns` with those that a user chose, by role or usual name.
+
+        Names that stand for several columns are left out.
+        """
+        unread = () if labelled else self.labels
+        found = []
+        for form in self.columns:
+            roles = {name: role for role, name in form.items()}
+            columns = {**form, **{roles.get(r, r): name for r, name in chosen.items()}}
+            read = {role: columns[role] for role in columns if role not in unread}
+            found.append(single_columns(read))
+        return found

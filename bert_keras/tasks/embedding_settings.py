@@ -186,4 +186,6 @@ HELP = TaskHelp(
     "recall@k, mean reciprocal rank",
     answers="embedding; for sparse the weights of tokens, indices and values",
     row_forms=(RowForm(frozenset((TERM_WEIGHTS,)), _row_of_weights),),
+    columns=({"text": "text", "text_pair": "text_pair"},),
+    labels=("text_pair", "label"),
 )

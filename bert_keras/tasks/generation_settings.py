@@ -70,6 +70,8 @@ TRANSLATION = TaskHelp(
     rows='{"source": "A dog runs.", "target": "Ein Hund rennt."}',
     scores="BLEU and chrF; perplexity and token accuracy",
     answers="text; texts and scores of all hypotheses",
+    columns=({"source": "source", "target": "target"},),
+    labels=("target",),
 )
 ABSTRACTIVE_SUMMARIZATION = TaskHelp(
     place="bert_keras.tasks.generation:AbstractiveSummarization",
@@ -82,4 +84,6 @@ ABSTRACTIVE_SUMMARIZATION = TaskHelp(
     '"summary": "A storm stopped trains."}',
     scores="ROUGE-1, ROUGE-2 and ROUGE-L; perplexity and token accuracy",
     answers="text; texts and scores of all hypotheses",
+    columns=({"source": "document", "target": "summary"},),
+    labels=("target",),
 )

@@ -75,4 +75,5 @@ HELP = TaskHelp(
     scores="loss, perplexity, accuracy, pseudo-perplexity",
     answers="tokens, probabilities [B, E, k], sequences [B, k]",
     row_forms=(RowForm(frozenset(("tokens", "probabilities", "sequences")), _row),),
+    columns=({"text": "text"},),
 )

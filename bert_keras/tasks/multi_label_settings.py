@@ -68,4 +68,5 @@ HELP = TaskHelp(
     "selects the epoch), calibration error",
     answers="labels, probabilities, classes, [B, C] each",
     row_forms=(RowForm(frozenset(("labels", "probabilities", "classes")), _row),),
+    columns=({"text": "text", "label": "label"},),
 )

@@ -47,6 +47,7 @@ from bert_keras.tasks.classifier import (
     wrong_rows,
 )
 from bert_keras.tasks.hugging_face import HeadCodec
+from bert_keras.tasks.multiple_choice_settings import LAYOUTS
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import Reading
 from bert_keras.text.preprocessor import Preprocessor
@@ -54,18 +55,6 @@ from bert_keras.text.preprocessor import Preprocessor
 if TYPE_CHECKING:
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Target
-
-# The columns of context, question, choices and label; columns of one choice each are
-# separated by commas. First our own, then SWAG's and COPA's.
-_ROLES = ("context", "question", "choices", "label")
-LAYOUTS: tuple[dict[str, str], ...] = tuple(
-    dict(zip(_ROLES, names, strict=True))
-    for names in (
-        _ROLES,
-        ("sent1", "sent2", "ending0,ending1,ending2,ending3", "label"),
-        ("premise", "question", "choice1,choice2", "label"),
-    )
-)
 
 
 def read_choices(

@@ -11,6 +11,17 @@ def _row(row: Row) -> Row:
     return {**row, "probabilities": [p for p in row["probabilities"] if p]}
 
 
+# The columns of context, question, choices and label; columns of one choice each are
+# separated by commas. First our own, then SWAG's and COPA's.
+_ROLES = ("context", "question", "choices", "label")
+LAYOUTS: tuple[dict[str, str], ...] = tuple(
+    dict(zip(_ROLES, names, strict=True))
+    for names in (
+        _ROLES,
+        ("sent1", "sent2", "ending0,ending1,ending2,ending3", "label"),
+        ("premise", "question", "choice1,choice2", "label"),
+    )
+)
 HELP = TaskHelp(
     place="bert_keras.tasks.multiple_choice:MultipleChoice",
     settings=ConfidenceSettings,
@@ -22,4 +33,8 @@ HELP = TaskHelp(
     scores="accuracy, loss, calibration error",
     answers="choice, index, score, probabilities [B, C]; abstained",
     row_forms=(RowForm(frozenset(("choice", "index", "probabilities")), _row),),
+    columns=tuple(
+        {role: names[role] for role in _ROLES if role != "question"}
+        for names in LAYOUTS
+    ),
 )

@@ -33,4 +33,5 @@ HELP = TaskHelp(
     rows="text,text_pair,label\nIt rained.,We stayed at home.,next",
     scores="accuracy, F1, Matthews correlation, calibration error",
     answers="is_next, probability; abstained",
+    columns=({"text": "text", "text_pair": "text_pair", "label": "label"},),
 )

@@ -7,7 +7,7 @@ A function after a protocol is what callers use: it says what holds for other ta
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,7 +16,6 @@ from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
-from bert_keras.data.holdout import Strata
 from bert_keras.errors import ConfigError, DataError, shown
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from bert_keras.checkpoints import Checkpoint
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Target
-    from bert_keras.model.encoder import BertEncoder
     from bert_keras.tasks.base import Task
 
 Batch = dict[str, Any]  # inputs of a model by name, each [R, …]
@@ -62,28 +60,6 @@ class Reading:
     def rules(self) -> dict[str, Any]:
         """The arguments `header` and `bad_rows` of a function that reads rows."""
         return {"header": self.header, "bad_rows": self.bad_rows}
-
-
-@runtime_checkable
-class OwnFormat(Protocol):
-    """Reads files of a format of its own."""
-
-    @classmethod
-    def read_own(cls, reading: Reading) -> Columns | None:
-        """Return the rows of a file of the task's own format; `None`: it is a table."""
-        ...
-
-
-@runtime_checkable
-class OwnStream(Protocol):
-    """Reads files of a format of its own in parts."""
-
-    @classmethod
-    def stream_own(
-        cls, reading: Reading, rows_at_once: int
-    ) -> Iterator[Columns] | None:
-        """Yield the rows of a file without labels; `None`: it is a table."""
-        ...
 
 
 @runtime_checkable
@@ -154,65 +130,6 @@ def string_parts(items: Sequence[Any], count: int) -> tuple[list[Any], ...]:
 
 
 @runtime_checkable
-class Stratified(Protocol):
-    """A validation split keeps the shares of its classes."""
-
-    @classmethod
-    def strata(cls, columns: Columns, **settings: Any) -> Strata:
-        """Return the classes of each row."""
-        ...
-
-
-def strata_of(task: Task | type[Task], columns: Columns, **settings: Any) -> Strata:
-    """Return the classes of each row, whose shares a validation split keeps."""
-    if isinstance(task, Stratified):
-        return task.strata(columns, **settings)
-    return [()] * len(columns)
-
-
-@runtime_checkable
-class TargetStrata(Protocol):
-    """The classes of a row are in several numbers of its target."""
-
-    def target_strata(self, targets: np.ndarray) -> Strata:
-        """Return the classes of each row from targets given to `fit`, [N, …]."""
-        ...
-
-
-@runtime_checkable
-class Grouped(Protocol):
-    """Some rows stay together in a validation split."""
-
-    @classmethod
-    def groups(cls, columns: Columns) -> list[str] | None:
-        """Return what rows share that stay together."""
-        ...
-
-
-def groups_of(task: Task | type[Task], columns: Columns) -> list[str] | None:
-    """Return what rows share that stay together in a validation split.
-
-    By default the first text of a pair: validation should not ask about a text that
-    the model has seen in training.
-    """
-    if isinstance(task, Grouped):
-        return task.groups(columns)
-    return columns["text"] if "text_pair" in columns else None
-
-
-@runtime_checkable
-class GroupScored(Protocol):
-    """A score is of a whole group, which a validation split never divides."""
-
-    scores_groups: bool
-
-
-def scores_groups(task: Task | type[Task]) -> bool:
-    """Return whether a score is of all rows of a group, as of a query's documents."""
-    return isinstance(task, GroupScored) and task.scores_groups
-
-
-@runtime_checkable
 class Gathering(Protocol):
     """Some rows are in the same training batch."""
 
@@ -236,58 +153,6 @@ def training_examples(task: Task, columns: Columns) -> int:
 
 
 @runtime_checkable
-class Inheriting(Protocol):
-    """A new task takes settings from the task of its encoder's folder."""
-
-    @classmethod
-    def inherited(cls, held: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return these settings.
-
-        `held` is the folder's task, or `None`; `given` are the settings of the user.
-        """
-        ...
-
-
-@runtime_checkable
-class Weighting(Protocol):
-    """Weights the examples in the loss."""
-
-    def example_weights(self, columns: Columns) -> np.ndarray | None:
-        """Return the weight of each example, float32 [N], or `None`."""
-        ...
-
-
-def weights_of(task: Task, columns: Columns) -> np.ndarray | None:
-    """Return the weight of each example in the loss, float32 [N], or `None`."""
-    return task.example_weights(columns) if isinstance(task, Weighting) else None
-
-
-@runtime_checkable
-class Noting(Protocol):
-    """Warns about the rows."""
-
-    def notes(self, columns: Columns) -> list[str]:
-        """Return warnings, shown before training."""
-        ...
-
-
-@runtime_checkable
-class Describing(Protocol):
-    """Has facts about a data set for the report."""
-
-    def describe(self, columns: Columns) -> dict[str, Any]:
-        """Return the facts by name, `rows` among them."""
-        ...
-
-
-def describe(task: Task, columns: Columns) -> dict[str, Any]:
-    """Return facts about a data set for the report."""
-    if isinstance(task, Describing):
-        return task.describe(columns)
-    return {"rows": len(columns)}
-
-
-@runtime_checkable
 class Resampling(Protocol):
     """Draws its targets anew in each epoch."""
 
@@ -303,21 +168,6 @@ class Resampling(Protocol):
 def resample(task: Task, rows: tuple[Any, ...], draws: Any) -> tuple[Any, ...]:
     """Return training rows with the targets of this epoch, in graph."""
     return task.resample(rows, draws) if isinstance(task, Resampling) else rows
-
-
-@runtime_checkable
-class ManyForms(Protocol):
-    """Reads tables of texts with other columns than its roles."""
-
-    @property
-    def forms(self) -> list[tuple[str, ...]]:
-        """The columns of a table of texts: alternatives, the preferred one first."""
-        ...
-
-
-def forms_of(task: Task) -> list[tuple[str, ...]]:
-    """Return the columns of a table of texts: alternatives, the preferred one first."""
-    return task.forms if isinstance(task, ManyForms) else [task.roles]
 
 
 # Text to batch.
@@ -471,20 +321,6 @@ def start(task: Task, model: keras.Model, checkpoint: Checkpoint) -> list[str] |
 
 
 @runtime_checkable
-class Freezing(Protocol):
-    """Does not train some layers; they stay trainable in other models."""
-
-    def frozen(self, encoder: BertEncoder) -> Sequence[keras.layers.Layer]:
-        """Return the layers of the encoder that the task does not train."""
-        ...
-
-
-def frozen_layers(task: Task, encoder: BertEncoder) -> Sequence[keras.layers.Layer]:
-    """Return the layers of the encoder that a task does not train."""
-    return task.frozen(encoder) if isinstance(task, Freezing) else ()
-
-
-@runtime_checkable
 class PartlyNew(Protocol):
     """Weights outside of the encoder are pretrained, too."""
 
@@ -539,28 +375,6 @@ def compares_rows(task: Task | type[Task]) -> bool:
 
 
 @runtime_checkable
-class Finalizing(Protocol):
-    """Changes the model once more after training."""
-
-    def finalize(self, model: keras.Model) -> Self:
-        """Return the final task, with `model` at its best epoch.
-
-        It may fold a setting into the weights, so that other tools give the same
-        answers.
-        """
-        ...
-
-
-@runtime_checkable
-class Unfolding(Protocol):
-    """Undoes what `finalize` folded into the weights of a head, to train it further."""
-
-    def unfold(self, model: keras.Model) -> None:
-        """Set the weights to what this task's settings need."""
-        ...
-
-
-@runtime_checkable
 class Tunable(Protocol):
     """Has settings that are fitted on dev answers, such as a threshold."""
 
@@ -588,53 +402,6 @@ class Responding(Protocol):
             scored: whether the answers are for `score` rather than for users.
         """
         ...
-
-
-@runtime_checkable
-class AnsweringIds(Protocol):
-    """Tells what it answers from token ids, although it has own `features`."""
-
-    @property
-    def answers_ids(self) -> bool:
-        """Whether `answer` needs only token ids."""
-        ...
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether texts are answered from their ids alone, one batch for all."""
-        ...
-
-
-@runtime_checkable
-class OpenClasses(Protocol):
-    """May get other classes after training, not only other names."""
-
-    def new_names(self, classes: Any) -> tuple[str, ...]:
-        """Return new names of classes, from a list or from a word with commas."""
-        ...
-
-
-@runtime_checkable
-class Adjusting(Protocol):
-    """Some settings follow from others that change."""
-
-    def adjusted(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return changed settings with those that follow from them."""
-        ...
-
-
-@runtime_checkable
-class ManySignatures(Protocol):
-    """Answers the texts of some signatures of an export with other settings."""
-
-    def of_signature(self, name: str) -> Self:
-        """Return the task with the settings of a signature."""
-        ...
-
-
-def of_signature(task: Any, name: str) -> Any:
-    """Return the task that answers the texts of a signature."""
-    return task.of_signature(name) if isinstance(task, ManySignatures) else task
 
 
 def respond(
@@ -836,50 +603,6 @@ def check_dense(task: Any, what: str) -> None:
 
 
 # Scores and the report.
-
-
-@runtime_checkable
-class ScoredFurther(Protocol):
-    """Has scores of a trained `TaskModel` that need more than one pass."""
-
-    def further_scores(
-        self, model: Any, columns: Columns, batch_size: int
-    ) -> dict[str, Any]:
-        """Return these scores."""
-        ...
-
-
-@runtime_checkable
-class Bounded(Protocol):
-    """Tells the largest value of `best_score`, if its name does not."""
-
-    most_score: ClassVar[float]  # see `slice_scores`
-
-
-def score_scale(task: Task) -> float:
-    """Return what `max_drop` is a share of: 100 for percentages, otherwise 1."""
-    return task.most_score if isinstance(task, Bounded) else 1.0
-
-
-@runtime_checkable
-class Showing(Protocol):
-    """A few answers are shown after each epoch."""
-
-    def shown(self, columns: Columns, answers: Answers) -> list[str]:
-        """Return the lines."""
-        ...
-
-
-@runtime_checkable
-class Reportable(Protocol):
-    """The report shows mistakes of the task."""
-
-    def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
-        """Return wrong answers, the ones to look at first in front.
-
-        Each has the `line` of its row and, to be explained, `label` and `prediction`.
-        """
-        ...
 
 
 @runtime_checkable

@@ -64,5 +64,5 @@ HELP = TaskHelp(
     rows="text,label\nNever again.,1\nWe will be back!,5",
     scores="Spearman and Pearson correlation, errors",
     answers="score",
-    columns={"text": "text", "label": "label"},
+    columns=({"text": "text", "label": "label"},),
 )

@@ -47,12 +47,15 @@ from bert_keras.tasks.classifier import checked, label_numbers
 from bert_keras.tasks.hugging_face import REGRESSION
 from bert_keras.tasks.protocols import Reading
 from bert_keras.tasks.regression import NumberCodec, NumberTask, is_cross_encoder
-from bert_keras.tasks.reranking_settings import BEST, RerankingSettings
+from bert_keras.tasks.reranking_settings import (
+    BEST,
+    LAYOUTS,
+    NEGATIVES,
+    RerankingSettings,
+)
 from bert_keras.text.preprocessor import Preprocessor
 
 RANK = "rank"  # the signature of one query with several documents
-# The columns of query and document.
-LAYOUTS = (("query", "document"), ("text", "text_pair"), ("text_a", "text_b"))
 _GIVEN, _OTHERS = "positive", "negatives"  # roles of documents with the label 1 and 0
 
 
@@ -102,7 +105,7 @@ def _columns_of_pairs(names: Sequence[str], columns: ColumnNames) -> dict[str, A
 
 def _columns_of_positives(names: Sequence[str]) -> dict[str, str]:
     """Return the columns of query, positives and negatives; none for other files."""
-    negatives = next((n for n in ("negative", "negatives") if n in names), "negatives")
+    negatives = next((n for n in NEGATIVES if n in names), "negatives")
     if _GIVEN in names:
         return {"text": "query", _GIVEN: _GIVEN, _OTHERS: negatives}
     if negatives not in names or "label" in names:

@@ -10,6 +10,9 @@ from bert_keras.tasks.declaration import Row, RowForm, TaskHelp
 from bert_keras.tasks.long_text_settings import IN_WINDOWS, LongTextSettings
 
 BEST = "best"
+# The columns of query and document.
+LAYOUTS = (("query", "document"), ("text", "text_pair"), ("text_a", "text_b"))
+NEGATIVES = ("negative", "negatives")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,4 +76,10 @@ HELP = TaskHelp(
     "beside BM25's",
     answers="score",
     row_forms=(RowForm(frozenset(("scores", "places")), _row_of_query),),
+    columns=(
+        *({"text": q, "text_pair": d, "label": "label"} for q, d in LAYOUTS),
+        *({"text": q, "text_pair": d, n: n} for n in NEGATIVES for q, d in LAYOUTS),
+        *({"text": "query", "positive": "positive", n: n} for n in NEGATIVES),
+    ),
+    labels=("label", "positive", *NEGATIVES),
 )

@@ -55,5 +55,6 @@ HELP = TaskHelp(
     row_forms=(
         RowForm(frozenset(("summary", "sentences", "starts", "ends", "scores")), _row),
     ),
-    columns={"document": "document", "summary": "summary"},
+    columns=({"document": "document", "summary": "summary"},),
+    labels=("summary",),
 )

@@ -28,10 +28,6 @@ from bert_keras.tasks.base import AnyTask, Task, by_role, replaced
 from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import (
     Linear,
-    Noting,
-    groups_of,
-    scores_groups,
-    strata_of,
     texts_of,
 )
 from bert_keras.training.choices import AUTO, GIVEN, Choice, Facts, TrainRequest
@@ -122,7 +118,7 @@ def fitted_task(
 
 def row_notes(task: Task, rows: Mapping[str, Columns]) -> list[str]:
     """Return what the user has to know of the rows: doubts, and rows in two sets."""
-    notes = list(task.notes(rows["train"])) if isinstance(task, Noting) else []
+    notes = list(task.notes(rows["train"]))
     trained = texts_of(task, rows["train"])
     for name, each in rows.items():
         if name not in ("train", UNLABELED):
@@ -300,12 +296,12 @@ def choose_split(
             reason = f"{GIVEN}: the model of the last epoch is kept"
         return rows, None, chosen(0, reason)
     task = facts.task
-    strata = strata_of(task, rows, **settings)
+    strata = task.strata(rows, **settings)
     count = max(1, round(len(rows) * share))
     held_out: list[int] = []
-    whole = scores_groups(task)
+    whole = task.scores_groups
     if count < len(rows):
-        groups = groups_of(task, rows)
+        groups = task.groups(rows)
         held_out = stratified_holdout(
             strata, count, seed=config.seed, groups=groups, whole=whole
         )
@@ -325,7 +321,7 @@ def choose_split(
     )
     if missing := uncovered_classes(strata, held_out, option="--validation-split"):
         line += f"; dev has {missing}"
-    if shared := _shared(groups_of(task, rows), kept, held_out):
+    if shared := _shared(task.groups(rows), kept, held_out):
         line += f"; {shared:,} first texts are in both"
     return rows.take(kept), rows.take(held_out), chosen(share, line)
 
@@ -348,7 +344,7 @@ def _too_few_to_hold_out(
         return ""
     if not isinstance(task, Linear):
         return ""
-    classes = [name for names in strata_of(task, rows, **settings) for name in names]
+    classes = [name for names in task.strata(rows, **settings) for name in names]
     sizes = collections.Counter(name for name in classes if isinstance(name, str))
     count = round(share * min(sizes.values(), default=len(rows)))
     if count >= _LEAST_OF_A_CLASS:

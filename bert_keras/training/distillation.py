@@ -52,11 +52,7 @@ from bert_keras.tasks.protocols import (
     TextTargets,
     compares_rows,
     gathered,
-    groups_of,
-    scores_groups,
-    strata_of,
     texts_of,
-    weights_of,
 )
 from bert_keras.tasks.question_answering.spans import SoftSpanLoss, SpanLoss
 from bert_keras.tasks.regression import ScaledSquaredError
@@ -195,7 +191,7 @@ class Distillation:
         if unlabelled is None:
             answered = found._answered([train], tell=tell)
             return dataclasses.replace(found, outputs=answered)
-        weights, more = weights_of(task, train), np.ones(len(unlabelled), "float32")
+        weights, more = task.example_weights(train), np.ones(len(unlabelled), "float32")
         known = np.ones(len(train), "float32") if weights is None else weights
         return dataclasses.replace(
             found,
@@ -460,11 +456,11 @@ def some_training_rows(task: Task, rows: Columns) -> Columns:
     if len(rows) <= _MOST_TRAINING_ROWS:
         return rows
     chosen = stratified_holdout(
-        strata_of(task, rows, **task.get_config()),
+        task.strata(rows, **task.get_config()),
         _MOST_TRAINING_ROWS,
         seed=0,
-        groups=groups_of(task, rows),
-        whole=scores_groups(task),
+        groups=task.groups(rows),
+        whole=task.scores_groups,
     )
     return rows.take(chosen or range(_MOST_TRAINING_ROWS))
 

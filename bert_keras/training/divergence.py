@@ -27,7 +27,7 @@ import tensorflow as tf
 
 from bert_keras.data.columns import Columns
 from bert_keras.models.task_model import TaskModel, is_one_vector
-from bert_keras.tasks.protocols import compares_rows, weights_of
+from bert_keras.tasks.protocols import compares_rows
 from bert_keras.tasks.regression import ScaledSquaredError
 
 LEAST_UPDATES = 100  # with fewer, divergence cannot be distinguished from a slow start
@@ -81,7 +81,7 @@ def divergence(
     loss = model.task.loss()
     if compares_rows(model.task) or loss.reduction not in _MEANS:
         return None
-    weights = weights_of(model.task, train)
+    weights = model.task.example_weights(train)
     constant = constant_loss(loss, targets, weights)
     last = _last_loss(history)
     if constant is None or not math.isfinite(constant):

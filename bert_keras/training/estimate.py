@@ -15,7 +15,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.distribution.strategy import Devices
 from bert_keras.inference.predictor import Predictor
 from bert_keras.models.task_model import TaskModel
-from bert_keras.tasks.protocols import Linear, weights_of
+from bert_keras.tasks.protocols import Linear
 from bert_keras.training.balanced_batches import updates_for
 from bert_keras.training.contrastive_fit import ContrastiveFit, PairTraining
 from bert_keras.training.data import UNLABELED
@@ -78,7 +78,7 @@ def _linear(plan: Plan, model: TaskModel, devices: Devices) -> tuple[float, int]
     of_row, width = _vectors(model, rows)
     loss, targets = cast(Linear, plan.task).linear_targets(rows)
     some = np.random.default_rng(0).normal(size=(min(_SAMPLE, len(rows)), width))
-    weights = weights_of(plan.task, rows)
+    weights = plan.task.example_weights(rows)
     start = time.perf_counter()
     fit_head(
         some,

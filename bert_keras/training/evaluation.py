@@ -9,9 +9,8 @@ from bert_keras.data.collection import is_collection
 from bert_keras.data.rows import ColumnNames
 from bert_keras.errors import ConfigError, received
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.retrieval import evaluate_collection
+from bert_keras.retrieval.evaluation import evaluate_collection
 from bert_keras.runs.progress import Progress, say
-from bert_keras.tasks.protocols import ScoredFurther
 from bert_keras.training.data import labelled_rows
 from bert_keras.training.findings import ALL, slices_of
 from bert_keras.training.lengths import RowLengths, truncated_targets
@@ -79,9 +78,7 @@ def evaluate(
     preprocessor = predictor.model.preprocessor
     for line in truncated_targets(task, preprocessor, rows, of="targets"):
         say(line)
-    more = {}
-    if isinstance(task, ScoredFurther):
-        more = task.further_scores(predictor.model, rows, batch_size)
+    more = task.further_scores(predictor.model, rows, batch_size)
     lengths = truncation.lengths(preprocessor.max_length)
     if lengths is not None and not lengths.are_longer:
         lengths = None

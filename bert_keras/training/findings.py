@@ -25,7 +25,6 @@ from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import (
     Answers,
-    Bounded,
     Deciding,
     Decisions,
     ExplainedInPairs,
@@ -106,7 +105,7 @@ def slices_of(
             slices,
             score,
             name=key,
-            most=task.most_score if isinstance(task, Bounded) else None,
+            most=task.most_score,
             seconds=_INTERVAL_SECONDS / (1 + len(groups)),
         )
     if lengths is not None and LENGTH in found and lengths.lost.any():

@@ -26,10 +26,10 @@ from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import ConfigError, counted
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.retrieval import evaluate_collection
 from bert_keras.models.model_folder import write_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.report.terminal import plan_lines
+from bert_keras.retrieval.evaluation import evaluate_collection
 from bert_keras.runs.environment import environment
 from bert_keras.runs.progress import followed_by
 from bert_keras.runs.run_folder import (
@@ -47,8 +47,6 @@ from bert_keras.tasks.base import Task
 from bert_keras.tasks.classifier import Confidence
 from bert_keras.tasks.hugging_face import unread_elsewhere
 from bert_keras.tasks.protocols import (
-    Finalizing,
-    Reportable,
     Tunable,
 )
 from bert_keras.text.tokenizer_files import vocabulary_hash
@@ -439,8 +437,7 @@ def finish_run(
     fitted = trainer.fitted()
     config, model, validated = plan.config, fitted.model, fitted.validated
     devices, distillation = context.devices, context.distillation
-    if isinstance(model.task, Finalizing):
-        model.task = model.task.finalize(model)
+    model.task = model.task.finalize(model)
     task = model.task
     predictor = Predictor(model)
     scores: dict[str, dict[str, Any]] = {}
@@ -485,7 +482,7 @@ def finish_run(
         scores["diverged"] = {**dataclasses.asdict(failed), "loss": loss}
     last = next(reversed(scored), "train")  # the set whose mistakes are shown
     mistakes: list[dict[str, Any]] = []
-    if scored and isinstance(task, Reportable):
+    if scored:
         mistakes = task.mistakes(scored[last][0], answers)
     report: dict[str, Any] = {
         "settings": shown_settings(plan, fitted, model, failed),

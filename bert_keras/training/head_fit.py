@@ -33,10 +33,7 @@ from bert_keras.tasks.classifier_settings import ALL, LAST
 from bert_keras.tasks.protocols import (
     Linear,
     Tunable,
-    groups_of,
-    strata_of,
     texts_of,
-    weights_of,
 )
 from bert_keras.training.choices import Facts
 from bert_keras.training.data import tests_of
@@ -157,8 +154,8 @@ class HeadFit:
         """
         task, columns = self.model.task, self.train_rows
         loss, targets = cast(Linear, task).linear_targets(columns)
-        weights = weights_of(task, columns)
-        strata = strata_of(task, columns, **task.get_config())
+        weights = task.example_weights(columns)
+        strata = task.strata(columns, **task.get_config())
         folds = self._folds(strata)
         if self.needs_folds and not folds:
             raise DataError(
@@ -190,7 +187,7 @@ class HeadFit:
     def has_folds(self) -> bool:
         """Return whether rows can be held out: a class has two, or there are none."""
         task = self.model.task
-        strata = strata_of(task, self.train_rows, **task.get_config())
+        strata = task.strata(self.train_rows, **task.get_config())
         return bool(self._folds(strata))
 
     def _folds(self, strata: Strata) -> list[list[int]]:
@@ -199,7 +196,7 @@ class HeadFit:
         return stratified_folds(
             strata,
             seed=self.config.seed,
-            groups=groups_of(task, columns),
+            groups=task.groups(columns),
             equal=repeated_texts(texts_of(task, columns)),
             most=self.most_folds,
         )
@@ -228,10 +225,10 @@ class HeadFit:
         """
         task, columns = self.model.task, self.train_rows
         loss, targets = cast(Linear, task).linear_targets(columns)
-        folds = self._folds(strata_of(task, columns, **task.get_config()))
+        folds = self._folds(task.strata(columns, **task.get_config()))
         if not folds or len(columns) < _LEAST_TO_COMPARE:
             return False
-        given = {"loss": loss, "weights": weights_of(task, columns)}
+        given = {"loss": loss, "weights": task.example_weights(columns)}
         tried = self._by_decay(self.vectors(columns), targets, folds, **given)
         losses = {decay: found.loss for decay, (_, found) in tried.items()}
         return min(losses.values()) < _MUCH_LESS * losses[0.0]

@@ -35,7 +35,7 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import report, say
 from bert_keras.runs.run_folder import EPOCH, NONFINITE, RunFolder
 from bert_keras.runs.stop_signal import RunStopped, StopSignal
-from bert_keras.tasks.protocols import Showing, Writing
+from bert_keras.tasks.protocols import Writing
 from bert_keras.training.best_epoch import BestEpoch, DevCurve
 from bert_keras.training.checkpoint import (
     CheckpointClock,
@@ -561,9 +561,8 @@ class FineTuningLoop(TrainingLoop):
         plain = {k: v for k, v in scores.items() if isinstance(v, float)}
         shown = {**plain, "loss": loss, task.best_score: value}
         row = self.progress.end_epoch({f"dev_{k}": v for k, v in shown.items()})
-        if isinstance(task, Showing):
-            for line in task.shown(self.dev, answers):
-                report(line)
+        for line in task.shown(self.dev, answers):
+            report(line)
         self.add_row(row)
         self._keep_if_best(value, loss, scores, answers)
 

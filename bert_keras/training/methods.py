@@ -23,7 +23,7 @@ from bert_keras.tasks.classifier import PooledTask
 from bert_keras.tasks.classifier_settings import ALL, POOLER, POOLING
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.hugging_face import from_model_config
-from bert_keras.tasks.protocols import Linear, strata_of
+from bert_keras.tasks.protocols import Linear
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training.balanced_batches import ROWS
 from bert_keras.training.choices import AUTO, GIVEN, Choice, Facts
@@ -146,7 +146,7 @@ def _class_sizes(facts: Facts) -> Counter[str]:
     """Return the number of rows of each class."""
     task = facts.task
     own = facts.given if isinstance(task, type) else task.get_config()
-    strata = strata_of(task, facts.rows, **own)
+    strata = task.strata(facts.rows, **own)
     return Counter(n for names in strata for n in set(names) if isinstance(n, str))
 
 

@@ -22,19 +22,19 @@ from bert_keras.files.atomic import (
     check_path,
     check_replaceable,
 )
-from bert_keras.inference.retrieval import check_ranks
 from bert_keras.model.lora import add_lora, freeze_layers
 from bert_keras.models.folder import Folder
 from bert_keras.models.loading import encoder_to_train, new_model
 from bert_keras.models.new_tokens import TABLE
 from bert_keras.models.pretrained_model import max_length_of
 from bert_keras.models.task_model import TaskModel
+from bert_keras.retrieval.evaluation import check_ranks
+from bert_keras.runs.progress import duration
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.classifier_settings import ALL
 from bert_keras.tasks.protocols import (
     compares_rows,
-    frozen_layers,
     training_examples,
 )
 from bert_keras.text.preprocessor import Preprocessor
@@ -90,8 +90,9 @@ class Estimate:
 
     def line(self) -> str:
         """Return the estimate as a line of text."""
+        time = duration(max(self.seconds, 1))
         return (
-            f"about {duration(self.seconds)}, {size(self.memory_bytes)} of memory, up "
+            f"about {time}, {size(self.memory_bytes)} of memory, up "
             f"to {size(self.written_bytes)} on disk"
         )
 
@@ -180,14 +181,6 @@ class Plan:
             {name: str(value) for name, value in dataclasses.asdict(each).items()}
             for each in self.choices
         ]
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as rounded text: `40 s`, `12 min`, `3.5 h`."""
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
 def size(count: int) -> str:
@@ -363,7 +356,7 @@ def model_of(
                 model.backbone,
                 config.lora_rank,
                 seed=config.seed,
-                frozen=frozen_layers(model.task, model.backbone),
+                frozen=model.task.frozen(model.backbone),
             )
     trained = {weight.path for weight in model.trainable_weights}
     if config.add_tokens and TABLE not in trained:

@@ -53,7 +53,7 @@ _ROWS_AN_EPOCH = 20
 # Cost of scoring a row relative to training on it, until it is measured: scoring
 # computes no gradients.
 _SCORING_COST = 1 / 3
-_UPDATES, _EXAMPLES = "updates", "examples"  # units of the jobs of a `Forecast`
+_UPDATES, _EXAMPLES = "updates", "rows"  # units of the jobs of a `Forecast`
 
 
 class Forecast:
@@ -236,7 +236,6 @@ class TrainingProgress(UpdateProgress):
         self.step += 1
         real_tokens, places, _ = map(int, update.tokens.numpy())
         self.real_tokens += real_tokens
-        self._tokens += real_tokens
         self.places += places
         if is_made:
             self._losses.append(loss)
@@ -288,7 +287,7 @@ class TrainingProgress(UpdateProgress):
         epochs = self.step // self.rows.steps_per_epoch
         self._scored = Progress(
             f"scoring {name}",
-            unit="examples",
+            unit="rows",
             total=rows,
             is_shown=self.is_shown,
             later=lambda: self._training_seconds() + self._scoring_seconds(epochs),
@@ -328,7 +327,7 @@ class TrainingProgress(UpdateProgress):
         return rows * next(known, math.nan) if rows else 0.0
 
     def _begin_epoch(self) -> None:
-        self._seen = self._tokens = 0
+        self._seen = 0
         self._epoch_start = self._bar.seconds
         self._bar.resume()
 
@@ -341,9 +340,7 @@ class TrainingProgress(UpdateProgress):
         return [
             f"epoch {epoch}/{self.rows.epochs}",
             f"loss {loss:.4f}",
-            f"{self._seen / seconds:,.1f} examples/s",
-            f"{self._tokens / seconds:,.0f} real tokens/s",
-            f"{self.real_share:.0%} of tokens real",
+            f"{self._seen / seconds:,.1f} rows/s",
         ]
 
 
@@ -355,10 +352,9 @@ _SECONDS_BETWEEN_DRAWS = 2.0  # reading the values waits for the device
 class PretrainingProgress(UpdateProgress):
     """Sums the outputs of updates: fields of the progress, and rows of the curves.
 
-    The progress shows the losses, the speed in real tokens, their share of the rows,
-    the rate of the model's operations (its matrix products for real tokens; padding and
-    recomputing do not count), and the share of the time spent waiting for batches. All
-    are for the global batch.
+    The progress shows the losses, the tokens per second, the rate of the model's
+    operations (its matrix products; padding and recomputing do not count in either),
+    and the share of the time spent waiting for batches. All are for the global batch.
 
     Args:
         operations: returns the operations of an update's forward passes from its
@@ -526,8 +522,7 @@ def _fields(row: Mapping[str, float]) -> list[str]:
         shown.append(f"next {row['next_sentence_accuracy']:.1%}")
     return [
         *shown,
-        f"{row['tokens_per_second']:,.0f} real tokens/s",
-        f"{row['real_token_share']:.0%} of tokens real",
+        f"{row['tokens_per_second']:,.0f} tokens/s",
         f"{with_prefix(row['operations_per_second'])}FLOP/s",
         f"{row['input_wait_share']:.0%} waiting for input",
     ]

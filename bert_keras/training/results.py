@@ -16,7 +16,6 @@ from bert_keras.report.comparison import write_run
 from bert_keras.report.report import DOUBTFUL, csv_text, rows_with_set, write_report
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import (
-    describe,
     input_specs,
 )
 from bert_keras.text.new_tokens import described
@@ -104,7 +103,7 @@ def facts_of(
     """Return the report's facts on a data set."""
     truncation = lengths.truncation()
     facts = {
-        **(describe(model.task, columns) if labelled else {"rows": len(columns)}),
+        **(model.task.describe(columns) if labelled else {"rows": len(columns)}),
         "mean_tokens": round(float(lengths.whole.mean()), 1),
         "longest_tokens": int(lengths.whole.max()),
         "truncated": truncation.cut,

@@ -28,7 +28,6 @@ from bert_keras.tasks.protocols import (
     reads_windows,
     resample,
     texts_of,
-    weights_of,
 )
 from bert_keras.text.preprocessor import as_tensors, one_or_all
 from bert_keras.training.train_step import Batches
@@ -266,7 +265,7 @@ class TrainingRows:
         """Return the targets and, if there are any, weights of all rows."""
         task = self.model.task
         targets = tf.convert_to_tensor(task.targets(self.columns))
-        weights = weights_of(task, self.columns)
+        weights = task.example_weights(self.columns)
         if self.unlabelled is not None:  # whose targets are 0, with a weight of 0
             ends = [[0, len(self.unlabelled)], *[[0, 0]] * (targets.shape.rank - 1)]
             targets = tf.pad(targets, ends)

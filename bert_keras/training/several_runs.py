@@ -16,7 +16,6 @@ import json
 import math
 import os
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -35,7 +34,7 @@ from bert_keras.report.comparison import RUN
 from bert_keras.report.report import DOUBTFUL
 from bert_keras.report.tables import interval_of
 from bert_keras.report.values import words
-from bert_keras.runs.progress import followed_by, say
+from bert_keras.runs.progress import followed_by, in_proportion, say
 from bert_keras.runs.run_folder import (
     FINISHED,
     RunFolder,
@@ -46,7 +45,7 @@ from bert_keras.runs.run_folder import (
 from bert_keras.settings import check_choice, check_whole_number, grid_of
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import groups_of, strata_of, texts_of
+from bert_keras.tasks.protocols import texts_of
 from bert_keras.training.best_epoch import rank_of
 from bert_keras.training.choices import AUTO, Choice, TrainRequest
 from bert_keras.training.config import FEW_ROWS, TrainConfig
@@ -216,7 +215,7 @@ def train_sizes(
     request = TrainRequest(task=task, output=output, config=config, **given)
     with one_revision(), _Runs(request, free=()) as runs:
         whole, rows = runs.plan, runs.plan.rows["train"]
-        strata = strata_of(whole.task, rows, **whole.task.get_config())
+        strata = whole.task.strata(rows, **whole.task.get_config())
         order = _nested_order(strata, config.seed)
         sizes = [math.ceil(share * len(rows)) for share in shares]
         if len({*sizes}) < len(sizes):
@@ -311,12 +310,7 @@ class _Runs:
         for name, plan in plans.items():
             cost = costs.get(name, 0.0)
             left -= cost
-            ratio, started = left / cost if cost else 0.0, time.perf_counter()
-
-            def others(seconds: float, r: float = ratio, at: float = started) -> float:
-                return r * (time.perf_counter() - at + seconds)
-
-            with followed_by(others):
+            with followed_by(in_proportion(left / cost if cost else 0.0)):
                 self._make(name, plan)
 
     def _notes(self, name: str) -> Path:
@@ -489,8 +483,8 @@ def _folds_of(plan: Plan, rows: Columns) -> list[list[int]]:
         DataError: there are too few rows.
     """
     task, seed = plan.task, plan.config.seed
-    strata = strata_of(task, rows, **task.get_config())
-    groups = groups_of(task, rows)
+    strata = task.strata(rows, **task.get_config())
+    groups = task.groups(rows)
     if len(rows) >= FEW_ROWS:
         folds = [stratified_holdout(strata, len(rows) // 10, seed=seed, groups=groups)]
     else:

@@ -15,7 +15,8 @@ import importlib.util
 import math
 import os
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -37,12 +38,12 @@ from bert_keras.models.model_file import (
 )
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
-from bert_keras.runs.progress import say
+from bert_keras.runs.progress import followed_by, in_proportion, say
 from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.settings import SHRINK_INT8, check_choice, check_number
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.tasks.protocols import Tunable, score_scale
+from bert_keras.tasks.protocols import Tunable
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.data import labelled_rows, untuned
 from bert_keras.training.distillation import measured, soft_target_loss
@@ -170,11 +171,13 @@ def shrink(
         tell("thresholds are fitted on dev for each model, and for the given one, too")
     teacher = _fitted(whole, task, dev)
     layers = whole.backbone.config.num_hidden_layers
-    allowed = max_drop * score_scale(task)
+    allowed = max_drop * (task.most_score or 1.0)
     target = Path(output)
     target.resolve().parent.mkdir(parents=True, exist_ok=True)
     with new_folder(target.parent, f".{target.name}.shrink-") as place:
-        search = _Search(Path(model), teacher, place, rows, dev, allowed, tell)
+        search = _Search(
+            *(Path(model), teacher, place, rows, dev, allowed, engine, tell)
+        )
         search.add(_named(layers), Path(model))
         own = search.candidates[0].score
         if own == 0 or math.isnan(own):
@@ -185,7 +188,7 @@ def shrink(
             )
         search.try_layers(layers, config or TrainConfig())
         search.try_widths()
-        search.try_int8(engine)
+        search.try_int8()
         best = search.smallest()
         if best is search.candidates[0]:
             raise BertKerasError(
@@ -208,9 +211,11 @@ class _Search:
     train: Columns | None
     dev: Columns
     max_drop: float
+    engine: str | None  # of int8
     tell: Callable[[str], object]
     candidates: list[Candidate] = dataclasses.field(default_factory=list)
     reports: dict[Path, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    scoring_seconds: float = 0.0  # of the last candidate
 
     @property
     def task(self) -> Task:
@@ -223,7 +228,9 @@ class _Search:
     def add(self, name: str, folder: Path) -> bool:
         """Measure a candidate; return whether it scores well enough."""
         predictor = self.load(folder)
+        begun = time.perf_counter()
         scores, milliseconds, megabytes = measured(predictor, folder, self.dev)
+        self.scoring_seconds = time.perf_counter() - begun
         score, width = float(scores[self.task.best_score]), 0
         if _has_widths(self.task):
             width = predictor.answers(self.dev.take([0]))["embedding"].shape[-1]
@@ -266,12 +273,28 @@ class _Search:
             self.tell(
                 "no training rows are given: layers are left out without training"
             )
-        for kept in depths:
+        for number, kept in enumerate(depths):
             folder = self.place / f"layers-{len(kept)}"
-            self._keep_layers(kept, folder, config)
+            with followed_by(self._later(depths[number:]), may_be_less=True):
+                self._keep_layers(kept, folder, config)
             name = f"{_named(len(kept))} ({','.join(map(str, kept))})"
             if not self.add(name, folder):
                 break
+
+    def _later(self, depths: Sequence[tuple[int, ...]]) -> Callable[[float], float]:
+        """Return the seconds of what follows the training of the first of the depths.
+
+        Those are the others, which take as long as they have layers, and the scoring of
+        all candidates to come.
+        """
+        first, *others = map(len, depths)
+        training = in_proportion(sum(others) / first)
+        count = len(depths) + (self.engine is not None)
+        if _has_widths(self.task):
+            task = cast(Embedding, self.task)
+            count += len(_widths(task, self.candidates[0].width))
+        scoring = count * self.scoring_seconds
+        return lambda left: training(left) + scoring
 
     def _keep_layers(
         self, kept: tuple[int, ...], folder: Path, config: TrainConfig
@@ -325,8 +348,9 @@ class _Search:
             if not self.add(f"{small.name}, width {width}", folder):
                 break
 
-    def try_int8(self, engine: str | None) -> None:
+    def try_int8(self) -> None:
         """Add the smallest candidate in int8; the next, if it scores too low."""
+        engine = self.engine
         if engine is None:
             return
         calibration = self.train if engine == "openvino" else None

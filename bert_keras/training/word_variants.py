@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.data.columns import Columns
-from bert_keras.inference.packed_vectors import PackedVectors
+from bert_keras.retrieval.packed_vectors import PackedVectors
 from bert_keras.scoring.embeddings import unit_rows
 
 _SHARES = (0.1, 0.2, 0.4)  # of the words, of which each variant changes one

@@ -18,9 +18,9 @@ import yaml
 from conftest import refused, thorough
 
 from bert_keras.checkpoints import read_checkpoint, write_huggingface
+from bert_keras.cli.info import describe
 from bert_keras.errors import BertKerasError
 from bert_keras.files.json_file import JSONError, parse_json, read_json
-from bert_keras.inference.info import describe
 from bert_keras.models.convert import convert
 from bert_keras.models.loading import load_model
 from bert_keras.text.tokenizer import WordPieceTokenizer

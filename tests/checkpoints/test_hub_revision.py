@@ -13,12 +13,12 @@ import pytest
 from conftest import VOCABULARY
 
 from bert_keras.checkpoints import one_revision, read_checkpoint, resolve
-from bert_keras.inference.embedder import load_embedder
-from bert_keras.inference.info import describe
+from bert_keras.cli.info import describe
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.convert import convert
 from bert_keras.models.loading import new_model
+from bert_keras.retrieval.embedder import load_embedder
 from bert_keras.tasks.classification import Classification
 from bert_keras.training.config import TrainConfig
 

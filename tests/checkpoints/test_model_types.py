@@ -12,8 +12,8 @@ from conftest import VOCABULARY, refused, write_encoder
 
 from bert_keras.checkpoints import names, read_checkpoint
 from bert_keras.checkpoints.model_types import to_ours, to_theirs
+from bert_keras.cli.info import describe
 from bert_keras.config import BertConfig
-from bert_keras.inference.info import describe
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.convert import convert
 from bert_keras.models.task_model import TaskModel

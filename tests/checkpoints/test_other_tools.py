@@ -18,11 +18,11 @@ from conftest import ROOT, refused
 from safetensors.numpy import load_file, save_file
 
 from bert_keras.checkpoints import formats, names, read_checkpoint, resolve
+from bert_keras.cli.info import describe
 from bert_keras.errors import DataError
 from bert_keras.files.lfs import POINTER
 from bert_keras.files.parquet import read_table
 from bert_keras.files.streams import text_of
-from bert_keras.inference.info import describe
 from bert_keras.model.encoder_decoder import BertEncoderDecoder
 from bert_keras.models.loading import load_model
 from bert_keras.text.tokenizer import WordPieceTokenizer

@@ -15,9 +15,9 @@ from conftest import VOCABULARY, refused
 
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.checkpoints.names import TABLE, from_hub, head_axis
+from bert_keras.cli.info import describe
 from bert_keras.config import BertConfig
 from bert_keras.errors import BertKerasError
-from bert_keras.inference.info import describe
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import MaskedLMHead
 from bert_keras.models.convert import convert

@@ -30,9 +30,9 @@ from bert_keras.cli.training import named_tests
 from bert_keras.errors import ConfigError
 from bert_keras.inference import answered_rows
 from bert_keras.inference import predictor as inference
-from bert_keras.inference.vector_file import read_vectors
 from bert_keras.models.model_folder import save_model
 from bert_keras.pretraining.config import PretrainConfig
+from bert_keras.retrieval.vector_file import read_vectors
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.classification import Classification
 from bert_keras.training import finetune as training

@@ -14,9 +14,9 @@ from task_cases import first_case
 
 from bert_keras.data.items import as_items, as_strings, is_blank
 from bert_keras.data.table import as_columns
-from bert_keras.inference.embedder import embed, load_embedder
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.search import SearchIndex, search
+from bert_keras.retrieval.embedder import embed, load_embedder
+from bert_keras.retrieval.index import SearchIndex, search
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.protocols import input_specs, texts_of
 from bert_keras.text.tokenizer import WordPieceTokenizer

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from conftest import ROWS
 
-from bert_keras.inference.embedder import sparse_vectors_of, vectors_of
 from bert_keras.inference.equal_texts import EqualTexts
-from bert_keras.inference.packed_vectors import PackedVectors
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.search import SearchIndex
-from bert_keras.inference.sparse_vectors import SparseVectors
+from bert_keras.retrieval.embedder import sparse_vectors_of, vectors_of
+from bert_keras.retrieval.index import SearchIndex
+from bert_keras.retrieval.packed_vectors import PackedVectors
+from bert_keras.retrieval.sparse_vectors import SparseVectors
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import DTYPES
 from bert_keras.tasks.embedding import Embedding

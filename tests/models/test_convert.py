@@ -19,7 +19,7 @@ from bert_keras.checkpoints.sentence_files import (
     similarity,
     write_sentence_files,
 )
-from bert_keras.inference.info import describe
+from bert_keras.cli.info import describe
 from bert_keras.models.convert import convert
 from bert_keras.models.folder import Folder
 from bert_keras.models.loading import load_model

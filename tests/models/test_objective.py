@@ -25,7 +25,6 @@ from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.protocols import (
     compares_rows,
     texts_of,
-    weights_of,
 )
 from bert_keras.tasks.summarization import Summarization
 from bert_keras.text.preprocessor import as_tensors
@@ -46,7 +45,7 @@ def labelled(model: Any, case: Case, rows: slice) -> tuple[Any, dict[str, Any]]:
     texts = as_tensors(
         [part[rows] for part in texts_of(task, case.columns, use="train")]
     )
-    weights = weights_of(task, case.columns)
+    weights = task.example_weights(case.columns)
     batch, targets, weights = task.examples(
         model.preprocessor,
         texts,

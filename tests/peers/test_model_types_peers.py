@@ -11,7 +11,6 @@ import pytest
 from conftest import VOCABULARY, assert_near
 from safetensors.numpy import load_file
 
-from bert_keras.inference.embedder import embed
 from bert_keras.inference.engine import engine_model
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import BertEncoder
@@ -20,6 +19,7 @@ from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
+from bert_keras.retrieval.embedder import embed
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.regression import Regression

@@ -12,8 +12,8 @@ from conftest import write_collection
 
 from bert_keras.data.collection import read_collection
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.retrieval import evaluate_collection
 from bert_keras.models.model_folder import save_model
+from bert_keras.retrieval.evaluation import evaluate_collection
 from bert_keras.scoring.ranking import ranking_scores, run_rankings
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.reranking import Reranking

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from conftest import ROWS
 
-from bert_keras.inference.embedder import load_embedder
-from bert_keras.inference.search import SearchIndex
 from bert_keras.models.model_folder import save_model
+from bert_keras.retrieval.embedder import load_embedder
+from bert_keras.retrieval.index import SearchIndex
 from bert_keras.serving.client import Client
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.server import Server

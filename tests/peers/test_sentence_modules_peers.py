@@ -19,11 +19,11 @@ from conftest import VOCABULARY, refused
 
 from bert_keras.checkpoints.sentence_files import pair_activation, read_sentence_files
 from bert_keras.checkpoints.sentence_modules import ENCODER_KEYS, MODEL_KEYS, MODULES
-from bert_keras.inference.embedder import embed
 from bert_keras.models.convert import convert
 from bert_keras.models.folder import Folder
 from bert_keras.models.loading import load_model
 from bert_keras.models.task_model import TaskModel
+from bert_keras.retrieval.embedder import embed
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.protocols import respond
 

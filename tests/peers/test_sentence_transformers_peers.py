@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.inference.embedder import embed
-from bert_keras.inference.packed_vectors import PackedVectors
 from bert_keras.model.contrastive import RankingLoss
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.convert import convert
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
+from bert_keras.retrieval.embedder import embed
+from bert_keras.retrieval.packed_vectors import PackedVectors
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.multi_label import MultiLabel

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from conftest import VOCABULARY
 
-from bert_keras.inference.embedder import embed, load_embedder
 from bert_keras.models.model_folder import save_model
+from bert_keras.retrieval.embedder import embed, load_embedder
 from bert_keras.tasks.embedding import Embedding
 
 TEXTS = ["win free cash", "see you for lunch at six", "sale"]

@@ -13,7 +13,15 @@ from typing import Any
 import pytest
 from conftest import ROOT, Clock
 
-from bert_keras.runs.progress import Progress, followed_by, report, say, set_quiet
+from bert_keras.runs.progress import (
+    Progress,
+    duration,
+    followed_by,
+    in_proportion,
+    report,
+    say,
+    set_quiet,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -22,28 +30,31 @@ def loud() -> Iterator[None]:
     set_quiet(False)
 
 
-def work(clock: Clock, **settings: Any) -> Progress:
-    """Do 10 texts, one in 2 s."""
+def work(clock: Clock, pace: float = 2.0, **settings: Any) -> Progress:
+    """Do 10 texts, each in as many seconds."""
     with Progress("reading", unit="texts", **settings) as shown:
         for number in range(10):
-            clock.now += 2.0
+            clock.now += pace
             shown.add(1, lambda number=number: [f"number {number}"])
     return shown
 
 
-def test_a_pipe_gets_a_line_every_five_seconds(
+def test_a_pipe_gets_a_line_each_minute_and_at_the_end(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    work(clock, total=10, later=lambda: 3.0).add(0)
+    work(clock, pace=24.0, total=10, later=lambda: 3.0).add(0)
     assert capsys.readouterr().err.splitlines() == [
-        "reading: 3 of 10 texts  0.5 texts/s  number 2  17 s left",
-        "reading: 6 of 10 texts  0.5 texts/s  number 5  11 s left",
-        "reading: 9 of 10 texts  0.5 texts/s  number 8  5 s left",
-        "reading: 10 of 10 texts  0.5 texts/s  number 9  3 s left",
+        "reading: 3 of 10 texts  0.0 texts/s  number 2  3 min left",
+        "reading: 6 of 10 texts  0.0 texts/s  number 5  2 min left",
+        "reading: 9 of 10 texts  0.0 texts/s  number 8  27 s left",
+        "reading: 10 of 10 texts  0.0 texts/s  number 9  3 s left",
     ]
     work(clock)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[-1] == "reading: 9 texts  0.5 texts/s  number 8"
+    assert capsys.readouterr().err == ""  # of unknown length
+    work(clock, total=10)
+    assert capsys.readouterr().err.count("\n") == 1
+    work(clock, pace=0.4, total=10)
+    assert capsys.readouterr().err == ""
     assert (
         Progress("reading", unit="texts", total=1)
         .line()
@@ -112,7 +123,19 @@ def test_the_time_left_counts_the_work_that_follows(clock: Clock) -> None:
             assert shown.seconds_left == 60.0
         with followed_by(lambda left: float("nan")):
             assert shown.seconds_left is None
-    assert shown.seconds_left == 5.0
+    with followed_by(in_proportion(0.5), may_be_less=True):
+        assert shown.seconds_left == 7.5
+        clock.now += 2.0
+        shown.add(1)
+        assert shown.seconds_left == 3.0 + 0.5 * 5.0
+        assert shown.line().endswith("  at most 6 s left")  # 5.5
+    assert shown.seconds_left == 3.0
+
+
+def test_durations() -> None:
+    assert [*map(duration, (0.2, 89, 90, 5000, 5400, 1e5))] == [
+        *("0 s", "89 s", "2 min", "83 min", "1.5 h", "27.8 h")
+    ]
 
 
 def test_quiet_leaves_notes_alone(

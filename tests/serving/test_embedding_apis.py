@@ -18,9 +18,9 @@ pytest.importorskip("starlette")
 
 import bert_keras
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.search import SearchIndex, reranked
-from bert_keras.inference.search_export import export_search
 from bert_keras.models.model_folder import save_model
+from bert_keras.retrieval.export import export_search
+from bert_keras.retrieval.index import SearchIndex, reranked
 from bert_keras.serving import Server, embedding_apis
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.tensors import dump_json

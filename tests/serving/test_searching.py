@@ -11,7 +11,7 @@ import pytest
 from conftest import ROWS
 
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.search import SearchIndex
+from bert_keras.retrieval.index import SearchIndex
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.searching import search_signature
 from bert_keras.serving.signatures import signatures_of

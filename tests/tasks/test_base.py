@@ -17,7 +17,7 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.pooling import TextPooling
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks import TASKS, check_settings, find_task, parse_settings
-from bert_keras.tasks.base import Task, answers_ids, changed
+from bert_keras.tasks.base import Task, changed
 from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.plain_settings import check_effects
@@ -209,7 +209,7 @@ def test_a_simple_task_defines_five_methods() -> None:
 
 
 def test_tasks_that_need_more_than_ids_to_answer() -> None:
-    found = {n for n in TASKS if not answers_ids(first_case(n).task)}
+    found = {n for n in TASKS if not first_case(n).task.answers_ids}
     tags = {"feature-tagging", "token-classification"}
     others = {"masked-lm", "multiple-choice", "question-answering", "summarization"}
     written = {"abstractive-summarization", "translation"}

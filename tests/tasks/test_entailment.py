@@ -12,15 +12,15 @@ import pytest
 import tensorflow as tf
 from conftest import refused
 
+from bert_keras.cli.info import describe
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
 from bert_keras.explanations.explainer import explain
-from bert_keras.inference.embedder import vectors_of
-from bert_keras.inference.info import describe
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.zero_shot import save_classes
 from bert_keras.models.export import export_model
 from bert_keras.models.model_folder import save_model
+from bert_keras.retrieval.embedder import vectors_of
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.signatures import signatures_of

@@ -15,9 +15,9 @@ from conftest import ROOT, refused
 from task_cases.translation import CASES
 
 from bert_keras.checkpoints import read_checkpoint
+from bert_keras.cli.info import describe
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
-from bert_keras.inference.info import describe
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.models.convert import convert
 from bert_keras.models.folder import Folder

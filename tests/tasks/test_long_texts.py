@@ -17,7 +17,6 @@ from bert_keras.data.table import as_columns
 from bert_keras.explanations.explainer import explain
 from bert_keras.inference import engine as engine_module
 from bert_keras.inference.engine import EngineModel, Session
-from bert_keras.inference.features import TokenVectors
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.layers import for_engines
 from bert_keras.models.engine_graph import EngineGraph
@@ -26,6 +25,7 @@ from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.reading import windows
 from bert_keras.reading.windows import LongTexts
+from bert_keras.retrieval.features import TokenVectors
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.multi_label import MultiLabel

@@ -15,8 +15,8 @@ from task_cases.reranking import CASES
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.search import SearchIndex, reranked
 from bert_keras.models.model_folder import save_model
+from bert_keras.retrieval.index import SearchIndex, reranked
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking

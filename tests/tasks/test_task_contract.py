@@ -35,8 +35,6 @@ from bert_keras.models.warmup import WARMUP
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.protocols import (
-    Finalizing,
-    Reportable,
     answer,
     input_specs,
     texts_of,
@@ -281,8 +279,7 @@ def test_the_best_score_is_among_the_scores(trained: Trained) -> None:
     answers = trained.predictor.answers(columns)
     scores = task.score(columns, answers)
     assert isinstance(scores[task.best_score], float)
-    if isinstance(task, Reportable):
-        assert task.mistakes(columns, answers) == []  # it was overfitted
+    assert task.mistakes(columns, answers) == []  # it was overfitted
 
 
 def test_answers_are_fit_for_json(trained: Trained) -> None:
@@ -330,8 +327,7 @@ def test_a_model_is_trained_further_with_its_weights(name: str, tmp_path: Path) 
     config = TrainConfig(seed=1, max_length=24)
     given = new_model(task, folder, config, tell=lambda line: None)
     weights = [weight.numpy() for weight in given.weights]
-    if isinstance(task, Finalizing):
-        given.task = task.finalize(given)
+    given.task = task.finalize(given)
     own = save_model(given, tmp_path / "model")
     config = dataclasses.replace(config, seed=2)
     further = new_model(task, own, config, tell=lambda line: None)

@@ -12,8 +12,16 @@ import pytest
 import tensorflow as tf
 from conftest import Clock
 
+from bert_keras.runs import progress as shown_lines
 from bert_keras.training.progress import Forecast, TrainingProgress
 from bert_keras.training.train_step import Update
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show a line every five seconds and the whole seconds that are left."""
+    monkeypatch.setattr(shown_lines, "_SECONDS_BETWEEN_LINES", 5.0)
+    monkeypatch.setattr(shown_lines, "duration", lambda seconds: f"{seconds:.0f} s")
 
 
 def progress(**changes: Any) -> TrainingProgress:
@@ -54,7 +62,7 @@ def test_time_left_counts_scoring(
         clock.now += 10.0
         seen(10)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("scoring dev: 10 of 30 examples  1.0 examples/s")
+    assert lines[0].startswith("scoring dev: 10 of 30 rows  1.0 rows/s")
     assert "left" not in lines[0]
     # 10 rows at 1 s here, 24 s of updates, 30 rows of dev and 60 of test.
     assert seconds_left(lines[1]) == "124 s"

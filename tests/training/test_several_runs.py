@@ -66,10 +66,11 @@ class Trainer:
 
 
 @pytest.fixture
-def trainer(spam_run: TrainResult, monkeypatch: pytest.MonkeyPatch) -> Trainer:
+def trainer(
+    spam_run: TrainResult, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> Trainer:
     made = Trainer(spam_run, {7: 0.5, 8: 0.75, 9: 0.7})
     monkeypatch.setattr(several_runs, "run_plan", made)
-    monkeypatch.setattr(several_runs, "time", Clock())
     return made
 
 

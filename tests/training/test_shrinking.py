@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import ROWS, refused
+from conftest import ROWS, Clock, refused
 
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
@@ -228,6 +229,22 @@ def test_an_export_is_refused(spam_export: Path, tmp_path: Path) -> None:
     refused(
         lambda: shrink(spam_export, tmp_path / "out", **given), "must be a model folder"
     )
+
+
+def test_the_time_left_is_of_all_students_and_scorings(
+    clock: Clock, tmp_path: Path
+) -> None:
+    """Each student showed the time left of its own training alone."""
+    teacher: Any = SimpleNamespace(model=SimpleNamespace(task=Embedding()))
+    given: Any = (tmp_path, teacher, tmp_path, FEW, FEW, 0.1, "onnx", print)
+    search = shrinking._Search(*given, scoring_seconds=2.0)
+    first = shrinking.Candidate("12 layers", tmp_path, 1.0, 1.0, 1.0, True, width=32)
+    search.candidates.append(first)
+    later = search._later(shrinking._depths(12))
+    clock.now += 10.0
+    # Of 9 layers, in 30 s; then 6, 3 and 1, and 4 + 2 widths + int8 are scored.
+    assert later(20.0) == pytest.approx(30.0 * 10 / 9 + 7 * 2.0)
+    assert search._later([(0,)])(20.0) == 4 * 2.0
 
 
 def test_depths() -> None:

@@ -78,4 +78,9 @@ HELP = TaskHelp(
     row_forms=(
         RowForm(frozenset(("answer", "n_best_answers", "n_best_scores")), _row),
     ),
+    # Rows have their answers in several forms; then SQuAD's file on one line.
+    columns=(
+        {"question": "question", "context": "context"},
+        *({name: name} for name in ("data", "paragraphs", "qas")),
+    ),
 )

@@ -14,10 +14,10 @@ from bert_keras.data.items import as_strings
 from bert_keras.errors import ConfigError, shown
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.served_model import ServedModel
-from bert_keras.inference.sparse_vectors import SparseVectors
 from bert_keras.models.backend import Backend
 from bert_keras.models.folder import Folder, check_max_length
 from bert_keras.models.loading import load_model
+from bert_keras.retrieval.sparse_vectors import SparseVectors
 from bert_keras.runs.progress import Progress, say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.embedding import Embedding

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from conftest import ROWS, files_of, refused, write_tsv
 
-from bert_keras.inference import features
-from bert_keras.inference.embedder import embed
-from bert_keras.inference.features import write_features
-from bert_keras.inference.packed_vectors import PackedVectors
-from bert_keras.inference.vector_file import read_vectors
 from bert_keras.model.encoder import BertEncoder
+from bert_keras.retrieval import features
+from bert_keras.retrieval.embedder import embed
+from bert_keras.retrieval.features import write_features
+from bert_keras.retrieval.packed_vectors import PackedVectors
+from bert_keras.retrieval.vector_file import read_vectors
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 

@@ -18,16 +18,16 @@ from bert_keras.data.collection import (
 )
 from bert_keras.errors import ConfigError, counted, received
 from bert_keras.files.atomic import check_output_place
-from bert_keras.inference.embedder import (
+from bert_keras.inference.equal_texts import EqualTexts
+from bert_keras.inference.predictor import Predictor
+from bert_keras.retrieval.embedder import (
     sparse_vectors_of,
     vectors_of,
     with_prompt,
 )
-from bert_keras.inference.equal_texts import EqualTexts
-from bert_keras.inference.index_model import indexed_vectors
-from bert_keras.inference.packed_vectors import PackedVectors
-from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.sparse_vectors import SparseVectors
+from bert_keras.retrieval.index_model import indexed_vectors
+from bert_keras.retrieval.packed_vectors import PackedVectors
+from bert_keras.retrieval.sparse_vectors import SparseVectors
 from bert_keras.runs.progress import Progress, say
 from bert_keras.scoring.bm25 import BM25, FUSED
 from bert_keras.scoring.embeddings import unit_rows

@@ -34,14 +34,14 @@ from bert_keras.data.table import stream_columns
 from bert_keras.errors import ConfigError, DataError, NoRowsError, counted, reason_of
 from bert_keras.files.atomic import check_output_place, new_folder
 from bert_keras.files.parquet import is_parquet
-from bert_keras.inference.embedder import Source, load_embedder
-from bert_keras.inference.index_model import model_hash
-from bert_keras.inference.packed_vectors import PackedVectors
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.vector_file import MODEL_KEY, TextsHash, entries_of
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.pooling import unit_vectors
 from bert_keras.reading.text_vector import TextVector
+from bert_keras.retrieval.embedder import Source, load_embedder
+from bert_keras.retrieval.index_model import model_hash
+from bert_keras.retrieval.packed_vectors import PackedVectors
+from bert_keras.retrieval.vector_file import MODEL_KEY, TextsHash, entries_of
 from bert_keras.runs.progress import Progress, report, say
 from bert_keras.settings import DTYPES, check_choice
 from bert_keras.tasks.embedding import Embedding

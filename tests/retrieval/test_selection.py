@@ -11,7 +11,7 @@ from conftest import refused
 
 from bert_keras.cli.main import main
 from bert_keras.inference.predictor import load_predictor
-from bert_keras.inference.selection import (
+from bert_keras.retrieval.selection import (
     covering_rows,
     distinct_rows,
     select_rows,

@@ -19,7 +19,9 @@ from bert_keras.data.items import as_strings
 from bert_keras.errors import ConfigError, DataError, first_of, needs, reason_of
 from bert_keras.files.atomic import check_output_place, replaced_file
 from bert_keras.files.parquet import is_parquet
-from bert_keras.inference.embedder import (
+from bert_keras.inference.equal_texts import EqualTexts
+from bert_keras.inference.predictor import Predictor
+from bert_keras.retrieval.embedder import (
     Source,
     load_embedder,
     shared_settings,
@@ -27,18 +29,16 @@ from bert_keras.inference.embedder import (
     vectors_of,
     with_prompt,
 )
-from bert_keras.inference.equal_texts import EqualTexts
-from bert_keras.inference.features import (
+from bert_keras.retrieval.features import (
     Part,
     check_dtype,
     check_output,
     feature_writer,
 )
-from bert_keras.inference.index_model import mismatch, model_hash, read_index_of
-from bert_keras.inference.packed_vectors import PackedVectors
-from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.sparse_vectors import SparseVectors
-from bert_keras.inference.vector_file import (
+from bert_keras.retrieval.index_model import mismatch, model_hash, read_index_of
+from bert_keras.retrieval.packed_vectors import PackedVectors
+from bert_keras.retrieval.sparse_vectors import SparseVectors
+from bert_keras.retrieval.vector_file import (
     TextsHash,
     VectorFile,
     entries_of,

@@ -12,7 +12,6 @@ from bert_keras.checkpoints import has_pooler, read_checkpoint
 from bert_keras.checkpoints.model_types import their_architecture
 from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.json_file import read_json
-from bert_keras.inference.vector_file import describe_vectors, is_vector_file
 from bert_keras.models.saved_model_folder import (
     ANSWERS,
     EXTRA,
@@ -20,6 +19,7 @@ from bert_keras.models.saved_model_folder import (
     is_exported,
     saved_versions,
 )
+from bert_keras.retrieval.vector_file import describe_vectors, is_vector_file
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.settings import HYBRID, HYBRID_WEIGHT
 from bert_keras.tasks.catalog import RERANKED, VARIANTS

@@ -24,8 +24,8 @@ import numpy as np
 
 from bert_keras.errors import DataError
 from bert_keras.files.parquet import is_parquet, stream_tables
-from bert_keras.inference.packed_vectors import PackedVectors
-from bert_keras.inference.sparse_vectors import SparseVectors
+from bert_keras.retrieval.packed_vectors import PackedVectors
+from bert_keras.retrieval.sparse_vectors import SparseVectors
 
 FORMAT = 2
 _PACKED_FORMAT = 3  # of vectors in int8 or bits

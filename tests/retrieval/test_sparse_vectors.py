@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 from conftest import ROWS, refused, write_collection
 
+from bert_keras.cli.info import describe
 from bert_keras.cli.main import main
-from bert_keras.inference.embedder import embed, load_embedder, shared_settings
-from bert_keras.inference.features import write_features
-from bert_keras.inference.info import describe
-from bert_keras.inference.mining import mine_negatives
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.retrieval import evaluate_collection
-from bert_keras.inference.search import SearchIndex
-from bert_keras.inference.sparse_vectors import SparseVectors
 from bert_keras.model.contrastive import RankingLoss, SparseRankingLoss
 from bert_keras.models.loading import new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
+from bert_keras.retrieval.embedder import embed, load_embedder, shared_settings
+from bert_keras.retrieval.evaluation import evaluate_collection
+from bert_keras.retrieval.features import write_features
+from bert_keras.retrieval.index import SearchIndex
+from bert_keras.retrieval.mining import mine_negatives
+from bert_keras.retrieval.sparse_vectors import SparseVectors
 from bert_keras.scoring.bm25 import BM25, fused
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.training.config import TrainConfig

@@ -14,14 +14,14 @@ import numpy as np
 from bert_keras.data.columns import Columns
 from bert_keras.data.items import as_strings
 from bert_keras.errors import ConfigError, DataError, counted, received
-from bert_keras.inference.embedder import (
+from bert_keras.inference.predictor import Predictor
+from bert_keras.retrieval.embedder import (
     Source,
     load_embedder,
     vectors_of,
     with_prompt,
 )
-from bert_keras.inference.packed_vectors import PackedVectors
-from bert_keras.inference.predictor import Predictor
+from bert_keras.retrieval.packed_vectors import PackedVectors
 from bert_keras.runs.progress import Progress
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.settings import check_whole_number

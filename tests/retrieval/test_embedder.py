@@ -16,11 +16,11 @@ from conftest import ROWS, files_of, refused
 from bert_keras.checkpoints.sentence_files import write_sentence_files
 from bert_keras.data.table import as_columns
 from bert_keras.files.atomic import check_replaceable
-from bert_keras.inference.embedder import embed, load_embedder
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
+from bert_keras.retrieval.embedder import embed, load_embedder
 from bert_keras.tasks.base import changed
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.text.preprocessor import Preprocessor
@@ -203,3 +203,9 @@ def test_shortened_vectors(
     rows = as_columns(text=TEXTS[:3], text_pair=TEXTS[:3])
     scores = evaluate(load_embedder(folder), rows)
     assert {"mrr", "mrr_of_width_8", "mrr_of_width_4"} < set(scores)
+
+
+def test_the_former_place_of_public_names_still_works() -> None:
+    with pytest.warns(DeprecationWarning, match=r"bert_keras\.retrieval\.embed"):
+        from bert_keras.inference import embed as former
+    assert former is embed

@@ -13,9 +13,9 @@ from conftest import ROWS, refused
 
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
-from bert_keras.inference.embedder import embed, load_embedder
-from bert_keras.inference.mining import mine_negatives
 from bert_keras.inference.predictor import Predictor
+from bert_keras.retrieval.embedder import embed, load_embedder
+from bert_keras.retrieval.mining import mine_negatives
 from bert_keras.runs import progress
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.tasks.embedding import Embedding

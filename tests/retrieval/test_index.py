@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from conftest import ROWS, refused
 
-from bert_keras.inference import index_model, packed_vectors
-from bert_keras.inference import search as text_search
-from bert_keras.inference.embedder import embed, load_embedder
-from bert_keras.inference.info import describe
-from bert_keras.inference.packed_vectors import PackedVectors
+from bert_keras.cli.info import describe
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.search import SearchIndex, search
-from bert_keras.inference.vector_file import read_vectors
+from bert_keras.retrieval import index as text_search
+from bert_keras.retrieval import index_model, packed_vectors
+from bert_keras.retrieval.embedder import embed, load_embedder
+from bert_keras.retrieval.index import SearchIndex, search
+from bert_keras.retrieval.packed_vectors import PackedVectors
+from bert_keras.retrieval.vector_file import read_vectors
 from bert_keras.scoring.bm25 import BM25, fused
 from bert_keras.scoring.embeddings import unit_rows
 
@@ -254,7 +254,7 @@ def test_rescoring_is_for_bits(
 ) -> None:
     of = functools.partial(SearchIndex.of, predictor, TEXTS)
     with monkeypatch.context() as patched:  # before the texts are computed
-        patched.setattr("bert_keras.inference.search._packed", pytest.fail)
+        patched.setattr("bert_keras.retrieval.index._packed", pytest.fail)
         refused(lambda: of(rescore=2), "`rescore`", "binary", "float32")
         none = "`prompt` must be query, document or left out", "without prompts"
         refused(lambda: of(prompt="nonsense"), *none, "received 'nonsense'")

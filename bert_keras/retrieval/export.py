@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.inference.embedder import with_prompt
 from bert_keras.inference.equal_texts import EqualTexts
-from bert_keras.inference.index_model import read_index_of
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.search import check_hybrid
-from bert_keras.inference.sparse_vectors import SparseVectors
 from bert_keras.models.export import export_model
 from bert_keras.models.task_model import TaskModel
+from bert_keras.retrieval.embedder import with_prompt
+from bert_keras.retrieval.index import check_hybrid
+from bert_keras.retrieval.index_model import read_index_of
+from bert_keras.retrieval.sparse_vectors import SparseVectors
 from bert_keras.runs.progress import say
 from bert_keras.scoring.bm25 import BM25
 from bert_keras.scoring.embeddings import unit_rows

@@ -14,13 +14,13 @@ from conftest import ROWS, refused, write_collection
 from bert_keras.cli.main import main
 from bert_keras.data.collection import read_collection, read_qrels, read_run
 from bert_keras.inference.predictor import Predictor, load_predictor
-from bert_keras.inference.retrieval import (
+from bert_keras.models.model_folder import save_model
+from bert_keras.retrieval.evaluation import (
     evaluate_collection,
     search_runs,
     tuned_weight,
 )
-from bert_keras.inference.search import SearchIndex
-from bert_keras.models.model_folder import save_model
+from bert_keras.retrieval.index import SearchIndex
 from bert_keras.runs import progress
 from bert_keras.scoring.ranking import ranking_scores, run_rankings
 from bert_keras.tasks.classification import Classification

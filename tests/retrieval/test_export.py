@@ -12,13 +12,13 @@ import tensorflow as tf
 from conftest import ROWS, refused
 from models.test_export import run_in_c
 
+from bert_keras.cli.info import describe
 from bert_keras.data.table import as_columns
 from bert_keras.inference.answered_rows import BlankTexts, answered
-from bert_keras.inference.features import write_features
-from bert_keras.inference.info import describe
 from bert_keras.inference.predictor import Predictor, load_predictor
-from bert_keras.inference.search import SearchIndex, reranked
-from bert_keras.inference.search_export import export_search
+from bert_keras.retrieval.export import export_search
+from bert_keras.retrieval.features import write_features
+from bert_keras.retrieval.index import SearchIndex, reranked
 from bert_keras.scoring.bm25 import BM25
 from bert_keras.scoring.embeddings import unit_rows
 from bert_keras.serving.signatures import signatures_of

@@ -12,11 +12,11 @@ import keras
 import numpy as np
 
 from bert_keras.errors import DataError, counted, shown
-from bert_keras.inference.embedder import vectors_of
-from bert_keras.inference.packed_vectors import PackedVectors, as_bits
 from bert_keras.inference.predictor import Predictor
-from bert_keras.inference.sparse_vectors import SparseVectors
-from bert_keras.inference.vector_file import VectorFile, read_vectors
+from bert_keras.retrieval.embedder import vectors_of
+from bert_keras.retrieval.packed_vectors import PackedVectors, as_bits
+from bert_keras.retrieval.sparse_vectors import SparseVectors
+from bert_keras.retrieval.vector_file import VectorFile, read_vectors
 from bert_keras.runs.progress import say
 from bert_keras.scoring.embeddings import unit_rows
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from bert_keras.data.items import as_strings
 from bert_keras.errors import BertKerasError, ConfigError, DataError, shown
-from bert_keras.inference.embedder import Source, load_embedder, vectors_of
 from bert_keras.inference.equal_texts import joined
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.folder import Folder
+from bert_keras.retrieval.embedder import Source, load_embedder, vectors_of
 from bert_keras.runs.progress import say
 from bert_keras.scoring.calibration import yes_or_no
 from bert_keras.scoring.embeddings import unit_rows

@@ -1,0 +1,9 @@
+from .embedder import embed as embed
+from .embedder import load_embedder as load_embedder
+from .evaluation import evaluate_collection as evaluate_collection
+from .export import export_search as export_search
+from .features import write_features as write_features
+from .index import SearchIndex as SearchIndex
+from .index import reranked as reranked
+from .mining import mine_negatives as mine_negatives
+from .selection import select_rows as select_rows

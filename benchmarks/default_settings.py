@@ -1,7 +1,8 @@
 """Scores of the default settings, compared with the best manual settings.
 
     python benchmarks/default_settings.py [--data emails sms100 …] [--seeds 3]
-        [--minutes 60] [--rows N] [--ways linear finetune …] [--plain] [--output F.json]
+        [--minutes 60] [--rows N …] [--per-class 8] [--ways linear finetune …]
+        [--plain] [--test-rows 1000] [--output F.json]
 
 Runs `train` on all-MiniLM-L6-v2 with its defaults and with the settings of `HAND`, on
 the e-mails of `examples/data`, 100 and 500 rows of the SMS Spam Collection, MRPC and
@@ -13,16 +14,18 @@ test rows are the test e-mails, 1,000 other messages, and GLUE's dev rows (with 
 of the training rows as dev). A run that would start after `--minutes` is left out and
 reported; with `--output`, scores are kept in a file, and the same command continues.
 
-With `--ways`, ways of `WAYS` take the place of the settings by hand, each seed
-draws the `--rows` training rows anew, and up to 1,000 test rows; STS-B, SICK and AG
-News can then be named, too. `--plain` leaves out of the encoder's folder what says that
-it was trained for vectors of texts.
+With `--ways`, ways of `WAYS` take the place of the settings by hand, and each seed
+draws the training rows anew: `--rows`, which may be several numbers, or `--per-class`
+of each class. AG News, BANKING77, the movie reviews, STS-B and SICK can then be named,
+too. `--test-rows` are scored, of the movie reviews a quarter. `--plain` leaves out of
+the encoder's folder what says that it was trained for vectors of texts.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -110,13 +113,23 @@ class Data:
     score: str
     task: type[Task] = Classification
 
-    def drawn(self, rows: int, seed: int) -> Data:
-        """Return the data with so many random training rows, and few test rows."""
-        order = np.random.default_rng(seed).permutation(len(self.train))
-        train = self.train.take(sorted(order[:rows].tolist()))
-        tests = np.random.default_rng(0).permutation(len(self.test))
-        test = self.test.take(sorted(tests[:TEST_MESSAGES].tolist()))
-        return dataclasses.replace(self, train=train, test=test)
+    def drawn(
+        self, rows: int | None, per_class: int | None, seed: int, *, tests: int
+    ) -> Data:
+        """Return the data with random training rows, few test rows, and no dev rows.
+
+        There are so many `rows`, or so many of each class; `None`: all.
+        """
+        order = np.random.default_rng(seed).permutation(len(self.train)).tolist()
+        if per_class:
+            of_class: dict[Any, list[int]] = {}
+            for row in order:
+                of_class.setdefault(self.train["label"][row], []).append(row)
+            order = [n for found in of_class.values() for n in found[:per_class]]
+        train = self.train.take(sorted(order[:rows]))
+        some = np.random.default_rng(0).permutation(len(self.test))
+        test = self.test.take(sorted(some[:tests].tolist()))
+        return dataclasses.replace(self, train=train, dev=None, test=test)
 
 
 def emails(seed: int) -> Data:
@@ -127,12 +140,16 @@ def emails(seed: int) -> Data:
     return Data(train, dev, test, "accuracy")
 
 
-def messages(count: int, seed: int) -> Data:
-    rows = read_columns(
+def sms() -> Columns:
+    return read_columns(
         DATA / "sms_spam/SMSSpamCollection",
         columns={"label": 0, "text": 1},
         header="no",
     )
+
+
+def messages(count: int, seed: int) -> Data:
+    rows = sms()
     order = np.random.default_rng(seed).permutation(len(rows))
     test = rows.take(sorted(order[-TEST_MESSAGES:]))
     return Data(rows.take(sorted(order[:count])), None, test, "accuracy")
@@ -154,11 +171,32 @@ def pairs(place: str, score: str, task: type[Task], **columns: Any) -> Data:
     return Data(train, None, test, score, task)
 
 
+PLAIN = {"text": "text", "label": "label"}
+
+
 def news() -> Data:
     train, test = (
-        read_columns(DATA / f"agnews/{part}.tsv") for part in ("pool", "val")
+        read_columns(DATA / f"agnews/{part}.tsv", columns=PLAIN, header="yes")
+        for part in ("pool", "val")
     )
     return Data(train, None, test, "accuracy")
+
+
+def queries() -> Data:
+    columns = {"text": "text", "label": "category"}
+    train, test = (
+        read_columns(DATA / f"banking77/{part}.csv", columns=columns, header="yes")
+        for part in ("train", "test")
+    )
+    return Data(train, None, test, "accuracy")
+
+
+def split(rows: Columns, score: str) -> Data:
+    """Return data whose test rows are a random third of the rows."""
+    order = np.random.default_rng(0).permutation(len(rows)).tolist()
+    end = len(rows) // 3
+    train, test = (rows.take(sorted(part)) for part in (order[end:], order[:end]))
+    return Data(train, None, test, score)
 
 
 STSB = {"text": "sentence1", "text_pair": "sentence2", "label": "score"}
@@ -173,6 +211,12 @@ SETS = {
         "cola", "matthews_correlation", {"text": 3, "label": 1}, "no"
     ),
     "agnews": lambda seed: news(),
+    "banking": lambda seed: queries(),
+    "sms": lambda seed: split(sms(), "macro_f1"),
+    "reviews": lambda seed: split(
+        read_columns(DATA / "movie_reviews/reviews.csv", columns=PLAIN, header="yes"),
+        "accuracy",
+    ),
     "stsb": lambda seed: pairs("glue_stsb", "spearman", Regression, **STSB),
     "sick": lambda seed: pairs("sick", "accuracy", Classification, **SICK),
 }
@@ -224,17 +268,17 @@ def show(name: str, scores: dict[str, dict[str, float]]) -> None:
     found = {how: list(by_seed.values()) for how, by_seed in scores.items()}
     for how, values in found.items():
         spread = f"± {statistics.stdev(values):.3f}" if len(values) > 1 else "(1 seed)"
-        print(f"{name:<8}{how:<28}{statistics.mean(values):.3f} {spread}")
+        print(f"{name:<24}{how:<28}{statistics.mean(values):.3f} {spread}")
     best = best_of(scores)[-1]
     if best == BY_DEFAULT or BY_DEFAULT not in found:
         return
     if min(len(found[BY_DEFAULT]), len(found[best])) < 2:
-        print(f"{name:<8}too few seeds to compare")
+        print(f"{name:<24}too few seeds to compare")
         return
     gap = statistics.mean(found[best]) - statistics.mean(found[BY_DEFAULT])
     spread = statistics.stdev(found[best])
     word = "within" if gap <= spread else "not within"
-    print(f"{name:<8}defaults are {word} one deviation of the best settings ({best})")
+    print(f"{name:<24}defaults are {word} one deviation of the best settings ({best})")
 
 
 def main() -> None:
@@ -250,7 +294,11 @@ def main() -> None:
         help="do not start runs after this many minutes",
     )
     parser.add_argument("--output", type=Path, help="JSON file of scores")
-    parser.add_argument("--rows", type=int, help="maximum number of training rows")
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[], help="most training rows"
+    )
+    parser.add_argument("--per-class", type=int, nargs="+", default=[])
+    parser.add_argument("--test-rows", type=int, default=TEST_MESSAGES)
     options = parser.parse_args()
     started, left_out = time.perf_counter(), []
     encoder = encoder_path()
@@ -260,43 +308,52 @@ def main() -> None:
     found: dict[str, dict[str, dict[str, float]]] = {}
     if options.output and options.output.exists():
         found = json.loads(options.output.read_text(encoding="utf-8"))
+    sizes = [(rows, None) for rows in options.rows]
+    sizes += [(None, count) for count in options.per_class]
+    cells = list(itertools.product(options.data, sizes or [(None, None)]))
     # Seeds in the outer loop, so that a time limit affects all settings alike.
-    for seed in range(1, options.seeds + 1):
-        for name in options.data:
-            if name != "emails" and not DATA.is_dir():
-                print(f"{name}: skipped, there is no {DATA}")
+    for seed, (name, (rows, per_class)) in itertools.product(
+        range(1, options.seeds + 1), cells
+    ):
+        if name != "emails" and not DATA.is_dir():
+            print(f"{name}: skipped, there is no {DATA}")
+            continue
+        data = SETS[name](seed)
+        cell = f"{name} {rows or ''}{f'{per_class} a class' if per_class else ''}"
+        if options.ways:
+            tests = options.test_rows // (4 if name == "reviews" else 1)
+            data = data.drawn(rows, per_class, seed, tests=tests)
+        elif rows:
+            some = range(min(rows, len(data.train)))
+            data = dataclasses.replace(data, train=data.train.take(some))
+        scores = found.setdefault(cell.strip(), {})
+        ways = {how: WAYS[how] for how in options.ways or [BY_DEFAULT]}
+        if data.task is Regression:
+            ways.pop("contrastive", None)
+        if not options.ways:
+            ways |= {how: (config, {}) for how, config in HAND[name].items()}
+            if seed > 1:
+                ways = {how: ways[how] for how in best_of(scores)}
+        for how, (config, settings) in ways.items():
+            if str(seed) in scores.get(how, {}):
                 continue
-            scores = found.setdefault(name, {})
-            ways = {how: WAYS[how] for how in options.ways or [BY_DEFAULT]}
-            if not options.ways:
-                ways |= {how: (config, {}) for how, config in HAND[name].items()}
-                if seed > 1:
-                    ways = {how: ways[how] for how in best_of(scores)}
-            for how, (config, settings) in ways.items():
-                if str(seed) in scores.get(how, {}):
-                    continue
-                start = time.perf_counter()
-                if start - started > 60 * options.minutes:
-                    left_out.append(f"{name} {how} seed {seed}")
-                    continue
-                data = SETS[name](seed)
-                if options.ways:
-                    data = data.drawn(options.rows or len(data.train), seed)
-                elif options.rows:
-                    rows = range(min(options.rows, len(data.train)))
-                    data = dataclasses.replace(data, train=data.train.take(rows))
-                score, epochs = scored(
-                    data, config, seed, encoder=encoder, settings=settings
-                )
-                scores.setdefault(how, {})[str(seed)] = score
-                if options.output:
-                    with replaced_file(options.output) as temporary:
-                        temporary.write_text(json.dumps(found, indent=1))
-                print(
-                    f"{name:<8}{how:<28}seed {seed}  {data.score} {score:.3f}  "
-                    f"{epochs} epochs  {time.perf_counter() - start:.0f} s",
-                    flush=True,
-                )
+            start, used = time.perf_counter(), time.process_time()
+            if start - started > 60 * options.minutes:
+                left_out.append(f"{cell} {how} seed {seed}")
+                continue
+            score, epochs = scored(
+                data, config, seed, encoder=encoder, settings=settings
+            )
+            scores.setdefault(how, {})[str(seed)] = score
+            if options.output:
+                with replaced_file(options.output) as temporary:
+                    temporary.write_text(json.dumps(found, indent=1))
+            print(
+                f"{cell:<24}{how:<28}seed {seed}  {data.score} {score:.3f}  "
+                f"{epochs} epochs  {time.perf_counter() - start:.0f} s, "
+                f"{time.process_time() - used:.0f} s of processors",
+                flush=True,
+            )
     print()
     for name, scores in found.items():
         show(name, scores)

@@ -9,6 +9,7 @@ adds them with `.field()`. Imports nothing heavy.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -99,6 +100,36 @@ GRIDS: dict[str, dict[str, tuple[float, ...]]] = {
         "epochs": (2, 3, 4),
     }
 }
+# What a search takes besides: the values of one setting.
+_SEARCHED: dict[str, type] = {
+    "method": str,
+    "batch_size": int,
+    "learning_rate": float,
+    "epochs": int,
+}
+SEARCHES = f"{', '.join(GRIDS)}, or values of {', '.join(_SEARCHED)} such as epochs=2,4"
+
+
+def grid_of(search: str) -> dict[str, tuple[Any, ...]]:
+    """Return the settings of a search and their values: a grid's, or `NAME=V,V`.
+
+    Raises:
+        ConfigError: it is neither.
+
+    Example:
+        >>> grid_of("epochs=2,4")
+        {'epochs': (2, 4)}
+    """
+    if search in GRIDS:
+        return dict(GRIDS[search])
+    name, _, given = str(search).partition("=")
+    values = given.split(",")
+    with contextlib.suppress(KeyError, ValueError):
+        found = tuple(map(_SEARCHED[name], values))
+        if len(set(found)) == len(found) > 1:
+            return {name: found}
+    raise ConfigError(f"`search` must be {SEARCHES}, at least two; received {search}")
+
 
 REQUIRED = dataclasses.MISSING  # as a default: there is none
 INT32 = 2**31 - 1  # the largest; steps and lengths are counted in int32

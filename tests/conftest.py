@@ -307,7 +307,8 @@ def train_spam(encoder_folder: Path) -> Callable[..., Any]:
 
     def train_spam(output: Path, **changes: Any) -> Any:
         settings = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-2}
-        settings |= {"max_length": 24}
+        # By the pooler, which other tools read.
+        settings |= {"method": "finetune", "max_length": 24}
         settings |= {key: changes.pop(key) for key in fields & set(changes)}
         given = {"encoder": encoder_folder, "train": many, "dev": few}
         return train(

@@ -44,8 +44,8 @@ GUIDES = [
     *(
         ROOT / "docs" / f"{name}.md"
         for name in (
-            *("index", "which-way", "tasks", "no-labels", "generation", "search"),
-            *("students", "pretraining", "own-model", "own-task", "serving"),
+            *("index", "which-way", "tasks", "training", "no-labels", "generation"),
+            *("search", "students", "pretraining", "own-model", "own-task", "serving"),
             *("explanations", "command-line", "speed"),
         )
     ),

@@ -39,7 +39,13 @@ from bert_keras.cli.options import (
 )
 from bert_keras.errors import ConfigError
 from bert_keras.runs.environment import load_tensorflow
-from bert_keras.settings import GRIDS, HYBRID_WEIGHT, RESUME
+from bert_keras.settings import (
+    HYBRID_WEIGHT,
+    RESUME,
+    SEARCHES,
+    Option,
+    grid_of,
+)
 from bert_keras.tasks import TASKS, check_task_name, find_task, parse_settings
 from bert_keras.training.config import TrainConfig
 
@@ -120,13 +126,24 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         "train with N seeds, keep the best model on dev, report mean and standard "
         "deviation",
     )
-    add_word(
-        several,
-        "search",
-        GRIDS,
+    declared = Option(
+        None,
         "train at each point of a grid; paper: 18 combinations of batch size, learning "
-        "rate and epochs",
-        unset="",
+        "rate and epochs; or the values of one setting: batch_size, learning_rate, "
+        "epochs, or method",
+        name="search",
+        unit="grid",
+        pattern="paper|[a-z_]+=.+",
+        form=SEARCHES,
+    )
+    add_option(several, declared)
+    several.add_argument(
+        "--try",
+        dest="tries_methods",
+        action="store_true",
+        help="train by each method that goes with the task, on the same folds or dev "
+        "rows, show their scores beside each other, and keep the best, trained on all "
+        "rows",
     )
     several.add_argument(
         "--learning-curve",
@@ -170,6 +187,8 @@ def run_train(options: argparse.Namespace) -> None:
         train = training.plan
     elif options.seeds > 1:
         train = functools.partial(several_runs.train_seeds, seeds=options.seeds)
+    elif options.tries_methods:
+        train = several_runs.try_methods
     elif options.search:
         check_free(options)
         train = functools.partial(several_runs.search_settings, grid=options.search)
@@ -211,6 +230,7 @@ def _check_single(options: argparse.Namespace) -> None:
     several = {
         "--seeds": options.seeds > 1 and options.seeds,
         "--search": options.search,
+        "--try": options.tries_methods and "it",
         "--learning-curve": options.learning_curve and "it",
     }
     for name, value in several.items():
@@ -295,7 +315,7 @@ def _decoder_settings(task: type[Task], options: argparse.Namespace) -> dict[str
 def check_free(options: argparse.Namespace) -> None:
     """Raise ConfigError if an option is given that the search chooses."""
     given = vars(options)
-    for name in GRIDS[options.search]:
+    for name in grid_of(options.search):
         if name in given:
             raise ConfigError(
                 f"`--search {options.search}` chooses {name}: leave out "

@@ -36,7 +36,10 @@ from bert_keras.report.tables import (
 from bert_keras.report.values import cut, is_number, plain_scores, words
 
 _OF_CHOICE = ("value", "option", "reason")
-_PARTS = {"per_run": "score that chose the best run"}
+_PARTS = {
+    "per_run": "score that chose the best run",
+    "per_method": "methods, on the same held-out rows",
+}
 _MOST_ROWS = 30  # of mistakes and of doubtful labels
 _MOST_CARDS = 3
 _MOST_CSV = 1000  # doubtful labels that the page holds to be saved

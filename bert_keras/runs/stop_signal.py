@@ -23,7 +23,11 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class RunStopped(Exception):
-    """A run has saved its state and ends on request."""
+    """A run has saved its state and ends on request; `by_hand`: by Ctrl-C."""
+
+    def __init__(self, message: str, *, by_hand: bool = False) -> None:
+        super().__init__(message)
+        self.by_hand = by_hand
 
 
 class StopSignal:
@@ -100,4 +104,6 @@ class StopSignal:
 
     def _stopped(self) -> RunStopped:
         by = self._name or "another worker"
-        return RunStopped(f"stopped by {by}; the work so far is saved")
+        return RunStopped(
+            f"stopped by {by}; the work so far is saved", by_hand=by == "SIGINT"
+        )

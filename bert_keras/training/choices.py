@@ -21,6 +21,7 @@ from bert_keras.tasks.base import Task
 from bert_keras.training.config import TrainConfig
 
 GIVEN = "as given"  # the reason of a choice that the user made
+AUTO = "auto"  # the method, before it is chosen
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,7 @@ class TrainRequest:
     resume: str = "auto"
     devices: Devices | None = None
     is_compared: bool = False  # whether its dev score is compared with other runs'
+    tries_methods: bool = False  # whether `train` chooses the method by such scores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +130,7 @@ class Facts:
         folder: what is there.
         has_dev: whether dev rows are given.
         has_unlabeled: whether rows without labels are given.
-        is_compared: as in `TrainRequest`.
+        is_compared, tries_methods: as in `TrainRequest`.
         one_replica: whether the strategy has a single one, and not on a TPU.
         is_fixed: whether all batches have one shape, as on a TPU.
     """
@@ -142,8 +144,14 @@ class Facts:
     has_dev: bool = False
     has_unlabeled: bool = False
     is_compared: bool = False
+    tries_methods: bool = False
     one_replica: bool = True
     is_fixed: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the method is not the user's choice."""
+        return self.config.method == AUTO or self.tries_methods
 
     @property
     def given(self) -> Mapping[str, Any]:

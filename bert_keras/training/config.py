@@ -309,7 +309,8 @@ class TrainConfig:
 
         With LoRA, the encoder's weights that are trained, the matrices and the pooler,
         get a higher rate than new weights: at the rate of a whole encoder the matrices
-        learn little (docs/training.md). A task with a pretrained decoder has one rate.
+        learn little (docs/reference/training.md). A task with a pretrained decoder has
+        one rate.
 
         Args:
             task, hidden_size: as in `default_learning_rate`.

@@ -30,7 +30,7 @@ from bert_keras.tasks.protocols import (
     Linear,
     texts_of,
 )
-from bert_keras.training.choices import GIVEN, Choice, Facts, TrainRequest
+from bert_keras.training.choices import AUTO, GIVEN, Choice, Facts, TrainRequest
 from bert_keras.training.config import FEW_ROWS, TrainConfig
 
 _AT_ONCE = 1 << 14  # cells
@@ -244,6 +244,19 @@ def digest_of_rows(columns: Columns) -> str:
     return f"{len(columns):,} rows, {found.hexdigest()}"
 
 
+def with_compared_rows(facts: Facts) -> Facts:
+    """Return the facts of a run that has dev rows if it is compared with others.
+
+    So it has also where a method is chosen that needs none.
+    """
+    config = facts.config
+    if not facts.is_compared or config.method != AUTO or facts.has_dev:
+        return facts
+    split = config.with_split().validation_split
+    config = dataclasses.replace(config, validation_split=split)
+    return dataclasses.replace(facts, config=config)
+
+
 def choose_split(
     facts: Facts, method: str, settings: Mapping[str, Any]
 ) -> tuple[Columns, Columns | None, Choice]:
@@ -325,7 +338,8 @@ def _too_few_to_hold_out(
     """
     task, rows = facts.task, facts.rows
     is_left_open = config.validation_split is None and config.method == "finetune"
-    needs_dev = config.patience or facts.is_compared or fits_on_dev(task, settings)
+    compares_dev = facts.is_compared and not facts.tries_methods
+    needs_dev = config.patience or compares_dev or fits_on_dev(task, settings)
     if not is_left_open or needs_dev or len(rows) >= FEW_ROWS:
         return ""
     if not isinstance(task, Linear):

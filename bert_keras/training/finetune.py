@@ -42,7 +42,7 @@ from bert_keras.runs.run_folder import (
     remove_run,
     run_path,
 )
-from bert_keras.runs.stop_signal import StopSignal
+from bert_keras.runs.stop_signal import RunStopped, StopSignal
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.hugging_face import unread_elsewhere
 from bert_keras.tasks.protocols import (
@@ -62,6 +62,7 @@ from bert_keras.training.findings import (
     explanation_seconds,
     findings_of,
 )
+from bert_keras.training.first_score import FirstScore, first_score
 from bert_keras.training.head_fit import HeadFit, lower_layers_help, probe
 from bert_keras.training.loop import FineTuningLoop, RunContext
 from bert_keras.training.plan import Plan, make_plan, model_of
@@ -237,8 +238,12 @@ def plan_of(request: TrainRequest) -> tuple[Plan, Devices]:
 
 
 def run_plan(plan: Plan, devices: Devices) -> TrainResult:
-    """Show the table of a plan, train, and write the model folder; as `train` does."""
-    for line in plan_lines(plan.table()):
+    """Show the table of a plan, train, and write the model folder; as `train` does.
+
+    Without the table where methods are compared, several times each.
+    """
+    compares_methods = plan.request.is_compared and plan.request.tries_methods
+    for line in [] if compares_methods else plan_lines(plan.table()):
         devices.say(line)
     for note in plan.notes:
         devices.say(note)
@@ -333,10 +338,18 @@ class _Training:
                 f"training {plan.task.name}: {len(plan.rows['train']):,} examples, "
                 f"{len(plan.rows.get('dev', ())):,} for dev; the run is in {path}"
             )
+            head = None
             if config.linear_probe and not (run and run.steps):
                 loop = cast(FineTuningLoop, trainer)
-                probe(model, plan.rows, context, then=loop.progress.rows_left)
-            trainer.train()
+                then = loop.progress.rows_left
+                head = probe(model, plan.rows, context, then=then)
+            first = first_score(
+                plan, model, context, fitted=head, finish=finish_run, begun=begun
+            )
+            try:
+                trainer.train()
+            except RunStopped as stopped:
+                raise first.kept(plan.output, stopped) if first else stopped from None
             failed = None
             if config.method == "finetune" and self.distillation is None:
                 failed = divergence(model, plan.rows["train"], trainer.history)
@@ -350,7 +363,7 @@ class _Training:
                 devices.say(f"restarting with seed {seed + RESTART}")
                 return None
             with trainer.saved_on_failure(), stop.at_once():
-                result = finish_run(plan, trainer, context, failed=failed)
+                result = finish_run(plan, trainer, context, failed=failed, first=first)
             if run is not None:
                 remove_run(run)
         return result
@@ -402,12 +415,19 @@ def finish_run(
     context: RunContext,
     *,
     failed: Divergence | None,
+    first: FirstScore | None = None,
+    into: Path | None = None,
 ) -> TrainResult:
     """Score what was fitted, and write the model folder and the report.
 
-    All workers score, so that all return the same; the chief writes. `failed` is the
-    divergence of the run, certain or possible, if any. With a teacher, the report shows
-    the student beside it.
+    All workers score, so that all return the same; the chief writes. With a teacher,
+    the report shows the student beside it.
+
+    Args:
+        plan, trainer, context: of the run.
+        failed: the divergence of the run, certain or possible, if any.
+        first: the score before training, if there is one.
+        into: the folder that is written, if it is not yet the output.
 
     Raises:
         CheckpointError: writing fails.
@@ -475,6 +495,10 @@ def finish_run(
         **findings_of(task, scored, plan.request.slices),
         "usage": usage(task, output),
     }
+    if first is not None:
+        line = first.beside(of_data)
+        report["settings"]["first_score"] = line
+        devices.say(f"first score: {line}")
     if distillation is not None and last in data:
         compared, share = data[last], ""
         if last == "train":
@@ -496,10 +520,10 @@ def finish_run(
             seconds=explanation_seconds(config, fitted.seconds),
             costs=ExplanationCosts(*fitted.update_seconds),
         )
-        with replaced_folder(output) as folder:
+        with replaced_folder(into or output) as folder:
             write_model(model, folder)
             write_results(folder, output, report)
-        if line := unread_elsewhere(task):
+        if into is None and (line := unread_elsewhere(task)):
             devices.say(line)
         context.trackers.finish(report, output / "report.html")
     model.compile(

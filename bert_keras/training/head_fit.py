@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -101,6 +101,7 @@ class HeadTrainer(abc.ABC):
             the head itself.
         context: the run that it belongs to.
         then: rows whose answers take as long as what follows the run; NaN if unknown.
+        tell: prints a note.
 
     Attributes:
         validation: what cross-validation found.
@@ -117,8 +118,9 @@ class HeadTrainer(abc.ABC):
         context: RunContext,
         *,
         then: float = 0.0,
+        tell: Callable[[str], object] = say,
     ) -> None:
-        self.model = model
+        self.model, self.tell = model, tell
         self.train_rows, self.dev = data["train"], data.get("dev")
         self.unlabelled = data.get("unlabeled")
         self.run, self.config = context.folder, context.config
@@ -153,7 +155,7 @@ class HeadTrainer(abc.ABC):
                 path=columns.path,
             )
         if self.needs_folds:
-            _tell_alone(strata, folds)
+            self._tell_alone(strata, folds)
         self.forecast = self.planned(folds)
         with self.stop.at_once():
             head, found, self.ending = self.fit(
@@ -164,10 +166,16 @@ class HeadTrainer(abc.ABC):
         layer.kernel.assign(self.as_model_reads(head.kernel * factor))
         layer.bias.assign(head.bias * factor)
         self.validation = found
-        say(self.ending)
+        self.tell(self.ending)
         if self.dev is not None:
             self._answers = self.answers(Predictor(self.model), "dev", self.dev)
             self._scores = task.score(self.dev, self._answers)
+
+    def has_folds(self) -> bool:
+        """Return whether rows can be held out: a class has two, or there are none."""
+        task = self.model.task
+        strata = task.strata(self.train_rows, **task.get_config())
+        return bool(self._folds(strata))
 
     def _folds(self, strata: Strata) -> list[list[int]]:
         """Return the rows of each fold of the cross-validation."""
@@ -179,6 +187,17 @@ class HeadTrainer(abc.ABC):
             equal=repeated_texts(texts_of(task, columns)),
             most=self.most_folds,
         )
+
+    def _tell_alone(self, strata: Strata, folds: list[list[int]]) -> None:
+        """Report the rows in no fold, which are the only ones of a class."""
+        validated = {row for fold in folds for row in fold}
+        alone = [row for row in range(len(strata)) if row not in validated]
+        if alone:
+            names = classes_of(strata) - classes_of(strata, validated)
+            self.tell(
+                f"rows in no fold of the cross-validation: {len(alone):,}, as the only "
+                f"ones of their class ({listed(sorted(names))}): give more rows of it"
+            )
 
     @property
     @abc.abstractmethod
@@ -231,7 +250,7 @@ class HeadTrainer(abc.ABC):
             f"{other.loss:.4f}"
         )
         self.gained = {"unlabeled": note}
-        say(note)
+        self.tell(note)
         return gained
 
     def _rank(self, found: Validation) -> tuple[float, float]:
@@ -330,8 +349,9 @@ class HeadFit(HeadTrainer):
         context: RunContext,
         *,
         then: float = 0.0,
+        tell: Callable[[str], object] = say,
     ) -> None:
-        super().__init__(model, data, context, then=then)
+        super().__init__(model, data, context, then=then, tell=tell)
         self.tries_layers = context.tries_layers
         self._decay: float | None = None  # see `of_layers`; `None`: vectors as they are
         self._width = model.backbone.config.hidden_size
@@ -486,7 +506,7 @@ def lower_layers_help(task: Task, facts: Facts, *, devices: Devices) -> bool:
 
 def probe(
     model: TaskModel, data: Mapping[str, Columns], context: RunContext, *, then: float
-) -> None:
+) -> HeadFit:
     """Set the head of a model to one that is fitted on the encoder's vectors.
 
     Fine-tuning from there changes the encoder less than from a random head, whose first
@@ -495,7 +515,9 @@ def probe(
 
     Raises as `HeadFit.train` does.
     """
-    HeadFit(model, {"train": data["train"]}, context, then=then).train()
+    fit = HeadFit(model, {"train": data["train"]}, context, then=then)
+    fit.train()
+    return fit
 
 
 def _answers_of(task: Task, logits: np.ndarray) -> dict[str, np.ndarray]:
@@ -530,15 +552,3 @@ def balance_note(power: float) -> str:
     """Return what the line about a head says of the weights of classes."""
     how = {0.0: "", 1.0: "; all classes weigh the same"}
     return how.get(power, "; rarer classes count more")
-
-
-def _tell_alone(strata: Strata, folds: list[list[int]]) -> None:
-    """Report the rows in no fold, which are the only ones of a class."""
-    validated = {row for fold in folds for row in fold}
-    alone = [row for row in range(len(strata)) if row not in validated]
-    if alone:
-        names = classes_of(strata) - classes_of(strata, validated)
-        say(
-            f"rows in no fold of the cross-validation: {len(alone):,}, as the only "
-            f"ones of their class ({listed(sorted(names))}): give more rows of it"
-        )

@@ -233,7 +233,7 @@ def reads_long_texts(
         choice = Choice("long texts", "windows", line, "--set long")
         return replaced(task, long="windows"), config, choice
     line += f", of which an epoch draws {_TRAIN_WINDOWS} windows"
-    own = vectors_of(folder, task, rows, facts.given)
+    own = vectors_of(facts, task)
     if own and facts.one_replica:
         config = probed(config, task, folder.checkpoint.config.hidden_size)
     elif own:
@@ -338,7 +338,7 @@ def chosen_length(
 
     def cost(length: int) -> float:
         rows = np.full_like(sizes, length) if is_fixed else np.minimum(sizes, length)
-        return _computation(rows, config)
+        return computation(rows, config)
 
     while chosen > default and cost(chosen) > _MOST_COST * cost(default):
         chosen = max(default, chosen - _STEP)
@@ -355,7 +355,7 @@ def chosen_length(
     return Choice("max length", chosen, line, "--max-length")
 
 
-def _computation(sizes: np.ndarray, config: BertConfig) -> float:
+def computation(sizes: np.ndarray, config: BertConfig) -> float:
     """Return the multiplications of a block for texts of these tokens, up to a factor.
 
     For T tokens, the dense layers need T (4 H^2 + 2 H I) and attention 2 T^2 H.

@@ -17,18 +17,17 @@ from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError, counted, shown
 from bert_keras.models.folder import Folder
 from bert_keras.models.loading import inherited_settings
-from bert_keras.settings import POOLER, POOLINGS, options_of
+from bert_keras.settings import ALL_LAYERS, POOLER, POOLINGS, options_of
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.hugging_face import from_model_config
 from bert_keras.tasks.protocols import Linear
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training.balanced_batches import ROWS
-from bert_keras.training.choices import GIVEN, Choice, Facts
+from bert_keras.training.choices import AUTO, GIVEN, Choice, Facts
 from bert_keras.training.config import TrainConfig, given_options, unused_by
 from bert_keras.training.linear_head import MOST_FOR_LAYERS
 
-AUTO = "auto"
 _READABLE = (POOLER, *POOLINGS)  # by a head
 _OF_WINDOWS = ("stride", "max_windows", "train_windows")
 # Where `auto` chooses contrastive, by `benchmarks/gpu_quality.py`: a class has at most
@@ -40,7 +39,9 @@ ROWS_OF_A_CLASS, LEAST_OF_TWO = 256, 4
 MANY_CLASSES = ROWS // 2
 # From this mean length of texts on, `finetune` reads them in windows.
 LONG_TEXTS = 2048  # characters
+_ONE_REPLICA = "contrastive needs a strategy of one replica"
 _BY_FOLDER = "as the encoder's folder says"
+_OFTEN_BETTER = "often more accurate than the pooler"
 _READ_ELSEWHERE = "transformers reads such a head with a random pooler"
 
 
@@ -48,10 +49,11 @@ def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) ->
     """Choose the method.
 
     It is contrastive for few rows of a class, or linear if there are many classes or
-    lower layers help, if the encoder's vectors of texts are comparable and all given
-    options have an effect, and finetune otherwise. With rows without labels, which
-    finetune learns from a teacher alone, it is contrastive or linear for many rows,
-    too, and otherwise linear.
+    lower layers help, if all given options have an effect, and finetune otherwise. On
+    several replicas it is linear in place of contrastive, which needs one, and where
+    the seeds of several runs are compared contrastive in place of linear, which has
+    none. With rows without labels, which finetune learns from a teacher alone, it is
+    contrastive or linear for many rows, too, and otherwise linear.
 
     Args:
         facts: of the run.
@@ -77,8 +79,15 @@ def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) ->
     also = "; finetune does not learn from rows without labels" * learns_alone
     if reason:
         return chosen("linear", f"{reason}{also}")
-    reason = f"{counted(per_class, 'rows')} of a class, on an encoder of vectors"
-    if given_options(config, unused_by("linear")):
+    reason = f"{counted(per_class, 'rows')} of a class"
+    if _vectors_of(facts.folder) is not None:
+        reason += ", on an encoder of vectors"
+    against = _against_linear(facts)
+    if not facts.one_replica:
+        if against:
+            return chosen("finetune", f"{against}, and {_ONE_REPLICA}")
+        return chosen("linear", f"{reason}; {_ONE_REPLICA}{also}")
+    if against:
         return chosen("contrastive", f"{reason}{also}")
     if len(sizes) >= MANY_CLASSES:
         return chosen("linear", f"{len(sizes):,} classes, {reason}{also}")
@@ -98,21 +107,28 @@ def _against_contrastive(facts: Facts, sizes: Mapping[str, int]) -> str:
     given = [*given_options(facts.config, unused_by("contrastive")), ""]
     combine = facts.given.get("combine", getattr(facts.task, "combine", ""))
     least = min(sizes.values()) if len(sizes) == 2 else LEAST_OF_TWO
+    has_none = f"{facts.task.name} has no classes"
+    if "text_pair" in facts.rows and _vectors_of(facts.folder) is not None:
+        has_none += "; for the similarity of texts, the task embedding starts from the "
+        has_none += "encoder's vectors"
     reasons = {
-        f"{facts.task.name} has no classes": not _has_classes(facts.task),
-        "several runs are compared, by dev scores": facts.is_compared,
+        has_none: not _has_classes(facts.task),
         f"`{given[0]}` is given": bool(given[0]),
         f"`combine` is {combine}": combine == "attention",
-        "the strategy is not of one replica": not facts.one_replica,
         f"of two classes, one has {counted(least, 'rows')}": least < LEAST_OF_TWO,
-        "the encoder was not trained for vectors of texts": (
-            _vectors_of(facts.folder) is None
-        ),
         "a row is a pair, and the encoder's vectors are of single texts": (
             "text_pair" in facts.rows
         ),
     }
     return next((each for each, holds in reasons.items() if holds), "")
+
+
+def _against_linear(facts: Facts) -> str:
+    """Return why linear is not chosen by default where contrastive may be."""
+    given = given_options(facts.config, unused_by("linear"))
+    if given:
+        return f"`{given[0]}` is given"
+    return "several runs are compared" if facts.is_compared else ""
 
 
 def _for_finetune(facts: Facts, per_class: float) -> str:
@@ -243,7 +259,7 @@ def choose_pooling(
     own: dict[str, Any] = {}
     # A reranker reads pairs, which no other method learns.
     is_reranker = issubclass(task if isinstance(task, type) else type(task), Reranking)
-    if is_reranker or facts.config.method == AUTO:
+    if is_reranker or facts.is_open:
         own = pooling_of(facts)
     inherited: dict[str, Any] = {}
     if not is_given:
@@ -253,7 +269,9 @@ def choose_pooling(
         reason = "as the head of the encoder's folder"
         return found, _pooling_choice(found, given, reason)
     if own:
-        return found, _pooling_choice(own, given, f"{_BY_FOLDER}; {_READ_ELSEWHERE}")
+        held = _vectors_of(facts.folder)
+        reason = _OFTEN_BETTER if held is None else _BY_FOLDER
+        return found, _pooling_choice(own, given, f"{reason}; {_READ_ELSEWHERE}")
     wanted = pooling_of(facts).get("pooling", POOLER)
     if wanted != POOLER:
         reason = (
@@ -306,6 +324,20 @@ def _left_out(facts: Facts) -> str:
     return f"{_BY_FOLDER}{', without ' * bool(unread)}{' and '.join(unread)}"
 
 
+def head_task(
+    task: Any, folder: Folder, rows: int, given: Mapping[str, Any] | None
+) -> tuple[Task, bool]:
+    """Return the task of a linear head, for any way to train the task.
+
+    Also returns whether cross-validation chooses the layers, which it then reads all.
+    `given` are the user's settings; `None`: the task is kept as it is.
+    """
+    if task.pooling == POOLER:
+        task = replaced(task, **head_settings(folder, {}))
+    tries = given is not None and tries_layers(task, "linear", rows, given)
+    return (replaced(task, layers=ALL_LAYERS) if tries else task), tries
+
+
 def tries_layers(task: Task, method: str, rows: int, given: Mapping[str, Any]) -> bool:
     """Return whether cross-validation compares heads on all layers and on the last.
 
@@ -322,24 +354,25 @@ def tries_layers(task: Task, method: str, rows: int, given: Mapping[str, Any]) -
     )
 
 
-def vectors_of(
-    folder: Folder,
-    task: type[Task] | Task,
-    rows: Columns,
-    given: Mapping[str, Any],
-) -> dict[str, Any]:
+def vectors_of(facts: Facts, task: type[Task] | Task) -> dict[str, Any]:
     """Return `pooling` and `normalize` of single texts as the encoder was made for.
 
     They are as the folder of an encoder of vectors of texts says, whose pooler was not
-    trained. Otherwise, and if `given` names a pooling, nothing is returned.
+    trained. Where `train` chooses the method, other encoders are read by the mean of
+    their tokens, unless the folder has a head of the task. Otherwise, and if the user
+    names a pooling, nothing is returned.
     """
-    is_single = isinstance(task, Linear) and "text_pair" not in rows
-    if not is_single or not {"pooling", "entailment"}.isdisjoint(given):
+    is_single = isinstance(task, Linear) and "text_pair" not in facts.rows
+    if not is_single or not {"pooling", "entailment"}.isdisjoint(facts.given):
         return {}
-    held = _vectors_of(folder)
+    held = _vectors_of(facts.folder)
+    if held is None and facts.is_open:
+        kind = task if isinstance(task, type) else type(task)
+        if facts.folder.held(kind) is None:
+            held = cast(Embedding, from_model_config(Embedding, {}))
     if held is None or held.pooling not in _READABLE:
         return {}
-    normalize = given.get("normalize", held.normalize)
+    normalize = facts.given.get("normalize", held.normalize)
     return {"pooling": held.pooling, "normalize": normalize}
 
 
@@ -353,7 +386,7 @@ def pooling_of(facts: Facts) -> dict[str, str]:
     kind = facts.task if isinstance(facts.task, type) else type(facts.task)
     if issubclass(kind, Reranking):
         return {} if "pooling" in facts.given else _pooling_of_pairs(facts.folder)
-    found = vectors_of(facts.folder, facts.task, facts.rows, facts.given)
+    found = vectors_of(facts, facts.task)
     return {name: value for name, value in found.items() if name == "pooling"}
 
 

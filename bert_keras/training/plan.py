@@ -48,6 +48,7 @@ from bert_keras.training.data import (
     new_unlabelled_rows,
     read_rows,
     row_notes,
+    with_compared_rows,
 )
 from bert_keras.training.distillation import student_encoder
 from bert_keras.training.lengths import (
@@ -169,6 +170,7 @@ def make_plan(
     method = choose_method(
         facts, lower_layers_help=lambda task: lower_layers_help(task, facts)
     )
+    facts = with_compared_rows(facts)
     config = dataclasses.replace(facts.config, method=method.value)
     check_method(named, config, facts.given)
     if facts.has_unlabeled:
@@ -283,6 +285,7 @@ def _facts(
         has_dev="dev" in rows,
         has_unlabeled=request.unlabeled is not None,
         is_compared=request.is_compared,
+        tries_methods=request.tries_methods,
         one_replica=devices.replicas == 1 and not devices.has_static_shapes,
         is_fixed=devices.has_static_shapes,
     )

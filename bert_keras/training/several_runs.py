@@ -1,4 +1,4 @@
-"""Several runs: `train_seeds`, `search_settings`, `train_sizes`.
+"""Several runs: `train_seeds`, `search_settings`, `train_sizes`, `try_methods`.
 
 BERT's scores on small sets depend on the seed: the paper selected among several runs by
 dev, and searched a grid of batch sizes, rates and epochs. Finished runs are kept in a
@@ -23,13 +23,17 @@ from typing import Any, cast
 import numpy as np
 
 from bert_keras.checkpoints import one_revision
-from bert_keras.data.holdout import Strata
+from bert_keras.data.columns import Columns
+from bert_keras.data.duplicates import repeated_texts
+from bert_keras.data.holdout import Strata, stratified_holdout
 from bert_keras.distribution.strategy import find_strategy
 from bert_keras.errors import CheckpointError, ConfigError, DataError
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.models.loading import load_model
 from bert_keras.report.comparison import RUN
 from bert_keras.report.report import DOUBTFUL
+from bert_keras.report.tables import interval_of
+from bert_keras.report.values import words
 from bert_keras.runs.progress import followed_by, in_proportion, say
 from bert_keras.runs.run_folder import (
     FINISHED,
@@ -38,22 +42,28 @@ from bert_keras.runs.run_folder import (
     remove_run,
     run_path,
 )
-from bert_keras.settings import GRIDS, check_choice, check_whole_number
+from bert_keras.settings import check_choice, check_whole_number, grid_of
+from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.protocols import texts_of
 from bert_keras.training.best_epoch import rank_of
-from bert_keras.training.choices import TrainRequest
-from bert_keras.training.config import TrainConfig
+from bert_keras.training.choices import AUTO, Choice, TrainRequest
+from bert_keras.training.config import FEW_ROWS, TrainConfig
+from bert_keras.training.data import read_rows
 from bert_keras.training.finetune import (
+    TRAINERS,
     TrainResult,
     plan_of,
     recorded_settings,
     run_plan,
 )
-from bert_keras.training.methods import AUTO
+from bert_keras.training.linear_head import stratified_folds
 from bert_keras.training.plan import Plan
 from bert_keras.training.results import usage, write_results
 from bert_keras.training.tracking import curves_folder
 
+_FOLDS = 3  # on which methods are compared
+METHODS = tuple(TRAINERS)
 _RESULTS = ("report.html", "scores.json", RUN, "README.md", DOUBTFUL)
 
 
@@ -107,12 +117,16 @@ def search_settings(
     Args:
         task, output: as in `train_seeds`.
         grid: `paper`: batches of 16 and 32, rates of 5e-5, 3e-5 and 2e-5, 2 to 4
-            epochs, 18 runs.
+            epochs, 18 runs; or the values of one of these settings, such as
+            `epochs=2,4`; or methods, such as `method=linear,finetune`, which
+            `try_methods` compares.
         config: the other settings.
         **given: further arguments of `train`, with its errors.
     """
-    check_choice("search", grid, GRIDS)
-    config, space = config or TrainConfig(), GRIDS[grid]
+    config, space = config or TrainConfig(), grid_of(grid)
+    if "method" in space:
+        methods = space["method"]
+        return try_methods(task, methods=methods, output=output, config=config, **given)
     if config.method not in ("finetune", AUTO):
         raise ConfigError(
             f"`search` {grid} needs `method` finetune, whose {', '.join(space)} it "
@@ -131,6 +145,44 @@ def search_settings(
             plans[name] = runs.plan.changed(**point)
         runs.make(plans)
         return runs.finish()
+
+
+def try_methods(
+    task: str | type[Task] | Task,
+    *,
+    output: str | os.PathLike[str],
+    methods: Sequence[str] = METHODS,
+    config: TrainConfig | None = None,
+    **given: Any,
+) -> TrainResult:
+    """Train by each method on the same rows, and keep the best.
+
+    Without dev rows, each is trained outside of three folds and scored on them, or with
+    1,000 rows or more outside of a tenth of the rows; the best is then trained on all
+    rows, as by `train`.
+
+    Args:
+        task: as in `train`.
+        output: the folder of the best model. Its scores and report have the score of
+            each method, its standard deviation and seconds, `per_method`.
+        methods: those that do not go with the task or an option are left out.
+        config: the other settings.
+        **given: further arguments of `train`, with its errors.
+
+    Raises:
+        ConfigError: fewer than two methods are possible.
+    """
+    config = config or TrainConfig()
+    for method in methods:
+        check_choice("method", method, METHODS)
+    if config.method != AUTO:
+        raise ConfigError(
+            "`method` must be left out where methods are compared; received "
+            f"{config.method}"
+        )
+    request = TrainRequest(task=task, output=output, config=config, **given)
+    with one_revision(), _Runs(request, free=("method",), tries_methods=True) as runs:
+        return runs.finish_methods(runs.make_methods(methods))
 
 
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)  # of the training rows
@@ -208,8 +260,15 @@ def _rows_of_updates(plan: Plan) -> float:
 class _Runs:
     """The runs of one call, in their own folder; they differ in the `free` settings."""
 
-    def __init__(self, request: TrainRequest, *, free: tuple[str, ...]) -> None:
-        _check_scored(request, needs_dev=bool(free))
+    def __init__(
+        self,
+        request: TrainRequest,
+        *,
+        free: tuple[str, ...],
+        tries_methods: bool = False,
+    ) -> None:
+        if not tries_methods:
+            _check_scored(request, needs_dev=bool(free))
         # Several strategies in one process interfere with each other: all runs use one.
         devices = request.devices or find_strategy(request.config.strategy)
         if devices.workers > 1:
@@ -217,7 +276,9 @@ class _Runs:
                 "`strategy` must use one machine for several runs; received "
                 f"{devices.name}: call `train` once for each run instead"
             )
-        request = dataclasses.replace(request, devices=devices, is_compared=True)
+        request = dataclasses.replace(
+            request, devices=devices, is_compared=not tries_methods
+        )
         self.plan, self.devices = plan_of(request)
         self.output = self.plan.output
         self._found: dict[str, dict[str, Any]] = {}
@@ -275,6 +336,94 @@ class _Runs:
             raise CheckpointError(f"{notes}: broken: delete it") from None
         self._found[name] = report
 
+    def make_methods(self, methods: Sequence[str]) -> dict[str, list[str]]:
+        """Train by each method that is possible; return the names of its runs."""
+        request, is_held_out = self.plan.request, self.plan.request.dev is None
+        folds, rows = [], cast(Any, None)
+        if is_held_out:
+            rows = read_rows(request, named_or_given(request.task))[0]["train"]
+            folds = _folds_of(self.plan, rows)
+        plans: dict[str, Plan] = {}
+        names: dict[str, list[str]] = {}
+        for method in methods:
+            config = dataclasses.replace(request.config, method=method)
+            given: dict[str, Any] = {"is_compared": True, "tries_methods": True}
+            parts: list[dict[str, Any]] = [{"config": config}]
+            if is_held_out:  # these are not the models that are kept
+                config = dataclasses.replace(config, explain_mistakes=0)
+                # On a fold, no epoch may be chosen: finetune holds out its own rows.
+                name, other = ("dev", "test")[:: -1 if method == "finetune" else 1]
+                parts = [
+                    {
+                        "config": config,
+                        "train": rows.take(sorted(set(range(len(rows))) - set(fold))),
+                        name: rows.take(fold),
+                        other: None,
+                    }
+                    for fold in folds
+                ]
+            try:
+                made = [
+                    plan_of(dataclasses.replace(request, **given, **part))[0]
+                    for part in parts
+                ]
+            except ConfigError as error:
+                say(f"{method} is left out: {error}")
+                continue
+            several = len(parts) > 1
+            names[method] = [
+                f"{method}-fold-{n}" if several else method
+                for n in range(1, len(parts) + 1)
+            ]
+            plans |= dict(zip(names[method], made, strict=True))
+        if len(names) < 2:
+            raise ConfigError(
+                f"two methods or more must be possible for {self.plan.task.name} to "
+                f"compare them; received {', '.join(names) or 'none'}"
+            )
+        self.make(plans)
+        return names
+
+    def finish_methods(self, names: Mapping[str, Sequence[str]]) -> TrainResult:
+        """Keep the best model, trained on all rows, with the scores of all methods.
+
+        `names` are the runs of each method.
+        """
+        request, default = self.plan.request, self.plan.config.method
+        score, found = self.plan.task.best_score, {}
+        for method, runs in names.items():
+            reports = [self._found[name] for name in runs]
+            is_fold = request.dev is None and method == "finetune"
+            name = "test" if is_fold else "dev"
+            values = [each["scores"][name][score] for each in reports]
+            seconds = [each["settings"]["training_seconds"] for each in reports]
+            found[method] = {score: float(np.mean(values))}
+            if len(values) > 1:
+                found[method]["standard_deviation"] = float(np.std(values, ddof=1))
+            elif bounds := interval_of(reports[0]["slices"].get(name, {}), values[0]):
+                found[method] |= dict(zip(("low", "high"), bounds, strict=True))
+            found[method]["seconds"] = round(sum(seconds), 1)
+        best = max(found, key=lambda method: found[method][score])
+        kept = best if request.dev is not None else "final"
+        if kept == "final":
+            config = dataclasses.replace(request.config, method=best)
+            chosen = dataclasses.replace(request, config=config, tries_methods=True)
+            plan, _ = plan_of(chosen)
+            others = ", ".join(method for method in found if method != best)
+            reason = f"{words(score).lower()} {found[best][score]:.4f}, above {others}"
+            choice = Choice("method", best, reason, "--method")
+            choices = [
+                choice,
+                *(each for each in plan.choices if each.name != "method"),
+            ]
+            self.make({kept: dataclasses.replace(plan, choices=tuple(choices))})
+        self._found[kept]["scores"]["runs"] = {
+            "per_method": found,
+            "kept": best,
+            "by_default": default,
+        }
+        return self._keep(kept)
+
     def finish(self) -> TrainResult:
         """Move the best model to the output, with the scores of all runs."""
         best = max(self._found, key=self._rank)
@@ -326,6 +475,29 @@ class _Runs:
         value = float(report["scores"]["dev"][report["best_score"]])
         loss = report["settings"].get("best_epoch_dev_loss", math.nan)  # of epochs
         return rank_of(value, loss)
+
+
+def _folds_of(plan: Plan, rows: Columns) -> list[list[int]]:
+    """Return the folds on which methods are compared, or one part of many rows.
+
+    Raises:
+        DataError: there are too few rows.
+    """
+    task, seed = plan.task, plan.config.seed
+    strata = task.strata(rows, **task.get_config())
+    groups = task.groups(rows)
+    if len(rows) >= FEW_ROWS:
+        folds = [stratified_holdout(strata, len(rows) // 10, seed=seed, groups=groups)]
+    else:
+        equal = repeated_texts(texts_of(task, rows))
+        folds = stratified_folds(
+            strata, seed=seed, groups=groups, equal=equal, most=_FOLDS
+        )
+    if not all(folds) or not folds:
+        raise DataError(
+            "has too few rows to compare methods on: give dev rows", path=rows.path
+        )
+    return folds
 
 
 def _check_scored(request: TrainRequest, *, needs_dev: bool) -> None:

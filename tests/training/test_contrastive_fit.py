@@ -243,14 +243,43 @@ def test_auto_fits_the_head_alone_of_many_classes(
     assert chosen(Classification, rows, embedder, **changes).startswith(told)
 
 
-def test_auto_finetunes_encoders_not_made_for_vectors(encoder_folder: Path) -> None:
-    found = chosen(Classification, DATA["classification"], encoder_folder)
-    assert found == "finetune: the encoder was not trained for vectors of texts"
+@pytest.mark.parametrize(
+    ("known", "changes", "told"),
+    [
+        ({}, {}, "contrastive: 4 rows of a class"),
+        ({"one_replica": False}, {}, "linear: 4 rows of a class; contrastive needs a"),
+        (
+            *({"one_replica": False}, {"learning_rate": 1e-4}),
+            "finetune: `learning_rate` is given, and contrastive needs a strategy of",
+        ),
+        ({"is_compared": True}, {}, "contrastive: 4 rows of a class"),
+        (
+            *({"is_compared": True, "one_replica": False}, {}),
+            "finetune: several runs are compared, and contrastive needs a strategy of",
+        ),
+    ],
+)
+def test_auto_chooses_for_any_encoder_and_says_what_it_could_not(
+    known: Any, changes: Any, told: str, encoder_folder: Path
+) -> None:
+    rows = DATA["classification"]
+    found = chosen(Classification, rows, encoder_folder, known, **changes)
+    assert found.startswith(told)
+
+
+def test_auto_reads_other_encoders_by_the_mean(
+    encoder_folder: Path, spam_folder: Path
+) -> None:
+    config = TrainConfig(epochs=1)
+    for encoder, pooling in ((encoder_folder, "mean"), (spam_folder, "")):
+        facts = facts_of(Classification, DATA["classification"], encoder, config=config)
+        assert pooling_of(facts).get("pooling", "") == pooling
 
 
 def test_auto_finetunes_pairs(embedder: Path) -> None:
     pairs = as_columns(text=TEXTS, text_pair=TEXTS, label=LABELS)
     assert chosen(Classification, pairs, embedder).startswith("finetune: a row is a p")
+    assert "the task embedding starts from" in chosen(Regression, pairs, embedder)
 
 
 @pytest.mark.parametrize(

@@ -583,7 +583,7 @@ def test_a_dev_split_of_few_rows_of_a_class_is_not_made(
     times: int, changes: dict[str, Any], line: str, plan_for: Any
 ) -> None:
     rows = as_columns(text=TEXTS * times, label=LABELS * times)
-    config = TrainConfig(**changes)
+    config = TrainConfig(method="finetune", **changes)
     found = plan_for("classification", train=rows, config=config)
     assert reason_of(found, "validation split").startswith(line)
     assert ("dev" in found.rows) == ("held out" in line)
@@ -669,7 +669,7 @@ def test_too_few_rows_to_hold_some_out(encoder_folder: Path, tmp_path: Path) -> 
         encoder=encoder_folder,
         train=one,
         output=tmp_path / "model",
-        config=TrainConfig(validation_split=0.1),
+        config=TrainConfig(method="finetune", validation_split=0.1),
     )
     refused(action, "too few rows", "give dev rows")
     assert not (tmp_path / "model").exists()

@@ -43,14 +43,11 @@ def test_a_plan_names_each_choice_its_reason_and_its_option(
     assert {row["name"]: row["value"] for row in plan.table()} == plain
 
 
-def test_several_runs_are_finetuned_with_dev_rows(plan_for: Any) -> None:
+def test_several_runs_are_compared_on_dev_rows(plan_for: Any) -> None:
     plan = plan_for(
         "classification", train=COLUMNS, config=TrainConfig(), is_compared=True
     )
-    assert choices(plan)["method"][:2] == (
-        "finetune",
-        "several runs are compared, by dev scores",
-    )
+    assert choices(plan)["method"][:2] == ("contrastive", "4 rows of a class")
     assert len(plan.rows["dev"]) == 1
 
 

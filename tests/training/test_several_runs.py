@@ -24,6 +24,7 @@ from bert_keras.training.several_runs import (
     summary,
     train_seeds,
     train_sizes,
+    try_methods,
 )
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
@@ -58,6 +59,7 @@ class Trainer:
         }
         loss = self.loss.get(self.key(config), 0.5)
         settings = {"task": "classification", "seed": config.seed}
+        settings["training_seconds"] = 2.0
         settings |= {} if loss is None else {"best_epoch_dev_loss": loss}
         report = {**self.source.report, "scores": scores, "settings": settings}
         return dataclasses.replace(self.source, scores=scores, report=report)
@@ -184,6 +186,78 @@ def test_a_grid(
     )
     assert len(result.scores["runs"]["per_run"]) == 18
     assert set(GRIDS["paper"]) == {"batch_size", "learning_rate", "epochs"}
+
+
+def test_the_values_of_one_setting_are_searched(
+    trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trainer, "key", lambda self, config: config.epochs)
+    trainer.accuracy = {2: 0.5, 4: 0.75}
+    result = search(tmp_path, grid="epochs=2,4", config={}, dev=COLUMNS)
+    assert result.report["settings"]["best_run"] == "epochs-4"
+    for grid in ("epochs=2", "epochs=2,x", "seed=1,2", "epochs=2,2"):
+        refused(
+            lambda grid=grid: search(tmp_path, grid=grid, config={}),
+            "`search` must be paper, or values of method, batch_size",
+            grid,
+        )
+
+
+@pytest.mark.parametrize("has_dev", [True, False])
+def test_methods_are_compared_on_the_same_rows(
+    has_dev: bool,
+    trainer: Trainer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(Trainer, "key", lambda self, config: config.method)
+    trainer.accuracy = {"linear": 0.75, "contrastive": 0.625, "finetune": 0.5}
+    seen: dict[str, list[Any]] = {}
+    tables: list[Any] = []
+
+    def run_plan(plan: Any, devices: Any) -> TrainResult:
+        held = plan.rows.get("dev", plan.rows.get("test", {"text": []}))["text"]
+        seen.setdefault(plan.config.method, []).append(list(held))
+        tables.append(plan.table())
+        assert plan.config.method != "finetune" or plan.task.pooling == "mean"
+        return trainer(plan, devices)
+
+    monkeypatch.setattr(several_runs, "run_plan", run_plan)
+    given = {"encoder": "e", "train": COLUMNS, "dev": COLUMNS if has_dev else None}
+    result = try_methods(Classification, output=tmp_path / "m", **given)
+    runs = result.scores["runs"]
+    assert (runs["kept"], runs["by_default"]) == ("linear", "contrastive")
+    found = runs["per_method"]
+    assert {name: row["accuracy"] for name, row in found.items()} == trainer.accuracy
+    if has_dev:
+        assert len(trainer.calls) == 3
+        return
+    assert found["linear"]["standard_deviation"] == 0
+    assert found["linear"]["seconds"] == 6.0
+    # Each text is held out once; then the best method learns from all of them.
+    assert seen["linear"][:3] == seen["finetune"] == seen["contrastive"]
+    assert sorted(sum(seen["finetune"], [])) == sorted(TEXTS)
+    assert seen["linear"][3] == [] and len(trainer.calls) == 10
+    assert tables[-1][0]["name"] == "method"
+    assert tables[-1][0]["reason"] == "accuracy 0.7500, above finetune, contrastive"
+    assert "per_method" in (tmp_path / "m" / "scores.json").read_text("utf-8")
+    capsys.readouterr()
+
+
+def test_methods_that_are_not_possible_are_left_out(
+    trainer: Trainer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"encoder": "e", "train": COLUMNS, "dev": COLUMNS}
+
+    def run(**config: Any) -> None:
+        changed = TrainConfig(**config)
+        try_methods(Classification, output=tmp_path / "m", config=changed, **given)
+
+    refused(lambda: run(epochs=2), "two methods or more must be possible", "finetune")
+    told = capsys.readouterr().err
+    assert "linear is left out: `epochs` has no effect with `method` linear" in told
+    refused(lambda: run(method="linear"), "`method` must be left out")
 
 
 def test_wrong_numbers_of_runs(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from bert_keras.checkpoints.sentence_modules import (
     MODEL_KEYS,
     PAIRS,
     PYLATE,
+    PYLATE_KEYS,
     SETTINGS,
     SPARSE,
     SPLADE,
@@ -290,6 +291,8 @@ def _token_vectors(folder: Path) -> dict[str, Any]:
     prompts = _prompts(folder)
     is_pylate = settings.get("model_type") == PYLATE or "query_prefix" in settings
     if is_pylate:
+        own = {key: each for key, each in settings.items() if key in PYLATE_KEYS}
+        check_keys(folder / MODEL_SETTINGS, PYLATE, own, PYLATE_KEYS)
         found["normalize"], words = True, settings.get("skiplist_words")
         words = list(string.punctuation) if words is None else words
         held = {n: settings.get(n) for n in OWN_LENGTHS}

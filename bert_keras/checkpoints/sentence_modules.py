@@ -103,6 +103,10 @@ def _words(value: Any) -> str:
     return "" if value is None or is_list else "a list of words"
 
 
+def _text(value: Any) -> str:
+    return "" if value is None or isinstance(value, str) else "a text"
+
+
 def _only(*names: str) -> Rule:
     """Honour an object with these keys alone."""
     words = f"an object of {', '.join(sorted(names))} alone"
@@ -248,6 +252,17 @@ MODEL_KEYS: dict[str, Rule] = {
     "__version__": _any,
     "keep_in_fp32_modules": _any,
     "max_active_dims": _one_of(None),
+}
+
+
+# What PyLate has there, in place of settings of modules.
+PYLATE_KEYS: dict[str, Rule] = {
+    "query_prefix": _text,
+    "document_prefix": _text,
+    "query_length": _length,
+    "document_length": _length,
+    "query_expansion": _expansion,
+    "skiplist_words": _words,
 }
 
 

@@ -54,6 +54,19 @@ def _sparse() -> Case:
     return dataclasses.replace(_ranking(task, 16), outputs=(12, None))
 
 
+def _tokens() -> Case:
+    layer = {"units": 6, "activation": "linear", "use_bias": False, "on_tokens": True}
+    task = Embedding(
+        kind="tokens",
+        scale=2.0,
+        dense=(layer,),
+        prompts={"query": "see you at "},
+        skip_words="punctuation",
+        query_expansion=7,
+    )
+    return dataclasses.replace(_ranking(task, 6), outputs=(12, None, 6))
+
+
 CASES = {
     "ranking": _ranking(Embedding(), 16),
     "negatives": _with_negatives(),
@@ -70,4 +83,5 @@ CASES = {
     ),
     "weighted": _ranking(Embedding(layers=(0, 1), combine_layers="weighted"), 16),
     "sparse": _sparse(),
+    "tokens": _tokens(),
 }

@@ -200,7 +200,12 @@ def assert_same(found: dict[str, Any], wanted: dict[str, np.ndarray]) -> None:
         if value.dtype == object:
             assert np.asarray(found[key]).tolist() == value.tolist()
         else:
-            np.testing.assert_allclose(found[key], value, atol=1e-5, rtol=0)
+            given = np.asarray(found[key])
+            if value.ndim == 3:  # the vectors of tokens, 0 after the last of a batch
+                width = min(given.shape[1], value.shape[1])
+                assert not given[:, width:].any() and not value[:, width:].any()
+                given, value = given[:, :width], value[:, :width]
+            np.testing.assert_allclose(given, value, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -74,6 +74,7 @@ def check_answers(
         answer: returns the answers to one text as arrays [1, …].
         errors: what may be raised besides the errors of Python's types.
     """
+    kinds: tuple[type[Exception], ...]
     kinds = (KeyError, ValueError, TypeError, IndexError, AttributeError, *errors)
     try:
         (row,) = rows_of(answer())

@@ -478,7 +478,7 @@ def write_sentence_files(
     if modes != [mode for mode in _OLD_KEYS.values() if mode in modes]:
         pooled = {"word_embedding_dimension": width, "pooling_mode": modes}
     pooled |= {} if include_prompt else {"include_prompt": False}
-    settings = {"max_seq_length": max_length, "do_lower_case": False}
+    settings: dict[str, Any] = {"max_seq_length": max_length, "do_lower_case": False}
     settings |= {"query_length": query_length} if query_length else {}
     settings |= {"document_length": document_length} if document_length else {}
     if query_expansion:

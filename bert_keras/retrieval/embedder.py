@@ -260,8 +260,8 @@ def vectors_of(
     Truncated texts are reported as in `Predictor.predict` if `tell`; the progress is,
     too, by this name.
     """
-    given = {"tell": tell, "progress": progress}
-    found = [*_batches(predictor, texts, batch_size, **given)]
+    batches = _batches(predictor, texts, batch_size, tell=tell, progress=progress)
+    found = [*batches]
     if not found:
         sizes = predictor.outputs[_output_of(predictor)].shape[1:]
         return np.zeros((0, *(size or 0 for size in sizes)), np.float32)

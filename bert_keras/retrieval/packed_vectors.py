@@ -14,7 +14,7 @@ import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -70,9 +70,9 @@ class PackedVectors:
     ranges: Any = None
     rescoring: np.ndarray | None = None
 
-    kind = "dense"
-    dtypes = DTYPES
-    formats = (_FORMAT, _FORMAT_OF_INTEGERS)
+    kind: ClassVar[str] = "dense"
+    dtypes: ClassVar[tuple[str, ...]] = DTYPES
+    formats: ClassVar[tuple[int, ...]] = (_FORMAT, _FORMAT_OF_INTEGERS)
 
     @classmethod
     def of_batches(

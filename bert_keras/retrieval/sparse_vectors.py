@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,9 +37,9 @@ class SparseVectors:
     ends: np.ndarray
     width: int
 
-    kind = "sparse"
-    dtypes = ("float32",)
-    formats = (_FORMAT,)
+    kind: ClassVar[str] = "sparse"
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
+    formats: ClassVar[tuple[int, ...]] = (_FORMAT,)
     dtype = "float32"
     label = "sparse"
     rescores = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,9 +32,9 @@ class TokenVectors:
     values: np.ndarray
     ends: np.ndarray
 
-    kind = "tokens"
-    dtypes = ("float32", "int8")
-    formats = (_FORMAT,)
+    kind: ClassVar[str] = "tokens"
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "int8")
+    formats: ClassVar[tuple[int, ...]] = (_FORMAT,)
     rescores = False
 
     @classmethod

@@ -542,7 +542,8 @@ def _direct_signatures(model: Backend) -> dict[str, Signature]:
 
     They are of one string for each role; with a prompt, of their own.
     """
-    task, found = model.task, {}
+    task = model.task
+    found: dict[str, Signature] = {}
     for name, inputs in text_specs(task).items():
         answering_task = of_signature(task, name)
         if any(each.rank > 1 for each in inputs) or len(inputs) != len(task.roles):

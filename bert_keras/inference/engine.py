@@ -80,8 +80,9 @@ class AnswerSession:
         self._session = session
         inputs, outputs = session.specs()
         names = [spec.name.partition(":")[0] for spec in inputs]
-        if len(names) == 1:  # OpenVINO has one name for what only passes
-            names = facts["inputs"]
+        # OpenVINO names an input that is an output, too, as the output.
+        others = [name for name in facts["inputs"] if name not in names]
+        names = [x if x in facts["inputs"] else others.pop(0) for x in names]
         self._inputs = [*zip(names, inputs, strict=True)]
         outputs = [
             spec._replace(name=name)
@@ -399,7 +400,7 @@ def _light_parts(
         session = session_of(folder / ANSWER_FILES[engine], engine)
         answers = AnswerSession(session, facts, task)
         rows = TokenRows(TokenIds(folder), given["max_length"], given["truncation"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(
             f"{folder / ANSWERS}: `answers` or `preprocessing` is broken: "
             f"{one_line(error)}"

@@ -74,8 +74,8 @@ def check_answers(
         answer: returns the answers to one text as arrays [1, …].
         errors: what may be raised besides the errors of Python's types.
     """
-    kinds: tuple[type[Exception], ...]
-    kinds = (KeyError, ValueError, TypeError, IndexError, AttributeError, *errors)
+    kinds: tuple[type[Exception], ...] = (KeyError, ValueError, TypeError, IndexError)
+    kinds += (AttributeError, *errors)
     try:
         (row,) = rows_of(answer())
         classes, by_class = getattr(task, "classes", ()), row.get("probabilities")

@@ -105,7 +105,7 @@ def write_answers_graph(function: Any, path: Path, kind: str) -> dict[str, Any]:
             if kind == "onnx":
                 _write_onnx(graph, inputs, names, list(outputs), path)
             else:
-                _write_openvino(graph, list(outputs), path)
+                _write_openvino(graph, names, list(outputs), path)
     except Exception as error:  # of any kind in converters
         raise NeedsTensorFlow(
             f"its answers cannot be written as {kind}: {one_line(error)}"
@@ -158,11 +158,22 @@ def _write_onnx(
     onnx.save(found, os.fspath(path))
 
 
-def _write_openvino(graph: Any, names: Sequence[str], path: Path) -> None:
+def _write_openvino(
+    graph: Any, outputs: Sequence[str], names: Sequence[str], path: Path
+) -> None:
     openvino = package("openvino", "openvino")
     whole = tf.Graph()
     with whole.as_default():
         tf.import_graph_def(graph, name="")
     found = openvino.convert_model(whole)
     openvino.save_model(found, os.fspath(path), compress_to_fp16=False)
-    name_openvino(path, names)
+    name_openvino(path, names, [_source(graph, name) for name in outputs])
+
+
+def _source(graph: Any, output: str) -> str:
+    """Return the tensor of a GraphDef that an output is, behind any Identity."""
+    nodes = {node.name: node for node in graph.node}
+    name = output.partition(":")[0]
+    while nodes[name].op == "Identity":
+        name = nodes[name].input[0].partition(":")[0]
+    return f"{name}:0"

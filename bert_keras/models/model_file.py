@@ -128,15 +128,21 @@ def _mended_openvino(kind: str) -> Iterator[None]:
         setattr(utils, name, ask)
 
 
-def name_openvino(path: Path, names: Sequence[str]) -> None:
-    """Name the outputs of a model.xml, and drop the sizes that it also returns."""
+def name_openvino(
+    path: Path, names: Sequence[str], sources: Sequence[str] = ()
+) -> None:
+    """Name the outputs of a model.xml, and drop the sizes that it also returns.
+
+    `sources` are the names of inputs in place of outputs that only pass them on.
+    """
     openvino = package("openvino", "the format openvino")
     read = openvino.Core().read_model(os.fspath(path))
     found = {name: each for each in read.outputs for name in each.names}
     kept = []
     for place, name in enumerate(names):
         suffix = f"_{place}" if place else ""
-        names_of_it = (f"{_IDENTITY}{suffix}:0", f"{_IDENTITY}{suffix}", name)
+        names_of_it = [f"{_IDENTITY}{suffix}:0", f"{_IDENTITY}{suffix}", name]
+        names_of_it += sources[place : place + 1]
         output = next(found[each] for each in names_of_it if each in found)
         output.tensor.set_names({name})
         kept.append(output.get_node())

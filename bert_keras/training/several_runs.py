@@ -343,7 +343,8 @@ class _Runs:
         if is_held_out:
             rows = read_rows(request, named_or_given(request.task))[0]["train"]
             folds = _folds_of(self.plan, rows)
-        plans, names = {}, {}
+        plans: dict[str, Plan] = {}
+        names: dict[str, list[str]] = {}
         for method in methods:
             config = dataclasses.replace(request.config, method=method)
             given: dict[str, Any] = {"is_compared": True, "tries_methods": True}
@@ -406,8 +407,9 @@ class _Runs:
         kept = best if request.dev is not None else "final"
         if kept == "final":
             config = dataclasses.replace(request.config, method=best)
-            given = {"config": config, "tries_methods": True}
-            plan, _ = plan_of(dataclasses.replace(request, **given))
+            plan, _ = plan_of(
+                dataclasses.replace(request, config=config, tries_methods=True)
+            )
             others = ", ".join(method for method in found if method != best)
             reason = f"{words(score).lower()} {found[best][score]:.4f}, above {others}"
             choice = Choice("method", best, reason, "--method")

@@ -34,7 +34,6 @@ from bert_keras.models.answers_file import check_answers, read_answers_file
 from bert_keras.models.backend import Backend
 from bert_keras.models.engine_files import ANSWER_FILES, FILES, OUR_NAMES
 from bert_keras.models.saved_model_folder import ANSWERS
-from bert_keras.models.task_model import TaskModel
 from bert_keras.reading.token_rows import TokenizedText, TokenRows
 from bert_keras.runs.progress import say, say_once
 from bert_keras.tasks.base import Batch, Task, answers_as

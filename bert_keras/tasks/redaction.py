@@ -14,13 +14,15 @@ from __future__ import annotations
 import itertools
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_keras.errors import ConfigError, UnreadError, shown
 from bert_keras.scoring.entities import parse_classes
-from bert_keras.text.tokenizer import WordPieceTokenizer
+
+if TYPE_CHECKING:
+    from bert_keras.text.tokenizer import WordPieceTokenizer
 
 _AT_ONCE = 1024  # texts that are tokenized together
 

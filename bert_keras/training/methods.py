@@ -88,7 +88,7 @@ def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) ->
             return chosen("finetune", f"{against}, and {_ONE_REPLICA}")
         return chosen("linear", f"{reason}; {_ONE_REPLICA}{also}")
     if against:
-        return chosen("contrastive", f"{reason}{also}")
+        return chosen("contrastive", f"{reason}; not linear, as {against}{also}")
     if len(sizes) >= MANY_CLASSES:
         return chosen("linear", f"{len(sizes):,} classes, {reason}{also}")
     head = _task_of(facts)

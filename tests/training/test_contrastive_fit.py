@@ -199,7 +199,8 @@ def facts_of(task: Any, rows: Any, encoder: Path, **known: Any) -> Facts:
         (Classification, 70, {"unlabeled": True}, "contrastive: 280 rows of a class"),
         (
             *(Classification, 1, {"unlabeled": True, "freeze_layers": 1}),
-            "contrastive: 4 rows of a class, on an encoder of vectors; finetune does",
+            "contrastive: 4 rows of a class, on an encoder of vectors; not linear, as "
+            "`freeze_layers` is given; finetune does",
         ),
         (
             *(Classification, 1, {"unlabeled": True, "batch_size": 4}),

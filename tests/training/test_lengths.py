@@ -191,6 +191,7 @@ def test_long_texts_on_an_encoder_of_vectors_begin_with_a_fitted_head(
             train_spam(tmp_path / "out", **linear, task_settings=settings)
     del given["max_length"], given["method"]
     several = {**given, "output": tmp_path / "several", "dev": table}
+    several["config"] = bert_keras.TrainConfig(method="finetune")
     with pytest.raises(KeyError, match="'mean', True, 1, 4, 5, 0.00015"):
         train_seeds("classification", seeds=2, **several)
 

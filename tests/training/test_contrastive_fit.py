@@ -131,7 +131,7 @@ def test_a_contrastive_run_is_scored_by_whole_folds_and_resumes(
         train(name, **given)
     found = train(name, **given)
     assert fitted[1:] == ["fold 2 of 3", "fold 2 of 3", "fold 3 of 3", "all rows"]
-    assert planned[-1].left == {"updates": 0, "examples": 0}  # and no more was done
+    assert planned[-1].left == {"updates": 0, "rows": 0}  # and no more was done
     assert found.scores["cross-validation, 3 folds"]["num_examples"] == 12
     assert found.report["settings"]["unlabeled"].startswith("12 unlabelled rows are ")
     assert "pairs within and across classes" in found.report["settings"]["training"]

@@ -151,6 +151,18 @@ def read_google(
     chosen, unrecognized, skipped = _sorted_out(variables)
     if skipped:
         notes.append(f"{skipped:,} optimizer values are skipped")
+    return _opened(prefix, raw, config, chosen, notes, unrecognized)
+
+
+def _opened(
+    prefix: Path,
+    raw: dict[str, Any],
+    config: BertConfig,
+    chosen: Mapping[str, StoredTensor],
+    notes: list[str],
+    unrecognized: list[str],
+) -> Checkpoint:
+    """Return the checkpoint of the chosen weights."""
     return Checkpoint(
         path=prefix.parent,
         origin="google",
@@ -255,15 +267,7 @@ def _read_electra(prefix: Path, part: str | None) -> Checkpoint:
         notes.append(f"left out: {others:,} weights of the {other}")
     if len(weights) < len(variables):
         notes.append(f"{len(variables) - len(weights):,} optimizer values are skipped")
-    return Checkpoint(
-        path=prefix.parent,
-        origin="google",
-        config=config,
-        raw_config=raw,
-        arrays=LazyArrays.of(chosen, place=str(prefix)),
-        notes=tuple(notes),
-        unrecognized=tuple(unrecognized),
-    )
+    return _opened(prefix, raw, config, chosen, notes, unrecognized)
 
 
 def _main_part(weights: Collection[str]) -> str:

@@ -448,7 +448,6 @@ def _evaluate_rows(options: argparse.Namespace) -> dict[str, Any]:
     """Return the scores of a model on labelled rows."""
     from bert_keras.training.evaluation import evaluate
 
-    _check_no_folder(options)
     return evaluate(
         predictor_of(options, use="scores"),
         _pairs(options.file, options.target_file),
@@ -462,18 +461,21 @@ def _evaluate_rows(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_evaluate(options: argparse.Namespace) -> None:
-    if not os.path.isdir(options.file):
+    from bert_keras.data.collection import is_collection
+
+    is_judged = is_collection(options.file)
+    if not is_judged:
         _check_no_folder(options)
+    if not os.path.isdir(options.file):
         _check_columns(options, [(options.file, options.target_file)])
         if options.target_file is None:
             task, further = declared_task(options), options.slices
             check_named_columns(options, options.file, task=task, further=further)
     load_tensorflow()
-    from bert_keras.data.collection import is_collection
     from bert_keras.files.json_file import json_text
     from bert_keras.report.terminal import score_table
 
-    evaluate = _evaluate_folder if is_collection(options.file) else _evaluate_rows
+    evaluate = _evaluate_folder if is_judged else _evaluate_rows
     scores = evaluate(options)
     print(json_text(scores) if options.json else score_table(scores))
 

@@ -179,12 +179,11 @@ class HeadTrainer(abc.ABC):
 
     def _folds(self, strata: Strata) -> list[list[int]]:
         """Return the rows of each fold of the cross-validation."""
-        task, columns = self.model.task, self.train_rows
-        return stratified_folds(
+        return folds_of(
+            self.model.task,
+            self.train_rows,
             strata,
             seed=self.config.seed,
-            groups=task.groups(columns),
-            equal=repeated_texts(texts_of(task, columns)),
             most=self.most_folds,
         )
 
@@ -489,6 +488,22 @@ class HeadFit(HeadTrainer):
         if self.run is not None:
             self.run.add_array(file, found)
         return found
+
+
+def folds_of(
+    task: Task, rows: Columns, strata: Strata, *, seed: int, most: int
+) -> list[list[int]]:
+    """Return the rows of each fold of a cross-validation, see `stratified_folds`.
+
+    `strata` are the classes of the rows. Groups and equal texts stay together.
+    """
+    return stratified_folds(
+        strata,
+        seed=seed,
+        groups=task.groups(rows),
+        equal=repeated_texts(texts_of(task, rows)),
+        most=most,
+    )
 
 
 def lower_layers_help(task: Task, facts: Facts, *, devices: Devices) -> bool:

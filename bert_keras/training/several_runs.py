@@ -24,7 +24,6 @@ import numpy as np
 
 from bert_keras.checkpoints import one_revision
 from bert_keras.data.columns import Columns
-from bert_keras.data.duplicates import repeated_texts
 from bert_keras.data.holdout import Strata, stratified_holdout
 from bert_keras.distribution.strategy import find_strategy
 from bert_keras.errors import CheckpointError, ConfigError, DataError
@@ -45,7 +44,6 @@ from bert_keras.runs.run_folder import (
 from bert_keras.settings import check_choice, check_whole_number, grid_of
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import texts_of
 from bert_keras.training.best_epoch import rank_of
 from bert_keras.training.choices import AUTO, Choice, TrainRequest
 from bert_keras.training.config import FEW_ROWS, TrainConfig
@@ -57,7 +55,7 @@ from bert_keras.training.finetune import (
     recorded_settings,
     run_plan,
 )
-from bert_keras.training.linear_head import stratified_folds
+from bert_keras.training.head_fit import folds_of
 from bert_keras.training.plan import Plan
 from bert_keras.training.results import usage, write_results
 from bert_keras.training.tracking import curves_folder
@@ -485,14 +483,11 @@ def _folds_of(plan: Plan, rows: Columns) -> list[list[int]]:
     """
     task, seed = plan.task, plan.config.seed
     strata = task.strata(rows, **task.get_config())
-    groups = task.groups(rows)
     if len(rows) >= FEW_ROWS:
+        groups = task.groups(rows)
         folds = [stratified_holdout(strata, len(rows) // 10, seed=seed, groups=groups)]
     else:
-        equal = repeated_texts(texts_of(task, rows))
-        folds = stratified_folds(
-            strata, seed=seed, groups=groups, equal=equal, most=_FOLDS
-        )
+        folds = folds_of(task, rows, strata, seed=seed, most=_FOLDS)
     if not all(folds) or not folds:
         raise DataError(
             "has too few rows to compare methods on: give dev rows", path=rows.path

@@ -49,7 +49,7 @@ GENERAL = {
 
 
 def data_of(name: str, options: argparse.Namespace) -> tuple[Any, Any, Any]:
-    """Return training, test and unlabelled rows of a set, as columns."""
+    """Return training, test and unlabeled rows of a set, as columns."""
     from bert_keras.data.table import as_columns
 
     rng, count = np.random.default_rng(options.seed), options.rows
@@ -67,15 +67,15 @@ def data_of(name: str, options: argparse.Namespace) -> tuple[Any, Any, Any]:
             for each in draw(rng)
         )
     chosen, others = np.split(rng.permutation(len(test)), [options.test_rows])
-    tested, unlabelled = test.take(np.sort(chosen)), None
+    tested, unlabeled = test.take(np.sort(chosen)), None
     if options.unlabeled and name == "mrpc":
         seen = {text for each in both.cells.values() for text in each}
         first, second = other_pairs(seen, options.unlabeled)
-        unlabelled = as_columns(text=first, text_pair=second)
+        unlabeled = as_columns(text=first, text_pair=second)
     elif options.unlabeled:
         rest = test.take(np.sort(others[: options.unlabeled]))
-        unlabelled = as_columns(text=list(rest["text"]))
-    return train, tested, unlabelled
+        unlabeled = as_columns(text=list(rest["text"]))
+    return train, tested, unlabeled
 
 
 def sentence_pairs() -> Any:
@@ -111,14 +111,14 @@ def trained(
     from bert_keras.training.config import TrainConfig
     from bert_keras.training.finetune import train as train_model
 
-    encoder, unlabelled = given.pop("encoder", None), given.pop("unlabelled", None)
+    encoder, unlabeled = given.pop("encoder", None), given.pop("unlabeled", None)
     settings = given.pop("settings", None)
     if not output.exists():
         train_model(
             task,
             encoder=encoder,
             train=train,
-            unlabeled=unlabelled,
+            unlabeled=unlabeled,
             output=output,
             task_settings=settings,
             config=TrainConfig(validation_split=0.0, **given),
@@ -178,7 +178,7 @@ def measured(
 
 
 def models(
-    place: Path, train: Any, unlabelled: Any, options: argparse.Namespace
+    place: Path, train: Any, unlabeled: Any, options: argparse.Namespace
 ) -> dict[str, Any]:
     """Return the predictors of the teacher and its students, by name."""
     given = {"max_length": options.max_length, "seed": options.seed}
@@ -205,7 +205,7 @@ def models(
     names = ("distill", "temperature", "distill_weight", "augment")
     soft = {name: getattr(options, name) for name in names}
     student = place / "student"
-    soft |= {"unlabelled": unlabelled, "teacher": str(teacher)}
+    soft |= {"unlabeled": unlabeled, "teacher": str(teacher)}
     found["student"] = trained(train, student, **soft, **start, **given)
     if options.alone:
         start.setdefault("encoder", encoder_path())
@@ -243,10 +243,10 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for name in options.sets:
-            train, test, unlabelled = data_of(name, options)
+            train, test, unlabeled = data_of(name, options)
             place = (options.folder or Path(folder)) / name
             found = measured(
-                models(place, train, unlabelled, options), test, options.passes
+                models(place, train, unlabeled, options), test, options.passes
             )
             print(json.dumps({"set": name, **found}), flush=True)
 

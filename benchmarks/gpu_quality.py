@@ -83,13 +83,13 @@ FEW = [*FEW_SETS.items(), ("banking", {"per_class": 10})]
 TEMPERATURE = 2.0  # of the teacher's answers
 _ALL = ["stsb", "sick", "swapped", "crossed"]
 UNLABELLED: dict[str, dict[str, Any]] = {
-    "none": {"unlabelled": []},
-    "stsb": {"unlabelled": ["stsb"]},
-    "stsb sick": {"unlabelled": ["stsb", "sick"]},
-    "swapped crossed": {"unlabelled": ["swapped", "crossed"]},
-    "all": {"unlabelled": _ALL},
-    "all, soft alone": {"unlabelled": _ALL, "weight": 1.0},
-    "all, 8 epochs": {"unlabelled": _ALL, "epochs": 8},
+    "none": {"unlabeled": []},
+    "stsb": {"unlabeled": ["stsb"]},
+    "stsb sick": {"unlabeled": ["stsb", "sick"]},
+    "swapped crossed": {"unlabeled": ["swapped", "crossed"]},
+    "all": {"unlabeled": _ALL},
+    "all, soft alone": {"unlabeled": _ALL, "weight": 1.0},
+    "all, 8 epochs": {"unlabeled": _ALL, "epochs": 8},
 }
 
 
@@ -630,7 +630,7 @@ def chosen_layers(
     return layer_scales(decay, BLOCKS + 1, HIDDEN), found.l2, power
 
 
-def unlabelled_pairs(
+def unlabeled_pairs(
     kind: str, split: Split, rng: np.random.Generator
 ) -> list[tuple[Texts, int]]:
     """Return pairs without labels: of a set, or made of the training pairs."""
@@ -658,8 +658,8 @@ def taught(job: dict[str, Any]) -> list[float]:
     texts = [(split.train_texts, row) for row in split.train]
     known = len(texts)
     rng = np.random.default_rng(job["draw"])
-    for kind in job["unlabelled"]:
-        texts += unlabelled_pairs(kind, split, rng)
+    for kind in job["unlabeled"]:
+        texts += unlabeled_pairs(kind, split, rng)
     teacher = Network(job, split.classes)
 
     def train(network: Network, count: int, epochs: int, answers: Any = None) -> None:

@@ -126,7 +126,7 @@ def calibration_of(model: str) -> list[str]:
 def write_model(name: str, folder: Path) -> None:
     """Write a model folder, and its SavedModels in both precisions."""
     from bert_keras import BertConfig, BertEncoder, Classification, TrainConfig
-    from bert_keras.models.export import export_model
+    from bert_keras.exports.saved_model import export_model
     from bert_keras.models.loading import load_model, new_model
     from bert_keras.models.model_folder import save_model
     from bert_keras.models.task_model import TaskModel

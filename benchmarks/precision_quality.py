@@ -93,10 +93,10 @@ def measured(task: str, folder: Path) -> list[dict[str, Any]]:
     """Train a model, and return a line for each precision and engine."""
     from bert_keras import Classification, TrainConfig, load_predictor, train
     from bert_keras.data.table import as_columns
+    from bert_keras.exports.saved_model import export_model
     from bert_keras.inference.engine import EngineModel
     from bert_keras.inference.engine_export import export_to_engine
     from bert_keras.inference.predictor import Predictor
-    from bert_keras.models.export import export_model
     from bert_keras.models.loading import load_model
 
     rows = TASKS[task]()

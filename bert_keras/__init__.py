@@ -2,8 +2,8 @@
 
 Names are imported on first access, so that `import bert_keras` and the help of the
 command line do not wait for TensorFlow. More names are public in `bert_keras.training`,
-`.pretraining`, `.corpus`, `.models`, `.inference`, `.retrieval`, `.explanations`,
-`.checkpoints`, `.distribution`, `.scoring` and `.serving`.
+`.pretraining`, `.corpus`, `.models`, `.exports`, `.inference`, `.retrieval`,
+`.explanations`, `.checkpoints`, `.distribution`, `.scoring` and `.serving`.
 """
 
 import os

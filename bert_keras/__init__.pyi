@@ -3,12 +3,12 @@ from .config import BertConfig as BertConfig
 from .data.table import as_columns as as_columns
 from .errors import BertKerasError as BertKerasError
 from .explanations.explainer import explain as explain
+from .exports.saved_model import export_model as export_model
 from .inference.predictor import Predictor as Predictor
 from .inference.predictor import load_predictor as load_predictor
 from .model.encoder import BertEncoder as BertEncoder
 from .model.optimizers import BertAdamW as BertAdamW
 from .models.convert import convert as convert
-from .models.export import export_model as export_model
 from .models.loading import load_model as load_model
 from .models.model_folder import save_model as save_model
 from .models.task_model import TaskModel as TaskModel

@@ -13,7 +13,8 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from lazy_loader import attach_stub
@@ -28,14 +29,27 @@ _MORE = "To enable the following instructions"  # the second line of a message
 
 
 def attach_names(
-    package: str, file: str
+    package: str, file: str, moved: Mapping[str, str] = {}
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return `__getattr__`, `__dir__` and `__all__` of a package with a stub file."""
+    """Return `__getattr__`, `__dir__` and `__all__` of a package with a stub file.
+
+    Args:
+        package: the name of the package.
+        file: its `__init__.py`.
+        moved: names that were public in it, with their packages of today.
+    """
     find, names, public = attach_stub(package, file)
 
     def find_quietly(name: str) -> Any:
         with quiet_imports():
-            return find(name)
+            if name not in moved:
+                return find(name)
+            warnings.warn(
+                f"{package}.{name} is now {moved[name]}.{name}",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            return getattr(importlib.import_module(moved[name]), name)
 
     return find_quietly, names, public
 

@@ -347,7 +347,7 @@ def spam_model(spam_folder: Path) -> Any:
 @pytest.fixture(scope="session")
 def spam_export(spam_model: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the first version of `spam_folder`'s SavedModel; it is never changed."""
-    from bert_keras.models.export import export_model
+    from bert_keras.exports.saved_model import export_model
 
     return export_model(spam_model, tmp_path_factory.mktemp("served") / "spam")
 

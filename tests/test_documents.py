@@ -219,7 +219,7 @@ def test_figures_are_those_that_are_drawn() -> None:
     assert rooms == draw["drawn_rooms"]()
     named = set(re.findall(r">([a-z]+)/", rooms.replace(", ", ">")))
     assert named == {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - {
-        *("files", "runs", "corpus", "cli", "explained")
+        *("files", "runs", "corpus", "cli", "explained", "answering")
     }
 
 

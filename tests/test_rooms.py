@@ -27,7 +27,8 @@ _BELOW_TASKS = {
     *("checkpoints", "data", "distribution", "explained", "model", "reading"),
     *("scoring", "text"),
 }
-_BELOW_MODELS = {"files", "generation", "runs", "tasks", *_BELOW_TASKS}
+_BELOW_ANSWERING = {"files", "generation", "runs", "tasks", *_BELOW_TASKS}
+_BELOW_MODELS = {"answering", "exports", *_BELOW_ANSWERING}
 _BELOW_INFERENCE = {"models", *_BELOW_MODELS}
 _BELOW_SERVING = {"inference", "retrieval", *_BELOW_INFERENCE}
 _BELOW_TRAINING = {"report", *_BELOW_SERVING}
@@ -46,6 +47,8 @@ ROOMS: dict[str, set[str]] = {
     "explained": {"model", "text"},
     "reading": {"checkpoints", "model", "text"},
     "tasks": {"generation", "runs", *_BELOW_TASKS},
+    "answering": _BELOW_ANSWERING,
+    "exports": {"answering", *_BELOW_ANSWERING},
     "models": _BELOW_MODELS,
     "inference": _BELOW_INFERENCE,
     "retrieval": {"inference", *_BELOW_INFERENCE},

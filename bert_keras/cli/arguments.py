@@ -14,8 +14,8 @@ from bert_keras.tasks import TASKS, parse_settings, setting_value
 from bert_keras.tasks.declaration import single_columns
 
 if TYPE_CHECKING:
+    from bert_keras.answering.backend import Backend
     from bert_keras.inference.predictor import Predictor
-    from bert_keras.models.backend import Backend
     from bert_keras.tasks.base import Task
     from bert_keras.tasks.declaration import TaskHelp
     from bert_keras.training.choices import Decided

@@ -120,8 +120,8 @@ def run_export(options: argparse.Namespace) -> None:
     check_named_columns(options, options.dev, task=task)
     check_named_columns(options, options.calibrate, task=task, labelled=False)
     load_tensorflow()
+    from bert_keras.exports.saved_model import export_model
     from bert_keras.files.atomic import check_output_place
-    from bert_keras.models.export import export_model
     from bert_keras.models.loading import load_model
 
     is_served = options.format == "saved_model"

@@ -11,14 +11,14 @@ from typing import Any
 from bert_keras.checkpoints import has_pooler, read_checkpoint
 from bert_keras.checkpoints.model_types import their_architecture
 from bert_keras.errors import CheckpointError, one_line
-from bert_keras.files.json_file import read_json
-from bert_keras.models.saved_model_folder import (
+from bert_keras.exports.saved_model_folder import (
     ANSWERS,
     EXTRA,
     find_saved_model,
     is_exported,
     saved_versions,
 )
+from bert_keras.files.json_file import read_json
 from bert_keras.retrieval.vector_file import describe_vectors, is_vector_file
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.settings import HYBRID, HYBRID_WEIGHT
@@ -139,7 +139,7 @@ def _stored_spec(spec: Mapping[str, Any]) -> str:
 def _saved_model(folder: Path) -> dict[str, Any]:
     """Return the signatures of a SavedModel and the facts in `assets.extra`."""
     load_tensorflow()
-    from bert_keras.models.export import meta_graphs
+    from bert_keras.exports.saved_model import meta_graphs
 
     graph = meta_graphs(folder)[0]
     facts: dict[str, Any] = {

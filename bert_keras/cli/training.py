@@ -165,7 +165,7 @@ def run_train(options: argparse.Namespace) -> None:
     _check_columns(options, files)
     _check_tables(options, files)
     load_tensorflow()
-    from bert_keras.models.model_card import VALIDATION
+    from bert_keras.exports.model_card import VALIDATION
     from bert_keras.report.terminal import interval_line, score_table
     from bert_keras.training import finetune as training
     from bert_keras.training import several_runs

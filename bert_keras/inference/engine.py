@@ -20,7 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bert_keras.answering.answering import Answering, Measured, Parts, Spec
+from bert_keras.answering.backend import Backend
 from bert_keras.errors import CheckpointError, ConfigError, one_line
+from bert_keras.exports.answers_file import check_answers, read_answers_file
+from bert_keras.exports.engine_files import ANSWER_FILES, FILES, OUR_NAMES
+from bert_keras.exports.saved_model_folder import ANSWERS
 from bert_keras.inference.session import (
     Session,
     check_engine,
@@ -29,11 +34,6 @@ from bert_keras.inference.session import (
     session_of,
 )
 from bert_keras.lazy_names import deferred
-from bert_keras.models.answering import Answering, Measured, Parts, Spec
-from bert_keras.models.answers_file import check_answers, read_answers_file
-from bert_keras.models.backend import Backend
-from bert_keras.models.engine_files import ANSWER_FILES, FILES, OUR_NAMES
-from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.reading.token_rows import TokenizedText, TokenRows
 from bert_keras.runs.progress import say, say_once
 from bert_keras.tasks.base import Batch, Task, answers_as
@@ -44,19 +44,20 @@ from bert_keras.text.tokenizer_files import write_tokenizer_json
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from bert_keras.answering import answer_graphs
+    from bert_keras.exports import answers_graph, model_file
     from bert_keras.inference import equality, served_model
-    from bert_keras.models import answer_graphs, answers_graph, model_file
     from bert_keras.models.task_model import TaskModel
 else:
     tf, answer_graphs, answers_graph = deferred(
         "tensorflow",
-        "bert_keras.models.answer_graphs",
-        "bert_keras.models.answers_graph",
+        "bert_keras.answering.answer_graphs",
+        "bert_keras.exports.answers_graph",
     )
     equality, served_model, model_file = deferred(
         "bert_keras.inference.equality",
         "bert_keras.inference.served_model",
-        "bert_keras.models.model_file",
+        "bert_keras.exports.model_file",
     )
 
 # Of all texts of a batch that is computed at once, without sorting.

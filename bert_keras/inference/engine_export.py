@@ -21,30 +21,30 @@ import numpy as np
 from bert_keras.config import WINDOW_STARTS
 from bert_keras.data.columns import Columns
 from bert_keras.errors import BertKerasError, ConfigError
+from bert_keras.exports.answers_graph import NeedsTensorFlow
+from bert_keras.exports.engine_files import (
+    ANSWER_FILES,
+    FILES,
+    INT8_FILES,
+    all_files,
+)
+from bert_keras.exports.engine_graph import EngineGraph
+from bert_keras.exports.model_card import CARD, write_readme
+from bert_keras.exports.model_file import (
+    check_convertible,
+    check_int8,
+    write_int8,
+    write_model_file,
+)
+from bert_keras.exports.saved_model import write_description
+from bert_keras.exports.saved_model_folder import ANSWERS
 from bert_keras.files.atomic import CONFIG, DESCRIPTION, replaced_folder
 from bert_keras.files.json_file import json_text
 from bert_keras.inference.engine import EngineModel, light_engine
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.session import Session, session_of
 from bert_keras.model.lora import plain_weights
-from bert_keras.models.answers_graph import NeedsTensorFlow
-from bert_keras.models.engine_files import (
-    ANSWER_FILES,
-    FILES,
-    INT8_FILES,
-    all_files,
-)
-from bert_keras.models.engine_graph import EngineGraph
-from bert_keras.models.export import write_description
-from bert_keras.models.model_card import CARD, write_readme
-from bert_keras.models.model_file import (
-    check_convertible,
-    check_int8,
-    write_int8,
-    write_model_file,
-)
 from bert_keras.models.model_folder import config_of, write_sentence_files
-from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.task_model import TaskModel
 from bert_keras.reading.text_vector import PROMPT_LENGTHS
 from bert_keras.reading.windows import WINDOW_LOGITS
@@ -146,8 +146,7 @@ def export_to_engine(
             _tell_times(exact, small, _typical_texts(model, typical))
             if dev is not None:
                 for name, each in (("float32", exact), ("int8", small)):
-                    answers = Predictor(each).answers(dev)
-                    scores[name] = model.task.score(dev, answers)
+                    scores[name] = model.task.score(dev, Predictor(each).answers(dev))
                     if seen is not None:
                         seen(name, scores[name])
                 allowed = max_drop * (model.task.most_score or 1.0)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.answering.answering import Parts
 from bert_keras.errors import one_line, shown
-from bert_keras.models.answering import Parts
-from bert_keras.models.answers_graph import NeedsTensorFlow
+from bert_keras.exports.answers_graph import NeedsTensorFlow
 from bert_keras.text.preprocessor import as_tensors, one_or_all
 
 _CLOSE = 1e-5

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bert_keras.answering.answering import Answering, Measured, Parts, bytes_of
+from bert_keras.answering.backend import Backend
 from bert_keras.data.class_names import listed
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import classes_of
@@ -22,19 +24,17 @@ from bert_keras.errors import (
     counted,
     shown,
 )
-from bert_keras.files.atomic import check_path
-from bert_keras.inference.engine import engine_model, load_engine_folder
-from bert_keras.inference.equal_texts import EqualTexts, joined
-from bert_keras.inference.session import check_engine, find_engine
-from bert_keras.lazy_names import deferred
-from bert_keras.models.answering import Answering, Measured, Parts, bytes_of
-from bert_keras.models.backend import Backend
-from bert_keras.models.saved_model_folder import (
+from bert_keras.exports.saved_model_folder import (
     ANSWERS,
     EXTRA,
     find_saved_model,
     is_exported,
 )
+from bert_keras.files.atomic import check_path
+from bert_keras.inference.engine import engine_model, load_engine_folder
+from bert_keras.inference.equal_texts import EqualTexts, joined
+from bert_keras.inference.session import check_engine, find_engine
+from bert_keras.lazy_names import deferred
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.answer_rows import rows_of

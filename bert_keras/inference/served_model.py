@@ -16,21 +16,21 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_keras.answering.backend import Backend
 from bert_keras.errors import (
     BertKerasError,
     CheckpointError,
     ConfigError,
 )
-from bert_keras.files.lfs import check_no_pointer
-from bert_keras.models.answers_file import check_answers, read_answers_file
-from bert_keras.models.backend import Backend
-from bert_keras.models.export import (
+from bert_keras.exports.answers_file import check_answers, read_answers_file
+from bert_keras.exports.saved_model import (
     meta_graphs,
     ops_of,
     refuse_unknown_ops,
     rejection,
 )
-from bert_keras.models.saved_model_folder import ANSWERS, EXTRA
+from bert_keras.exports.saved_model_folder import ANSWERS, EXTRA
+from bert_keras.files.lfs import check_no_pointer
 from bert_keras.tasks.base import Batch, Task, answers_as
 from bert_keras.tasks.protocols import (
     Writing,

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from bert_keras.answering.answering import Spec
 from bert_keras.config import WINDOW_STARTS
 from bert_keras.errors import CheckpointError, ConfigError, one_line
+from bert_keras.exports.engine_files import ANSWER_FILES, FILES, INT8_FILES, package
+from bert_keras.exports.saved_model_folder import ANSWERS
 from bert_keras.files.lfs import check_no_pointer
-from bert_keras.models.answering import Spec
-from bert_keras.models.engine_files import ANSWER_FILES, FILES, INT8_FILES, package
-from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.settings import ENGINES, check_choice
 
 _MOST_ROWS = 128  # windows in a run, unless one text has more

@@ -46,6 +46,7 @@ from bert_keras.checkpoints.sentence_files import (
     write_sentence_files,
 )
 from bert_keras.errors import CheckpointError, ConfigError, counted, shown
+from bert_keras.exports.model_card import Source, write_readme
 from bert_keras.files.atomic import (
     CONFIG,
     FILES,
@@ -58,7 +59,6 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.folder import Folder
 from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.loading import load_model
-from bert_keras.models.model_card import Source, write_readme
 from bert_keras.models.model_folder import config_of
 from bert_keras.models.new_tokens import widened
 from bert_keras.models.task_model import TaskModel

@@ -55,9 +55,9 @@ from bert_keras.errors import (
     one_line,
     shown,
 )
+from bert_keras.exports.answers_file import check_same_task, named_task
 from bert_keras.files.json_file import read_json
 from bert_keras.generation.settings import from_transformers
-from bert_keras.models.answers_file import check_same_task, named_task
 from bert_keras.runs.progress import say_once
 from bert_keras.settings import check_whole_number
 from bert_keras.tasks import TASKS, find_task, name_of, named_or_given

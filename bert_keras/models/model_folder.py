@@ -24,9 +24,9 @@ from bert_keras.checkpoints.sentence_files import (
     write_head,
 )
 from bert_keras.errors import ConfigError, received
+from bert_keras.exports.model_card import write_readme
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.model.lora import plain_weights
-from bert_keras.models.model_card import write_readme
 from bert_keras.tasks import name_of
 from bert_keras.tasks.base import Task
 

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
+from bert_keras.answering.backend import Backend
 from bert_keras.checkpoints.model_types import check_architecture
 from bert_keras.distribution.replicas import replica_count
 from bert_keras.errors import ConfigError
@@ -26,7 +27,6 @@ from bert_keras.model.encoder import (
 )
 from bert_keras.model.heads import new_heads
 from bert_keras.model.optimizers import BertAdamW
-from bert_keras.models.backend import Backend
 from bert_keras.models.fit_data import (
     check_columns,
     check_not_one_hot,
@@ -260,7 +260,7 @@ class TaskModel(Backend, TrainableModel, KerasHubTask):
                 "`format` must be 'tf_saved_model', whose graph reads strings; "
                 f"received {format!r}: `model.backbone.export` takes ids in any format"
             )
-        from bert_keras.models.export import write_saved_model
+        from bert_keras.exports.saved_model import write_saved_model
 
         write_saved_model(self, filepath)
 

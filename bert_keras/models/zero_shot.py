@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.answering.backend import Backend
 from bert_keras.data.class_names import chosen_names, listed
 from bert_keras.errors import ConfigError, shown
-from bert_keras.models.backend import Backend
 from bert_keras.models.kept_layers import KERNEL
 from bert_keras.models.task_model import TaskModel, with_head
 from bert_keras.reading.layers import LAST

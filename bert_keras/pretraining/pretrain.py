@@ -15,8 +15,8 @@ from typing import Any
 
 from bert_keras.config import BertConfig
 from bert_keras.distribution.strategy import Devices, find_strategy
+from bert_keras.exports.model_card import write_readme
 from bert_keras.files.atomic import check_output_place, replaced_folder
-from bert_keras.models.model_card import write_readme
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.estimate import estimate_of
 from bert_keras.pretraining.loop import PretrainingLoop

@@ -26,6 +26,7 @@ from bert_keras.checkpoints import (
 from bert_keras.checkpoints.model_types import check_architecture
 from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
+from bert_keras.exports.model_card import write_readme
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.model.encoder import (
     BertEncoder,
@@ -37,7 +38,6 @@ from bert_keras.model.heads import new_heads
 from bert_keras.model.layers import undrawn
 from bert_keras.model.lora import plain_weights
 from bert_keras.model.optimizers import BertAdamW
-from bert_keras.models.model_card import write_readme
 from bert_keras.models.pretrained_model import assign_scope
 from bert_keras.models.trainable_model import TrainableModel
 from bert_keras.pretraining.config import PretrainConfig

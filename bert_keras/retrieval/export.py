@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.errors import ConfigError
+from bert_keras.exports.saved_model import export_model
 from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.predictor import Predictor
-from bert_keras.models.export import export_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.retrieval.embedder import with_prompt
 from bert_keras.retrieval.index import check_hybrid

@@ -24,9 +24,9 @@ from bert_keras.serving.errors import RequestError
 from bert_keras.serving.signatures import TRUNCATED, Answers, Parts, Row, Signature
 
 if TYPE_CHECKING:
-    from bert_keras.models import export
+    from bert_keras.exports import saved_model
 else:
-    (export,) = deferred("bert_keras.models.export")
+    (saved_model,) = deferred("bert_keras.exports.saved_model")
 
 THREADS = 2  # one prepares its next batch while the other computes
 _BYTES_AT_ONCE = 256 * 1024  # of texts tokenized in one call
@@ -288,7 +288,7 @@ class _Job:
     def fail(self, error: Exception) -> None:
         """Finish the request with an error."""
         if _is_of_a_graph(error):
-            error = RequestError(export.rejection(error))
+            error = RequestError(saved_model.rejection(error))
         self._finish(lambda: self.future.set_exception(error))
 
     def _finish(self, end: Callable[[], Any]) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_keras.errors import ConfigError, one_line
-from bert_keras.models.saved_model_folder import GRAPH, saved_versions
+from bert_keras.exports.saved_model_folder import GRAPH, saved_versions
 from bert_keras.serving.batcher import Seen
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.errors import RequestError

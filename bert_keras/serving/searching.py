@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from bert_keras.answering.backend import Backend
 from bert_keras.errors import ConfigError
 from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.predictor import Predictor, load_predictor
-from bert_keras.models.backend import Backend
 from bert_keras.retrieval.export import CANDIDATES
 from bert_keras.retrieval.index import SearchIndex
 from bert_keras.runs.progress import say

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bert_keras.answering.answering import Answering
+from bert_keras.answering.backend import Backend
 from bert_keras.config import WINDOW_STARTS
 from bert_keras.errors import shown
 from bert_keras.lazy_names import deferred
-from bert_keras.models.answering import Answering
-from bert_keras.models.backend import Backend
 from bert_keras.serving.batch_choice import (
     group_by_length,
     of_one_shape,
@@ -39,9 +39,10 @@ from bert_keras.tasks.protocols import (
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from bert_keras.exports import saved_model
     from bert_keras.inference import served_model
     from bert_keras.model import encoder
-    from bert_keras.models import export, task_model
+    from bert_keras.models import task_model
     from bert_keras.text import preprocessor as text_preprocessor
     from bert_keras.text.preprocessor import Preprocessor
 else:
@@ -50,9 +51,9 @@ else:
         "bert_keras.model.encoder",
         "bert_keras.text.preprocessor",
     )
-    served_model, export, task_model = deferred(
+    served_model, saved_model, task_model = deferred(
         "bert_keras.inference.served_model",
-        "bert_keras.models.export",
+        "bert_keras.exports.saved_model",
         "bert_keras.models.task_model",
     )
 
@@ -477,7 +478,7 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
         functions = {k: _of_saved(each) for k, each in model.functions().items()}
     elif isinstance(model, task_model.TaskModel):
         model.preprocessor = padded  # attention costs least with one text per row
-        found_here = export.signature_functions(model)
+        found_here = saved_model.signature_functions(model)
         functions = {k: _of_graph(each) for k, each in found_here.items()}
         if task.is_plain and set(task.needs.keras_inputs()) == {
             *_IDS,
@@ -485,7 +486,7 @@ def signatures_of(model: Backend) -> dict[str, Signature]:
         }:
             packed = _packed(model)
     else:
-        found_here = export.text_functions(model)
+        found_here = saved_model.text_functions(model)
         functions = {k: _of_graph(each) for k, each in found_here.items()}
     found: dict[str, Signature] = {}
     for name, function in functions.items():

@@ -68,7 +68,7 @@ class ContrastiveFit(HeadTrainer):
             )
 
     def planned(self, folds: Sequence[Sequence[int]]) -> Forecast:
-        count, others = len(self.train_rows), len(self.unlabelled or ())
+        count, others = len(self.train_rows), len(self.unlabeled or ())
         kept = [count - len(fold) for fold in folds] if self.needs_folds else []
         examples = len(kept) * (count + others) + count + others
         return Forecast(
@@ -79,7 +79,7 @@ class ContrastiveFit(HeadTrainer):
 
     @property
     def needs_folds(self) -> bool:
-        return self.dev is None or self.unlabelled is not None
+        return self.dev is None or self.unlabeled is not None
 
     def fit(
         self,
@@ -94,7 +94,7 @@ class ContrastiveFit(HeadTrainer):
         weights = np.ones(len(targets)) if weights is None else weights
 
         def heads_of(
-            rows: list[int], name: str, unlabelled: Columns | None
+            rows: list[int], name: str, unlabeled: Columns | None
         ) -> list[Head]:
             for weight, value in zip(self.model.backbone.weights, start, strict=True):
                 weight.assign(value)
@@ -108,12 +108,12 @@ class ContrastiveFit(HeadTrainer):
                 heads += fit_head(
                     x, wanted, **given, weights=balanced(wanted, own, each)
                 )
-            if unlabelled is not None:
-                others = self.vectors(unlabelled)
+            if unlabeled is not None:
+                others = self.vectors(unlabeled)
                 heads.append(self_trained_head(x, wanted, others, **given, weights=own))
             return heads
 
-        found, unlabelled, power, powers = None, None, 0.0, powers_of(targets, loss)
+        found, unlabeled, power, powers = None, None, 0.0, powers_of(targets, loss)
         if self.needs_folds:
             tried = [
                 validation_of(
@@ -129,19 +129,19 @@ class ContrastiveFit(HeadTrainer):
                 )
             ]
             power, found = self.best_power(tried[: len(powers)])
-            if self.unlabelled is not None:
+            if self.unlabeled is not None:
                 if self.gains(found, tried[-1]):
-                    found, unlabelled = tried[-1], self.unlabelled
+                    found, unlabeled = tried[-1], self.unlabeled
                 else:
-                    self.forecast.leave_out(examples=len(self.unlabelled))
-        note = balance_note(power) if unlabelled is None else ""
+                    self.forecast.leave_out(examples=len(self.unlabeled))
+        note = balance_note(power) if unlabeled is None else ""
         line = (
             f"the encoder, trained on pairs within and across classes "
             f"({updates_for(len(targets))} updates of up to {ROWS} texts), and a "
             f"linear head on its vectors{note}"
         )
-        heads = heads_of(list(range(len(targets))), "all rows", unlabelled)
-        head = heads[-1] if unlabelled is not None else heads[powers.index(power)]
+        heads = heads_of(list(range(len(targets))), "all rows", unlabeled)
+        head = heads[-1] if unlabeled is not None else heads[powers.index(power)]
         return head, found, line
 
     def _held_out(
@@ -154,7 +154,7 @@ class ContrastiveFit(HeadTrainer):
 
         Rows in no fold have 0. `shape` has K without the head of self-training.
         """
-        logits = np.zeros((shape[0] + (self.unlabelled is not None), *shape[1:]))
+        logits = np.zeros((shape[0] + (self.unlabeled is not None), *shape[1:]))
         for number, fold in enumerate(folds, 1):
             name = f"fold-{number}.npy"
             found = self.run.array(name) if self.run else None
@@ -162,7 +162,7 @@ class ContrastiveFit(HeadTrainer):
             if found is None or len(found) != len(logits):
                 kept = sorted(set(range(shape[1])) - set(fold))
                 part = f"fold {number} of {len(folds)}"
-                heads = heads_of(kept, part, self.unlabelled)
+                heads = heads_of(kept, part, self.unlabeled)
                 x = self.vectors(self.train_rows.take(fold))
                 found = np.stack([head(x) for head in heads])
                 if self.run is not None:
@@ -171,7 +171,7 @@ class ContrastiveFit(HeadTrainer):
                 count = len(self.train_rows)
                 self.forecast.leave_out(
                     updates=updates_for(count - len(fold)),
-                    examples=count + len(self.unlabelled or ()),
+                    examples=count + len(self.unlabeled or ()),
                 )
             logits[:, fold] = found
         return logits

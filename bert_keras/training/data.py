@@ -156,10 +156,10 @@ def labelled_rows(
     return with_slices(found, source, slices, **rules)
 
 
-def new_unlabelled_rows(
+def new_unlabeled_rows(
     request: TrainRequest, task: Task, labelled: Iterable[Columns]
 ) -> tuple[Columns, list[str]]:
-    """Return the unlabelled rows that differ from all labelled ones and each other.
+    """Return the unlabeled rows that differ from all labelled ones and each other.
 
     Also returns a note on the others, if there are any. The rows have any form that
     `as_columns` takes.
@@ -167,7 +167,7 @@ def new_unlabelled_rows(
     Raises:
         DataError: a row has a label, or all equal a labelled one.
     """
-    found = unlabelled_rows(request, task)
+    found = unlabeled_rows(request, task)
     kept = new_rows([texts_of(task, each) for each in labelled], texts_of(task, found))
     if not kept:
         raise DataError(
@@ -178,14 +178,14 @@ def new_unlabelled_rows(
     notes = []
     if len(kept) < len(found):
         notes.append(
-            f"{found.path}: {len(kept):,} of {len(found):,} unlabelled rows are used; "
+            f"{found.path}: {len(kept):,} of {len(found):,} unlabeled rows are used; "
             "the others are equal to a labelled one, or to each other"
         )
     return found.take(kept), notes
 
 
-def unlabelled_rows(request: TrainRequest, task: Task) -> Columns:
-    """Return the texts of the unlabelled rows, none of which may have a label.
+def unlabeled_rows(request: TrainRequest, task: Task) -> Columns:
+    """Return the texts of the unlabeled rows, none of which may have a label.
 
     Raises:
         DataError: a row has a label.

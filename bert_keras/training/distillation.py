@@ -29,11 +29,11 @@ from bert_keras.data.class_names import comparable, listed
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import stratified_holdout
 from bert_keras.errors import ConfigError, DataError, counted, received
+from bert_keras.exports.saved_model_folder import find_saved_model
 from bert_keras.inference.equal_texts import joined
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.distillation import SoftLoss, softened
 from bert_keras.models.objective import SOFT, SOFT_WEIGHTS, STATES, LossSum
-from bert_keras.models.saved_model_folder import find_saved_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import Progress
 from bert_keras.runs.run_folder import digest_of
@@ -98,10 +98,10 @@ class Distillation:
         weight: share of this loss; the labels' loss has the rest.
         order: for each class of the student, its number among the teacher's; `None`:
             they are in the same order.
-        outputs: the teacher's outputs for each training row and then each unlabelled
+        outputs: the teacher's outputs for each training row and then each unlabeled
             row, float32 [N, C]; `None`: the teacher reads the batches.
-        unlabelled: rows of which only the teacher's outputs are learned.
-        weights: of all these rows in this loss, float32 [N], if some are unlabelled.
+        unlabeled: rows of which only the teacher's outputs are learned.
+        weights: of all these rows in this loss, float32 [N], if some are unlabeled.
         states: what is learned from inside the teacher, if anything.
     """
 
@@ -112,7 +112,7 @@ class Distillation:
     weight: float
     order: Sequence[int] | None = None
     outputs: np.ndarray | None = None
-    unlabelled: Columns | None = None
+    unlabeled: Columns | None = None
     weights: np.ndarray | None = None
     states: TaughtStates | None = None
 
@@ -122,7 +122,7 @@ class Distillation:
         task: Task,
         config: TrainConfig,
         train: Columns,
-        unlabelled: Columns | None = None,
+        unlabeled: Columns | None = None,
         *,
         tell: Callable[[str], object],
     ) -> Distillation | None:
@@ -132,7 +132,7 @@ class Distillation:
             task: the student's.
             config: names the teacher.
             train: the training rows, which it answers.
-            unlabelled: rows without labels, which it answers, too.
+            unlabeled: rows without labels, which it answers, too.
             tell: gets lines on what was matched or truncated.
 
         Raises:
@@ -152,7 +152,7 @@ class Distillation:
         if config.distill != "soft":
             found = dataclasses.replace(found, states=found._states(config.distill))
         is_answered = isinstance(task, Distillable)
-        used = {"unlabeled": unlabelled is not None, "augment": config.augment > 0}
+        used = {"unlabeled": unlabeled is not None, "augment": config.augment > 0}
         for name in [name for name, is_used in used.items() if is_used]:
             if not is_answered or gathered(task, train):
                 raise ConfigError(
@@ -171,16 +171,16 @@ class Distillation:
             return found
         if config.augment:
             made = found._variants(train, config, tell=tell)
-            unlabelled = made if unlabelled is None else unlabelled.followed_by(made)
-        if unlabelled is None:
+            unlabeled = made if unlabeled is None else unlabeled.followed_by(made)
+        if unlabeled is None:
             answered = found._answered([train], tell=tell)
             return dataclasses.replace(found, outputs=answered)
-        weights, more = task.example_weights(train), np.ones(len(unlabelled), "float32")
+        weights, more = task.example_weights(train), np.ones(len(unlabeled), "float32")
         known = np.ones(len(train), "float32") if weights is None else weights
         return dataclasses.replace(
             found,
-            outputs=found._answered([train, unlabelled], tell=tell),
-            unlabelled=unlabelled,
+            outputs=found._answered([train, unlabeled], tell=tell),
+            unlabeled=unlabeled,
             weights=np.concatenate([known, more]),
         )
 
@@ -221,7 +221,7 @@ class Distillation:
         """
         teacher = self.predictor.model.task
         counts, parts = Truncation(), []
-        for columns, name in zip(sets, ("training", "unlabelled"), strict=False):
+        for columns, name in zip(sets, ("training", "unlabeled"), strict=False):
             try:
                 texts = texts_of(teacher, columns)
             except DataError as error:

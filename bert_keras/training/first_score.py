@@ -17,9 +17,9 @@ from typing import Any
 import tensorflow as tf
 
 from bert_keras.distribution.strategy import Devices
+from bert_keras.exports.model_card import VALIDATION
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.models.folder import Folder
-from bert_keras.models.model_card import VALIDATION
 from bert_keras.models.task_model import TaskModel, with_head
 from bert_keras.report.values import words
 from bert_keras.runs.stop_signal import RunStopped

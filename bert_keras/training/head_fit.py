@@ -17,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.answering.backend import Backend
 from bert_keras.data.class_names import listed
 from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import repeated_texts
@@ -24,7 +25,6 @@ from bert_keras.data.holdout import Strata, classes_of
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import ConfigError, DataError
 from bert_keras.inference.predictor import Predictor
-from bert_keras.models.backend import Backend
 from bert_keras.models.loading import new_model
 from bert_keras.models.task_model import TaskModel, with_head
 from bert_keras.runs.progress import say
@@ -109,7 +109,7 @@ class HeadTrainer(abc.ABC):
 
     fitted_parts = "heads"  # of a fold
     most_folds = FOLDS
-    gained: Mapping[str, Any] = {}  # what is known of the unlabelled rows
+    gained: Mapping[str, Any] = {}  # what is known of the unlabeled rows
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class HeadTrainer(abc.ABC):
     ) -> None:
         self.model, self.tell = model, tell
         self.train_rows, self.dev = data["train"], data.get("dev")
-        self.unlabelled = data.get("unlabeled")
+        self.unlabeled = data.get("unlabeled")
         self.run, self.config = context.folder, context.config
         self.devices, self.stop = context.devices, context.stop
         self._scores: dict[str, Any] = {}
@@ -241,9 +241,9 @@ class HeadTrainer(abc.ABC):
         name = self.model.task.best_score
         (before, _), (after, _) = ranks = self._rank(plain), self._rank(other)
         gained = self._kept(*ranks)
-        count = len(cast(Columns, self.unlabelled))
+        count = len(cast(Columns, self.unlabeled))
         note = (
-            f"{count:,} unlabelled rows {'are used' if gained else 'are not used'}: "
+            f"{count:,} unlabeled rows {'are used' if gained else 'are not used'}: "
             f"by cross-validation, self-training on them changes {name} from "
             f"{before:.4f} to {after:.4f}, and the loss from {plain.loss:.4f} to "
             f"{other.loss:.4f}"
@@ -356,7 +356,7 @@ class HeadFit(HeadTrainer):
         self._width = model.backbone.config.hidden_size
 
     def planned(self, folds: Sequence[Sequence[int]]) -> Forecast:
-        rows = len(self.train_rows) + len(self.unlabelled or ())
+        rows = len(self.train_rows) + len(self.unlabeled or ())
         return Forecast(examples=rows + self._then)
 
     def as_model_reads(self, kernel: np.ndarray) -> np.ndarray:
@@ -399,8 +399,8 @@ class HeadFit(HeadTrainer):
         rows = balanced(targets, weights, power)
         (head,) = fit_head(x, targets, loss=loss, l2=found.l2, weights=rows)
         note = balance_note(power)
-        if self.unlabelled is not None:
-            others = self.vectors(self.unlabelled, name="unlabelled")
+        if self.unlabeled is not None:
+            others = self.vectors(self.unlabeled, name="unlabeled")
             given["l2"] = found.l2
             validation = validate_self_training(x, targets, others, folds, **given)
             if self.gains(found, validation):

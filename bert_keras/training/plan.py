@@ -45,7 +45,7 @@ from bert_keras.training.data import (
     check_without_dev,
     choose_split,
     fitted_task,
-    new_unlabelled_rows,
+    new_unlabeled_rows,
     read_rows,
     row_notes,
     with_compared_rows,
@@ -195,7 +195,7 @@ def make_plan(
     if collections:
         check_ranks(task)
     if facts.has_unlabeled:
-        rows[UNLABELED], more = new_unlabelled_rows(request, task, rows.values())
+        rows[UNLABELED], more = new_unlabeled_rows(request, task, rows.values())
         notes += more
 
     # How long texts are read.

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.data.columns import Columns
+from bert_keras.exports.model_card import usage_of, write_readme
 from bert_keras.files.json_file import json_text
-from bert_keras.models.model_card import usage_of, write_readme
 from bert_keras.models.task_model import TaskModel
 from bert_keras.report.comparison import write_run
 from bert_keras.report.report import DOUBTFUL, csv_text, rows_with_set, write_report

@@ -166,11 +166,11 @@ class TrainingRows:
         labels: Labels | None = None,
     ) -> None:
         self.distillation = distillation
-        self.unlabelled = None if distillation is None else distillation.unlabelled
+        self.unlabeled = None if distillation is None else distillation.unlabeled
         self.labels = labels or Labels.of(model.task, columns)
         self.groups = self.labels.groups
         self.count = len(columns if self.groups is None else self.groups)
-        self.count += len(self.unlabelled or ())
+        self.count += len(self.unlabeled or ())
         if fixed and self.groups is not None:
             raise ConfigError(
                 f"{model.task.name} with batches of whole groups of rows, of any "
@@ -279,8 +279,8 @@ class TrainingRows:
     def _texts(self) -> Callable[[Any], Any]:
         """Return a function, in graph, of the texts of rows: one tensor, or a tuple."""
         sets = [self.columns]
-        if self.unlabelled is not None:
-            sets.append(self.unlabelled)
+        if self.unlabeled is not None:
+            sets.append(self.unlabeled)
         roles = zip(
             *(texts_of(self.model.task, each, use="train") for each in sets),
             strict=True,
@@ -291,8 +291,8 @@ class TrainingRows:
     def _labels(self) -> list[Any]:
         """Return the targets and, if there are any, weights of all rows."""
         targets, weights = self.labels.targets, self.labels.weights
-        if self.unlabelled is not None:  # whose targets are 0, with a weight of 0
-            ends = [[0, len(self.unlabelled)], *[[0, 0]] * (targets.shape.rank - 1)]
+        if self.unlabeled is not None:  # whose targets are 0, with a weight of 0
+            ends = [[0, len(self.unlabeled)], *[[0, 0]] * (targets.shape.rank - 1)]
             targets = tf.pad(targets, ends)
             known = np.ones(len(self.columns)) if weights is None else weights
             weights = np.pad(known, ends[0]).astype("float32")
@@ -355,10 +355,10 @@ class RowsPlace:
         found = self.batches.rows_of(self.step - 1)
         labelled = len(self.batches.columns)
         lines = self.batches.columns.lines
-        more = getattr(self.batches.unlabelled, "lines", [])
+        more = getattr(self.batches.unlabeled, "lines", [])
         named = {"lines": [lines[row] for row in found if row < labelled]}
-        if self.batches.unlabelled is not None:
-            named["unlabelled lines"] = [
+        if self.batches.unlabeled is not None:
+            named["unlabeled lines"] = [
                 more[row - labelled] for row in found if row >= labelled
             ]
         return named
@@ -369,9 +369,9 @@ class RowsPlace:
         places = []
         if own := [row for row in rows if row < labelled]:
             places.append(places_of(self.batches.columns, own))
-        if self.batches.unlabelled is not None:
+        if self.batches.unlabeled is not None:
             if more := [row - labelled for row in rows if row >= labelled]:
-                places.append(places_of(self.batches.unlabelled, more))
+                places.append(places_of(self.batches.unlabeled, more))
         return (
             f"epoch {facts['epoch']}, step {facts['step_of_epoch']:,} of it, "
             f"{self.step:,} of all ({'; '.join(places)})"

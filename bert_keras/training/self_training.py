@@ -20,13 +20,13 @@ from bert_keras.training.linear_head import (
     validation_of,
 )
 
-SHARES = (0.1, 0.2, 0.3, 0.4)  # of the unlabelled rows, round by round
+SHARES = (0.1, 0.2, 0.3, 0.4)  # of the unlabeled rows, round by round
 
 
 def self_trained_head(
     x: np.ndarray,
     targets: np.ndarray,
-    unlabelled: np.ndarray,
+    unlabeled: np.ndarray,
     *,
     loss: str,
     l2: float,
@@ -34,19 +34,19 @@ def self_trained_head(
 ) -> Head:
     """Return a head of labelled vectors and, in rounds, of the most confident others.
 
-    In each round, the unlabelled rows weigh together as much as the labelled ones.
+    In each round, the unlabeled rows weigh together as much as the labelled ones.
 
     Args:
         x, targets, loss, l2, weights: as in `fit_head`, of the labelled rows.
-        unlabelled: vectors, float [M, D].
+        unlabeled: vectors, float [M, D].
     """
     weights = np.ones(len(x)) if weights is None else np.asarray(weights, np.float64)
     (head,) = fit_head(x, targets, loss=loss, l2=l2, weights=weights)
     frequency = np.average(targets, axis=0, weights=weights)
     for share in SHARES:
-        rows, answers = confident_rows(head(unlabelled), loss, share, frequency)
+        rows, answers = confident_rows(head(unlabeled), loss, share, frequency)
         (head,) = fit_head(
-            np.concatenate([x, unlabelled[rows]]),
+            np.concatenate([x, unlabeled[rows]]),
             np.concatenate([targets, answers]),
             loss=loss,
             l2=l2,
@@ -58,7 +58,7 @@ def self_trained_head(
 def validate_self_training(
     x: np.ndarray,
     targets: np.ndarray,
-    unlabelled: np.ndarray,
+    unlabeled: np.ndarray,
     folds: Sequence[Sequence[int]],
     *,
     loss: str,
@@ -75,7 +75,7 @@ def validate_self_training(
     for fold in folds:
         kept = np.delete(np.arange(len(x)), fold)
         head = self_trained_head(
-            x[kept], targets[kept], unlabelled, weights=weights[kept], **given
+            x[kept], targets[kept], unlabeled, weights=weights[kept], **given
         )
         logits[fold] = head(x[fold])
     return validation_of(logits, targets, folds, weights=weights, **given)

@@ -23,6 +23,12 @@ from typing import Any, NamedTuple, cast
 from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames
 from bert_keras.errors import BertKerasError, ConfigError, DataError
+from bert_keras.exports.model_card import write_readme
+from bert_keras.exports.model_file import (
+    INT8_PACKAGES,
+    check_convertible,
+    check_int8,
+)
 from bert_keras.files.atomic import check_output_place, new_folder
 from bert_keras.inference.engine_export import export_to_engine
 from bert_keras.inference.predictor import Predictor, load_predictor
@@ -30,12 +36,6 @@ from bert_keras.models.convert import convert
 from bert_keras.models.folder import Folder
 from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.loading import load_model
-from bert_keras.models.model_card import write_readme
-from bert_keras.models.model_file import (
-    INT8_PACKAGES,
-    check_convertible,
-    check_int8,
-)
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import followed_by, in_proportion, say

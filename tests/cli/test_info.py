@@ -12,9 +12,9 @@ import pytest
 from conftest import SHARED, refused
 
 from bert_keras.cli.info import describe
+from bert_keras.exports.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.inference.engine_export import export_to_engine
 from bert_keras.models.model_folder import save_model
-from bert_keras.models.saved_model_folder import ANSWERS, EXTRA
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.embedding import Embedding
 

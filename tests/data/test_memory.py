@@ -194,8 +194,8 @@ def test_columns_are_chosen_by_role() -> None:
 def test_class_names_replace_their_numbers() -> None:
     data = DataSet(TABLE, label=["ham", "spam"])
     assert as_columns(data)["label"] == ["spam", "ham", "spam"]
-    unlabelled = DataSet({"text": TEXTS, "label": [1, -1, 0]}, label=["ham", "spam"])
-    assert as_columns(unlabelled)["label"] == ["spam", "-1", "ham"]
+    unlabeled = DataSet({"text": TEXTS, "label": [1, -1, 0]}, label=["ham", "spam"])
+    assert as_columns(unlabeled)["label"] == ["spam", "-1", "ham"]
 
 
 class NAType:

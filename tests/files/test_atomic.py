@@ -473,7 +473,7 @@ def test_an_empty_path_is_rejected(
 
 
 def test_an_export_into_the_folder_of_a_model(model: Path) -> None:
-    from bert_keras.models.export import export_model
+    from bert_keras.exports.saved_model import export_model
 
     told = "must be a folder of versions 1, 2 …; holds config.json"
     refused(lambda: export_model(None, model), told)  # type: ignore[arg-type]

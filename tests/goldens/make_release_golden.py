@@ -21,9 +21,9 @@ from conftest import VOCABULARY
 from task_cases import Case, first_case
 
 from bert_keras.config import BertConfig
+from bert_keras.exports.saved_model import export_model
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.models.export import export_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks import TASKS, protocols

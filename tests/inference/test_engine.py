@@ -15,17 +15,17 @@ import pytest
 from conftest import refused
 from task_cases import cases_of
 
+from bert_keras.answering.answering import Spec
 from bert_keras.cli.main import main
+from bert_keras.exports import engine_files
+from bert_keras.exports.engine_files import NAMES
+from bert_keras.exports.saved_model_folder import ANSWERS
 from bert_keras.inference import engine_export
 from bert_keras.inference.engine import EngineModel
 from bert_keras.inference.engine_export import _MEANINGS, export_to_engine
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.session import Session, find_engine
 from bert_keras.model.encoder import is_of_packed_rows
-from bert_keras.models import engine_files
-from bert_keras.models.answering import Spec
-from bert_keras.models.engine_files import NAMES
-from bert_keras.models.saved_model_folder import ANSWERS
 from bert_keras.models.zero_shot import zero_shot_model
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.protocols import recipe_of

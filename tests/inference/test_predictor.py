@@ -12,9 +12,9 @@ import pytest
 import tensorflow as tf
 from conftest import ROWS, refused
 
+from bert_keras.answering.answer_graphs import AnswerGraphs
 from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import Predictor, _cuts, joined, load_predictor
-from bert_keras.models.answer_graphs import AnswerGraphs
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 

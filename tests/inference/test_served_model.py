@@ -20,12 +20,12 @@ from conftest import ROOT, assert_near, refused
 
 from bert_keras.cli.info import describe
 from bert_keras.data.table import as_columns
+from bert_keras.exports.saved_model import export_model
+from bert_keras.exports.saved_model_folder import find_saved_model
 from bert_keras.files.lfs import POINTER
 from bert_keras.inference.engine import session_of
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.served_model import ServedModel, _refuse_file_ops
-from bert_keras.models.export import export_model
-from bert_keras.models.saved_model_folder import find_saved_model
 from bert_keras.retrieval.embedder import embed, with_prompt
 from bert_keras.serving.signatures import signatures_of
 from bert_keras.tasks.classification import Classification

@@ -14,9 +14,9 @@ from safetensors.numpy import load_file, save_file
 
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.cli.main import main
+from bert_keras.exports.saved_model import export_model
 from bert_keras.inference.predictor import load_predictor
 from bert_keras.models.convert import extend
-from bert_keras.models.export import export_model
 from bert_keras.models.folder import Folder
 from bert_keras.models.loading import load_model, new_model
 from bert_keras.models.model_folder import save_model

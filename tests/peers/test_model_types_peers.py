@@ -13,11 +13,11 @@ from electra_checkpoint import google_variables, write_variables
 from safetensors.numpy import load_file
 
 from bert_keras.checkpoints import read_checkpoint
+from bert_keras.exports.saved_model import export_model
 from bert_keras.inference.engine import engine_model
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.convert import convert
-from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel

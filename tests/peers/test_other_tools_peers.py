@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bert_keras.exports.saved_model import export_model
 from bert_keras.inference.engine_export import export_to_engine
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.convert import convert
-from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.retrieval.embedder import embed

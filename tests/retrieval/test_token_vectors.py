@@ -13,9 +13,9 @@ from conftest import ROWS, refused, write_collection
 
 from bert_keras.cli.info import describe
 from bert_keras.data.columns import Columns
+from bert_keras.exports.saved_model import export_model
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.contrastive import TokenRankingLoss
-from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.retrieval.embedder import embed, load_embedder

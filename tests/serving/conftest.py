@@ -82,7 +82,7 @@ def folders(
     make_model: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
 ) -> Folders:
     """Return the folders of the models that the server has."""
-    from bert_keras.models.export import export_model
+    from bert_keras.exports.saved_model import export_model
     from bert_keras.models.model_folder import save_model
     from bert_keras.tasks.classification import Classification
     from bert_keras.tasks.tagging.task import TokenClassification

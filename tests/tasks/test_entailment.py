@@ -16,9 +16,9 @@ from bert_keras.cli.info import describe
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
 from bert_keras.explanations.explainer import explain
+from bert_keras.exports.saved_model import export_model
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.zero_shot import save_classes
-from bert_keras.models.export import export_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.retrieval.embedder import vectors_of
 from bert_keras.scoring.similarity import unit_rows

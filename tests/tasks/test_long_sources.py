@@ -12,8 +12,8 @@ import tensorflow as tf
 from task_cases.translation import CASES
 
 from bert_keras.data.table import as_columns
+from bert_keras.exports.saved_model import export_model
 from bert_keras.inference.predictor import Predictor, load_predictor
-from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.reading import windows

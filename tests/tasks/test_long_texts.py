@@ -13,16 +13,16 @@ import pytest
 import tensorflow as tf
 from conftest import ROWS, assert_near, refused, thorough
 
+from bert_keras.answering.answering import Spec
 from bert_keras.data.table import as_columns
 from bert_keras.explanations.explainer import explain
+from bert_keras.exports.engine_graph import EngineGraph
+from bert_keras.exports.saved_model import export_model
 from bert_keras.inference import session as session_module
 from bert_keras.inference.engine import EngineModel
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.session import Session
 from bert_keras.model.layers import for_engines
-from bert_keras.models.answering import Spec
-from bert_keras.models.engine_graph import EngineGraph
-from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.reading import windows

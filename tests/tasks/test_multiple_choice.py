@@ -16,8 +16,8 @@ from conftest import refused
 
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
+from bert_keras.exports.saved_model import export_model
 from bert_keras.inference.predictor import Predictor
-from bert_keras.models.export import export_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.multiple_choice import MultipleChoice

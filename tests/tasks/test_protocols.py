@@ -14,8 +14,8 @@ import tensorflow as tf
 from conftest import ROOT, refused
 
 from bert_keras.explanations.explainer import explain
+from bert_keras.exports.saved_model import export_model
 from bert_keras.inference.predictor import Predictor
-from bert_keras.models.export import export_model
 from bert_keras.settings import option
 from bert_keras.tasks import TASKS, find_task, protocols
 from bert_keras.tasks.base import Column, Task, changed

@@ -17,8 +17,8 @@ from conftest import refused, write_encoder, write_tsv
 from bert_keras.cli.main import main
 from bert_keras.data.columns import Columns
 from bert_keras.data.table import as_columns
+from bert_keras.exports.saved_model import export_model
 from bert_keras.inference.predictor import Predictor, load_predictor
-from bert_keras.models.export import export_model
 from bert_keras.models.loading import new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel

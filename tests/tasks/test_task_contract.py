@@ -25,13 +25,13 @@ from task_cases import Case, cases_of, first_case
 
 from bert_keras.data.columns import Columns
 from bert_keras.distribution.replicas import seed_states
+from bert_keras.exports.saved_model import export_model
+from bert_keras.exports.warmup import WARMUP
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import BertEncoder
-from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model, new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
-from bert_keras.models.warmup import WARMUP
 from bert_keras.tasks import TASKS, find_task
 from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.protocols import (

@@ -16,8 +16,8 @@ from task_cases.token_classification import CLASSES, rows
 from bert_keras.cli.main import main
 from bert_keras.data.columns import Columns
 from bert_keras.data.table import as_columns
+from bert_keras.exports.saved_model import export_model
 from bert_keras.inference.predictor import Predictor
-from bert_keras.models.export import export_model
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.scoring.entities import entities_of

@@ -133,7 +133,7 @@ def test_a_contrastive_run_is_scored_by_whole_folds_and_resumes(
     assert fitted[1:] == ["fold 2 of 3", "fold 2 of 3", "fold 3 of 3", "all rows"]
     assert planned[-1].left == {"updates": 0, "rows": 0}  # and no more was done
     assert found.scores["cross-validation, 3 folds"]["num_examples"] == 12
-    assert found.report["settings"]["unlabeled"].startswith("12 unlabelled rows are ")
+    assert found.report["settings"]["unlabeled"].startswith("12 unlabeled rows are ")
     assert "pairs within and across classes" in found.report["settings"]["training"]
     answers = load_predictor(tmp_path / "m").predict(TEXTS)
     assert_near(answers, Predictor(found.model).predict(TEXTS))

@@ -125,7 +125,7 @@ def test_of_rows_without_labels_only_the_teachers_answers_are_learned(
     more = as_columns(text=["a prize at home", "free lunch", "sale at six"])
     config, told = TrainConfig(teacher=folder), []
     found = Distillation.of(task, config, rows, more, tell=told.append)
-    assert told[-1] == "the teacher answers 3 unlabelled rows"
+    assert told[-1] == "the teacher answers 3 unlabeled rows"
     batches = TrainingRows(
         model, rows, batch_size=15, epochs=1, seed=1, distillation=found
     )
@@ -147,7 +147,7 @@ def test_of_rows_without_labels_only_the_teachers_answers_are_learned(
     assert float(counts["loss"]) == float(counts["distillation"]) == 15
     hits = outputs[known].argmax(axis=1) == targets
     assert float(metric.result()) == pytest.approx(hits.mean())
-    assert len(batches.place(1).rows()["unlabelled lines"]) == 3
+    assert len(batches.place(1).rows()["unlabeled lines"]) == 3
     assert str(batches.place(1)).count("lines") == 2
 
 
@@ -167,12 +167,12 @@ def test_variants_of_the_training_rows_are_rows_without_labels(
     config = TrainConfig(teacher=folder, augment=2)
     found = Distillation.of(task, config, rows, tell=told.append)
     assert told[0].startswith("24 variants of the training rows, ")
-    assert told[-1] == "the teacher answers 24 unlabelled rows"
+    assert told[-1] == "the teacher answers 24 unlabeled rows"
     assert len(found.outputs) == len(found.weights) == 36
     assert found.weights.tolist() == [1.0] * 36
     both = Distillation.of(task, config, rows, more, tell=told.append)
-    kept = [*more["text"], *found.unlabelled["text"]]
-    assert both.unlabelled["text"] == kept
+    kept = [*more["text"], *found.unlabeled["text"]]
+    assert both.unlabeled["text"] == kept
     assert np.unique(both.outputs[12:], axis=0).shape[0] > 2
 
 
@@ -296,7 +296,7 @@ def test_the_command(
     student = ["--teacher", str(spam_folder), "--student", "1/8/2", "--augment", "2"]
     assert main([*command, *student]) == 0
     told = capsys.readouterr().err
-    assert "the teacher answers 24 unlabelled rows" in told
+    assert "the teacher answers 24 unlabeled rows" in told
     assert "| augment | 2 |" in (tmp_path / "small" / "README.md").read_text()
     assert "the student 1/8/2 has random weights" in told
     assert "the teacher answers 12 training rows" in told

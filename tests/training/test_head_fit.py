@@ -18,9 +18,9 @@ from conftest import LETTERS, ROWS, assert_near, refused, thorough
 from bert_keras.data import table
 from bert_keras.data.duplicates import repeated_texts
 from bert_keras.data.table import as_columns
+from bert_keras.exports.saved_model import export_model
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.convert import convert
-from bert_keras.models.export import export_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.report.terminal import interval_line
 from bert_keras.runs.stop_signal import RunStopped
@@ -34,7 +34,7 @@ from bert_keras.tasks.reranking import Reranking
 from bert_keras.training import head_fit
 from bert_keras.training.choices import TrainRequest
 from bert_keras.training.config import TrainConfig
-from bert_keras.training.data import unlabelled_rows
+from bert_keras.training.data import unlabeled_rows
 from bert_keras.training.finetune import train
 from bert_keras.training.head_fit import HeadFit
 from bert_keras.training.linear_head import (
@@ -339,14 +339,14 @@ def test_self_training_is_reported_and_kept_only_if_it_gains(
         )
         found = train("classification", output=tmp_path / "m", **given)
         heads.append(found.model.get_layer("classifier").kernel.numpy())
-        told = f"48 unlabelled rows {'are used' if kept else 'are not used'}: by cross"
+        told = f"48 unlabeled rows {'are used' if kept else 'are not used'}: by cross"
         assert found.report["settings"]["unlabeled"].startswith(told)
         card = (tmp_path / "m" / "README.md").read_text(encoding="utf-8")
         assert told in card and "| unlabeled | 48 |" in card
     assert not np.allclose(*heads)
 
 
-def test_auto_learns_from_unlabelled_pairs(
+def test_auto_learns_from_unlabeled_pairs(
     encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pairs = {"text": TEXTS, "text_pair": TEXTS[::-1]}
@@ -354,7 +354,7 @@ def test_auto_learns_from_unlabelled_pairs(
     given["train"] = as_columns(**pairs, label=["yes", "no"] * (len(TEXTS) // 2))
     given["unlabeled"] = {"text": TEXTS, "text_pair": [f"{text} x" for text in TEXTS]}
     found = train("classification", config=TrainConfig(method="auto"), **given)
-    assert found.report["settings"]["unlabeled"].startswith("12 unlabelled rows are ")
+    assert found.report["settings"]["unlabeled"].startswith("12 unlabeled rows are ")
     assert found.model.task.pairs
     assert re.search("method +linear .* a row is a pair", capsys.readouterr().err)
     given["unlabeled"] = {"text": TEXTS}
@@ -370,7 +370,7 @@ def test_auto_learns_from_unlabelled_pairs(
         ({"text": ["a"]}, "classification", "finetune", "only with `method` linear"),
     ],
 )
-def test_unlabelled_rows_that_teach_nothing_are_refused(
+def test_unlabeled_rows_that_teach_nothing_are_refused(
     rows: dict[str, list[str]], task: str, method: str, parts: str, plan_for: Any
 ) -> None:
     given: dict[str, Any] = {"train": DATA[task], "unlabeled": rows}
@@ -382,11 +382,11 @@ def texts_of_file(task: Any, path: Path, columns: Any = None) -> Any:
     request = TrainRequest(
         task=task, train=None, output="", unlabeled=path, columns=columns
     )
-    return unlabelled_rows(request, task)
+    return unlabeled_rows(request, task)
 
 
 @pytest.mark.parametrize("label", ["", "ham"])
-def test_unlabelled_rows_are_read_once(
+def test_unlabeled_rows_are_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: str
 ) -> None:
     path, texts = tmp_path / "a.csv", []
@@ -411,7 +411,7 @@ def test_unlabelled_rows_are_read_once(
         (MultipleChoice(), "c,d,e", {"context": "c", "choices": "d,e"}),
     ],
 )
-def test_unlabelled_rows_are_read_in_each_layout_of_a_task(
+def test_unlabeled_rows_are_read_in_each_layout_of_a_task(
     tmp_path: Path, task: Any, header: str, columns: dict[str, str]
 ) -> None:
     path, row = tmp_path / "a.csv", ",".join("xyz"[: header.count(",") + 1])

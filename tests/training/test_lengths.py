@@ -69,7 +69,7 @@ def test_the_length_has_a_bound_by_its_cost() -> None:
     assert chosen_length(sizes, 128, CONFIG, is_fixed=True).value == 128
 
 
-def test_unlabelled_rows_of_a_reranker_have_no_grades(make_model: Any) -> None:
+def test_unlabeled_rows_of_a_reranker_have_no_grades(make_model: Any) -> None:
     pairs: dict[str, Any] = {"text": ["win", "see you"], "text_pair": ["cash", "six"]}
     data = {
         "train": as_columns(**pairs, label=[1, 0]),

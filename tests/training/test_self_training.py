@@ -19,7 +19,7 @@ from bert_keras.training.self_training import (
 
 
 @pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
-def test_self_training_finds_the_clusters_of_unlabelled_rows(loss: str) -> None:
+def test_self_training_finds_the_clusters_of_unlabeled_rows(loss: str) -> None:
     random = np.random.default_rng(0)
     centers = random.normal(size=(4, 50)) / 2
 

@@ -13,8 +13,8 @@ from conftest import ROWS, Clock, refused
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
 from bert_keras.errors import ConfigError
+from bert_keras.exports import model_file
 from bert_keras.inference.predictor import Predictor
-from bert_keras.models import model_file
 from bert_keras.models.convert import convert
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model

@@ -19,6 +19,8 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
+from bert_keras.answering.backend import Backend
+from bert_keras.answering.frozen_weights import FrozenWeights, gains_by_freezing
 from bert_keras.checkpoints.checkpoint import as_checkpoint_error
 from bert_keras.config import BertConfig
 from bert_keras.errors import (
@@ -28,15 +30,9 @@ from bert_keras.errors import (
     reason_of,
     shown,
 )
-from bert_keras.files.atomic import check_path, new_folder, replaced_folder
-from bert_keras.files.json_file import json_text
-from bert_keras.files.lfs import check_no_pointer
-from bert_keras.model.encoder import is_of_packed_rows
-from bert_keras.models.answers_file import FORMAT
-from bert_keras.models.backend import Backend
-from bert_keras.models.frozen_weights import FrozenWeights, gains_by_freezing
-from bert_keras.models.saved_model_folder import ANSWERS, EXTRA, GRAPH, versions
-from bert_keras.models.warmup import (
+from bert_keras.exports.answers_file import FORMAT
+from bert_keras.exports.saved_model_folder import ANSWERS, EXTRA, GRAPH, versions
+from bert_keras.exports.warmup import (
     BATCHING,
     WARMUP,
     warmup_requests,
@@ -44,6 +40,10 @@ from bert_keras.models.warmup import (
     write_batching,
     write_warmup,
 )
+from bert_keras.files.atomic import check_path, new_folder, replaced_folder
+from bert_keras.files.json_file import json_text
+from bert_keras.files.lfs import check_no_pointer
+from bert_keras.model.encoder import is_of_packed_rows
 from bert_keras.tasks import name_of
 from bert_keras.tasks.protocols import (
     input_specs,

@@ -21,16 +21,16 @@ from conftest import ROOT, SHARED, files_of, refused
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_keras.errors import CheckpointError
-from bert_keras.inference.predictor import Predictor
-from bert_keras.models import export
-from bert_keras.models.export import (
+from bert_keras.exports import saved_model
+from bert_keras.exports.saved_model import (
     TEXT_OPS,
     export_model,
     refuse_unknown_ops,
     write_saved_model,
 )
+from bert_keras.exports.saved_model_folder import versions
+from bert_keras.inference.predictor import Predictor
 from bert_keras.models.loading import load_model
-from bert_keras.models.saved_model_folder import versions
 from bert_keras.tasks.classification import Classification
 
 TEXTS = ["free cash prize", "", "lunch at six, you", "é 日本 🎉", "Sale " * 40]
@@ -302,7 +302,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     def write(model: Any, folder: Path) -> None:
         (folder / "saved_model.pb").write_text("graph")
 
-    monkeypatch.setattr(export, "_write", write)
+    monkeypatch.setattr(saved_model, "_write", write)
 
 
 def test_versions_go_up(quick: None, tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_a_version_of_another_process_is_not_overwritten(
 ) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "mine").write_text("kept")
-    monkeypatch.setattr(export, "versions", lambda output: [])
+    monkeypatch.setattr(saved_model, "versions", lambda output: [])
     assert export_model(None, tmp_path).name == "2"
     assert (tmp_path / "1" / "mine").read_text() == "kept"
 
@@ -340,7 +340,7 @@ def test_a_failure_leaves_nothing(
         (folder / "saved_model.pb").write_text("half")
         raise error
 
-    monkeypatch.setattr(export, "_write", write)
+    monkeypatch.setattr(saved_model, "_write", write)
     wanted = CheckpointError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(wanted):
         export_model(None, tmp_path)
@@ -357,7 +357,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             f"{folder}/part-00000; No space left on device [Op:SaveV2]",
         )
 
-    monkeypatch.setattr(export, "_write", write)
+    monkeypatch.setattr(saved_model, "_write", write)
     for action in (export_model, write_saved_model):
         message = f"{tmp_path / 'a'}: cannot be written: No space left on device"
         assert refused(lambda a=action: a(None, tmp_path / "a")) == message

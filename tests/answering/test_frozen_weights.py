@@ -11,12 +11,12 @@ import pytest
 import tensorflow as tf
 from conftest import ROWS
 
-from bert_keras.inference.predictor import Predictor
-from bert_keras.models.frozen_weights import (
+from bert_keras.answering.frozen_weights import (
     FrozenWeights,
     _Constants,
     gains_by_freezing,
 )
+from bert_keras.inference.predictor import Predictor
 from bert_keras.tasks.classification import Classification
 
 TEXTS = [text for text, _ in ROWS]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bert_keras.answering.answering import Answering
 from bert_keras.lazy_names import deferred
-from bert_keras.models.answering import Answering
 from bert_keras.tasks.base import Batch, Task
 from bert_keras.tasks.protocols import respond
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from bert_keras.models import answer_graphs
+    from bert_keras.answering import answer_graphs
 else:
-    (answer_graphs,) = deferred("bert_keras.models.answer_graphs")
+    (answer_graphs,) = deferred("bert_keras.answering.answer_graphs")
 
 
 class Backend:

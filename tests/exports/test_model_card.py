@@ -15,8 +15,8 @@ import pytest
 from huggingface_hub import ModelCard
 
 import bert_keras
+from bert_keras.exports.model_card import _PIPELINES, model_card, usage_of
 from bert_keras.files.json_file import json_text
-from bert_keras.models.model_card import _PIPELINES, model_card, usage_of
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks import TASKS, find_task

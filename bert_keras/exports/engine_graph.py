@@ -10,9 +10,8 @@ import numpy as np
 
 from bert_keras.config import WINDOW_STARTS
 from bert_keras.errors import ConfigError, one_line
+from bert_keras.exports.engine_files import NAMES, OUR_NAMES
 from bert_keras.model.encoder import is_of_packed_rows
-from bert_keras.models.engine_files import NAMES, OUR_NAMES
-from bert_keras.models.task_model import TaskModel
 from bert_keras.reading.text_vector import COUNTED_TOKENS
 from bert_keras.tasks.protocols import named_outputs
 
@@ -34,7 +33,7 @@ class EngineGraph(keras.Model):
         ConfigError: the outputs are neither one tensor nor a dict of tensors.
     """
 
-    def __init__(self, model: TaskModel, *, with_weights: bool = False) -> None:
+    def __init__(self, model: keras.Model, *, with_weights: bool = False) -> None:
         super().__init__(name="engine_graph")
         outputs = named_outputs(model.task, outputs_of(model), model)
         named = keras.Model(model._inputs_struct, dict(sorted(outputs.items())))
@@ -127,13 +126,13 @@ class EngineGraph(keras.Model):
         return {f"weight_{i:05}": each for i, each in enumerate(model.variables)}
 
 
-def inputs_of(model: TaskModel) -> dict[str, Any]:
+def inputs_of(model: keras.Model) -> dict[str, Any]:
     """Return the Keras inputs of a model without packed rows, by sorted name."""
     found: dict[str, Any] = model._inputs_struct
     return {name: found[name] for name in sorted(found) if not is_of_packed_rows(name)}
 
 
-def outputs_of(model: TaskModel) -> Any:
+def outputs_of(model: keras.Model) -> Any:
     """Return the Keras outputs of a model, one tensor or a dict of tensors.
 
     Raises:

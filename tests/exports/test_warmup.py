@@ -11,9 +11,9 @@ import tensorflow as tf
 from conftest import VOCABULARY, refused
 from server_messages import parsed
 
-from bert_keras.models.export import export_model
-from bert_keras.models.saved_model_folder import EXTRA
-from bert_keras.models.warmup import (
+from bert_keras.exports.saved_model import export_model
+from bert_keras.exports.saved_model_folder import EXTRA
+from bert_keras.exports.warmup import (
     BATCHING,
     MAX_BATCH_SIZE,
     WARMUP,

@@ -20,8 +20,8 @@ from tensorflow.python.framework.convert_to_constants import (
 
 from bert_keras.config import WINDOW_STARTS
 from bert_keras.errors import ConfigError, one_line
-from bert_keras.models.engine_files import package, quiet
-from bert_keras.models.model_file import OPSET, name_openvino, rename_outputs
+from bert_keras.exports.engine_files import package, quiet
+from bert_keras.exports.model_file import OPSET, name_openvino, rename_outputs
 from bert_keras.reading.windows import WINDOW_PLACES
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import answer, from_named, reads_windows

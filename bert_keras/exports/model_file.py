@@ -23,11 +23,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.errors import BertKerasError, ConfigError, one_line
+from bert_keras.exports.engine_files import FILES, package, quiet
+from bert_keras.exports.engine_graph import EngineGraph
+from bert_keras.exports.saved_model import check_backend
 from bert_keras.model.layers import for_engines
-from bert_keras.models.engine_files import FILES, package, quiet
-from bert_keras.models.engine_graph import EngineGraph
-from bert_keras.models.export import check_backend
-from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.progress import say
 from bert_keras.tasks.base import Task
 
@@ -57,7 +56,7 @@ def check_convertible(task: Task) -> None:
 
 
 def write_model_file(
-    model: TaskModel, folder: Path, kind: str
+    model: keras.Model, folder: Path, kind: str
 ) -> tuple[Path, EngineGraph]:
     """Write the Keras model of a task for an engine; return the file and its graph.
 

@@ -12,9 +12,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.answering.answering import Answering, Measured, Parts
+from bert_keras.answering.frozen_weights import FrozenWeights, gains_by_freezing
 from bert_keras.errors import ConfigError
-from bert_keras.models.answering import Answering, Measured, Parts
-from bert_keras.models.frozen_weights import FrozenWeights, gains_by_freezing
 from bert_keras.tasks.protocols import (
     Writing,
     input_specs,

@@ -221,7 +221,7 @@ def _template() -> jinja2.Template:
     import jinja2  # not for a model that is only read
 
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("bert_keras.models"),
+        loader=jinja2.PackageLoader("bert_keras.exports"),
         autoescape=False,  # noqa: S701  # Markdown: `plain` and `code` escape
         keep_trailing_newline=True,
         trim_blocks=True,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.models.engine_files import NAMES
-from bert_keras.models.engine_graph import EngineGraph
-from bert_keras.models.model_file import _mended_openvino
+from bert_keras.exports.engine_files import NAMES
+from bert_keras.exports.engine_graph import EngineGraph
+from bert_keras.exports.model_file import _mended_openvino
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 

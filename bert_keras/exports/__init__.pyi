@@ -1,0 +1,1 @@
+from .saved_model import export_model as export_model

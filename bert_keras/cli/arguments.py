@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.options import FLAGS, add_count, add_option, add_path, add_word
@@ -355,16 +355,32 @@ def given_classes(options: argparse.Namespace) -> Any:
     return next((setting_value(v) for name, _, v in words if name == "classes"), None)
 
 
-def load_backend(*models: str) -> None:
+def load_backend(*models: str | None, checkpoints: Iterable[str | None] = ()) -> None:
     """Import TensorFlow, unless each of the models is an export that needs none.
 
     What needs it nevertheless, such as another setting, imports it quietly.
+
+    Args:
+        models: model folders or exports; `None` for one that is not given.
+        checkpoints: models that may not be exports.
+
+    Raises:
+        BertKerasError: there is no model at a path, which is told before the import.
     """
-    from bert_keras.inference.session import answers_alone
+    from bert_keras.checkpoints.formats import HUB, read_checkpoint
+    from bert_keras.exports.saved_model_folder import find_saved_model
+    from bert_keras.inference.session import answers_alone, find_engine
     from bert_keras.runs.environment import load_tensorflow
 
+    given = [place for place in models if place is not None]
+    needed = [place for place in checkpoints if place is not None]
+    exported = [place for place in given if find_engine(place)]
+    others = [p for p in given if p not in exported and not find_saved_model(p)]
+    for place in (*others, *needed):
+        if not place.startswith(HUB):
+            read_checkpoint(place)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if not all(map(answers_alone, models)):
+    if needed or not all(map(answers_alone, given)):
         load_tensorflow()
 
 

@@ -9,9 +9,12 @@ import json
 import math
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from pathlib import Path
 from typing import Any
+
+from verbs import answers_of_verbs
 
 HEAVY = ("tensorflow", "keras", "tensorflow_text", "torch", "jax")
 
@@ -35,11 +38,18 @@ def are_near(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+def exports_of(folder: Path) -> list[Path]:
+    """Return the folders of the exports."""
+    return sorted(
+        each for each in folder.iterdir() if (each / "answers.json").is_file()
+    )
+
+
 def check_answers(folder: Path) -> None:
     """Compare the answers of each export, all texts at once and one alone."""
     from bert_keras.inference.predictor import load_predictor
 
-    found = sorted(each for each in folder.iterdir() if each.is_dir())
+    found = exports_of(folder)
     for place in found:
         expected = json.loads(place.with_suffix(".json").read_text("utf-8"))
         items = [
@@ -52,6 +62,21 @@ def check_answers(folder: Path) -> None:
             assert are_near(answers, expected["answers"]), (place.name, size, answers)
         assert are_near(predictor.predict(items[:1]), expected["answers"][:1])
     assert found, folder
+
+
+def check_verbs(folder: Path) -> None:
+    """Compare what other verbs return."""
+    from bert_keras.inference.predictor import load_predictor
+
+    data, names = folder / "data", [place.name for place in exports_of(folder)]
+    with tempfile.TemporaryDirectory() as place:
+        found = answers_of_verbs(
+            names, lambda name: load_predictor(folder / name), data, Path(place)
+        )
+    found = json.loads(json.dumps(found))
+    expected = json.loads((data / "verbs.json").read_text("utf-8"))
+    for name, values in expected.items():
+        assert are_near(found[name], values), (name, found[name], values)
 
 
 def check_vectors(folder: Path) -> None:
@@ -113,7 +138,13 @@ def check_command_line(folder: Path) -> None:
 if __name__ == "__main__":
     sys.meta_path.insert(0, Blocked())  # type: ignore[arg-type]
     given = Path(sys.argv[1]).resolve()
-    for check in (check_answers, check_vectors, check_server, check_command_line):
+    for check in (
+        check_answers,
+        check_verbs,
+        check_vectors,
+        check_server,
+        check_command_line,
+    ):
         check(given)
         print(check.__name__, "passed", flush=True)
     assert not set(HEAVY) & set(sys.modules)

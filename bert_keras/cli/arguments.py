@@ -367,21 +367,30 @@ def load_backend(*models: str | None, checkpoints: Iterable[str | None] = ()) ->
     Raises:
         BertKerasError: there is no model at a path, which is told before the import.
     """
-    from bert_keras.checkpoints.formats import HUB, read_checkpoint
-    from bert_keras.exports.saved_model_folder import find_saved_model
-    from bert_keras.inference.session import answers_alone, find_engine
+    from bert_keras.inference.session import answers_alone
     from bert_keras.runs.environment import load_tensorflow
 
-    given = [place for place in models if place is not None]
     needed = [place for place in checkpoints if place is not None]
-    exported = [place for place in given if find_engine(place)]
-    others = [p for p in given if p not in exported and not find_saved_model(p)]
-    for place in (*others, *needed):
+    check_models(*models, checkpoints=needed)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if needed or not all(answers_alone(x) for x in models if x is not None):
+        load_tensorflow()
+
+
+def check_models(*models: str | None, checkpoints: Iterable[str] = ()) -> None:
+    """Raise a BertKerasError unless there is a model at each path, see `load_backend`.
+
+    What is on a hub is not looked for.
+    """
+    from bert_keras.checkpoints.formats import HUB, read_checkpoint
+    from bert_keras.exports.saved_model_folder import find_saved_model
+    from bert_keras.inference.session import find_engine
+
+    given = [place for place in models if place is not None]
+    others = [x for x in given if not find_engine(x) and not find_saved_model(x)]
+    for place in (*others, *checkpoints):
         if not place.startswith(HUB):
             read_checkpoint(place)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if needed or not all(map(answers_alone, given)):
-        load_tensorflow()
 
 
 def predictor_of(options: argparse.Namespace, *, use: str = "answers") -> Predictor:

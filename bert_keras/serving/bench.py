@@ -144,7 +144,7 @@ def bench(
     score, allowed = "", 0.0
     if scored := [each for each in found if each["score"]]:
         score, allowed = scored[0]["score"], max_drop * scored[0]["most_score"]
-    return Bench(rows, _advice(model, forms, rows, clients, score, allowed))
+    return Bench(rows, _advice(model, forms, rows, clients, score, allowed, data))
 
 
 def _form_of(path: str) -> Form:
@@ -350,6 +350,7 @@ def _advice(
     clients: int,
     score: str,
     allowed: float,
+    data: str | None = None,
 ) -> list[str]:
     """Return lines that tell which form to take and by what, and where int8 is slower.
 
@@ -360,6 +361,7 @@ def _advice(
         clients: of the server.
         score: the name of the task's main score; empty without labels.
         allowed: how much lower than the first row's it may be.
+        data: the file that was given.
     """
     pairs = [*zip(forms, rows, strict=True)]
     speeds = {form: row[_SPEED] for form, row in pairs if row.get(_SPEED)}
@@ -374,7 +376,7 @@ def _advice(
         why = f"{speeds[best]:,.0f} texts/s under {clients} clients"
         if score:
             why += f", {score} {scores[best]:.4f}"
-        lines.append(f"take {best.name}, {why}: {_commands(model, best)}")
+        lines.append(f"take {best.name}, {why}: {_commands(model, best, data)}")
         times = {form: row["milliseconds"] for form, row in pairs if form in able}
         quick = min(times, key=times.__getitem__)
         lines.append(
@@ -382,11 +384,11 @@ def _advice(
         )
     if not score and any(form.is_int8 for form in speeds):
         lines.append(
-            "int8 is left out of the choice without scores: give labelled rows"
+            "int8 is not chosen without a score: give labelled rows (`--data`)"
         )
     for form, speed in speeds.items():
-        exact = [x for x in speeds if x.kind == form.kind and not x.is_int8]
-        if form.is_int8 and any(speed < speeds[each] for each in exact):
+        exact = [v for x, v in speeds.items() if x.kind == form.kind and not x.is_int8]
+        if form.is_int8 and exact and speed < min(exact):
             line = f"{form.name} is slower than float32 on this machine"
             if not processor_features()["avx512_vnni"]:
                 line += ", whose processor has no VNNI instructions"
@@ -394,11 +396,12 @@ def _advice(
     return lines
 
 
-def _commands(model: str, form: Form) -> str:
+def _commands(model: str, form: Form, data: str | None) -> str:
     """Return the commands that serve a form."""
     if form.path is not None:
         return f"bert-keras serve {shlex.quote(form.path)}"
-    export = f"bert-keras export {shlex.quote(model)} EXPORT {form.options}"
+    options = form.options.replace("FILE", shlex.quote(data or "FILE"))
+    export = f"bert-keras export {shlex.quote(model)} EXPORT {options}"
     return f"{export}; bert-keras serve EXPORT"
 
 

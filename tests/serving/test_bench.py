@@ -40,7 +40,7 @@ def test_of_forms_that_are_about_as_fast_the_first_is_taken() -> None:
         "--format onnx; bert-keras serve EXPORT"
     )
     assert quick == "least time for one text in a process: openvino, 3.0 ms"
-    assert "int8" in left_out and "labelled" in left_out
+    assert "int8" in left_out and "--data" in left_out
     assert slower == (
         "onnx int8 is slower than float32 on this machine, whose processor has no VNNI "
         "instructions"

@@ -164,8 +164,8 @@ def run_train(options: argparse.Namespace) -> None:
     ]
     _check_columns(options, files)
     _check_tables(options, files)
-    teacher = getattr(options, "teacher", None)
-    load_backend(checkpoints=[options.encoder, teacher])
+    config = config_of(options, TrainConfig)
+    load_backend(checkpoints=[options.encoder, config.teacher])
     from bert_keras.exports.model_card import VALIDATION
     from bert_keras.report.terminal import interval_line, score_table
     from bert_keras.training import finetune as training
@@ -181,7 +181,6 @@ def run_train(options: argparse.Namespace) -> None:
             "`--validation-split` holds out training rows where there is no `--dev`: "
             f"give one of them; received {options.validation_split} and {options.dev}"
         )
-    config = config_of(options, TrainConfig)
     train: Any = training.train
     if options.plan:
         _check_single(options)

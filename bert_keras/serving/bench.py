@@ -45,7 +45,6 @@ _SPEED = "served_texts_per_second"
 _TEXTS, _RUNS = 256, 20  # texts without `data`; of one text
 _WORDS = "the meeting is on monday at noon and lunch follows for all of us".split()
 _PATIENCE = 300.0  # seconds until a server answers
-_QUIET = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 class Form(NamedTuple):
@@ -194,10 +193,14 @@ def _run(module: str, *words: Any) -> str:
         BertKerasError: it fails; the message is its last line.
     """
     command = [sys.executable, "-m", module, *map(str, words)]
-    done = subprocess.run(command, env=_QUIET, capture_output=True, text=True)
+    done = subprocess.run(command, env=_environment(), capture_output=True, text=True)
     if done.returncode:
         raise BertKerasError(_last_line(done.stderr) or f"exit {done.returncode}")
     return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 def _last_line(printed: str) -> str:
@@ -246,12 +249,15 @@ def measure(path: str, seconds: float, data: str | None = None) -> dict[str, Any
         "milliseconds": 1000 * statistics.median(alone),
         "texts_per_second": done / spent,
     }
+    score = ""
     if rows is not None:
         scores = task.score(rows, predictor.answers(rows))
-        row[task.best_score] = float(scores[task.best_score])
+        if task.best_score in scores:  # not of pairs without similarities
+            score = task.best_score
+            row[score] = float(scores[score])
     return {
         "row": row,
-        "score": "" if rows is None else task.best_score,
+        "score": score,
         "most_score": task.most_score or 1.0,
         "items": items[:_TEXTS],
         "roles": len(next(iter(text_specs(task).values()))),
@@ -295,7 +301,7 @@ def _served(
     command += ["--max-requests", str(max(256, 2 * clients))]
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
-            command, env=_QUIET, stdout=subprocess.DEVNULL, stderr=errors
+            command, env=_environment(), stdout=subprocess.DEVNULL, stderr=errors
         )
         try:
             if not _is_ready(url, process):
@@ -390,7 +396,8 @@ def _advice(
         exact = [v for x, v in speeds.items() if x.kind == form.kind and not x.is_int8]
         if form.is_int8 and exact and speed < min(exact):
             line = f"{form.name} is slower than float32 on this machine"
-            if not processor_features()["avx512_vnni"]:
+            features = processor_features()
+            if features["avx2"] and not features["avx512_vnni"]:
                 line += ", whose processor has no VNNI instructions"
             lines.append(line)
     return lines

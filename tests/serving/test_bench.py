@@ -29,7 +29,9 @@ def advice(score: str = "", allowed: float = 0.01, without: str = "") -> list[st
 
 @pytest.fixture
 def without_vnni(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "processor_features", lambda: {"avx512_vnni": False})
+    monkeypatch.setattr(
+        module, "processor_features", lambda: {"avx2": True, "avx512_vnni": False}
+    )
 
 
 @pytest.mark.usefixtures("without_vnni")

@@ -1,4 +1,4 @@
-from .bench import bench as bench
+from .forms import bench as bench
 from .client import AsyncClient as AsyncClient
 from .client import Client as Client
 from .config import ServeConfig as ServeConfig

@@ -2,7 +2,7 @@
 
 A form is a model folder or an export. Each is exported, measured and served in
 processes of its own, one after the other. This module needs no TensorFlow; the process
-that measures a form is `python -m bert_keras.serving.bench`.
+that measures a form is `python -m bert_keras.serving.forms`.
 """
 
 from __future__ import annotations

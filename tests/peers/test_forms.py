@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT, ROWS, write_tsv
 
 from bert_keras.inference.engine_export import export_to_engine
-from bert_keras.serving.bench import bench
+from bert_keras.serving.forms import bench
 
 pytest.importorskip("onnxruntime", reason="needs bert_keras[engines]")
 

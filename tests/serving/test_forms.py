@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bert_keras.cli.main import main
-from bert_keras.serving import bench as module
-from bert_keras.serving.bench import FOLDER, MADE, Form
+from bert_keras.serving import forms as module
+from bert_keras.serving.forms import FOLDER, MADE, Form
 
 FORMS = [Form(FOLDER, path="emails"), *MADE]
 SPEEDS = (40.0, 44.0, 78.0, 80.0, 30.0, 120.0)  # of the folder, and as in MADE

@@ -328,6 +328,46 @@ def test_a_missing_model_is_told_before_tensorflow_is_imported(
     assert not imported
 
 
+# The same in Python.
+CALLS = """
+import sys
+import bert_keras
+from bert_keras import retrieval, serving
+pairs = bert_keras.as_columns(text=["a"], text_pair=["b"])
+for call in (
+    lambda: bert_keras.load_predictor("none"),
+    lambda: bert_keras.embed("none", ["a"]),
+    lambda: bert_keras.search("none", ["a"], "a"),
+    lambda: bert_keras.SearchIndex.load("none", "none.npz"),
+    lambda: retrieval.mine_negatives("none", pairs),
+    lambda: retrieval.write_features("none", "rows.csv", "v.npz"),
+    lambda: serving.Server(["none"]),
+):
+    try:
+        call()
+    except bert_keras.BertKerasError as error:
+        print(error)
+print({"tensorflow", "keras"} & {*sys.modules})
+"""
+
+
+def test_functions_tell_a_missing_model_before_tensorflow_is_imported(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\nwin cash,1\n")
+    done = subprocess.run(
+        [sys.executable, "-c", CALLS],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *errors, imported = done.stdout.splitlines()
+    assert imported == "set()" and len(errors) == CALLS.count("lambda")
+    assert {*errors} == {"none: no such folder"}
+
+
 def without_tensorflow(
     commands: Sequence[str], folder: Path
 ) -> subprocess.CompletedProcess[str]:

@@ -5,6 +5,8 @@
     python benchmarks/whole_command_peer.py vectors | search ENCODER FILE VECTORS
     python benchmarks/whole_command_peer.py serve MODEL --port 8601
     python benchmarks/whole_command_peer.py classifier ENCODER OUTPUT
+    python benchmarks/whole_command_peer.py engine EXPORT --text TEXT | --input FILE
+    python benchmarks/whole_command_peer.py serve_engine EXPORT --port 8601
 
 Threads are on all cores, texts are sorted by length, no gradients are kept where none
 are needed. Only what a command needs is imported.
@@ -14,7 +16,9 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -148,11 +152,61 @@ def search(options: argparse.Namespace) -> None:
 
 def serve(options: argparse.Namespace) -> None:
     """Answer requests by a pipeline, with Python's own server."""
-    import http.server
-
     from transformers import pipeline
 
     classify = pipeline("text-classification", options.folder)
+    serve_by(lambda text: classify(text, truncation=True)[0], options.port)
+
+
+def engine(options: argparse.Namespace) -> None:
+    """Print the class of each text, by ONNX Runtime and tokenizers."""
+    texts = [options.text] if options.text else column(options.input, "text")
+    print(*engine_of(options.folder)(texts), sep="\n")
+
+
+def serve_engine(options: argparse.Namespace) -> None:
+    """Answer requests by ONNX Runtime and tokenizers, with Python's own server."""
+    classify = engine_of(options.folder)
+    serve_by(lambda text: classify([text])[0], options.port)
+
+
+def engine_of(folder: str) -> Callable[[list[str]], list[str]]:
+    """Return a function that returns the classes of texts, by an ONNX file."""
+    import numpy as np
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
+    tokenizer.enable_truncation(256)
+    tokenizer.enable_padding()
+    session = onnxruntime.InferenceSession(str(Path(folder) / "onnx/model.onnx"))
+    names = [each.name for each in session.get_inputs()]
+    config = json.loads((Path(folder) / "config.json").read_text("utf-8"))
+    labels = {int(key): name for key, name in config["id2label"].items()}
+
+    def classify(texts: list[str]) -> list[str]:
+        found = [""] * len(texts)
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+        for start in range(0, len(order), BATCH):
+            rows = order[start : start + BATCH]
+            given = tokenizer.encode_batch([texts[row] for row in rows])
+            parts = {
+                "input_ids": [each.ids for each in given],
+                "token_type_ids": [each.type_ids for each in given],
+                "attention_mask": [each.attention_mask for each in given],
+            }
+            feed = {name: np.array(parts[name], np.int64) for name in names}
+            logits, *_ = session.run(None, feed)
+            for row, best in zip(rows, logits.argmax(-1).tolist(), strict=True):
+                found[row] = labels[best]
+        return found
+
+    return classify
+
+
+def serve_by(classify: Callable[[str], Any], port: int) -> None:
+    """Answer requests with what a function returns for a text."""
+    import http.server
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # noqa: N802
@@ -160,19 +214,22 @@ def serve(options: argparse.Namespace) -> None:
 
         def do_POST(self) -> None:  # noqa: N802
             text = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            self._reply(str(classify(text, truncation=True)[0]))
+            self._reply(str(classify(text)))
 
         def _reply(self, text: str) -> None:
             self.send_response(200)
             self.end_headers()
             self.wfile.write(text.encode())
 
-    place = ("127.0.0.1", options.port)
+    place = ("127.0.0.1", port)
     http.server.ThreadingHTTPServer(place, Handler).serve_forever()
 
 
 COMMANDS = {
-    each.__name__: each for each in (classifier, predict, train, vectors, search, serve)
+    each.__name__: each
+    for each in (
+        *(classifier, predict, train, vectors, search, serve, engine, serve_engine),
+    )
 }
 
 

@@ -19,6 +19,9 @@ needed; training makes the same updates. `export` is compared with loading the f
     export     `export` of a SavedModel
     serve      `serve`, until it answers a question about the model
     answer     `serve`, until it answers a text
+    engine-text, engine-sms, engine-answer
+               the same of an export for ONNX Runtime, beside scripts of onnxruntime and
+               tokenizers
 
 Bytes are what a process and its children write, including to pipes (`wchar` of
 `/proc`); memory is the largest resident set.
@@ -62,6 +65,9 @@ GOALS = {
     "export": 0.6,
     "serve": 1.0,
     "answer": 1.0,
+    "engine-text": 0.8,
+    "engine-sms": 1.0,
+    "engine-answer": 1.0,
 }
 _PATIENCE = 600.0  # seconds
 
@@ -149,8 +155,11 @@ def write_csv(path: Path, names: list[str], rows: list[list[str]]) -> Path:
     return path
 
 
-def write_inputs(folder: Path) -> None:
-    """Write the files that the commands read, and a classifier as transformers does."""
+def write_inputs(folder: Path, *, with_engine: bool) -> None:
+    """Write the files that the commands read, and a classifier as transformers does.
+
+    `with_engine` exports it, too.
+    """
     rows = messages()
     write_csv(folder / "few.csv", ["label", "text"], rows[:32])
     write_csv(folder / "sms.csv", ["text"], [[text] for _, text in rows[:1000]])
@@ -163,6 +172,9 @@ def write_inputs(folder: Path) -> None:
     subprocess.run(
         peer("classifier", encoder_path(), folder / "classifier"), check=True
     )
+    if with_engine:
+        export = ours("export", folder / "classifier", folder / "engine")
+        subprocess.run([*export, "--format", "onnx"], check=True)
 
 
 def ours(*words: Any) -> list[str]:
@@ -225,6 +237,21 @@ def commands(work: str, folder: Path, output: Path, port: int) -> dict[str, list
         ),
     }
     found["answer"] = found["serve"]
+    engine, sms = folder / "engine", folder / "sms.csv"
+    found |= {
+        "engine-text": (
+            ours("predict", engine, TEXT),
+            peer("engine", engine, "--text", TEXT),
+        ),
+        "engine-sms": (
+            ours("predict", engine, "--input", sms),
+            peer("engine", engine, "--input", sms),
+        ),
+        "engine-answer": (
+            ours("serve", f"model={engine}", "--port", port),
+            peer("serve_engine", engine, "--port", port),
+        ),
+    }
     return dict(zip(("bert_keras", "peer"), found[work], strict=True))
 
 
@@ -238,10 +265,10 @@ def rounds_of(work: str, folder: Path, rounds: int) -> dict[str, list[Cost]]:
         for side in costs:
             port, output = free_port(), folder / f"{work}-{side}"
             command = commands(work, folder, output, port)[side]
-            if work in ("serve", "answer"):
+            if work == "serve" or work.endswith("answer"):
                 url = f"http://127.0.0.1:{port}/v1/models/model"  # any for the peer
                 body = json.dumps({"instances": [TEXT]}).encode()
-                is_text = work == "answer"
+                is_text = work != "serve"
                 url += ":predict" if is_text else ""
                 cost = cost_of(command, url=url, body=body if is_text else None)
             else:
@@ -271,7 +298,8 @@ def result_of(work: str, costs: dict[str, list[Cost]]) -> dict[str, Any]:
 
 def measured(works: list[str], rounds: int) -> Iterator[tuple[str, dict[str, Any]]]:
     with tempfile.TemporaryDirectory() as name:
-        write_inputs(Path(name))
+        with_engine = any(work.startswith("engine") for work in works)
+        write_inputs(Path(name), with_engine=with_engine)
         for work in works:
             yield work, result_of(work, rounds_of(work, Path(name), rounds))
 
@@ -290,11 +318,13 @@ def main() -> None:
         results[work] = found
         write_results(options.json, results)  # of what is done, if a later one fails
         written = [each / 1e6 for each in found["written"].values()]
+        memory = [each / 1e6 for each in found["memory"].values()]
         middle = {side: statistics.median(s) for side, s in found["seconds"].items()}
         print(
             f"{work}: bert_keras {middle['bert_keras']:.1f} s, peer "
             f"{middle['peer']:.1f} s, ratio {found['ratio']:.2f}, "
-            f"goal {found['goal']:g}; written {written[0]:.0f} and {written[1]:.0f} MB",
+            f"goal {found['goal']:g}; written {written[0]:.0f} and {written[1]:.0f} "
+            f"MB, memory {memory[0]:.0f} and {memory[1]:.0f} MB",
             flush=True,
         )
 

@@ -360,7 +360,7 @@ HUB_PICKLES = (
     "0_*/pytorch_model*.bin",
 )
 HUB_H5 = ("tf_model*.h5", "tf_model.h5.index.json")
-_HUB = "hf://"
+HUB = "hf://"
 _REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _RESOLVED: contextvars.ContextVar[dict[str, Path] | None] = contextvars.ContextVar(
@@ -378,7 +378,7 @@ def resolve(path: str | os.PathLike[str]) -> Path:
         CheckpointError: the folder does not exist, or the hub cannot provide it.
     """
     text = os.fspath(path)
-    if text.startswith(_HUB):
+    if text.startswith(HUB):
         known = _RESOLVED.get()
         if known is None:
             return _fetched(text)
@@ -409,7 +409,7 @@ def _hub_hint(text: str) -> str:
         text = f"{owner}/{name}{at}{revision}"
     if not _HUB_NAME.fullmatch(text):
         return ""
-    return f"; on the Hugging Face hub it would be {_HUB}{text}"
+    return f"; on the Hugging Face hub it would be {HUB}{text}"
 
 
 def given_prefix(text: str) -> Path | None:
@@ -430,11 +430,11 @@ def one_revision() -> Iterator[None]:
 
 def _fetched(name: str) -> Path:
     """Return the local snapshot of a hub repository: config, weights and tokenizer."""
-    named = _HUB_NAME.fullmatch(name.removeprefix(_HUB))
+    named = _HUB_NAME.fullmatch(name.removeprefix(HUB))
     if named is None or ".." in name:
         raise CheckpointError(
-            f"a hub name must be {_HUB}owner/name or {_HUB}owner/name@revision; "
-            f"received {one_line(name)}{_hub_hint(name.removeprefix(_HUB))}"
+            f"a hub name must be {HUB}owner/name or {HUB}owner/name@revision; "
+            f"received {one_line(name)}{_hub_hint(name.removeprefix(HUB))}"
         )
     repository, revision = named.groups()
     folder = _snapshot(name, repository, revision, HUB_FILES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.options import FLAGS, add_count, add_option, add_path, add_word
@@ -355,17 +355,42 @@ def given_classes(options: argparse.Namespace) -> Any:
     return next((setting_value(v) for name, _, v in words if name == "classes"), None)
 
 
-def load_backend(*models: str) -> None:
+def load_backend(*models: str | None, checkpoints: Iterable[str | None] = ()) -> None:
     """Import TensorFlow, unless each of the models is an export that needs none.
 
     What needs it nevertheless, such as another setting, imports it quietly.
+
+    Args:
+        models: model folders or exports; `None` for one that is not given.
+        checkpoints: models that may not be exports.
+
+    Raises:
+        BertKerasError: there is no model at a path, which is told before the import.
     """
     from bert_keras.inference.session import answers_alone
     from bert_keras.runs.environment import load_tensorflow
 
+    needed = [place for place in checkpoints if place is not None]
+    check_models(*models, checkpoints=needed)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if not all(map(answers_alone, models)):
+    if needed or not all(answers_alone(x) for x in models if x is not None):
         load_tensorflow()
+
+
+def check_models(*models: str | None, checkpoints: Iterable[str] = ()) -> None:
+    """Raise a BertKerasError unless there is a model at each path, see `load_backend`.
+
+    What is on a hub is not looked for.
+    """
+    from bert_keras.checkpoints.formats import HUB, read_checkpoint
+    from bert_keras.exports.saved_model_folder import find_saved_model
+    from bert_keras.inference.session import find_engine
+
+    given = [place for place in models if place is not None]
+    others = [x for x in given if not find_engine(x) and not find_saved_model(x)]
+    for place in (*others, *checkpoints):
+        if not place.startswith(HUB):
+            read_checkpoint(place)
 
 
 def predictor_of(options: argparse.Namespace, *, use: str = "answers") -> Predictor:

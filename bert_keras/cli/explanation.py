@@ -15,13 +15,13 @@ from bert_keras.cli.arguments import (
     check_texts,
     declared_task,
     given_classes,
+    load_backend,
     refuse_columns,
     with_settings,
 )
 from bert_keras.cli.given_texts import given_texts, piped_lines, words
 from bert_keras.cli.options import add_count, add_path, add_word, path
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say_once
 from bert_keras.settings import ATTRIBUTIONS, BASELINES, PROJECTIONS, VIEWS
 
@@ -132,7 +132,10 @@ def run_explain(options: argparse.Namespace) -> None:
             check_named_columns(options, options.input, labelled=False, **rules)
         else:
             check_texts(options, options.input)
-    load_tensorflow()
+    if options.view == "map":  # needs no gradients
+        load_backend(options.model)
+    else:
+        load_backend(checkpoints=[options.model])
     run: dict[str, Any] = {
         "words": _explain_words,
         "attention": _attention,

@@ -19,13 +19,13 @@ from bert_keras.cli.arguments import (
     chosen_columns,
     declared_task,
     given_classes,
+    load_backend,
     refuse_columns,
     with_settings,
 )
 from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
 from bert_keras.cli.prediction import add_positive_class, set_positive_class
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
 from bert_keras.settings import (
     CARD,
@@ -115,11 +115,15 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def run_export(options: argparse.Namespace) -> None:
+    from bert_keras.retrieval.vector_file import check_index
+
     _check_export(options)
     task = declared_task(options)
     check_named_columns(options, options.dev, task=task)
     check_named_columns(options, options.calibrate, task=task, labelled=False)
-    load_tensorflow()
+    if options.index is not None:
+        check_index(options.index)
+    load_backend(checkpoints=[options.model, options.rerank])
     from bert_keras.exports.saved_model import export_model
     from bert_keras.files.atomic import check_output_place
     from bert_keras.models.loading import load_model
@@ -156,7 +160,8 @@ def run_export(options: argparse.Namespace) -> None:
 
 def _export_search(model: TaskModel, options: argparse.Namespace) -> None:
     from bert_keras.models.loading import load_model
-    from bert_keras.retrieval.export import CANDIDATES, export_search
+    from bert_keras.retrieval.export import export_search
+    from bert_keras.retrieval.index import CANDIDATES
 
     ranker = None
     if options.rerank is not None:
@@ -312,7 +317,7 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
 
 
 def run_convert(options: argparse.Namespace) -> None:
-    load_tensorflow()
+    load_backend(checkpoints=[options.source])
     from bert_keras.models.convert import convert
 
     notes = convert(
@@ -347,7 +352,7 @@ def run_own_classes(options: argparse.Namespace) -> None:
     if options.dev is None:
         refuse_columns(options, "columns are of --dev")
     check_named_columns(options, options.dev, task=declared_task(options))
-    load_tensorflow()
+    load_backend(checkpoints=[options.model])
     from bert_keras.inference.zero_shot import save_classes
 
     folder = save_classes(

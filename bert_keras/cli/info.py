@@ -19,6 +19,7 @@ from bert_keras.exports.saved_model_folder import (
     saved_versions,
 )
 from bert_keras.files.json_file import read_json
+from bert_keras.models.folder import Folder
 from bert_keras.retrieval.vector_file import describe_vectors, is_vector_file
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.settings import HYBRID, HYBRID_WEIGHT
@@ -51,9 +52,6 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
-    load_tensorflow()
-    from bert_keras.models.folder import Folder
-
     checkpoint = read_checkpoint(path)
     raw, shapes = checkpoint.raw_config, checkpoint.shapes
     heads = sorted({n.split("/")[0] for n in shapes if not n.startswith("bert/")})

@@ -11,6 +11,7 @@ from bert_keras.cli.arguments import (
     add_batches,
     add_header,
     check_texts,
+    load_backend,
 )
 from bert_keras.cli.options import add_count, add_option, add_path, path
 from bert_keras.cli.prediction import (
@@ -20,7 +21,6 @@ from bert_keras.cli.prediction import (
     refuse_without_rerank,
 )
 from bert_keras.errors import ConfigError, first_of
-from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import say
 from bert_keras.settings import Option
 
@@ -100,7 +100,7 @@ def run_mine(options: argparse.Namespace) -> None:
     check_texts(options, options.pairs, text_pair="text_pair")
     if options.corpus is not None:
         check_texts(options, options.corpus)
-    load_tensorflow()
+    load_backend(options.model, options.rerank)
     from bert_keras.data.collection import document_rules, with_titles
     from bert_keras.data.table import names_of, read_columns
     from bert_keras.retrieval.features import tell_empty

@@ -40,6 +40,7 @@ VERBS = {
         "exporting",
         "write a SavedModel for serving, or a model for another engine",
     ),
+    "bench": ("bench", "measure the forms of a model, and name the one to serve"),
     "serve": ("serving", "answer requests over HTTP and gRPC"),
     "convert": ("exporting", "convert a checkpoint to another format"),
     "classes": (

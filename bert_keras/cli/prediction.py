@@ -34,7 +34,6 @@ from bert_keras.cli.arguments import (
 from bert_keras.cli.given_texts import batches, given_texts, piped_lines, words
 from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
 from bert_keras.errors import ConfigError, DataError, counted, received
-from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import Progress, say, say_once
 from bert_keras.settings import (
     COMBINATIONS,
@@ -205,7 +204,7 @@ def _predict_on_beam(options: argparse.Namespace) -> None:
         raise ConfigError(
             f"`--top` has no effect with `--beam`; received {options.top}"
         )
-    load_tensorflow()
+    load_backend(options.model)
     from bert_keras.inference.beam import run_beam_predictions
 
     if os.path.exists(options.model):  # workers have another current folder
@@ -291,7 +290,7 @@ def add_prompt(parser: argparse.ArgumentParser, unset: str) -> None:
 
 def run_features(options: argparse.Namespace) -> None:
     check_texts(options, options.file)
-    load_tensorflow()
+    load_backend(options.model)
     from bert_keras.retrieval.features import write_features
 
     count = write_features(
@@ -311,9 +310,6 @@ def run_features(options: argparse.Namespace) -> None:
         **_embedder_settings(options),
     )
     print(f"{options.output}: {counted(count, 'texts')}")
-
-
-_CANDIDATES = 100  # texts per query that `--rerank` sorts
 
 
 def add_search(parser: argparse.ArgumentParser) -> None:
@@ -394,6 +390,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
 
 def run_search(options: argparse.Namespace) -> None:
     from bert_keras.files.answer_file import answers_to, check_answer_file
+    from bert_keras.retrieval.vector_file import check_index
 
     inputs = ("model", "file", "index", "rerank", "fuse")
     check_answer_file(options.output, {name: getattr(options, name) for name in inputs})
@@ -402,7 +399,9 @@ def run_search(options: argparse.Namespace) -> None:
     if blank is not None:
         raise ConfigError(f"`QUERY` must not be empty; {received(blank)}")
     check_texts(options, options.file)
-    load_tensorflow()
+    if options.index is not None:
+        check_index(options.index, may_be_new=True)
+    load_backend(options.model, options.rerank, options.fuse)
     from bert_keras.inference.answered_rows import BlankTexts
     from bert_keras.retrieval.index import SearchIndex, reranked
 
@@ -470,10 +469,12 @@ def _ranker(options: argparse.Namespace) -> tuple[Predictor | None, int]:
     Raises:
         ConfigError: an option has no effect, or `--candidates` is below `--top`.
     """
+    from bert_keras.retrieval.index import CANDIDATES
+
     if options.rerank is None:
         refuse_without_rerank(options, "candidates", "positive_class")
         return None, options.top
-    candidates = options.candidates or max(_CANDIDATES, options.top)
+    candidates = options.candidates or max(CANDIDATES, options.top)
     if candidates < options.top:
         raise ConfigError(
             f"`--candidates` must be at least --top, {options.top}; received "

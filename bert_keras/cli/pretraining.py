@@ -8,7 +8,13 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.cli.arguments import add_beam, add_plan, add_settings, print_plan
+from bert_keras.cli.arguments import (
+    add_beam,
+    add_plan,
+    add_settings,
+    load_backend,
+    print_plan,
+)
 from bert_keras.cli.options import (
     add_count,
     add_options,
@@ -100,7 +106,9 @@ def add_vocab(parser: argparse.ArgumentParser) -> None:
 
 
 def run_vocab(options: argparse.Namespace) -> None:
-    if options.extend is not None or options.learner != LEARNERS[0]:
+    if options.extend is not None:
+        load_backend(checkpoints=[options.extend])
+    elif options.learner != LEARNERS[0]:
         load_tensorflow()  # for nothing else
     from bert_keras.corpus.documents import texts_of
     from bert_keras.corpus.vocabulary_learning import (
@@ -322,23 +330,24 @@ def run_pretrain(options: argparse.Namespace) -> None:
                 f"`--{name.replace('_', '-')}` needs `--held-out`; "
                 f"received {getattr(options, name)}"
             )
-    load_tensorflow()
-    from bert_keras.pretraining.pretrain import plan_pretraining, pretrain
-    from bert_keras.report.terminal import score_table
-    from bert_keras.text.tokenizer_files import read_folder
-
     encoder = options.encoder
     if options.size is not None:
         vocab = options.vocab or config.teacher
         if vocab is None:
             raise ConfigError("`--vocab` must be given for a new model; received none")
         # No tokenizer: it runs ops, and a multi-worker strategy must exist before any.
+        from bert_keras.text.tokenizer_files import read_folder
+
         vocabulary = read_folder(vocab)[0]["vocabulary"]
         encoder = model_sizes(options, len(vocabulary))
     elif options.settings:
         raise ConfigError(
             f"`--set` is for a new model, of --size; received {options.settings[0]}"
         )
+    load_backend(checkpoints=[options.encoder, config.teacher])
+    from bert_keras.pretraining.pretrain import plan_pretraining, pretrain
+    from bert_keras.report.terminal import score_table
+
     given = (encoder, options.data, options.output)
     settings: dict[str, Any] = {
         "vocab": options.vocab,

@@ -13,11 +13,11 @@ from bert_keras.cli.arguments import (
     add_header,
     add_text_column,
     check_texts,
+    load_backend,
 )
 from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
 from bert_keras.cli.prediction import add_lengths
 from bert_keras.errors import ConfigError, DataError, counted
-from bert_keras.runs.environment import load_tensorflow
 from bert_keras.settings import SEED, SELECTIONS
 
 
@@ -68,7 +68,7 @@ def run_select(options: argparse.Namespace) -> None:
     _check_no_labels(options.output)
     for file in filter(None, (options.file, options.labelled)):
         check_texts(options, file)
-    load_tensorflow()
+    load_backend(options.model)
     from bert_keras.data.table import read_columns
     from bert_keras.retrieval.selection import select_rows
 

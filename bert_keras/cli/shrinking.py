@@ -11,10 +11,10 @@ from bert_keras.cli.arguments import (
     check_named_columns,
     chosen_columns,
     declared_task,
+    load_backend,
 )
 from bert_keras.cli.options import add_option, add_path, add_word, flag_of, path
 from bert_keras.errors import ConfigError
-from bert_keras.runs.environment import load_tensorflow
 from bert_keras.settings import MAX_DROP, SHRINK_INT8, options_of
 from bert_keras.training.config import TrainConfig
 
@@ -64,7 +64,7 @@ def run_shrink(options: argparse.Namespace) -> None:
             raise ConfigError(f"`{flag}` needs `--train`; received {value}")
     task = declared_task(options)
     check_named_columns(options, options.train, options.dev, task=task)
-    load_tensorflow()
+    load_backend(checkpoints=[options.model])
     from bert_keras.report.terminal import score_table
     from bert_keras.training.shrinking import shrink
 

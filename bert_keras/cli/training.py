@@ -22,6 +22,7 @@ from bert_keras.cli.arguments import (
     check_named_columns,
     chosen_columns,
     declared_task,
+    load_backend,
     predictor_of,
     print_plan,
     refuse_columns,
@@ -38,7 +39,6 @@ from bert_keras.cli.options import (
     path,
 )
 from bert_keras.errors import ConfigError
-from bert_keras.runs.environment import load_tensorflow
 from bert_keras.settings import (
     HYBRID_WEIGHT,
     RESUME,
@@ -164,7 +164,8 @@ def run_train(options: argparse.Namespace) -> None:
     ]
     _check_columns(options, files)
     _check_tables(options, files)
-    load_tensorflow()
+    config = config_of(options, TrainConfig)
+    load_backend(checkpoints=[options.encoder, config.teacher])
     from bert_keras.exports.model_card import VALIDATION
     from bert_keras.report.terminal import interval_line, score_table
     from bert_keras.training import finetune as training
@@ -180,7 +181,6 @@ def run_train(options: argparse.Namespace) -> None:
             "`--validation-split` holds out training rows where there is no `--dev`: "
             f"give one of them; received {options.validation_split} and {options.dev}"
         )
-    config = config_of(options, TrainConfig)
     train: Any = training.train
     if options.plan:
         _check_single(options)
@@ -462,6 +462,7 @@ def _evaluate_rows(options: argparse.Namespace) -> dict[str, Any]:
 
 def run_evaluate(options: argparse.Namespace) -> None:
     from bert_keras.data.collection import is_collection
+    from bert_keras.retrieval.vector_file import check_index
 
     is_judged = is_collection(options.file)
     if not is_judged:
@@ -471,7 +472,9 @@ def run_evaluate(options: argparse.Namespace) -> None:
         if options.target_file is None:
             task, further = declared_task(options), options.slices
             check_named_columns(options, options.file, task=task, further=further)
-    load_tensorflow()
+    if is_judged and options.index is not None:
+        check_index(options.index)
+    load_backend(options.model)
     from bert_keras.files.json_file import json_text
     from bert_keras.report.terminal import score_table
 

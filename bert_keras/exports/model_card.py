@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import jinja2
 
 from bert_keras.checkpoints.checkpoint import KEY
+from bert_keras.checkpoints.formats import HUB
 from bert_keras.checkpoints.model_types import their_architecture, title_of, to_ours
 from bert_keras.checkpoints.sentence_files import (
     pair_activation,
@@ -43,7 +44,6 @@ from bert_keras.tasks.hugging_face import (
 
 CARD = "README.md"
 VALIDATION = "cross-validation"  # the first word of such scores
-_HUB = "hf://"
 _LIBRARY = "bert_keras"
 _several = functools.partial(first_of, most=50)  # the classes that a card lists
 
@@ -487,8 +487,8 @@ def _encoder(report: Mapping[str, Any], source: Source | None) -> tuple[str, boo
     name = str(report.get("settings", {}).get("encoder", ""))
     if source is not None:
         name = source.name
-    if name.startswith(_HUB):
-        return name.removeprefix(_HUB), True
+    if name.startswith(HUB):
+        return name.removeprefix(HUB), True
     return _last_part(name), False
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from bert_keras.answering.answering import Answering, Measured, Parts, bytes_of
 from bert_keras.answering.backend import Backend
+from bert_keras.checkpoints import read_checkpoint
 from bert_keras.data.class_names import listed
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import classes_of
@@ -134,12 +135,16 @@ def load_predictor(
                 )
         return Predictor(served_model.load_saved_model(exported, task=task))
     try:
+        # Before TensorFlow is imported: there may be no model.
+        checkpoint = read_checkpoint(folder)
         if engine in (None, "tensorflow"):
             model = loading.load_model(
-                folder, task=task, dtype=precision, classes=classes
+                checkpoint, task=task, dtype=precision, classes=classes
             )
             return Predictor(model)
-        loaded = loading.load_model(folder, task=task, dtype="float32", classes=classes)
+        loaded = loading.load_model(
+            checkpoint, task=task, dtype="float32", classes=classes
+        )
     except CheckpointError as error:
         if exported is None:
             raise

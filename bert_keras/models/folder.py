@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -58,13 +58,21 @@ from bert_keras.errors import (
 from bert_keras.exports.answers_file import check_same_task, named_task
 from bert_keras.files.json_file import read_json
 from bert_keras.generation.settings import from_transformers
+from bert_keras.lazy_names import deferred
 from bert_keras.runs.progress import say_once
 from bert_keras.settings import check_whole_number
 from bert_keras.tasks import TASKS, find_task, name_of, named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.hugging_face import ENCODER_ALONE, from_model_config
-from bert_keras.text.new_tokens import with_marks
-from bert_keras.text.tokenizer import WordPieceTokenizer
+
+if TYPE_CHECKING:
+    from bert_keras.text import new_tokens
+    from bert_keras.text import tokenizer as wordpiece
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+else:
+    new_tokens, wordpiece = deferred(
+        "bert_keras.text.new_tokens", "bert_keras.text.tokenizer"
+    )
 
 GENERATION = "generation_config.json"
 _CRF = re.compile(r"(^|\.)crf[._]")
@@ -170,9 +178,11 @@ class Folder:
             CheckpointError: the vocabulary is larger than the embedding table. A
                 smaller one is accepted, since tables are often padded for speed.
         """
-        found = WordPieceTokenizer.from_folder(self.path, **self.checkpoint.tokenizer)
+        found = wordpiece.WordPieceTokenizer.from_folder(
+            self.path, **self.checkpoint.tokenizer
+        )
         if marks := self.sentence.get("marks"):
-            found = with_marks(found, marks)
+            found = new_tokens.with_marks(found, marks)
         rows = self.checkpoint.config.vocab_size
         if found.vocab_size > rows:
             raise CheckpointError(

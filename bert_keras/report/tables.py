@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import markupsafe
-
+from bert_keras.lazy_names import deferred
 from bert_keras.report.values import is_number, words
+
+if TYPE_CHECKING:
+    import markupsafe
+else:
+    (markupsafe,) = deferred("markupsafe")
 
 _WORST = 15  # classes that are listed; all follow, folded
 

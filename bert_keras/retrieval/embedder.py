@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy as np
 from bert_keras.checkpoints import Checkpoint
 from bert_keras.data.items import as_strings
 from bert_keras.errors import ConfigError, shown
+from bert_keras.exports.answers_file import read_answers_file
+from bert_keras.exports.saved_model_folder import ANSWERS
 from bert_keras.inference.equal_texts import joined
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.session import find_engine
@@ -143,6 +146,9 @@ def shared_settings(
     task: Any
     if isinstance(source, Predictor):
         taken, task = set(), source.model.task
+    elif find_engine(source):
+        place = Path(source)
+        taken, task = {"precision"}, read_answers_file(place, place / ANSWERS, None)[0]
     else:
         task = _held_task(model_folder.Folder.open(source))
         taken |= {"combine"} if task.kind == "dense" else set()

@@ -12,7 +12,7 @@ from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.predictor import Predictor
 from bert_keras.models.task_model import TaskModel
 from bert_keras.retrieval.embedder import with_prompt
-from bert_keras.retrieval.index import check_hybrid
+from bert_keras.retrieval.index import CANDIDATES, check_hybrid
 from bert_keras.retrieval.index_model import read_index_of
 from bert_keras.runs.progress import say
 from bert_keras.scoring.bm25 import BM25
@@ -20,8 +20,6 @@ from bert_keras.scoring.similarity import unit_rows
 from bert_keras.settings import check_whole_number
 from bert_keras.tasks.protocols import check_dense, check_scores_pairs
 from bert_keras.tasks.searching import Documents, RerankedSearch, SearchingEmbedding
-
-CANDIDATES = 100  # texts of a query that a reranking model sorts
 
 
 def export_search(

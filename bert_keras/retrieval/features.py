@@ -22,11 +22,9 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.data.collection import document_rules, with_titles
 from bert_keras.data.columns import Columns
@@ -35,8 +33,7 @@ from bert_keras.errors import ConfigError, DataError, NoRowsError, counted, reas
 from bert_keras.files.atomic import check_output_place, new_folder
 from bert_keras.files.parquet import is_parquet
 from bert_keras.inference.predictor import Predictor
-from bert_keras.model.encoder import BertEncoder
-from bert_keras.model.pooling import unit_vectors
+from bert_keras.lazy_names import deferred
 from bert_keras.reading.text_vector import TextVector
 from bert_keras.retrieval.embedder import Source, load_embedder
 from bert_keras.retrieval.index_model import model_hash
@@ -48,8 +45,17 @@ from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import check_dense
 from bert_keras.text.packing import join, unpack
-from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.truncation import Truncation
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from bert_keras.model import pooling
+    from bert_keras.model.encoder import BertEncoder
+    from bert_keras.text.preprocessor import Preprocessor
+else:
+    keras, tf, pooling = deferred("keras", "tensorflow", "bert_keras.model.pooling")
 
 ENDINGS = (".npz", ".parquet")
 
@@ -284,7 +290,7 @@ class TokenVectors(Embedding):
         self, encoder: BertEncoder, inputs: dict[str, Any], seed: int | None
     ) -> Any:
         vectors = keras.ops.cast(self.reader.token_vectors(encoder, inputs), "float32")
-        return unit_vectors(vectors) if self.normalize else vectors
+        return pooling.unit_vectors(vectors) if self.normalize else vectors
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `embeddings` float32 [B, T, D], 0 after a text's last token, and
@@ -403,14 +409,14 @@ def _write_part(
 
     `seen` is called after each batch with the number of texts.
     """
-    # As wide as the longest token, so that all parts have the same dtype.
-    vocabulary = np.array(predictor.model.preprocessor.tokenizer.vocabulary)
     done = 0
     texts = (part["text"],)
     for answers in predictor.stream(
         texts, batch_size=batch_size, seen=seen, truncation=counts
     ):
         if "token_ids" in answers:
+            # As wide as the longest token, so that all parts have the same dtype.
+            vocabulary = np.array(predictor.model.preprocessor.tokenizer.vocabulary)
             real = answers["token_ids"] >= 0
             vectors = answers["embeddings"][real]
             tokens = TextTokens(

@@ -40,6 +40,7 @@ from bert_keras.retrieval.packed_vectors import PackedVectors
 from bert_keras.retrieval.vector_file import (
     TextsHash,
     VectorFile,
+    check_index,
     entries_of,
     read_vectors,
 )
@@ -56,6 +57,7 @@ _LINKS = 32  # per text in faiss's graph
 # Candidates that faiss keeps: of 100,000 short texts it found 98.8% of the nearest ten
 # to each of 200 queries with 256, 97.3% with 128, in half the time.
 _KEPT = 256
+CANDIDATES = 100  # texts of a query that a reranking model sorts
 RESCORE = 4  # times as many candidates as answers are compared again
 
 
@@ -597,9 +599,8 @@ def _read_index(
     Raises:
         DataError: the file is not an index (it is kept), or cannot be written.
     """
+    check_index(path, may_be_new=True)
     if not path.exists():
-        if not os.path.isdir(os.path.dirname(os.path.realpath(path))):
-            raise DataError("cannot be written: no such folder", path=path)
         if is_parquet(str(path)):
             check_output(path)
         return None

@@ -6,17 +6,22 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
 from bert_keras.errors import DataError, counted, shown
 from bert_keras.inference.predictor import Predictor
+from bert_keras.lazy_names import deferred
 from bert_keras.retrieval.embedder import vectors_of
 from bert_keras.retrieval.vector_file import VectorFile, read_vectors
 from bert_keras.retrieval.vector_store import VectorStore
 from bert_keras.runs.progress import say
+
+if TYPE_CHECKING:
+    import keras
+else:
+    (keras,) = deferred("keras")
 
 # What changes the vector of a short text, beside the width, which is compared.
 _SETTINGS = ("kind", "pooling", "layers", "combine_layers", "include_prompt")

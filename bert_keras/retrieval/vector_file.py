@@ -129,12 +129,24 @@ def is_vector_file(path: str | os.PathLike[str]) -> bool:
         return "embeddings.npy" in file.namelist()
 
 
+def check_index(path: str | os.PathLike[str], *, may_be_new: bool = False) -> None:
+    """Raise DataError unless a path is an index, or that of one to be written."""
+    if os.path.exists(path):
+        if not is_vector_file(path):
+            raise DataError(_NOT_OURS, path=path)
+    elif not may_be_new:
+        raise DataError("no such file", path=path)
+    elif not os.path.isdir(os.path.dirname(os.path.realpath(path))):
+        raise DataError("cannot be written: no such folder", path=path)
+
+
 def read_vectors(path: str | os.PathLike[str]) -> VectorFile:
     """Return the vectors of texts in a file.
 
     Raises:
         DataError: it is another file, of another version, or of the vectors of tokens.
     """
+    check_index(path)
     if is_parquet(os.fspath(path)):
         return _read_parquet(path)
     try:

@@ -8,7 +8,7 @@ computed together) and `signatures` (how texts are measured and computed). `app`
 the routes, `http_connection` the limits of a connection, and `server` starts and stops
 everything. The web page is in `static/`.
 
-`client` uses TF Serving's REST API.
+`client` uses TF Serving's REST API. `forms` measures what can be served of a model.
 """
 
 from bert_keras.lazy_names import attach_names

@@ -83,7 +83,7 @@ class Models:
         seen_of: Callable[[str], Seen],
     ) -> None:
         index, positive_class = (
-            _by_name(option, getattr(config, option), list(paths))
+            value_by_name(option, getattr(config, option), list(paths))
             for option in ("index", "positive_class")
         )
         self._models = {
@@ -289,7 +289,9 @@ class _Model:
                 del self._states[old]
 
 
-def _by_name(option: str, given: str | None, names: Sequence[str]) -> dict[str, str]:
+def value_by_name(
+    option: str, given: str | None, names: Sequence[str]
+) -> dict[str, str]:
     """Return the value of an option by the name of its model, from VALUE or NAME=VALUE.
 
     Raises:

@@ -10,15 +10,17 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames
-from bert_keras.distribution.strategy import Devices
-from bert_keras.models.folder import Folder
 from bert_keras.runs.progress import duration
 from bert_keras.tasks.base import Task
 from bert_keras.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from bert_keras.distribution.strategy import Devices
+    from bert_keras.models.folder import Folder
 
 GIVEN = "as given"  # the reason of a choice that the user made
 AUTO = "auto"  # the method, before it is chosen

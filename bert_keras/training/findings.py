@@ -18,6 +18,7 @@ import numpy as np
 from bert_keras.data.columns import Columns
 from bert_keras.data.table import sliced
 from bert_keras.errors import BertKerasError, ConfigError, one_line
+from bert_keras.lazy_names import deferred
 from bert_keras.runs.progress import say
 from bert_keras.scoring.curves import decision_curves
 from bert_keras.scoring.slices import length_slices, slice_scores, value_slices
@@ -31,13 +32,15 @@ from bert_keras.tasks.protocols import (
     Writing,
     texts_of,
 )
-from bert_keras.text.preprocessor import as_tensors
 from bert_keras.training import config as training_config
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.lengths import TextLengths
 
 if TYPE_CHECKING:
     from bert_keras.explained.targets import Target
+    from bert_keras.text import preprocessor
+else:
+    (preprocessor,) = deferred("bert_keras.text.preprocessor")
 
 LENGTH = "length in tokens"
 ALL = "all rows"
@@ -275,7 +278,7 @@ def _answer(model: Any, parts: Sequence[Any]) -> dict[str, Any]:
     """Return the answer to the texts of a row, computed op by op."""
     padded, task = model.preprocessor.replace(layout="padded"), model.task
     in_pairs = isinstance(task, ExplainedInPairs)
-    texts = as_tensors([parts] if in_pairs else [[part] for part in parts])
+    texts = preprocessor.as_tensors([parts] if in_pairs else [[part] for part in parts])
     found = model.answer(texts, preprocessor=padded)
     answers = rows_of({key: value.numpy() for key, value in found.items()})
     return task.pair_answers(answers)[0] if in_pairs else answers[0]

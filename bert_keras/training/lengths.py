@@ -6,16 +6,15 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.checkpoints.sentence_files import OWN_LENGTHS
 from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError
-from bert_keras.models.pretrained_model import max_length_of
+from bert_keras.lazy_names import deferred
 from bert_keras.settings import options_of
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.protocols import (
@@ -28,12 +27,23 @@ from bert_keras.tasks.protocols import (
     whole_by,
     windows_of,
 )
-from bert_keras.text.preprocessor import Preprocessor, as_tensors
 from bert_keras.text.truncation import Truncation, percent
 from bert_keras.training.choices import GIVEN, Choice, Facts
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.data import UNLABELED
-from bert_keras.training.methods import vectors_of
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from bert_keras.models import pretrained_model
+    from bert_keras.text import preprocessor as preprocessing
+    from bert_keras.text.preprocessor import Preprocessor
+    from bert_keras.training import methods
+else:
+    tf, pretrained_model = deferred("tensorflow", "bert_keras.models.pretrained_model")
+    preprocessing, methods = deferred(
+        "bert_keras.text.preprocessor", "bert_keras.training.methods"
+    )
 
 _AT_ONCE = 1024  # texts
 _STEP = 16  # tokens to which a chosen length is rounded up
@@ -215,9 +225,9 @@ def reads_long_texts(
     (texts,) = texts_of(task, some)
     if max(map(len, texts)) + 2 <= limit:  # few tokens have less than a character
         return task, config, None
-    whole = Preprocessor(folder.tokenizer, max_length=limit)
+    whole = preprocessing.Preprocessor(folder.tokenizer, max_length=limit)
     sizes = _lengths(task, whole, {"train": some})["train"].whole
-    default = max_length_of(task, folder.checkpoint, None)
+    default = pretrained_model.max_length_of(task, folder.checkpoint, None)
     length = chosen_length(sizes, default, folder.checkpoint.config).value
     read, all_of_them = int(np.minimum(sizes, length).sum()), int(sizes.sum())
     if all_of_them - read < _LONG_SHARE * all_of_them:
@@ -233,7 +243,7 @@ def reads_long_texts(
         choice = Choice("long texts", "windows", line, "--set long")
         return replaced(task, long="windows"), config, choice
     line += f", of which an epoch draws {_TRAIN_WINDOWS} windows"
-    own = vectors_of(facts, task)
+    own = methods.vectors_of(facts, task)
     if own and facts.one_replica:
         config = probed(config, task, folder.checkpoint.config.hidden_size)
     elif own:
@@ -396,7 +406,10 @@ def _lengths(
         use = "score" if scored else "answer"
         texts = texts_of(task, columns, use=use)
         starts = range(0, len(texts[0]), _AT_ONCE)
-        parts = (as_tensors([p[at : at + _AT_ONCE] for p in texts]) for at in starts)
+        parts = (
+            preprocessing.as_tensors([p[at : at + _AT_ONCE] for p in texts])
+            for at in starts
+        )
         in_windows = reads_windows(task)
         count = 3 if in_windows else 2
         kept = [graph_of(each, scored=scored)(each)[:count] for each in parts]

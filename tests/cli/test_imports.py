@@ -8,12 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, ROWS, refused, thorough, write_tsv
+from conftest import ROOT, ROWS, refused, thorough, write_collection, write_tsv
 
 from bert_keras.data.table import check_columns
 from bert_keras.tasks import TASKS, find_task
@@ -272,20 +272,114 @@ def test_a_missing_column_is_told_before_tensorflow_is_imported(tmp_path: Path) 
     (tmp_path / "m").mkdir()
     entry = {"bert_keras": {"task": "classification"}}
     (tmp_path / "m" / "config.json").write_text(json.dumps(entry))
-    commands = json.dumps([words for words, _ in WITHOUT_A_COLUMN])
+    done = without_tensorflow([words for words, _ in WITHOUT_A_COLUMN], tmp_path)
+    codes, imported = json.loads(done.stdout)
+    assert set(codes) == {2} and not imported
+    lines = done.stderr.splitlines()
+    for (words, name), line in zip(WITHOUT_A_COLUMN, lines, strict=True):
+        assert re.search(rf"has no (column|key) `{name.strip('`')}`[;,] ", line), words
+
+
+# Commands of a path NONE, where there is no model; ENC is an encoder.
+WITHOUT_A_MODEL = (
+    *("predict NONE hi", "evaluate NONE rows.csv", "export NONE o", "info NONE"),
+    *("explain NONE hi --output e.html", "explain NONE hi --view map --output e.html"),
+    *("features NONE rows.csv --output f.npz", "search NONE rows.csv hi"),
+    *("convert NONE o", "classes NONE o --classes a,b", "shrink NONE o --dev rows.csv"),
+    *("search ENC rows.csv hi --rerank NONE", "search ENC rows.csv hi --fuse NONE"),
+    "select NONE rows.csv --output s.csv",
+    "mine NONE --pairs pairs.csv --output n.jsonl",
+    "mine ENC --pairs pairs.csv --output n.jsonl --rerank NONE",
+    *("serve NONE", "serve a=ENC b=NONE", "serve ENC --index index.npz --rerank NONE"),
+    "train classification --output o --train rows.csv --encoder NONE",
+    "train classification --output o --train rows.csv --teacher NONE",
+    *(
+        "pretrain --encoder NONE --data d --output o",
+        "vocab f --output v --extend NONE",
+    ),
+    *("export ENC o --index NONE", "export ENC o --index index.npz --rerank NONE"),
+    *("evaluate ENC beir --index NONE", "serve ENC --index NONE"),
+    "search ENC rows.csv hi --index NONE/x/index.npz",
+)
+
+
+def test_a_missing_model_is_told_before_tensorflow_is_imported(
+    tmp_path: Path, encoder_folder: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    write_collection(tmp_path / "beir")
+    (tmp_path / "index.npz").touch()
+    (tmp_path / "rows.csv").write_text("text,label\nwin cash,1\n")
+    (tmp_path / "pairs.csv").write_text("text,text_pair\nwin cash,free cash\n")
+    commands = [
+        words.replace("NONE", place).replace("ENC", str(encoder_folder))
+        for place in ("none", "empty")
+        for words in WITHOUT_A_MODEL
+    ]
+    done = without_tensorflow(commands, tmp_path)
+    codes, imported = json.loads(done.stdout)
+    lines = done.stderr.splitlines()
+    for words, code, line in zip(commands, codes, lines, strict=True):
+        assert code == 2 and re.search(
+            r"(none|empty)(/x/index.npz)?: (cannot be written: )?"
+            r"(no such (folder|file)|contains no checkpoint|must be an index)",
+            line,
+        ), (words, line)
+    assert not imported
+
+
+# The same in Python.
+CALLS = """
+import sys
+import bert_keras
+from bert_keras import retrieval, serving
+pairs = bert_keras.as_columns(text=["a"], text_pair=["b"])
+for call in (
+    lambda: bert_keras.load_predictor("none"),
+    lambda: bert_keras.embed("none", ["a"]),
+    lambda: bert_keras.search("none", ["a"], "a"),
+    lambda: bert_keras.SearchIndex.load("none", "none.npz"),
+    lambda: retrieval.mine_negatives("none", pairs),
+    lambda: retrieval.write_features("none", "rows.csv", "v.npz"),
+    lambda: serving.Server(["none"]),
+):
+    try:
+        call()
+    except bert_keras.BertKerasError as error:
+        print(error)
+print({"tensorflow", "keras"} & {*sys.modules})
+"""
+
+
+def test_functions_tell_a_missing_model_before_tensorflow_is_imported(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\nwin cash,1\n")
     done = subprocess.run(
-        [sys.executable, "-c", _WITHOUT_TENSORFLOW, commands],
+        [sys.executable, "-c", CALLS],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=True,
     )
-    codes, imported = json.loads(done.stdout)
-    assert set(codes) == {2} and not imported
-    lines = done.stderr.splitlines()
-    for (words, name), line in zip(WITHOUT_A_COLUMN, lines, strict=True):
-        assert re.search(rf"has no (column|key) `{name.strip('`')}`[;,] ", line), words
+    *errors, imported = done.stdout.splitlines()
+    assert imported == "set()" and len(errors) == CALLS.count("lambda")
+    assert {*errors} == {"none: no such folder"}
+
+
+def without_tensorflow(
+    commands: Sequence[str], folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run commands in one process; print their codes, and what was imported."""
+    return subprocess.run(
+        [sys.executable, "-c", _WITHOUT_TENSORFLOW, json.dumps(commands)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
 
 
 def test_a_later_row_may_have_a_key_that_the_first_ones_lack(tmp_path: Path) -> None:

@@ -5,13 +5,18 @@ python tests/runtime/check_exports.py FOLDER
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import math
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from pathlib import Path
 from typing import Any
+
+from verbs import DOCUMENTS, answers_of_verbs
 
 HEAVY = ("tensorflow", "keras", "tensorflow_text", "torch", "jax")
 
@@ -35,11 +40,18 @@ def are_near(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+def exports_of(folder: Path) -> list[Path]:
+    """Return the folders of the exports."""
+    return sorted(
+        each for each in folder.iterdir() if (each / "answers.json").is_file()
+    )
+
+
 def check_answers(folder: Path) -> None:
     """Compare the answers of each export, all texts at once and one alone."""
     from bert_keras.inference.predictor import load_predictor
 
-    found = sorted(each for each in folder.iterdir() if each.is_dir())
+    found = exports_of(folder)
     for place in found:
         expected = json.loads(place.with_suffix(".json").read_text("utf-8"))
         items = [
@@ -54,6 +66,21 @@ def check_answers(folder: Path) -> None:
     assert found, folder
 
 
+def check_verbs(folder: Path) -> None:
+    """Compare what other verbs return."""
+    from bert_keras.inference.predictor import load_predictor
+
+    data, names = folder / "data", [place.name for place in exports_of(folder)]
+    with tempfile.TemporaryDirectory() as place:
+        found = answers_of_verbs(
+            names, lambda name: load_predictor(folder / name), data, Path(place)
+        )
+    found = json.loads(json.dumps(found))
+    expected = json.loads((data / "verbs.json").read_text("utf-8"))
+    for name, values in expected.items():
+        assert are_near(found[name], values), (name, found[name], values)
+
+
 def check_vectors(folder: Path) -> None:
     """Embed with and without a prompt."""
     from bert_keras.retrieval import embed
@@ -66,11 +93,14 @@ def check_vectors(folder: Path) -> None:
 
 
 def check_server(folder: Path) -> None:
-    """Serve the exports, and ask for an answer and the signatures."""
+    """Serve the exports, one with an index, and ask for answers and signatures."""
+    from bert_keras import SearchIndex
     from bert_keras.serving import Server
     from bert_keras.serving.config import ServeConfig
 
-    config = ServeConfig(port=0)
+    index = folder / "index.npz"
+    SearchIndex.of(folder / "embedding", DOCUMENTS, index=index)
+    config = ServeConfig(port=0, index=f"embedding={index}", hybrid=True)
     named = [str(folder / name) for name in ("classification", "embedding")]
     with Server(named, config=config, is_quiet=True).running() as server:
         url = f"{server.url}/v1/models/classification"
@@ -79,6 +109,11 @@ def check_server(folder: Path) -> None:
             (row,) = json.load(answer)["predictions"]
         with urllib.request.urlopen(f"{url}/metadata", timeout=60) as answer:
             facts = json.load(answer)["metadata"]["signature_def"]["signature_def"]
+        asked = {"signature_name": "search", "instances": ["free cash"], "top": 2}
+        url, data = f"{server.url}/v1/models/embedding", json.dumps(asked).encode()
+        with urllib.request.urlopen(f"{url}:predict", data, timeout=60) as answer:
+            (found,) = json.load(answer)["predictions"]
+    assert len(found["texts"]) == 2 and found["texts"][0] in DOCUMENTS
     expected = json.loads((folder / "classification.json").read_text("utf-8"))
     assert math.isclose(row["score"], expected["answers"][0]["score"], abs_tol=1e-5)
     assert facts["serving_default"]["inputs"]["text"]["dtype"] == "DT_STRING"
@@ -101,19 +136,47 @@ def check_command_line(folder: Path) -> None:
     done = run("predict", place, "free cash prize")
     assert json.loads(done.stdout)["probabilities"], done.stderr
     assert "classification" in run("info", place).stdout
-    for words in (
-        ("predict", place, "hi", "--set", "abstain_below=0.9"),
-        ("predict", str(folder), "hi"),  # no export
+    for words, message in (
+        (("predict", place, "hi", "--set", "abstain_below=0.9"), "needs TensorFlow"),
+        (("predict", str(folder), "hi"), "contains no checkpoint"),
     ):
         done = run(*words)
         lines = done.stderr.strip().splitlines()
-        assert done.returncode == 2 and "needs TensorFlow" in lines[-1], done.stderr
+        assert done.returncode == 2 and message in lines[-1], done.stderr
+
+
+def check_further_commands(folder: Path) -> None:
+    """Run the other verbs in this process."""
+    from bert_keras.cli.main import main
+
+    data, embedder, index = folder / "data", folder / "embedding", folder / "index.npz"
+    rows, queries = data / "embedding.jsonl", data / "classification.jsonl"
+    with tempfile.TemporaryDirectory() as place:
+        mined, vectors = Path(place) / "mined.jsonl", Path(place) / "vectors.npz"
+        for words in (
+            ("evaluate", folder / "classification", queries, "--json"),
+            ("evaluate", embedder, data / "collection", "--index", index, "--tune"),
+            ("search", embedder, queries, "home", "--index", index, "--hybrid"),
+            ("search", embedder, rows, "home", "--fuse", embedder),
+            ("mine", embedder, "--pairs", rows, "--output", mined, "--range", "0:3"),
+            ("features", embedder, queries, "--output", vectors),
+        ):
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                assert main([*map(str, words), "--quiet"]) == 0, words
+            assert printed.getvalue() or mined.stat().st_size, words
 
 
 if __name__ == "__main__":
     sys.meta_path.insert(0, Blocked())  # type: ignore[arg-type]
     given = Path(sys.argv[1]).resolve()
-    for check in (check_answers, check_vectors, check_server, check_command_line):
+    for check in (
+        check_answers,
+        check_verbs,
+        check_vectors,
+        check_server,
+        check_command_line,
+        check_further_commands,
+    ):
         check(given)
         print(check.__name__, "passed", flush=True)
     assert not set(HEAVY) & set(sys.modules)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from conftest import VOCABULARY
+from verbs import answers_of_verbs, write_data
 
 from bert_keras.config import BertConfig
 from bert_keras.inference.engine_export import export_to_engine
@@ -64,17 +66,26 @@ def task_model(task: Any) -> TaskModel:
 
 
 def write_exports(folder: Path, engine: str, names: Any = TASKS) -> None:
-    """Write an export and its `expected.json` for each task."""
+    """Write an export and its answers for each task, and the answers of verbs."""
+    predictors = {}
     for name in names:
         task = TASKS[name]
         model = task_model(task)
         pairs = [(text, TEXTS[-1 - place]) for place, text in enumerate(TEXTS)]
         items: list[Any] = pairs if len(task.roles) > 1 else TEXTS
-        answers = Predictor(model).predict(items)
+        predictors[name] = Predictor(model)
+        answers = predictors[name].predict(items)
         place = folder / name
         export_to_engine(model, place, format=engine)
         expected = {"items": items, "answers": answers}
         (folder / f"{name}.json").write_text(json.dumps(expected), encoding="utf-8")
+    with tempfile.TemporaryDirectory() as place:
+        data = folder / "data"
+        write_data(data)
+        found = answers_of_verbs(
+            [*predictors], predictors.__getitem__, data, Path(place)
+        )
+    (data / "verbs.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,115 @@
+"""The verb `bench`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from bert_keras.cli.arguments import ASKED, ROWS, add_json, check_models
+from bert_keras.cli.options import add_count, add_option, add_path, path
+from bert_keras.settings import MAX_DROP
+
+_HEADS = {
+    "form": "form",
+    "milliseconds": "ms, one text",
+    "texts_per_second": "texts/s",
+    "served_texts_per_second": "texts/s served",
+    "memory_mb": "MB of memory",
+    "disk_mb": "MB on disk",
+}
+
+
+def add_bench(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("model", metavar="MODEL", type=path, help=ASKED)
+    add(
+        "exports",
+        nargs="*",
+        metavar="EXPORT",
+        type=path,
+        help="what `export` wrote, or another model folder; without any, each form of "
+        "the model folder is made that this machine can run",
+    )
+    add_count(
+        parser,
+        "clients",
+        32,
+        "clients of `serve`, which each wait for an answer before the next text",
+        unit="clients",
+    )
+    add_path(
+        parser,
+        "data",
+        "FILE",
+        f"{ROWS} with the texts to measure with; labelled rows are scored, too",
+    )
+    add_option(
+        parser,
+        MAX_DROP,
+        help="how much lower the task's main score of the form to take may be than the "
+        "folder's",
+    )
+    add_path(
+        parser,
+        "output",
+        "FILE",
+        "file to write the rows of the table to, too: .jsonl, .csv or .parquet",
+    )
+    add_json(parser)
+
+
+def run_bench(options: argparse.Namespace) -> None:
+    from bert_keras.files.answer_file import answers_to, check_answer_file
+    from bert_keras.files.json_file import json_text
+    from bert_keras.serving.forms import bench
+
+    inputs = {"model": options.model, "data": options.data}
+    check_answer_file(options.output, {k: v for k, v in inputs.items() if v})
+    check_models(options.model, *options.exports)
+    found = bench(
+        options.model,
+        options.exports,
+        clients=options.clients,
+        data=options.data,
+        max_drop=options.max_drop,
+    )
+    if options.output is not None:
+        with answers_to(options.output) as write:
+            for row in found.rows:
+                write(row)
+    if options.json:
+        print(json_text(found._asdict()))
+        return
+    for line in [*_table(found.rows), *found.advice]:
+        print(line)
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the rows as aligned text; in place of missing numbers their reason."""
+    scores = {key: key for row in rows for key in row if key not in _HEADS}
+    heads = {**_HEADS, **scores}
+    for name in ("path", "reason"):
+        heads.pop(name, None)
+    cells = [[*heads.values()]]
+    cells += [[_cell(row.get(key)) for key in heads] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    reasons = ["", *(row.get("reason", "") for row in rows)]
+    for row, reason in zip(cells, reasons, strict=True):
+        first, *rest = (x.rjust(n) for x, n in zip(row, widths, strict=True))
+        lines.append(
+            "  ".join([first.strip().ljust(widths[0]), *rest, reason]).rstrip()
+        )
+    return lines
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if abs(value) < 1 else f"{value:,.1f}"
+
+
+VERBS = {"bench": (add_bench, run_bench)}

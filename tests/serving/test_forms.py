@@ -1,0 +1,82 @@
+"""Which form of a model to serve: the choice among what was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_keras.cli.main import main
+from bert_keras.serving import forms as module
+from bert_keras.serving.forms import FOLDER, MADE, Form
+
+FORMS = [Form(FOLDER, path="emails"), *MADE]
+SPEEDS = (40.0, 44.0, 78.0, 80.0, 30.0, 120.0)  # of the folder, and as in MADE
+TIMES = (9.0, 8.0, 4.0, 3.0, 8.0, 2.0)
+SCORES = (0.9, 0.9, 0.9, 0.9, 0.895, 0.8)
+
+
+def advice(score: str = "", allowed: float = 0.01, without: str = "") -> list[str]:
+    rows: list[dict[str, Any]] = []
+    for form, speed, time, value in zip(FORMS, SPEEDS, TIMES, SCORES, strict=True):
+        row = {"form": form.name, "milliseconds": time}
+        row |= {"reason": "no"} if form.name == without else {module._SPEED: speed}
+        rows.append({**row, **({score: value} if score else {})})
+    return module._advice("my emails", FORMS, rows, 32, score, allowed)
+
+
+@pytest.fixture
+def without_vnni(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        module, "processor_features", lambda: {"avx2": True, "avx512_vnni": False}
+    )
+
+
+@pytest.mark.usefixtures("without_vnni")
+def test_of_forms_that_are_about_as_fast_the_first_is_taken() -> None:
+    take, quick, left_out, slower = advice()
+    assert take == (
+        "take onnx, 78 texts/s under 32 clients: bert-keras export 'my emails' EXPORT "
+        "--format onnx; bert-keras serve EXPORT"
+    )
+    assert quick == "least time for one text in a process: openvino, 3.0 ms"
+    assert "int8" in left_out and "--data" in left_out
+    assert slower == (
+        "onnx int8 is slower than float32 on this machine, whose processor has no VNNI "
+        "instructions"
+    )
+
+
+def test_int8_is_taken_if_its_score_is_near() -> None:
+    take, quick, *_ = advice("accuracy", 0.2)
+    assert take.startswith("take openvino int8, 120 texts/s under 32 clients, accuracy")
+    assert take.endswith("--calibrate FILE; bert-keras serve EXPORT")
+    assert quick.endswith("openvino int8, 2.0 ms")
+    assert advice("accuracy", 0.01)[0].startswith("take onnx, 78 texts/s")
+
+
+def test_a_form_that_failed_is_not_taken() -> None:
+    assert advice(without="onnx")[0].startswith("take openvino, 80 texts/s")
+
+
+def test_forms_that_fail_are_rows_with_the_reason(
+    tmp_path: Path, encoder_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def fails(*_: Any) -> None:
+        raise module.BertKerasError("the engine is not installed")
+
+    monkeypatch.setattr(module, "_measured", fails)
+    monkeypatch.setattr(module, "_made", fails)
+    rows = tmp_path / "rows.jsonl"
+    assert main(["bench", str(encoder_folder), "--output", str(rows), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    written = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert found["rows"] == written and found["advice"] == []
+    assert [row["form"] for row in written[1:]] == [form.name for form in MADE]
+    assert {row["reason"] for row in written} == {"the engine is not installed"}
+    assert main(["bench", str(encoder_folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(FORMS) and lines[2].startswith("saved_model")
+    assert all(line.endswith("is not installed") for line in lines[1:])

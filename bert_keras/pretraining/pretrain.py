@@ -222,7 +222,7 @@ def _write(
         "history": loop.history,
         "scores": {HELD_OUT: scores} if scores else {},
         "mistakes": [],
-        "best_score": "perplexity",
+        "best_score": "replaced_token_loss" if plan.generator else "perplexity",
         "environment": {**environment(), "devices": loop.devices.line()},
         "command": command,
         "choices": plan.table(),

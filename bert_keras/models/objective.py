@@ -127,13 +127,13 @@ class Objective:
             parts do not add up to its own.
         weights: factors of several losses in their sum, as `compile` takes them.
         correct: counts the correct answers of one of several losses, in graph, from
-            its name, labels and outputs: a number, or several, float32 [] each.
+            its name, labels and outputs: one number or several, float32 [] each.
     """
 
     loss: Any
     compares: bool = False
     weights: Any = None
-    correct: Callable[[str, Any, Any], Any] | None = None
+    correct: Callable[[str, Any, Any], Sequence[Any]] | None = None
 
     @classmethod
     def of(cls, model: keras.Model) -> Objective:
@@ -223,11 +223,10 @@ class TaskObjective:
             found |= self.distillation.counts(labels)
         return found
 
-    def sums(self, outputs: Any, labels: dict[str, Any]) -> dict[str, Any]:
-        """Return sums over a batch: each loss and its correct answers, float32 [1 + N].
+    def sums(self, outputs: Any, labels: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
+        """Return sums of each loss and its correct answers over a batch, float32 [].
 
-        Only several losses count these N numbers, by `Objective.correct`; a single loss
-        has metrics, and a 0 here.
+        Only several losses count these, by `Objective.correct`; one has metrics.
         """
         targets, weights = self._split(labels)
         for metric in self.metrics:
@@ -240,16 +239,16 @@ class TaskObjective:
             wanted, output = self._of(name, targets), self._of(name, outputs)
             total = loss.sum(wanted, output, _part(name, weights), added=added)
             added = ()
-            correct = tf.zeros([])
+            correct = [tf.zeros([])]
             if self._has_names and self._correct is not None:
                 correct = self._correct(name, wanted, output)
-            found[name] = total, correct
+            found[name] = total, *correct
         if self.distillation is not None:
             weight = self.distillation.weight
-            found = {k: ((1 - weight) * total, n) for k, (total, n) in found.items()}
+            found = {k: ((1 - weight) * total, *n) for k, (total, *n) in found.items()}
             taught = self.distillation.sums(outputs, labels)
             found |= {k: (weight * total, tf.zeros([])) for k, total in taught.items()}
-        return {k: tf.stack(tf.nest.flatten(each)) for k, each in found.items()}
+        return found
 
     def loss(self, sums: dict[str, Any], totals: dict[str, Any]) -> Any:
         """Return the share of `sums` in the loss of an update, float32 [].
@@ -257,8 +256,8 @@ class TaskObjective:
         `totals` are the `counts` of the whole update.
         """
         parts = []
-        for name, found in sums.items():
-            mean = found[0] / tf.maximum(totals[name], 1.0)
+        for name, (total, *_) in sums.items():
+            mean = total / tf.maximum(totals[name], 1.0)
             factor = self.loss_weights.get(name)
             parts.append(mean if factor is None else factor * mean)
         return tf.add_n(parts)

@@ -133,9 +133,9 @@ class TrainableModel(BatchModel):
     ) -> None:
         """Update Keras's means of the loss and, of several, of each."""
         means = {"loss": objective.loss(sums, totals)}
-        for name, found in sums.items():
+        for name, (total, *_) in sums.items():
             if name != "loss":
-                means[f"{name}_loss"] = found[0] / tf.maximum(totals[name], 1.0)
+                means[f"{name}_loss"] = total / tf.maximum(totals[name], 1.0)
         for metric in self.metrics:
             if metric.name in means:
                 # As Keras does: each update counts its rows in the loss, but once in

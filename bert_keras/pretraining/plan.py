@@ -180,10 +180,8 @@ def make_pretraining_plan(
         raise ConfigError("`data` must name at least one folder; received none")
     ends = [ENDLESS]
     if config.budget is None:
-        ends, steps = (
-            list(itertools.accumulate(config.steps_of(len(places)))),
-            config.steps,
-        )
+        ends = list(itertools.accumulate(config.steps_of(len(places))))
+        steps = config.steps
     elif len(places) > 1:
         raise ConfigError(
             f"`data` must be one folder with a budget; received {len(places)}: phases "
@@ -572,6 +570,12 @@ def _generator(
     own = checkpoint and generator_of(checkpoint)
     if not own:
         return new
+    if own.config.vocab_size != sizes.vocab_size:
+        raise ConfigError(
+            "`add_tokens` must be left out for a checkpoint with a generator, which "
+            f"has {own.config.vocab_size:,} tokens; received {sizes.vocab_size:,} of "
+            "the encoder: without the folder `generator` a new one starts"
+        )
     is_given = config.generator_share != PretrainConfig.generator_share
     if is_given and new.hidden_size != own.config.hidden_size:
         raise ConfigError(

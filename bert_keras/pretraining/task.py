@@ -94,10 +94,10 @@ class Pretraining:
         """Return `pretraining_metrics`."""
         return pretraining_metrics(next_sentence=self.next_sentence)
 
-    def correct(self, head: str, labels: Any, logits: Any) -> Any:
+    def correct(self, head: str, labels: Any, logits: Any) -> list[Any]:
         """Return how many labels of a head are the best class, float32 [], in graph."""
         best = tf.argmax(logits, axis=-1, output_type=labels.dtype)  # never `NO_LABEL`
-        return tf.reduce_sum(tf.cast(best == labels, tf.float32))
+        return [tf.reduce_sum(tf.cast(best == labels, tf.float32))]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -142,7 +142,7 @@ class ReplacedTokenDetection(Pretraining):
         ]
         return {**super().metrics(), REPLACED: found}
 
-    def correct(self, head: str, labels: Any, logits: Any) -> Any:
+    def correct(self, head: str, labels: Any, logits: Any) -> list[Any]:
         if head == REPLACED:
             return judgements(labels, logits)
         return super().correct(head, labels, logits)

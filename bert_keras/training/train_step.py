@@ -161,7 +161,7 @@ class TrainStep:
         gradients, sums, _ = self.objective.gradients(
             self.optimizer, inputs, labels, totals
         )
-        return gradients, sums
+        return gradients, {name: tf.stack(pair) for name, pair in sums.items()}
 
     def _update_from_one(self, inputs: Any, labels: Any, totals: Any) -> Any:
         def find(inputs: Any, labels: Any) -> Any:
@@ -224,7 +224,7 @@ class TrainStep:
             sizes = [tf.shape(tf.nest.flatten(each)[0])[0] for each in outputs]
             parts = [tf.split(g, sizes) for g in tf.nest.flatten(gradients)]
             each = [list(part) for part in zip(*parts, strict=True)]
-            return each, sums
+            return each, {name: tf.stack(pair) for name, pair in sums.items()}
 
         return self._strategy.run(compare, (outputs, labels))
 
@@ -253,7 +253,7 @@ class TrainStep:
 
         The gradients are equal on all replicas; the sums are over all of them.
         """
-        finite = tf.math.is_finite(tf.add_n([each[0] for each in sums.values()]))
+        finite = tf.math.is_finite(tf.add_n([pair[0] for pair in sums.values()]))
         known = {}
         if not self._scales_loss:
             # Clipping turns gradients into NaN if their norm overflows float32.
@@ -303,7 +303,7 @@ def _with_norm(gradients: Any) -> tuple[list[Any], Any]:
 class Update:
     """An update as tensors over all replicas; reading one waits for the device."""
 
-    sums: dict[str, Any]  # `TaskObjective.sums`, of each loss by name
+    sums: dict[str, Any]  # `TaskObjective.sums` of each loss by name, float32 [1 + N]
     totals: dict[str, Any]  # `TaskObjective.counts`
     is_made: Any  # bool []: loss and gradients are finite; otherwise it was skipped
     tokens: Any  # `token_counts`
@@ -316,9 +316,9 @@ class Update:
         """The weighted sum of the mean losses."""
         return sum(
             self.loss_weights.get(name, 1.0)
-            * float(each[0])
+            * float(pair[0])
             / max(float(self.totals[name]), 1.0)
-            for name, each in self.sums.items()
+            for name, pair in self.sums.items()
         )
 
     @property

@@ -200,7 +200,7 @@ class MeanLosses:
         def sums(inputs: Any, labels: Any) -> dict[str, Any]:
             found = objective.sums(model(inputs, training=False), labels)
             counts = objective.counts(labels)
-            return {n: tf.concat([found[n], counts[n][None]], 0) for n in found}
+            return {name: tf.stack([*found[name], counts[name]]) for name in found}
 
         strategy = strategy or tf.distribute.get_strategy()
         self._sums = summed_function(strategy, sums, batches.element_spec)

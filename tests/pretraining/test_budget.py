@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,10 +84,14 @@ def test_the_size_and_the_batch_follow_the_measured_speed(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As if updates took this long: twice the batch, a third more time, up to 64.
-    speeds = iter([1.0, 1.3, 1.7, 3.3] * 2)
-    monkeypatch.setattr(
-        budget, "update_seconds", lambda made, most: next(made) and next(speeds)
-    )
+    speeds = {16: 1.0, 32: 1.3, 64: 1.7, 128: 3.3}
+
+    def updates(model: Any, source: Any, *_: Any, **__: Any) -> Any:
+        size = source.plan.config.batch_size
+        return iter([SimpleNamespace(real_tokens=20 * size, seconds=speeds[size])])
+
+    monkeypatch.setattr(budget, "updates", updates)
+    monkeypatch.setattr(budget, "update_seconds", lambda made, _: next(made).seconds)
     monkeypatch.setattr(budget, "_LEAST_UPDATES", 1)
     monkeypatch.setattr(budget, "_MEASURING", (3600.0, 0.5))
     monkeypatch.setattr(budget, "PRESETS", {"1/16/2": 0, "2/16/2": 0, "24/1024/16": 0})

@@ -51,6 +51,8 @@ def ours(
     others: Rows,
     seed: int,
     options: argparse.Namespace,
+    *,
+    encoder: str | None = None,
 ) -> tuple[float, float]:
     import keras
 
@@ -77,7 +79,7 @@ def ours(
     with tempfile.TemporaryDirectory() as folder:
         found = train_model(
             "classification",
-            encoder=encoder_path(),
+            encoder=encoder or encoder_path(),
             train=rows[0],
             dev=rows[0] if no_folds else None,
             unlabeled=unlabeled,

@@ -51,7 +51,7 @@ RESUME = ("auto", "never")
 UNITS = ("piece", "word", "ngram")
 NEXT_SENTENCE = ("next", "order", "none")
 MASKING = ("static", "dynamic")
-OBJECTIVES = ("masked", "causal")
+MASKED, CAUSAL, REPLACED_TOKEN = OBJECTIVES = ("masked", "causal", "replaced-token")
 ATTRIBUTIONS = ("integrated-gradients", "gradient-input", "occlusion", "shapley")
 BASELINES = ("pad", "mask")
 VIEWS = ("words", "attention", "map")
@@ -340,7 +340,7 @@ def _resolved(config: type) -> Mapping[str, Option]:
             name=field.name,
             kind=typing.get_args(kind)[0] if is_list else kind,
             is_list=is_list,
-            may_be_none=types.NoneType in kinds,
+            may_be_none=types.NoneType in kinds or field.default is None,
         )
     return found
 

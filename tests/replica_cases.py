@@ -31,6 +31,7 @@ class Case:
     epochs: int | None = None
     dropout_rate: float = 0.0
     global_clipnorm: float = 0.1
+    objective: str = "masked"
 
 
 CASES = {
@@ -43,6 +44,7 @@ CASES = {
     "float16": Case(precision="mixed_float16"),
     "bfloat16": Case(precision="mixed_bfloat16"),
     "dropout": Case(dropout_rate=0.3),
+    "replaced": Case(objective="replaced-token", parts=2, layout="packed"),
 }
 
 
@@ -54,10 +56,12 @@ def train(folder: Path, devices: Any, case: Case) -> tuple[Any, dict[str, np.nda
     from bert_keras.config import BertConfig
     from bert_keras.distribution.replicas import distributed
     from bert_keras.model.optimizers import BertAdamW, Lamb, WarmupLinearDecay
+    from bert_keras.model.replaced_tokens import ReplacedTokens, put_at
     from bert_keras.models.objective import TaskObjective
+    from bert_keras.pretraining import task
     from bert_keras.pretraining.config import PretrainConfig
     from bert_keras.pretraining.input import pretraining_dataset
-    from bert_keras.pretraining.pretrainer import new_pretrainer
+    from bert_keras.pretraining.pretrainer import generator_config, new_pretrainer
     from bert_keras.text.tokenizer import WordPieceTokenizer
     from bert_keras.training.train_step import TrainStep
 
@@ -80,11 +84,24 @@ def train(folder: Path, devices: Any, case: Case) -> tuple[Any, dict[str, np.nda
             dense = [tf.convert_to_tensor(gradient) for gradient in grads]
             return super().apply(dense, trainable_variables)
 
-    config = PretrainConfig(precision=case.precision)
+    class Fixed(ReplacedTokens):
+        """Samples that do not depend on how rows are split."""
+
+        def call(self, token_ids: Any, logits: Any, positions: Any, **_: Any) -> Any:
+            read = tf.gather(token_ids, tf.maximum(positions, 0), batch_dims=1)
+            return put_at(token_ids, positions, (read * 3 + 1) % sizes.vocab_size)
+
+    config = PretrainConfig(precision=case.precision, objective=case.objective)
+    generator = None
+    if case.objective != "masked":
+        task.ReplacedTokens = Fixed
+        generator = generator_config(sizes, 0.5)
     rate = WarmupLinearDecay(3e-3, total_steps=STEPS, warmup_steps=2)
     clip = {"global_clipnorm": case.global_clipnorm}
     with devices.strategy.scope():
-        model = new_pretrainer(sizes, config, next_sentence=True)
+        model = new_pretrainer(
+            sizes, config, next_sentence=generator is None, generator=generator
+        )
         if case.optimizer == "sgd":
             optimizer = Sgd(0.3, weight_decay=0.01, **clip)
         else:
@@ -100,6 +117,7 @@ def train(folder: Path, devices: Any, case: Case) -> tuple[Any, dict[str, np.nda
             batch_size=case.batch_size // case.parts,
             epochs=case.epochs,
             layout=case.layout,
+            objective=case.objective,
             seed=3,
             redraw=False,
             share=share,

@@ -29,7 +29,7 @@ from bert_keras.errors import ConfigError
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
 from bert_keras.runs.environment import load_tensorflow
 from bert_keras.runs.progress import every_few_seconds, say
-from bert_keras.settings import CORPUS_FORMS, LEARNERS
+from bert_keras.settings import CORPUS_FORMS, LEARNERS, REPLACED_TOKEN
 
 if TYPE_CHECKING:
     from bert_keras.corpus.documents import CorpusReport
@@ -339,7 +339,9 @@ def run_pretrain(options: argparse.Namespace) -> None:
         from bert_keras.text.tokenizer_files import read_folder
 
         vocabulary = read_folder(vocab)[0]["vocabulary"]
-        encoder = model_sizes(options, len(vocabulary))
+        is_electra = config.objective == REPLACED_TOKEN
+        kind = {"model_type": "electra"} if is_electra else {}
+        encoder = model_sizes(options, len(vocabulary), **kind)
     elif options.settings:
         raise ConfigError(
             f"`--set` is for a new model, of --size; received {options.settings[0]}"
@@ -365,13 +367,16 @@ def run_pretrain(options: argparse.Namespace) -> None:
     print(f"report:       {result.folder.with_name('report.html')}")
 
 
-def model_sizes(options: argparse.Namespace, vocab_size: int) -> BertConfig:
+def model_sizes(
+    options: argparse.Namespace, vocab_size: int, **settings: Any
+) -> BertConfig:
     """Return the config of the new model that a command line requests.
+
+    `settings` are keys that `--set` may change.
 
     Raises:
         ConfigError: the size or a key is unknown.
     """
-    settings: dict[str, Any] = {}
     for given in options.settings:
         name, equals, value = given.partition("=")
         if not equals:

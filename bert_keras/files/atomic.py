@@ -188,12 +188,11 @@ CONFIG = "config.json"  # required for a folder to be a model
 NEW_TOKENS = "new_tokens.txt"  # the words that `vocab --extend` has added
 # The files of a model folder; a folder with any other file is never replaced.
 _OF_A_LAYER = (CONFIG, "model.safetensors")
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 DESCRIPTION = frozenset(  # all but the weights, and what reports on a training
     (
         CONFIG,
-        "tokenizer.json",  # where vocab.txt cannot hold the tokenizer
-        "tokenizer_config.json",
-        "vocab.txt",
+        *_TOKENIZER,  # tokenizer.json where vocab.txt cannot hold the tokenizer
         # For sentence-transformers.
         *(f"{n}_Pooling/config.json" for n in range(1, 6)),
         "1_SpladePooling/config.json",
@@ -212,6 +211,7 @@ FILES = DESCRIPTION | {
     "scores.json",
     NEW_TOKENS,
     "target_vocab.txt",  # of a decoder, where it has its own
+    *(f"generator/{name}" for name in (*_OF_A_LAYER, *_TOKENIZER)),  # of an ELECTRA
 }
 _AT_FDCWD = -100  # of Linux's <fcntl.h>
 _RENAME_EXCHANGE = 2

@@ -327,6 +327,8 @@ class BertEncoder(FromConfig, keras.Model):
         rematerialize: recompute each block in the backward pass to save memory.
         attention: `written`, or `fused` by the backend's own operation (JAX: cuDNN's
             on a GPU; torch), see `Block`.
+        tables: embeddings of another encoder, whose tables and LayerNorm this one
+            uses; a copy from its config alone has its own.
         seed: seed of initializers and dropout.
         dtype: dtype policy: `float32`, `mixed_bfloat16` or `mixed_float16`.
 
@@ -354,6 +356,7 @@ class BertEncoder(FromConfig, keras.Model):
         outputs: tuple[str, ...] = (),
         rematerialize: bool = False,
         attention: str = "written",
+        tables: layers.Embeddings | None = None,
         seed: int | None = None,
         dtype: Any = None,
         name: str = "bert",
@@ -370,6 +373,8 @@ class BertEncoder(FromConfig, keras.Model):
             embeddings = layers.Embeddings.of(
                 config, seed=seed, dtype=dtype, name="embeddings"
             )
+            if tables is not None:
+                embeddings.share(tables)
             attention_bias = layers.AttentionBias(
                 causal=config.is_decoder, dtype=dtype, name="attention_bias"
             )

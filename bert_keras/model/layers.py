@@ -229,6 +229,9 @@ def rows_of_small_table(table: Any, ids: Any) -> Any:
     return taken(ops.convert_to_tensor(table))
 
 
+_TABLES = ("word_embeddings", "position_embeddings", "token_type_embeddings")
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
 class Embeddings(Configured, keras.layers.Layer):
     """Token + position + segment embedding, LayerNorm, dropout (paper, figure 2).
@@ -287,15 +290,19 @@ class Embeddings(Configured, keras.layers.Layer):
                 name="embeddings_project",
             )
 
+    def share(self, other: Embeddings) -> None:
+        """Use the tables and the LayerNorm of another layer, which is built."""
+        for name in _TABLES:
+            if hasattr(other, name):
+                setattr(self, name, getattr(other, name))
+        del self.norm  # which Keras would still list
+        self.norm = other.norm
+
     def build(self, *_: Any) -> None:
         width = self.embedding_size or self.hidden_size
-        rows = {
-            "word_embeddings": self.vocab_size,
-            "position_embeddings": self.max_position_embeddings,
-            "token_type_embeddings": self.type_vocab_size,
-        }
-        for offset, (name, size) in enumerate(rows.items()):
-            if not size:
+        rows = (self.vocab_size, self.max_position_embeddings, self.type_vocab_size)
+        for offset, (name, size) in enumerate(zip(_TABLES, rows, strict=True)):
+            if not size or hasattr(self, name):
                 continue
             table = self.add_weight(
                 name=name,
@@ -303,7 +310,8 @@ class Embeddings(Configured, keras.layers.Layer):
                 initializer=initializer(self.initializer_range, self.seed, offset),
             )
             setattr(self, name, table)
-        self.norm.build((None, None, width))
+        if not self.norm.built:
+            self.norm.build((None, None, width))
         if self.project is not None:
             self.project.build((None, None, width))
 

@@ -126,13 +126,14 @@ class Objective:
         compares: whether it compares the rows of a batch, so that the losses of its
             parts do not add up to its own.
         weights: factors of several losses in their sum, as `compile` takes them.
-        correct: counts the correct answers of one of several losses, in graph.
+        correct: counts the correct answers of one of several losses, in graph, from
+            its name, labels and outputs: one number or several, float32 [] each.
     """
 
     loss: Any
     compares: bool = False
     weights: Any = None
-    correct: Callable[[Any, Any], Any] | None = None
+    correct: Callable[[str, Any, Any], Sequence[Any]] | None = None
 
     @classmethod
     def of(cls, model: keras.Model) -> Objective:
@@ -143,10 +144,11 @@ class Objective:
                 several.
         """
         task: Any = model.task
+        compiled = _is_compiled(model)
         return cls(
-            _compiled_loss(model) if _is_compiled(model) else task.loss(),
+            _compiled_loss(model) if compiled else task.loss(),
             compares=compares_rows(task),
-            weights=getattr(model, "loss_weights", None),
+            weights=getattr(model if compiled else task, "loss_weights", None),
             correct=getattr(task, "correct", None),
         )
 
@@ -221,7 +223,7 @@ class TaskObjective:
             found |= self.distillation.counts(labels)
         return found
 
-    def sums(self, outputs: Any, labels: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    def sums(self, outputs: Any, labels: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
         """Return sums of each loss and its correct answers over a batch, float32 [].
 
         Only several losses count these, by `Objective.correct`; one has metrics.
@@ -237,13 +239,13 @@ class TaskObjective:
             wanted, output = self._of(name, targets), self._of(name, outputs)
             total = loss.sum(wanted, output, _part(name, weights), added=added)
             added = ()
-            correct = tf.zeros([])
+            correct = [tf.zeros([])]
             if self._has_names and self._correct is not None:
-                correct = self._correct(wanted, output)
-            found[name] = total, correct
+                correct = self._correct(name, wanted, output)
+            found[name] = total, *correct
         if self.distillation is not None:
             weight = self.distillation.weight
-            found = {k: ((1 - weight) * total, n) for k, (total, n) in found.items()}
+            found = {k: ((1 - weight) * total, *n) for k, (total, *n) in found.items()}
             taught = self.distillation.sums(outputs, labels)
             found |= {k: (weight * total, tf.zeros([])) for k, total in taught.items()}
         return found
@@ -254,7 +256,7 @@ class TaskObjective:
         `totals` are the `counts` of the whole update.
         """
         parts = []
-        for name, (total, _) in sums.items():
+        for name, (total, *_) in sums.items():
             mean = total / tf.maximum(totals[name], 1.0)
             factor = self.loss_weights.get(name)
             parts.append(mean if factor is None else factor * mean)

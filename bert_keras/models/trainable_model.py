@@ -57,6 +57,8 @@ class TrainableModel(BatchModel):
             optimizer = self._own_optimizer()
         if isinstance(loss, str) and loss == "auto":
             loss = self.task.loss()
+            if loss_weights is None:
+                loss_weights = getattr(self.task, "loss_weights", None)
         if isinstance(metrics, str) and metrics == "auto":
             metrics = self.task.metrics()
             if isinstance(loss, keras.losses.CategoricalCrossentropy):
@@ -131,7 +133,7 @@ class TrainableModel(BatchModel):
     ) -> None:
         """Update Keras's means of the loss and, of several, of each."""
         means = {"loss": objective.loss(sums, totals)}
-        for name, (total, _) in sums.items():
+        for name, (total, *_) in sums.items():
             if name != "loss":
                 means[f"{name}_loss"] = total / tf.maximum(totals[name], 1.0)
         for metric in self.metrics:

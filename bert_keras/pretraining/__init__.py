@@ -3,8 +3,8 @@
 Documents become shards, shards batches, batches weights.
 
 Read `data`, `blocks`, `shards`, `pairs`, `manifest` for the data; `pretrain`, `plan`,
-`source`, `input`, `task`, `loop` and `pretrainer` for the training; `beam` for corpora
-that do not fit on one machine.
+`source`, `input`, `task`, `loop` and `pretrainer` for the training; `budget` and
+`clock` for a budget of time; `beam` for corpora that do not fit on one machine.
 """
 
 from bert_keras.lazy_names import attach_names

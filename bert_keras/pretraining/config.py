@@ -3,7 +3,8 @@
 Sources of `PretrainingDataConfig`: Devlin et al. 2018 (arXiv:1810.04805), section 3.1
 and appendix A.2; the defaults of google-research/bert `create_pretraining_data.py`;
 sentence order: Lan et al. 2019 (arXiv:1909.11942), section 3.1. Of `PretrainConfig`:
-appendix A.2; You et al. 2019 (arXiv:1904.00962) for LAMB.
+appendix A.2; You et al. 2019 (arXiv:1904.00962) for LAMB; Clark et al. 2020
+(arXiv:2003.10555) for replaced tokens.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from bert_keras.settings import (
     check_options,
     layer_numbers,
     option,
+    options_of,
     with_options_documented,
 )
-from bert_keras.training.config import check_has_teacher
+from bert_keras.training.config import check_has_teacher, unused_options
 
 _STATIC_COPIES = 10
 # The positions of a full row are a multiple of this: 20 at 128, 76 at 512.
@@ -132,6 +134,11 @@ class PretrainingDataConfig:
 
 # For two data sets, rows of 128 and then of 512 tokens, as in the paper.
 PHASE_SHARES: dict[int, tuple[float, ...]] = {1: (1.0,), 2: (0.9, 0.1)}
+_LEAST_BUDGET = 60  # seconds
+# Settings that are the paper's, unless a budget leads to others.
+PAPER: dict[str, Any] = {"steps": 1_000_000, "batch_size": 256, "learning_rate": 1e-4}
+# Options of replaced tokens, without an effect on other objectives.
+_OF_GENERATOR = ("generator_share", "discriminator_weight")
 _OF_THE_DATA: dict[str, Any] = {
     "default": None,
     "unset": "as in the data; other values need data without masks (dynamic)",
@@ -143,6 +150,9 @@ _OF_THE_DATA: dict[str, Any] = {
 class PretrainConfig:
     """How a model is pretrained; the defaults are the paper's recipe.
 
+    With a budget, what is not given of `steps`, `batch_size` and `learning_rate` is
+    `None` until the plan of a run chooses it.
+
     Raises:
         ConfigError: a value is not allowed.
 
@@ -152,10 +162,25 @@ class PretrainConfig:
     """
 
     steps: int = option(
-        1_000_000,
+        None,
         "updates of the weights, of all phases together",
         unit="n",
         least=1,
+        unset="1000000; with a budget, as many as it allows",
+    )
+    hours: float | None = option(
+        None,
+        "a budget of time instead of steps: training ends with it, by the clock",
+        unit="hours",
+        above=0,
+        unset="no budget",
+    )
+    minutes: float | None = option(
+        None,
+        "the same in minutes, at least 1",
+        unit="minutes",
+        above=0,
+        unset="as hours",
     )
     phase_shares: tuple[float, ...] | None = option(
         None,
@@ -166,10 +191,22 @@ class PretrainConfig:
         most=1,
         unset="0.9 and 0.1 for two data sets",
     )
-    batch_size: int = option(256, "examples per update", unit="examples", least=1)
+    batch_size: int = option(
+        None,
+        "examples per update",
+        unit="examples",
+        least=1,
+        unset="256; with a budget, by the measured speed",
+    )
     accumulation: int = settings.ACCUMULATION.field()
     optimizer: str = settings.OPTIMIZER.field()
-    learning_rate: float = option(1e-4, "peak learning rate", unit="rate", above=0)
+    learning_rate: float = option(
+        None,
+        "peak learning rate",
+        unit="rate",
+        above=0,
+        unset="0.0001; with a budget, 0.001",
+    )
     warmup_ratio: float = option(
         0.01,
         "share of the steps during which the learning rate rises from 0",
@@ -181,9 +218,22 @@ class PretrainConfig:
     global_clipnorm: float = settings.GLOBAL_CLIPNORM.field()
     objective: str = option(
         "masked",
-        "what is predicted: masked tokens, or (causal) each next token from left to "
-        "right",
+        "what is predicted: masked tokens; (causal) each next token from left to "
+        "right; or (replaced-token, ELECTRA) which tokens a generator has replaced",
         words=settings.OBJECTIVES,
+    )
+    generator_share: float = option(
+        0.25,
+        "width of the generator of replaced-token, as a share of the model's",
+        unit="share",
+        above=0,
+        most=1,
+    )
+    discriminator_weight: float = option(
+        50.0,
+        "weight of the model's loss on replaced tokens; the generator's has 1",
+        unit="weight",
+        above=0,
     )
     next_sentence: str = option(
         "auto",
@@ -244,17 +294,81 @@ class PretrainConfig:
     def __post_init__(self) -> None:
         if isinstance(self.teacher, os.PathLike):
             object.__setattr__(self, "teacher", os.fspath(self.teacher))
+        self._set_budget()
         check_options(self)
+        self._check_objective()
         if self.keep_layers is not None:
             kept = ",".join(map(str, layer_numbers(self.keep_layers)))
             object.__setattr__(self, "keep_layers", kept)
         check_has_teacher(self)
         if self.mask_share is not None and self.random_share is not None:
             check_mask_shares(self.mask_share, self.random_share)
-        settings.check_accumulation(self.batch_size, self.accumulation)
+        if self.batch_size is not None:
+            settings.check_accumulation(self.batch_size, self.accumulation)
         shares = self.phase_shares
         if shares is not None and not math.isclose(sum(shares), 1.0, abs_tol=1e-6):
             raise ConfigError(f"`phase_shares` must sum to 1; received {shares}")
+
+    def _set_budget(self) -> None:
+        """Check a budget and keep it in minutes; without one, set the paper's steps.
+
+        Raises:
+            ConfigError: it is given twice, beside `steps`, or is too short.
+        """
+        if self.hours is None and self.minutes is None:
+            for name, value in PAPER.items():
+                if getattr(self, name) is None:
+                    object.__setattr__(self, name, value)
+            return
+        name = "minutes" if self.hours is None else "hours"
+        value = getattr(self, name)
+        options_of(type(self))[name].check(value)
+        other = "steps" if self.minutes is None or self.hours is None else "minutes"
+        if getattr(self, other) is not None:
+            raise ConfigError(
+                f"`{other}` must be left out with `{name}`, the budget; received "
+                f"{getattr(self, other)}"
+            )
+        minutes = value if name == "minutes" else value * 60
+        if minutes * 60 < _LEAST_BUDGET:
+            raise ConfigError(
+                f"`{name}` must be a budget of at least one minute; received {value:g}"
+            )
+        object.__setattr__(self, "hours", None)
+        object.__setattr__(self, "minutes", float(minutes))
+
+    def _check_objective(self) -> None:
+        """Raise ConfigError for options without an effect on the objective."""
+        if self.objective != settings.REPLACED_TOKEN:
+            for name in _OF_GENERATOR:
+                value = getattr(self, name)
+                if value != options_of(type(self))[name].default:
+                    raise ConfigError(
+                        f"`{name}` has an effect only with `objective` replaced-token; "
+                        f"received {value} and {self.objective}"
+                    )
+        elif self.teacher is not None:
+            raise ConfigError(
+                "`teacher` must be left out with `objective` replaced-token, whose "
+                f"model predicts no masked tokens; received {self.teacher}"
+            )
+
+    @property
+    def budget(self) -> float | None:
+        """The seconds that a run takes; `None`: it has a number of steps."""
+        return None if self.minutes is None else 60 * self.minutes
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether masked tokens are predicted, by the model or by a generator."""
+        return self.objective != settings.CAUSAL
+
+    def unused(self) -> set[str]:
+        """Return the options that have no part in the result of a run."""
+        found = {*unused_options(self), "hours"}
+        if self.objective != settings.REPLACED_TOKEN:
+            found |= set(_OF_GENERATOR)
+        return found | {"minutes" if self.budget is None else "steps"}
 
     def masking_changes(self) -> dict[str, Any]:
         """Return the settings that differ from the data's masking."""

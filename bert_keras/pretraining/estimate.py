@@ -31,9 +31,12 @@ def estimate_of(plan: PretrainingPlan, devices: Devices) -> Estimate:
     devices.check_batch_size(config.batch_size, config.accumulation)
     model, distillation = model_of(plan, devices, tell=str)
     with devices.strategy.scope():
-        optimizer = new_optimizer(config, steps=config.steps, model=model)
+        optimizer = new_optimizer(config, steps=plan.steps, model=model)
         optimizer.build(model.trainable_variables)
     seconds = update = 0.0
+    if plan.clock is not None:  # whose updates were measured for the plan
+        kept = checkpoint_bytes(model, config.keep)
+        return with_peak_memory(plan.clock.left, weight_bytes(model.weights) + kept)
     for phase in plan.phases:
         left = phase.last - max(phase.first, plan.first_step)
         if left <= 0:
@@ -48,7 +51,7 @@ def estimate_of(plan: PretrainingPlan, devices: Devices) -> Estimate:
         update = update_seconds(made, left)
         seconds += left * update
     if plan.held_out is not None:
-        steps_left = config.steps - plan.first_step
+        steps_left = plan.steps - plan.first_step
         times = math.ceil(steps_left / config.evaluate_every)
         of_example = update / config.batch_size / UPDATE_COST
         seconds += times * config.held_out_examples * of_example

@@ -18,7 +18,14 @@ from bert_keras.distribution.replicas import ALONE, Share
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining.files import LABEL, PretrainingFiles, find_files
 from bert_keras.pretraining.records import SHUFFLE, examples_in_order, parts_in_order
-from bert_keras.settings import LAYOUTS, OBJECTIVES, check_choice, check_whole_number
+from bert_keras.settings import (
+    CAUSAL,
+    LAYOUTS,
+    OBJECTIVES,
+    REPLACED_TOKEN,
+    check_choice,
+    check_whole_number,
+)
 from bert_keras.text.masking import Masking
 from bert_keras.text.packing import locate, pack_rows
 from bert_keras.text.ragged import laid_like
@@ -105,6 +112,16 @@ def cut_rows(batch: Features, targets: Any) -> tuple[dict[str, Any], Any]:
     return {**cut, "masked_positions": positions[:, :most]}, targets[:, :most]
 
 
+def original_tokens(batch: Features, targets: Any) -> Any:
+    """Return the tokens before they were masked, int32 [B, T], -1 at padding."""
+    positions = batch["masked_positions"]
+    slots = tf.where(positions >= 0)
+    columns = tf.cast(tf.gather_nd(positions, slots), tf.int64)
+    places = tf.stack([slots[:, 0], columns], axis=1)
+    ids = tf.where(batch["padding_mask"] > 0, batch["token_ids"], _NONE)
+    return tf.tensor_scatter_nd_update(ids, places, tf.gather_nd(targets, slots))
+
+
 def pretraining_dataset(
     files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     tokenizer: WordPieceTokenizer,
@@ -129,9 +146,10 @@ def pretraining_dataset(
     `segment_ids`, `padding_mask` [B, T] and `masked_positions` [B, P], -1 where a row
     has fewer. The labels: `masked_lm` [B, P], the original tokens, -1 at padding, and
     `next_sentence` [B], 0 if B follows A; it is omitted if the manifest says that the
-    data has no pairs. Packed rows hold several examples: R rows take the place of B,
-    except in `next_sentence`, and the batch has the additional entries of
-    `packing.pack_rows`.
+    data has no pairs. For replaced tokens they have no `next_sentence`, and
+    `replaced_token` [B, T] are all original tokens, -1 at padding. Packed rows hold
+    several examples: R rows take the place of B, except in `next_sentence`, and the
+    batch has the additional entries of `packing.pack_rows`.
 
     Order and masks depend on `seed` (and, with `redraw`, on TensorFlow's global seed if
     one is set). Each epoch has its own, and so does each iteration of the dataset, as
@@ -142,8 +160,9 @@ def pretraining_dataset(
         files: a folder, a file, a pattern such as `data/*.tfrecord`, or several files.
         tokenizer: the tokenizer of the data.
         batch_size: examples of a batch, B.
-        objective: `masked`, or `causal` for a left-to-right model: nothing is hidden,
-            each token predicts the next one (for data without masks).
+        objective: `masked`; `replaced-token`, whose masks are the same; or `causal` for
+            a left-to-right model: nothing is hidden, each token predicts the next one
+            (for data without masks).
         masking: for data without masks (`dynamic`), how tokens are hidden; `None`
             follows the manifest, or uses `Masking()` if there is none.
         next_sentence: `False` omits those labels.
@@ -201,7 +220,7 @@ def pretraining_dataset(
             )
         if found.is_masked:
             batch, targets = static_rows(columns)
-        elif objective == "causal":
+        elif objective == CAUSAL:
             batch, targets = causal_rows(columns)
         else:
             batch, targets = dynamic_rows(columns, masking, draws, tokenizer)
@@ -210,7 +229,9 @@ def pretraining_dataset(
         elif padding == "longest":
             batch, targets = cut_rows(batch, targets)
         labels = {"masked_lm": targets}
-        if found.has_pairs and next_sentence:
+        if objective == REPLACED_TOKEN:
+            labels["replaced_token"] = original_tokens(batch, targets)
+        elif found.has_pairs and next_sentence:
             labels["next_sentence"] = columns[LABEL][:, 0]
         return batch, labels
 
@@ -251,7 +272,7 @@ def _masking_for(
     found: PretrainingFiles, objective: str, masking: Masking | None
 ) -> Masking:
     """Return how tokens are hidden; raise ConfigError where masks are stored."""
-    if found.is_masked and objective == "causal":
+    if found.is_masked and objective == CAUSAL:
         raise ConfigError(
             "`objective` must be masked for data with stored masks, as in "
             f"{found.paths[0]}; received causal: write the data with dynamic masking"

@@ -11,33 +11,44 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from bert_keras.checkpoints import Checkpoint
+from bert_keras.checkpoints.model_types import BERT, title_of
+from bert_keras.checkpoints.names import DISCRIMINATOR
 from bert_keras.config import BertConfig
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import ConfigError, counted
 from bert_keras.models.folder import Folder
 from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.new_tokens import with_tokens
-from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
+from bert_keras.models.pretrained_model import has_scope
+from bert_keras.pretraining.clock import Clock
+from bert_keras.pretraining.config import (
+    PAPER,
+    PretrainConfig,
+    PretrainingDataConfig,
+)
 from bert_keras.pretraining.distillation import PretrainingDistillation
 from bert_keras.pretraining.files import PretrainingFiles, find_files
 from bert_keras.pretraining.pretrainer import (
     BertPretrainer,
     assign_pretrainer,
+    generator_config,
+    generator_of,
     new_pretrainer,
 )
 from bert_keras.pretraining.shards import masking_of
 from bert_keras.report.comparison import HELD_OUT
+from bert_keras.runs.progress import duration
 from bert_keras.runs.run_folder import checked_steps, digest_of
-from bert_keras.settings import options_of
+from bert_keras.settings import CAUSAL, MASKED, REPLACED_TOKEN, options_of
 from bert_keras.text.masking import Masking, mask_id_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.text.tokenizer_files import vocabulary_hash
 from bert_keras.training.choices import GIVEN, Choice, Decided
-from bert_keras.training.config import unused_options
 
 # Settings that may change when a run resumes: the weights do not depend on them.
 _FREE = (
@@ -48,6 +59,7 @@ _FREE = (
     "strategy",
     "on_nonfinite",
 )
+ENDLESS = 2**31 - 1  # steps of a phase that a budget ends
 _PAPER = "the paper's"  # the reason of a default
 _PAIR_HEAD, _MASKED_HEAD = "cls/seq_relationship/", "cls/predictions/"
 
@@ -68,7 +80,8 @@ class Phase:
 
     def facts(self) -> dict[str, Any]:
         """Return the facts that distinguish data sets."""
-        return {**self.files.facts(), "steps": self.last - self.first}
+        steps = self.last - self.first
+        return {**self.files.facts(), **({"steps": steps} if steps < ENDLESS else {})}
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -84,7 +97,10 @@ class PretrainingPlan(Decided):
         next_sentence: whether pairs are trained.
         teacher: with a masked-LM head and the same vocabulary.
         held_out: data that is scored during training.
+        steps: updates of the run; of a budget, about as many as it allows.
+        generator: its sizes, if tokens are replaced.
         first_step: the steps that an interrupted run has made.
+        clock: of a budget, see `Clock`.
     """
 
     config: PretrainConfig
@@ -93,17 +109,20 @@ class PretrainingPlan(Decided):
     tokenizer: WordPieceTokenizer
     phases: tuple[Phase, ...]
     next_sentence: bool
+    steps: int
+    generator: BertConfig | None = None
     teacher: Checkpoint | None = None
     held_out: str | os.PathLike[str] | None = None
     first_step: int = 0
+    clock: Clock | None = None
 
     def settings(self) -> dict[str, Any]:
         """Return everything that determines weights and curves, as JSON values."""
         config = dataclasses.asdict(self.config)
-        free = {*_FREE, *unused_options(self.config)}
+        free = {*_FREE, *self.config.unused()}
         start = "random" if self.checkpoint is None else _digest(self.checkpoint)
         taught = self.teacher and {"weights of the teacher": _digest(self.teacher)}
-        masked = self.config.objective == "masked" and {
+        masked = self.config.has_masks and {
             "masking": [
                 dataclasses.asdict(phase.masking or phase.files.masking)
                 for phase in self.phases
@@ -118,12 +137,20 @@ class PretrainingPlan(Decided):
             **{name: value for name, value in config.items() if name not in free},
             **(taught or {}),
             **(masked or {}),
+            **self._generator_settings(),
             "encoder": self.sizes.to_dict(),
             "start": start,
             "data": [phase.facts() for phase in self.phases],
             **scored,
             "vocabulary_sha256": vocabulary_hash(self.tokenizer.vocabulary),
         }
+
+    def _generator_settings(self) -> dict[str, Any]:
+        if self.generator is None:
+            return {}
+        own = self.checkpoint and generator_of(self.checkpoint)
+        start = _digest(own) if own else "random"
+        return {"generator": self.generator.to_dict(), "start of generator": start}
 
 
 def _digest(checkpoint: Checkpoint) -> str:
@@ -140,15 +167,26 @@ def make_pretraining_plan(
     vocab: str | os.PathLike[str] | None,
     held_out: str | os.PathLike[str] | None = None,
     config: PretrainConfig,
+    steps: int = ENDLESS,
+    reasons: Mapping[str, str] = MappingProxyType({}),
 ) -> PretrainingPlan:
     """Decide everything about a run; arguments and errors as in `pretrain`.
 
-    Without `output`, no run is resumed.
+    Without `output`, no run is resumed. Of a budget, `steps` are about the updates that
+    it allows, `reasons` are those of chosen settings by name, and `size`.
     """
     places = [data] if isinstance(data, str | os.PathLike) else list(data)
     if not places:
         raise ConfigError("`data` must name at least one folder; received none")
-    ends = list(itertools.accumulate(config.steps_of(len(places))))
+    ends = [ENDLESS]
+    if config.budget is None:
+        ends = list(itertools.accumulate(config.steps_of(len(places))))
+        steps = config.steps
+    elif len(places) > 1:
+        raise ConfigError(
+            f"`data` must be one folder with a budget; received {len(places)}: phases "
+            "need --steps"
+        )
     checkpoint, added = None, list[str]()
     is_given = encoder is not None
     encoder = _student_encoder(encoder, config)
@@ -172,6 +210,7 @@ def make_pretraining_plan(
     check_sizes(sizes, tokenizer, files)
     notes = [*checkpoint.notes, *tokenizer.notes, *added] if checkpoint else []
     sizes = _directed(sizes, checkpoint, config, notes)
+    generator = _generator(sizes, checkpoint, config)
     if teacher is not None:
         _check_reads(teacher, config, sizes, tokenizer, files)
     phases = tuple(
@@ -180,21 +219,23 @@ def make_pretraining_plan(
             places, files, [0, *ends], ends, strict=False
         )
     )
-    next_sentence, pairs = _trains_pairs(phases, checkpoint, config, notes)
+    next_sentence, pairs = _trains_pairs(
+        phases, sizes.model_type, checkpoint, config, notes
+    )
     if config.distill_weight == 1 and next_sentence:
         raise ConfigError(
             "`distill_weight` must be below 1 where pairs are trained, of which the "
             "labels alone are learned; received 1: `next_sentence` none leaves them out"
         )
-    start = "a new model, with random weights"
+    start = reasons.get("size", "a new model, with random weights")
     if not is_given:
         start = f"layers {config.keep_layers} of the teacher, and its heads"
     elif checkpoint is not None:
         start = f"continues from {os.fspath(encoder)}"  # type: ignore[arg-type]
     choices = (
         *_of_model(sizes, checkpoint, tokenizer, start=start, vocab=vocab),
-        *_of_targets(phases, config, next_sentence=pairs),
-        *_of_updates(phases, config, held_out),
+        *_of_targets(phases, config, generator, next_sentence=pairs),
+        *_of_updates(phases, config, held_out, steps, reasons),
     )
     plan = PretrainingPlan(
         config=config,
@@ -203,6 +244,8 @@ def make_pretraining_plan(
         tokenizer=tokenizer,
         phases=phases,
         next_sentence=next_sentence,
+        steps=steps,
+        generator=generator,
         teacher=teacher,
         held_out=held_out,
         choices=choices,
@@ -233,14 +276,21 @@ def _chosen(
 ) -> Choice:
     """Return the choice of a setting, which is `usual` unless it is given."""
     declared = options_of(PretrainConfig)[name]
-    own = getattr(config, name)
-    reason = usual if own == declared.default else GIVEN
+    own, default = getattr(config, name), PAPER.get(name, declared.default)
+    is_usual = own == default if usual == _PAPER else True
+    reason = usual if is_usual else GIVEN
     return Choice(
         name.replace("_", " "),
         own if value is None else value,
         reason,
         f"--{name.replace('_', '-')}",
     )
+
+
+def _shape(sizes: BertConfig) -> str:
+    """Return layers, width and heads, as `--size` takes them."""
+    parts = sizes.num_hidden_layers, sizes.hidden_size, sizes.num_attention_heads
+    return "/".join(map(str, parts))
 
 
 def _of_model(
@@ -252,22 +302,29 @@ def _of_model(
     vocab: str | os.PathLike[str] | None,
 ) -> Iterator[Choice]:
     """Yield the choices of the model; `start` says what its first weights are."""
-    parts = sizes.num_hidden_layers, sizes.hidden_size, sizes.num_attention_heads
     option = "--size" if checkpoint is None else "--encoder"
-    yield Choice("model", "/".join(map(str, parts)), start, option)
+    kind = "" if sizes.model_type == BERT else f" ({title_of(sizes)})"
+    yield Choice("model", f"{_shape(sizes)}{kind}", start, option)
     place = "the checkpoint" if vocab is None else os.fspath(vocab)
     size = f"{tokenizer.vocab_size:,} tokens"
     yield Choice("vocabulary", size, f"of {place}", "--vocab")
 
 
 def _of_targets(
-    phases: Sequence[Phase], config: PretrainConfig, *, next_sentence: Choice
+    phases: Sequence[Phase],
+    config: PretrainConfig,
+    generator: BertConfig | None,
+    *,
+    next_sentence: Choice,
 ) -> Iterator[Choice]:
     """Yield the choices of what is read and predicted."""
     lengths = dict.fromkeys(phase.files.max_length for phase in phases)
     yield Choice("rows", f"{' and '.join(map(str, lengths))} tokens", "as in the data")
     yield _chosen(config, "objective", usual=_PAPER)
-    if config.objective == "masked":
+    if generator is not None:
+        share = f"{config.generator_share:.3g} of the width, with the same embeddings"
+        yield Choice("generator", _shape(generator), share, "--generator-share")
+    if config.has_masks:
         masks = [phase.masking or phase.files.masking for phase in phases]
         shown = dict.fromkeys(f"{each.rate:.0%} by {each.unit}" for each in masks)
         reason = GIVEN if config.masking_changes() else "as in the data"
@@ -284,40 +341,56 @@ def _of_updates(
     phases: Sequence[Phase],
     config: PretrainConfig,
     held_out: str | os.PathLike[str] | None,
+    steps: int,
+    reasons: Mapping[str, str],
 ) -> Iterator[Choice]:
     """Yield the choices of the updates, and of the scores between them."""
-    steps = _chosen(config, "steps", f"{config.steps:,}", usual=_PAPER)
-    if len(phases) == 1:
-        yield dataclasses.replace(
-            steps, reason=steps.reason + _passes(phases[0], config)
-        )
+    if config.budget is not None:
+        yield Choice("budget", duration(config.budget), GIVEN, "--minutes")
+        reads = _passes(phases[0], steps, config)
+        reason = f"{reasons.get('steps', 'as many as it allows')}{reads}"
+        yield Choice("steps", f"about {steps:,}", reason, "--steps")
+    elif len(phases) == 1:
+        found = _chosen(config, "steps", f"{steps:,}", usual=_PAPER)
+        reads = _passes(phases[0], steps, config)
+        yield dataclasses.replace(found, reason=found.reason + reads)
     else:
-        yield steps
+        yield _chosen(config, "steps", f"{steps:,}", usual=_PAPER)
         for phase in phases:
             count = phase.last - phase.first
-            share = f"{count / config.steps:.0%} of the steps{_passes(phase, config)}"
+            share = f"{count / steps:.0%} of the steps{_passes(phase, count, config)}"
             name = f"steps of {phase.data}"
             yield Choice(name, f"{count:,}", share, "--phase-shares")
-    yield _chosen(config, "batch_size", f"{config.batch_size:,}", usual=_PAPER)
+
+    def usual(name: str) -> str:
+        return reasons.get(name, _PAPER)
+
+    batch = f"{config.batch_size:,}"
+    yield _chosen(config, "batch_size", batch, usual=usual("batch_size"))
     if config.accumulation > 1:
         yield _chosen(config, "accumulation", usual=_PAPER)
     yield _chosen(config, "optimizer", usual=_PAPER)
-    yield _chosen(config, "learning_rate", f"{config.learning_rate:.2g}", usual=_PAPER)
-    warmup = int(config.steps * config.warmup_ratio)
-    share = f"{config.warmup_ratio:.3g} of the steps"
-    yield Choice("warmup", f"{warmup:,} steps", share, "--warmup-ratio")
+    rate = f"{config.learning_rate:.2g}"
+    yield _chosen(config, "learning_rate", rate, usual=usual("learning_rate"))
+    if config.budget is None:
+        warmup = f"{int(steps * config.warmup_ratio):,} steps"
+        share = f"{config.warmup_ratio:.3g} of the steps"
+    else:
+        warmup = duration(config.budget * config.warmup_ratio)
+        share = f"{config.warmup_ratio:.3g} of the budget, then down to 0 at its end"
+    yield Choice("warmup", warmup, share, "--warmup-ratio")
     if held_out is not None:
         most, every = config.held_out_examples, config.evaluate_every
         scored = f"up to {most:,} examples, every {every:,} steps"
         yield Choice("held out", scored, f"of {held_out}", "--evaluate-every")
 
 
-def _passes(phase: Phase, config: PretrainConfig) -> str:
+def _passes(phase: Phase, steps: int, config: PretrainConfig) -> str:
     """Return words on how often the examples of a phase are read; "" if unknown."""
     examples = phase.files.examples
     if not examples:
         return ""
-    times = (phase.last - phase.first) * config.batch_size / examples
+    times = steps * config.batch_size / examples
     return f"; {times:.3g} passes over {counted(examples, 'examples')}"
 
 
@@ -327,7 +400,12 @@ def model_of(
     """Return the model that a plan trains, and what its teacher teaches, if any."""
     config = plan.config
     with devices.strategy.scope():
-        model = new_pretrainer(plan.sizes, config, next_sentence=plan.next_sentence)
+        model = new_pretrainer(
+            plan.sizes,
+            config,
+            next_sentence=plan.next_sentence,
+            generator=plan.generator,
+        )
     if plan.checkpoint is not None:
         assign_pretrainer(model, plan.checkpoint, tell)
     if config.teacher is None:
@@ -449,15 +527,62 @@ def _directed(
     config: PretrainConfig,
     notes: list[str],
 ) -> BertConfig:
-    """Return the sizes with attention that fits the objective."""
-    causal = config.objective == "causal"
+    """Return the sizes with attention and model type that fit the objective."""
+    causal, detects = config.objective == CAUSAL, config.objective == REPLACED_TOKEN
     if sizes.is_decoder and not causal:
         raise ConfigError(
-            "`objective` must be causal for a model with `is_decoder`; received masked"
+            "`objective` must be causal for a model with `is_decoder`; received "
+            f"{config.objective}"
         )
-    if causal and checkpoint is not None and not sizes.is_decoder:
-        notes.append("the checkpoint reads in both directions: now left to right")
-    return dataclasses.replace(sizes, is_decoder=causal)
+    if not detects:
+        if causal and checkpoint is not None and not sizes.is_decoder:
+            notes.append("the checkpoint reads in both directions: now left to right")
+        if checkpoint is not None and has_scope(checkpoint, f"{DISCRIMINATOR}/"):
+            notes.append(
+                "left out of the model: the checkpoint's head that tells replaced "
+                f"tokens, since the objective is {config.objective}"
+            )
+        return dataclasses.replace(sizes, is_decoder=causal)
+    if not sizes.type_vocab_size:
+        raise ConfigError(
+            "`objective` must be masked for a model without segments, which an ELECTRA "
+            f"has; received replaced-token and the model type {sizes.model_type}"
+        )
+    if checkpoint is not None and sizes.model_type == BERT:
+        notes.append(
+            "the checkpoint, a BERT, goes on as the discriminator of an ELECTRA: its "
+            "pooler and heads are left out"
+        )
+    return dataclasses.replace(sizes, model_type="electra")
+
+
+def _generator(
+    sizes: BertConfig, checkpoint: Checkpoint | None, config: PretrainConfig
+) -> BertConfig | None:
+    """Return the sizes of the generator of a run: the checkpoint's, or new ones.
+
+    Raises:
+        ConfigError: they are given, and the checkpoint has others.
+    """
+    if config.objective != REPLACED_TOKEN:
+        return None
+    new = generator_config(sizes, config.generator_share)
+    own = checkpoint and generator_of(checkpoint)
+    if not own:
+        return new
+    if own.config.vocab_size != sizes.vocab_size:
+        raise ConfigError(
+            "`add_tokens` must be left out for a checkpoint with a generator, which "
+            f"has {own.config.vocab_size:,} tokens; received {sizes.vocab_size:,} of "
+            "the encoder: without the folder `generator` a new one starts"
+        )
+    is_given = config.generator_share != PretrainConfig.generator_share
+    if is_given and new.hidden_size != own.config.hidden_size:
+        raise ConfigError(
+            "`generator_share` is for a new generator; the checkpoint has one of the "
+            f"width {own.config.hidden_size}; received {config.generator_share}"
+        )
+    return own.config
 
 
 def _masking(
@@ -465,7 +590,7 @@ def _masking(
 ) -> Masking | None:
     """Return how the config hides tokens; `None` is as in the data."""
     changes = config.masking_changes()
-    if files.is_masked and (changes or config.objective == "causal"):
+    if files.is_masked and (changes or not config.has_masks):
         name = next(iter(changes), "objective")
         wanted = "masked" if name == "objective" else "None"
         raise ConfigError(
@@ -473,13 +598,13 @@ def _masking(
             f"{files.paths[0]}; received {getattr(config, name)}: write the data with "
             "dynamic masking"
         )
-    if changes and config.objective == "causal":
+    if changes and not config.has_masks:
         name, value = next(iter(changes.items()))
         raise ConfigError(
-            f"`{name}` has an effect only with `objective` masked; received {value} "
-            "and causal"
+            f"`{name}` has an effect only with `objective` masked or replaced-token; "
+            f"received {value} and causal"
         )
-    if not files.is_masked and config.objective == "masked":
+    if not files.is_masked and config.has_masks:
         mask_id_of(tokenizer)
     if not changes:
         return None
@@ -495,18 +620,19 @@ def _masking(
 
 def _trains_pairs(
     phases: Sequence[Phase],
+    kind: str,
     checkpoint: Checkpoint | None,
     config: PretrainConfig,
     notes: list[str],
 ) -> tuple[bool, Choice]:
     """Return whether to train a next-sentence head, and the choice; note what is lost.
 
-    A left-to-right model has none: its `[CLS]` does not see the texts.
+    A left-to-right model has none: its `[CLS]` does not see the texts. `kind` is the
+    model type.
     """
-    wanted = config.next_sentence == "auto" and config.objective == "masked"
+    wanted = config.next_sentence == "auto" and config.objective == MASKED
     having = [phase.files.has_pairs for phase in phases]
-    kind = "bert" if checkpoint is None else checkpoint.config.model_type
-    if wanted and any(having) and kind != "bert":
+    if wanted and any(having) and kind != BERT:
         notes.append(f"next sentences are not trained: a {kind} has no head for them")
         wanted = False
     if wanted and any(having) and not all(having):
@@ -515,7 +641,7 @@ def _trains_pairs(
             f"received auto, and none in {phases[having.index(False)].data}"
         )
     trains = wanted and all(having)
-    if not trains and checkpoint is not None:
+    if not trains and checkpoint is not None and config.objective != REPLACED_TOKEN:
         lost = [n for n in checkpoint.shapes if n.startswith((_PAIR_HEAD, "bert/pool"))]
         if lost:
             notes.append(
@@ -525,7 +651,7 @@ def _trains_pairs(
     reasons = {
         "the data has pairs": trains,
         GIVEN: config.next_sentence != "auto",
-        "a left-to-right model has no head for pairs": config.objective == "causal",
+        "a left-to-right model has no head for pairs": config.objective == CAUSAL,
         "the data has no pairs": not any(having),
         f"a {kind} has no head for pairs": True,
     }

@@ -17,6 +17,7 @@ from bert_keras.config import BertConfig
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.exports.model_card import write_readme
 from bert_keras.files.atomic import check_output_place, replaced_folder
+from bert_keras.pretraining.budget import plan_of_budget
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.estimate import estimate_of
 from bert_keras.pretraining.loop import PretrainingLoop
@@ -30,7 +31,6 @@ from bert_keras.runs.environment import environment
 from bert_keras.runs.run_folder import MODEL, RunFolder
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.text.new_tokens import described
-from bert_keras.training.config import unused_options
 from bert_keras.training.loop import RunContext
 
 
@@ -63,6 +63,10 @@ def pretrain(
 ) -> PretrainResult:
     """Train an encoder with its heads on masked tokens and pairs of texts.
 
+    Or on replaced tokens (`config.objective`), with a generator. With a budget
+    (`config.hours`) training ends by the clock, and a run that is resumed goes on with
+    the time that was left at its last checkpoint.
+
     The folder of the run gets checkpoints, each a model folder with the state needed to
     resume; the curves (`curves.jsonl`); and at the end `report.html` and `model`, which
     also opens in `transformers`. The same call resumes an interrupted run from its last
@@ -74,7 +78,8 @@ def pretrain(
 
     Args:
         encoder: the sizes of a new one; or a checkpoint to continue from, with its
-            heads; `None` with `config.teacher` and `config.keep_layers`: the teacher's.
+            heads; `None` with `config.teacher` and `config.keep_layers`: the teacher's;
+            `None` with a budget: a new one of the size that fits.
         data: the folder of `write_pretraining_data`; or several, trained on in turn,
             such as rows of 128 and then of 512 tokens.
         output: a new folder, or the folder of the same run.
@@ -137,14 +142,19 @@ def _plan_of(
     check_output_place("output", output, {**inputs, "teacher": config.teacher})
     devices = find_strategy(config.strategy)  # before TensorFlow computes anything
     with devices.together():
-        plan = make_pretraining_plan(
-            encoder,
-            data,
-            output if devices.is_chief else None,  # which alone reads the run
-            vocab=vocab,
-            held_out=held_out,
-            config=config,
-        )
+        own = output if devices.is_chief else None  # which alone reads the run
+
+        def make(encoder: Any, **chosen: Any) -> PretrainingPlan:
+            return make_pretraining_plan(
+                encoder, data, vocab=vocab, held_out=held_out, **chosen
+            )
+
+        if config.budget is None:
+            plan = make(encoder, output=own, config=config)
+        else:
+            plan = plan_of_budget(
+                make, encoder, config, own, vocab=vocab, devices=devices
+            )
     return plan, devices
 
 
@@ -172,10 +182,11 @@ def _run(
         with StopSignal(devices.vote) as stop:
             context = RunContext(run, config, devices, stop, distillation=distillation)
             loop = PretrainingLoop(model, source, losses, context)
-            if loop.step < config.steps:
+            if loop.step < loop.steps:
+                about = "" if plan.clock is None else "about "
                 devices.say(
-                    f"pretraining {model.count_params():,} parameters, "
-                    f"{config.steps:,} steps of {config.batch_size:,} examples; "
+                    f"pretraining {model.count_params():,} parameters, {about}"
+                    f"{plan.steps:,} steps of {config.batch_size:,} examples; "
                     f"the run is in {os.fspath(output)}"
                 )
             loop.train()
@@ -190,7 +201,7 @@ def _write(
 ) -> None:
     """Write the model and the report of a completed run."""
     scores, added = loop.scores, plan.config.add_tokens
-    unused = unused_options(plan.config)
+    unused = plan.config.unused()
     skipped = int(sum(row.get("skipped_updates", 0) for row in loop.history))
     with replaced_folder(run.path / MODEL) as folder:
         write_pretrainer(folder, loop.model, plan.tokenizer)
@@ -211,7 +222,7 @@ def _write(
         "history": loop.history,
         "scores": {HELD_OUT: scores} if scores else {},
         "mistakes": [],
-        "best_score": "perplexity",
+        "best_score": "replaced_token_loss" if plan.generator else "perplexity",
         "environment": {**environment(), "devices": loop.devices.line()},
         "command": command,
         "choices": plan.table(),

@@ -23,7 +23,9 @@ from bert_keras.checkpoints import (
     read_checkpoint,
     write_huggingface,
 )
+from bert_keras.checkpoints.matching import match
 from bert_keras.checkpoints.model_types import check_architecture
+from bert_keras.checkpoints.names import DISCRIMINATOR
 from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.exports.model_card import write_readme
@@ -35,13 +37,17 @@ from bert_keras.model.encoder import (
     with_frozen,
 )
 from bert_keras.model.heads import new_heads
-from bert_keras.model.layers import undrawn
+from bert_keras.model.layers import moved, undrawn
 from bert_keras.model.lora import plain_weights
 from bert_keras.model.optimizers import BertAdamW
 from bert_keras.models.pretrained_model import assign_scope
 from bert_keras.models.trainable_model import TrainableModel
 from bert_keras.pretraining.config import PretrainConfig
-from bert_keras.pretraining.task import Pretraining
+from bert_keras.pretraining.task import (
+    GENERATOR,
+    Pretraining,
+    ReplacedTokenDetection,
+)
 from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_type
 from bert_keras.tasks.needs import named_scope
@@ -58,13 +64,20 @@ class BertPretrainer(TrainableModel, keras.Model):
     `next_sentence` [S, 2], one for each of the S examples; class 0 means that the
     second text follows.
 
+    With a generator (ELECTRA) the masked-LM head is on it. Samples of its answers
+    replace the masked tokens, and the encoder says which tokens are replaced, in the
+    output `replaced_token` float32 [R, T, 2], see `ReplacedTokenHead`.
+
     Args:
         encoder: with the pooler if there is a next-sentence head, else without.
         next_sentence: whether the model has that head.
-        seed: seed of the heads' initializers.
+        generator: sizes of a generator, which shares the encoder's embeddings.
+        discriminator_weight: of the encoder's loss beside the generator's.
+        seed: seed of the heads' initializers, and of the generator and its samples.
 
     Raises:
-        ConfigError: the encoder's pooler is missing, or unused.
+        ConfigError: the encoder's pooler is missing, or unused; the generator's sizes
+            do not fit.
 
     Example:
         >>> model = BertPretrainer(BertEncoder(BertConfig.from_preset("tiny")))
@@ -77,10 +90,15 @@ class BertPretrainer(TrainableModel, keras.Model):
         encoder: BertEncoder,
         *,
         next_sentence: bool = True,
+        generator: BertConfig | None = None,
+        discriminator_weight: float = 50.0,
         seed: int | None = None,
         name: str = "pretrainer",
     ) -> None:
         task = Pretraining(next_sentence)
+        if generator is not None:
+            built = _generator_on(encoder, generator, next_sentence, seed)
+            task = ReplacedTokenDetection(generator=built, weight=discriminator_weight)
         if next_sentence:
             check_architecture(
                 encoder.config, "BertForPreTraining", task="next-sentence"
@@ -88,6 +106,7 @@ class BertPretrainer(TrainableModel, keras.Model):
         inputs = task.inputs()
         super().__init__(inputs, task.outputs(encoder, inputs, seed), name=name)
         self.encoder, self.task = encoder, task
+        self.generator: BertEncoder | None = getattr(task, "generator", None)
         for line in new_heads(self, encoder):
             say(line)
         self.seed = seed
@@ -104,7 +123,8 @@ class BertPretrainer(TrainableModel, keras.Model):
     ) -> Self:
         """Return the model of a folder, checkpoint or hub name, with its heads.
 
-        A missing head is initialized randomly, with a message.
+        A missing head is initialized randomly, with a message. The folder of a
+        discriminator that has its generator gives both.
 
         Args:
             path, rematerialize: as in `BertEncoder.from_pretrained`.
@@ -118,6 +138,7 @@ class BertPretrainer(TrainableModel, keras.Model):
         """
         check_choice("precision", precision, (None, *PRECISIONS))
         checkpoint = read_checkpoint(path)
+        generator = generator_of(checkpoint)
         if next_sentence is None:
             is_bert = checkpoint.config.model_type == "bert"
             next_sentence = is_bert and has_pooler(checkpoint)
@@ -130,7 +151,12 @@ class BertPretrainer(TrainableModel, keras.Model):
                 dtype=precision,
             )
         own = None if seed is None else seed_behind(checkpoint.config, seed) + 1
-        model = cls(encoder, next_sentence=next_sentence, seed=own)
+        model = cls(
+            encoder,
+            next_sentence=next_sentence,
+            generator=generator and generator.config,
+            seed=own,
+        )
         assign_pretrainer(model, checkpoint, lambda line: say(f"{path}: {line}"))
         encoder.source = str(path)
         return model
@@ -176,6 +202,8 @@ class BertPretrainer(TrainableModel, keras.Model):
     @property
     def architecture(self) -> str:
         """Hugging Face's class of the same model."""
+        if self.generator is not None:
+            return "ElectraForPreTraining"
         return "BertForPreTraining" if self.has_next_sentence else "BertForMaskedLM"
 
     def get_config(self) -> dict[str, Any]:
@@ -186,7 +214,14 @@ class BertPretrainer(TrainableModel, keras.Model):
             "frozen": frozen_paths(self),
             "next_sentence": self.has_next_sentence,
             "seed": self.seed,
+            **self._generator_settings(),
         }
+
+    def _generator_settings(self) -> dict[str, Any]:
+        if self.generator is None:
+            return {}
+        sizes, weight = self.generator.config.to_dict(), self.task.weight
+        return {"generator": sizes, "discriminator_weight": weight}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
@@ -194,14 +229,88 @@ class BertPretrainer(TrainableModel, keras.Model):
         settings["encoder"] = keras.saving.deserialize_keras_object(
             settings["encoder"], custom_objects=custom_objects
         )
+        if settings.get("generator"):
+            settings["generator"] = BertConfig.from_dict(settings["generator"])
         return with_frozen(cls, settings)
 
 
 _POOLER = "bert/pooler/"
+# What a generator has of the encoder: all of the embeddings but the projection.
+_SHARED = (
+    "bert/embeddings/word_embeddings",
+    "bert/embeddings/position_embeddings",
+    "bert/embeddings/token_type_embeddings",
+    "bert/embeddings/LayerNorm/",
+)
+
+
+def generator_config(sizes: BertConfig, share: float) -> BertConfig:
+    """Return the sizes of a generator, `share` as wide as a discriminator.
+
+    Its heads are as wide as the discriminator's, as in Google's code.
+    """
+    width = max(round(sizes.hidden_size * share), 1)
+    heads = max(round(sizes.num_attention_heads * share), 1)
+    width = -(-width // heads) * heads
+    return sizes.replace(
+        hidden_size=width,
+        num_attention_heads=heads,
+        intermediate_size=max(round(sizes.intermediate_size * share), 1),
+        embedding_size=sizes.embedding_width,
+    )
+
+
+def generator_of(checkpoint: Checkpoint) -> Checkpoint | None:
+    """Return the checkpoint of the generator in the folder of a discriminator, if any.
+
+    Raises:
+        CheckpointError: it is broken.
+    """
+    folder = Path(checkpoint.path) / GENERATOR
+    is_electra = checkpoint.config.model_type == "electra"
+    return read_checkpoint(folder) if is_electra and folder.is_dir() else None
+
+
+def _generator_on(
+    encoder: BertEncoder, sizes: BertConfig, next_sentence: bool, seed: int | None
+) -> BertEncoder:
+    """Return a generator with the embeddings of an encoder.
+
+    Raises:
+        ConfigError: there would be a next-sentence head; other embeddings.
+    """
+    if next_sentence:
+        raise ConfigError("`next_sentence` must be False with a `generator`")
+    for name in (
+        "embedding_width",
+        "vocab_size",
+        "max_position_embeddings",
+        "type_vocab_size",
+    ):
+        own, theirs = getattr(sizes, name), getattr(encoder.config, name)
+        if own != theirs:
+            raise ConfigError(
+                f"`generator` must have the encoder's `{name}`, {theirs:,}; received "
+                f"{own:,}"
+            )
+    with keras.name_scope(GENERATOR):
+        return BertEncoder(
+            sizes,
+            pooler=False,
+            rematerialize=encoder.get_config()["rematerialize"],
+            tables=encoder.embeddings,
+            seed=moved(seed, 8),
+            dtype=encoder.dtype_policy,
+            name=GENERATOR,
+        )
 
 
 def new_pretrainer(
-    sizes: BertConfig, config: PretrainConfig, *, next_sentence: bool
+    sizes: BertConfig,
+    config: PretrainConfig,
+    *,
+    next_sentence: bool,
+    generator: BertConfig | None = None,
 ) -> BertPretrainer:
     """Return a model with random weights from the seed."""
     encoder = BertEncoder(
@@ -211,8 +320,13 @@ def new_pretrainer(
         seed=config.seed,
         dtype=config.precision,
     )
-    seed = seed_behind(sizes, config.seed) + 1  # the pooler uses the one before
-    return BertPretrainer(encoder, next_sentence=next_sentence, seed=seed)
+    return BertPretrainer(
+        encoder,
+        next_sentence=next_sentence,
+        generator=generator,
+        discriminator_weight=config.discriminator_weight,
+        seed=seed_behind(sizes, config.seed) + 1,  # the pooler uses the one before
+    )
 
 
 def assign_pretrainer(
@@ -230,14 +344,47 @@ def assign_pretrainer(
     if not pooled or not model.has_next_sentence:
         optional += (_POOLER,)
     assign(model.encoder, checkpoint, optional=optional)
-    heads = ["cls/predictions/"]
+    heads = [f"{DISCRIMINATOR}/"]
+    if model.generator is None:
+        heads = ["cls/predictions/"]
     if model.has_next_sentence:
         heads.append("cls/seq_relationship/")
     missing = [scope for scope in heads if not assign_scope(model, checkpoint, scope)]
     if model.has_next_sentence and not pooled:
         missing.insert(0, _POOLER)
+    if model.generator is not None:
+        generator = generator_of(checkpoint)
+        if generator is None:
+            missing.append(GENERATOR)
+        else:
+            _assign_generator(model, generator)
     for scope in missing:
         say(f"the checkpoint has no {named_scope(scope)}: it is initialized randomly")
+
+
+def _assign_generator(model: BertPretrainer, checkpoint: Checkpoint) -> None:
+    """Set the generator's own weights from its folder; the rest is the encoder's."""
+    scope = f"{GENERATOR}/"
+    own = {
+        weight.path.removeprefix(scope): weight
+        for weight in model.weights
+        if weight.path.startswith(scope)
+    }
+    shapes = {name: tuple(weight.shape) for name, weight in own.items()}
+    names = match(shapes, checkpoint.shapes, optional=_SHARED, place=checkpoint.path)
+    for name in names:
+        own[name].assign(checkpoint.arrays[name])
+
+
+def read_pretrainer(folder: Path, model: BertPretrainer) -> None:
+    """Set all weights from what `write_pretrainer` wrote.
+
+    Raises:
+        CheckpointError: the folder is broken, or does not fit.
+    """
+    assign(model, read_checkpoint(folder), optional=(f"{GENERATOR}/",))
+    if model.generator is not None:
+        _assign_generator(model, read_checkpoint(folder / GENERATOR))
 
 
 def write_pretrainer(
@@ -248,19 +395,43 @@ def write_pretrainer(
 ) -> None:
     """Write config, weights and vocabulary into an existing folder.
 
-    `arrays` are weights by name, in place of the model's current ones.
+    A generator's own folder is inside, as complete as that of the encoder. `arrays` are
+    weights by name, in place of the model's current ones.
     """
+    arrays = weights_of(model) if arrays is None else arrays
+    scope = f"{GENERATOR}/"
+    found = {n: each for n, each in arrays.items() if not n.startswith(scope)}
+    _write(folder, model.encoder.config, model.architecture, found, tokenizer)
+    if model.generator is not None:
+        shared = {n: each for n, each in found.items() if n.startswith(_SHARED)}
+        own = {
+            n.removeprefix(scope): each
+            for n, each in arrays.items()
+            if n.startswith(scope)
+        }
+        sizes, place = model.generator.config, folder / GENERATOR
+        _write(place, sizes, "BertForMaskedLM", {**shared, **own}, tokenizer)
+
+
+def _write(
+    folder: Path,
+    sizes: BertConfig,
+    architecture: str,
+    arrays: Mapping[str, np.ndarray],
+    tokenizer: WordPieceTokenizer,
+) -> None:
+    """Write a model folder; `architecture` is BERT's name of the class."""
     config = {
         "model_type": "bert",
-        "architectures": [model.architecture],
-        **model.encoder.config.to_dict(),
+        "architectures": [architecture],
+        **sizes.to_dict(),
         "pad_token_id": tokenizer.pad_id,
     }
-    write_huggingface(folder, weights_of(model) if arrays is None else arrays, config)
+    write_huggingface(folder, arrays, config)
     tokenizer.save(
         folder,
-        max_length=model.encoder.config.max_position_embeddings,
-        has_segments=model.encoder.config.type_vocab_size > 0,
+        max_length=sizes.max_position_embeddings,
+        has_segments=sizes.type_vocab_size > 0,
     )
 
 

@@ -97,7 +97,7 @@ class PretrainingBatches:
 
     def __init__(self, plan: PretrainingPlan, devices: Devices) -> None:
         self.plan, self.devices = plan, devices
-        self.steps = plan.config.steps
+        self.steps = plan.steps
 
     def place(self, step: int) -> PretrainingPlace:
         """Return the position of an update, by its number from 1."""

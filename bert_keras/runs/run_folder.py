@@ -402,7 +402,7 @@ def open_run(path: Path, settings: Mapping[str, Any], *, resume: str) -> RunFold
         CheckpointError: another process uses the folder, or writing fails.
     """
     check_choice("resume", resume, RESUME)
-    found = _settings_of(path)
+    found = settings_of(path)
     if found is not None:
         wanted = json.loads(json.dumps(settings))
         with RunFolder(path, found) as old:
@@ -434,7 +434,7 @@ def discard_run(path: Path, settings: Mapping[str, Any]) -> None:
     Raises:
         CheckpointError: another process uses the folder.
     """
-    found = _settings_of(path)
+    found = settings_of(path)
     if found is None:
         return
     wanted = json.loads(json.dumps(settings))
@@ -443,7 +443,7 @@ def discard_run(path: Path, settings: Mapping[str, Any]) -> None:
             remove_run(run)
 
 
-def _settings_of(path: Path) -> dict[str, Any] | None:
+def settings_of(path: Path) -> dict[str, Any] | None:
     """Return the settings of the run in a folder, or `None` if there is no run."""
     try:
         found = json.loads((path / SETTINGS).read_text(encoding="utf-8"))

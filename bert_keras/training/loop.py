@@ -581,7 +581,7 @@ class FineTuningLoop(TrainingLoop):
             return float(scores["loss"])
         if self._dev_losses is None:
             self._dev_losses = dev_losses(self._scored, dev)
-        return self._dev_losses()["loss"][0]
+        return float(self._dev_losses()["loss"][0])
 
     def _end(self, is_early: bool) -> None:
         """Set `ending` if the end of training is worth a message."""

@@ -1,24 +1,21 @@
-"""Progress and curves of a run: `TrainingProgress` and `PretrainingProgress`.
+"""Progress and curves of a run: `UpdateProgress`, and fine-tuning's `TrainingProgress`.
 
-Both count updates, say how long training and scoring still take, and return rows of the
+They count updates, say how long training and scoring still take, and return rows of the
 curves. Fine-tuning waits for each update; pretraining looks at many at once.
 """
 
 from __future__ import annotations
 
 import abc
-import contextlib
-import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from bert_keras.distribution.replicas import assign_here, read_here
-from bert_keras.models.objective import SOFT, STATES
 from bert_keras.runs.progress import Progress, report
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import Update
@@ -342,193 +339,3 @@ class TrainingProgress(UpdateProgress):
             f"loss {loss:.4f}",
             f"{self._seen / seconds:,.1f} rows/s",
         ]
-
-
-TRAINING = 3  # a backward pass takes twice the products of the forward pass
-_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
-_SECONDS_BETWEEN_DRAWS = 2.0  # reading the values waits for the device
-
-
-class PretrainingProgress(UpdateProgress):
-    """Sums the outputs of updates: fields of the progress, and rows of the curves.
-
-    The progress shows the losses, the tokens per second, the rate of the model's
-    operations (its matrix products; padding and recomputing do not count in either),
-    and the share of the time spent waiting for batches. All are for the global batch.
-
-    Args:
-        operations: returns the operations of an update's forward passes from its
-            `tokens`, `token_pairs`, `predictions` and `pooled` texts.
-        steps: updates of all phases.
-        start: updates of an earlier run.
-        row_every: updates per row.
-        learning_rate: as in `TrainingProgress`.
-        skip: called with the number and the loss of an update whose loss or
-            gradients are not finite; may raise. Later updates may have followed.
-        scored_every: updates between two scorings; 0: nothing is scored.
-        share: of the losses on the labels, which a teacher's have the rest of; the
-            losses of the rows are the whole ones.
-        is_shown: whether progress is reported.
-    """
-
-    def __init__(
-        self,
-        operations: Callable[..., float],
-        *,
-        steps: int,
-        start: int,
-        row_every: int,
-        learning_rate: Callable[[int], Any],
-        skip: Callable[[int, float], object],
-        scored_every: int = 0,
-        share: float = 1.0,
-        is_shown: bool = True,
-    ) -> None:
-        self._share = share
-        self._operations = operations
-        self.steps = steps
-        self.row_every = row_every
-        self._skip = skip
-        self._learning_rate = learning_rate
-        self._scored_every = scored_every
-        self._scoring_seconds = 0.0  # of the last scoring
-        self.step = start
-        self._updates: list[Update] = []  # since the last row
-        self._looked_at = self._skipped = 0  # of these updates
-        self._waited = 0.0  # for batches, since the last row
-        self._bar = Progress(
-            "pretraining",
-            unit="steps",
-            total=steps,
-            done=start,
-            is_shown=is_shown,
-            later=self._seconds_of_scoring,
-            seconds_between_draws=_SECONDS_BETWEEN_DRAWS,
-        )
-        self._row_start = 0.0
-        self.close()
-
-    @contextlib.contextmanager
-    def scoring(self) -> Iterator[None]:
-        """Measure the time of scoring, in a `with` block."""
-        start = time.perf_counter()
-        yield
-        self._scoring_seconds = time.perf_counter() - start
-
-    def add(self, update: Update) -> Row | None:
-        self.step += 1
-        self._updates.append(dataclasses.replace(update, batches=[]))
-        self._waited += update.waited
-        row = self._end_row() if self.step % self.row_every == 0 else None
-        self._bar.add(
-            1, lambda: _fields(row or self._row()), ends=self.step == self.steps
-        )
-        return row
-
-    def pause(self) -> dict[str, float] | None:
-        # The values of a row are not saved. Also, saved weights have had a finite loss.
-        row = self._end_row()
-        self.close()
-        return row
-
-    def _end_row(self) -> dict[str, float] | None:
-        if not self._updates:
-            return None
-        row = self._row()
-        self._updates, self._waited = [], 0.0
-        self._row_start = self._bar.seconds
-        self._looked_at = self._skipped = 0
-        return row
-
-    def _seconds_of_scoring(self) -> float:
-        """Return the estimated seconds of further scorings, including the last one."""
-        if not self._scored_every:
-            return 0.0
-        every = self._scored_every
-        count = -(-self.steps // every) - self.step // every
-        return count * self._scoring_seconds
-
-    def _row(self) -> dict[str, float]:
-        """Return the means since the last row, over the applied updates."""
-        self._updates[-1].wait()  # so that the device's pending work is counted
-        seconds = max(self._bar.seconds - self._row_start, 1e-9)
-        self._look()
-        made = [each for each in self._updates if each.is_made]
-        extra = {"skipped_updates": self._skipped} if self._skipped else {}
-        if not made:
-            return {"step": self.step, **extra}
-        losses: dict[str, float] = {}
-        found: dict[str, float] = {}
-        loss = 0.0
-        totals = {
-            head: sum(float(each.totals[head]) for each in made)
-            for head in made[0].sums
-        }
-        for head, total in totals.items():
-            pairs = np.sum([each.sums[head].numpy() for each in made], axis=0)
-            count = max(total, 1.0)
-            loss += float(pairs[0]) / count
-            is_taught = head in (SOFT, STATES)
-            share = 1 - self._share if is_taught else self._share
-            if share:
-                losses[head] = float(pairs[0]) / count / share
-            if not is_taught:
-                found[f"{head}_accuracy"] = float(pairs[1]) / count
-        if "masked_lm" in losses:
-            found["masked_lm_perplexity"] = math.exp(min(losses["masked_lm"], 700.0))
-        tokens, slots, pairs_of_tokens = np.sum(
-            [each.tokens.numpy() for each in made], axis=0, dtype="float64"
-        )
-        operations = TRAINING * self._operations(
-            tokens=tokens,
-            token_pairs=pairs_of_tokens,
-            predictions=totals["masked_lm"],
-            pooled=totals.get("next_sentence", 0.0),
-        )
-        return {
-            "step": self.step,
-            "loss": loss,
-            **{f"{head}_loss": value for head, value in losses.items()},
-            **found,
-            "tokens": tokens,
-            "tokens_per_second": tokens / seconds,
-            "real_token_share": tokens / slots,
-            "operations_per_second": operations / seconds,
-            "input_wait_share": min(self._waited / seconds, 1.0),
-            **extra,
-            "learning_rate": float(self._learning_rate(self.step - 1)),
-        }
-
-    def _look(self) -> None:
-        """Report skipped updates."""
-        first = self.step - len(self._updates) + 1
-        for place in range(self._looked_at, len(self._updates)):
-            update = self._updates[place]
-            if not update.is_made:
-                self._skip(first + place, update.loss)
-                self._skipped += 1
-        self._looked_at = len(self._updates)
-
-
-def _fields(row: Mapping[str, float]) -> list[str]:
-    """Return the text shown for a row."""
-    if "loss" not in row:
-        return []
-    shown = [f"loss {row['loss']:.4f}"]
-    if "masked_lm_perplexity" in row:  # else a teacher alone is learned from
-        shown.append(f"perplexity {row['masked_lm_perplexity']:,.1f}")
-    shown.append(f"masked {row['masked_lm_accuracy']:.1%}")
-    if "next_sentence_accuracy" in row:
-        shown.append(f"next {row['next_sentence_accuracy']:.1%}")
-    return [
-        *shown,
-        f"{row['tokens_per_second']:,.0f} tokens/s",
-        f"{with_prefix(row['operations_per_second'])}FLOP/s",
-        f"{row['input_wait_share']:.0%} waiting for input",
-    ]
-
-
-def with_prefix(value: float) -> str:
-    """Return a number of three digits with a metric prefix, such as `45.2 G`."""
-    power = min(int(math.log10(max(value, 1.0)) / 3), len(_PREFIXES) - 1)
-    return f"{value / 1000**power:.3g} {_PREFIXES[power]}"

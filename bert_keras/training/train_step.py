@@ -104,7 +104,7 @@ class TrainStep:
         self._add = tf.function(
             self._add_gradients, input_signature=signature, autograph=False
         )
-        sums = {name: tf.TensorSpec([2], tf.float32) for name in shapes}
+        sums = {name: tf.TensorSpec([None], tf.float32) for name in shapes}
         self._apply = tf.function(
             self._apply_sums, input_signature=[sums], autograph=False
         )
@@ -303,7 +303,7 @@ def _with_norm(gradients: Any) -> tuple[list[Any], Any]:
 class Update:
     """An update as tensors over all replicas; reading one waits for the device."""
 
-    sums: dict[str, Any]  # of each loss and its correct answers by name, float32 [2]
+    sums: dict[str, Any]  # `TaskObjective.sums` of each loss by name, float32 [1 + N]
     totals: dict[str, Any]  # `TaskObjective.counts`
     is_made: Any  # bool []: loss and gradients are finite; otherwise it was skipped
     tokens: Any  # `token_counts`

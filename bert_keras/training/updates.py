@@ -183,7 +183,7 @@ class MeanLosses:
         strategy: whose replicas compute; by default TensorFlow's own.
         read: iterates over the dataset.
 
-    Call: returns loss and accuracy by the name of the loss.
+    Call: returns the means of `TaskObjective.sums` by the name of the loss.
     """
 
     def __init__(
@@ -205,15 +205,15 @@ class MeanLosses:
         strategy = strategy or tf.distribute.get_strategy()
         self._sums = summed_function(strategy, sums, batches.element_spec)
 
-    def __call__(self) -> dict[str, tuple[float, float]]:
+    def __call__(self) -> dict[str, np.ndarray]:
         parts: dict[str, list[Any]] = {}
         for batch in self._read(self._batches):
             for name, sums in self._sums(*batch).items():
                 parts.setdefault(name, []).append(sums)
         means = {}
         for name, found in parts.items():
-            loss, correct, count = np.stack(found).sum(0, np.float64)
-            means[name] = float(loss / max(count, 1)), float(correct / max(count, 1))
+            sums = np.stack(found).sum(0, np.float64)
+            means[name] = sums[:-1] / max(sums[-1], 1)
         return means
 
 

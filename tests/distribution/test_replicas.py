@@ -98,7 +98,7 @@ def test_two_replicas_are_one_device(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_two_replicas_are_one_device_in_all_ways(folder: Path, tmp_path: Path) -> None:
-    names = ("adamw", "lamb", "parts", "float16", "bfloat16")
+    names = ("adamw", "lamb", "parts", "float16", "bfloat16", "replaced")
     assert_equal_runs(folder, tmp_path, *names)
 
 

@@ -39,13 +39,13 @@ from bert_keras.pretraining.pretrain import (
     pretrain,
 )
 from bert_keras.pretraining.pretrainer import new_pretrainer
+from bert_keras.pretraining.progress import PretrainingProgress
 from bert_keras.pretraining.source import PretrainingBatches
 from bert_keras.runs.run_folder import RunFolder
 from bert_keras.runs.stop_signal import RunStopped, StopSignal
 from bert_keras.training.checkpoint import FILE
 from bert_keras.training.choices import GIVEN
 from bert_keras.training.loop import RunContext
-from bert_keras.training.progress import PretrainingProgress
 from bert_keras.training.train_step import TrainStep
 from pretraining.test_data import TOKENIZER, write
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames
@@ -115,6 +117,21 @@ def size(count: int) -> str:
     """Return bytes as rounded text: `90 MB`, `1.4 GB`."""
     megabytes = count / 1e6
     return f"{megabytes:,.0f} MB" if megabytes < 1000 else f"{megabytes / 1000:,.1f} GB"
+
+
+class ComparedLayers(NamedTuple):
+    """Whether lower layers tell a linear head much more than the last one alone.
+
+    Attributes:
+        lower_help: whether they do.
+        vectors: of all layers of the training rows, float32 [N, D]; `None`: there were
+            too few rows to compare heads.
+        max_length: of the texts, in tokens.
+    """
+
+    lower_help: bool
+    vectors: np.ndarray | None
+    max_length: int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,6 +49,11 @@ class TrainRequest:
     is_compared: bool = False  # whether its dev score is compared with other runs'
     tries_methods: bool = False  # whether `train` chooses the method by such scores
 
+    @property
+    def is_one_of_several(self) -> bool:
+        """Whether the run is one of several of the same call."""
+        return self.is_compared or self.tries_methods
+
 
 @dataclasses.dataclass(frozen=True)
 class Choice:

@@ -333,7 +333,7 @@ class _Training:
                 vectors=plan.vectors,
             )
             trainer: Trainer = TRAINERS[config.method](model, plan.rows, context)
-            if attempt == 0:
+            if attempt == 0 and not plan.request.is_one_of_several:
                 devices.announce(config.precision)
             devices.say(
                 f"training {plan.task.name}: {len(plan.rows['train']):,} examples, "
@@ -459,7 +459,8 @@ def finish_run(
         with replaced_folder(into or output) as folder:
             write_model(model, folder)
             write_results(folder, output, report)
-        if into is None and (line := unread_elsewhere(model.task)):
+        is_kept = into is None and not plan.request.is_one_of_several
+        if is_kept and (line := unread_elsewhere(model.task)):
             context.devices.say(line)
         context.trackers.finish(report, output / "report.html")
     model.compile(

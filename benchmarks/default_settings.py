@@ -1,106 +1,114 @@
-"""Scores of the default settings, compared with the best manual settings.
+"""Scores of the default settings, compared with ways chosen by hand.
 
     python benchmarks/default_settings.py [--data emails sms100 …] [--seeds 3]
-        [--minutes 60] [--rows N …] [--per-class 8] [--ways linear finetune …]
-        [--plain] [--test-rows 1000] [--output F.json]
+        [--minutes 60] [--rows N …] [--per-class 8] [--plain] [--test-rows 1000]
+        [--ways default linear finetune:pooling=mean logistic …] [--output F.json]
 
-Runs `train` on all-MiniLM-L6-v2 with its defaults and with the settings of `HAND`, on
-the e-mails of `examples/data`, 100 and 500 rows of the SMS Spam Collection, MRPC and
-CoLA: with the first seed all settings, with the other seeds the defaults and the
-manual settings that were best with the first. Prints the test score, the number of
-epochs and the seconds of each run, then a table of means and standard deviations, and
-whether the defaults are within one standard deviation of the best manual settings. The
-test rows are the test e-mails, 1,000 other messages, and GLUE's dev rows (with a tenth
-of the training rows as dev). A run that would start after `--minutes` is left out and
-reported; with `--output`, scores are kept in a file, and the same command continues.
+Runs `train` on all-MiniLM-L6-v2 with its defaults and in the ways of `HAND`, on the
+e-mails of `examples/data`, 100 and 500 rows of the SMS Spam Collection, MRPC and CoLA:
+with the first seed all ways, with the other seeds the defaults and the way that was
+best with the first. Prints the test score, the choices of `train` and the processor
+time of each run, then a table of means and standard deviations, and whether the
+defaults are within one standard deviation of the best way. The test rows are the test
+e-mails, 1,000 other messages, and GLUE's dev rows (with a tenth of the training rows as
+dev). A run that would start after `--minutes` is left out and reported; with
+`--output`, scores are kept in a file, and the same command continues.
 
-With `--ways`, ways of `WAYS` take the place of the settings by hand, and each seed
-draws the training rows anew: `--rows`, which may be several numbers, or `--per-class`
-of each class. AG News, BANKING77, the movie reviews, STS-B and SICK can then be named,
-too. `--test-rows` are scored, of the movie reviews a quarter. `--plain` leaves out of
-the encoder's folder what says that it was trained for vectors of texts.
+`--ways` takes the place of `HAND`. A way is a method, or `default`, with options of
+`TrainConfig` and settings of the task behind a colon: `finetune:epochs=4,pooling=mean`;
+`logistic`, which needs scikit-learn and sentence-transformers, is logistic regression
+on vectors of the texts. Each seed then draws the training rows anew: `--rows`, which
+may be several numbers, or `--per-class` of each class, and all sets can be named.
+`--test-rows` are scored, of the movie reviews a quarter. `--plain` leaves out of the
+encoder's folder what says that it was trained for vectors of texts.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import itertools
 import json
+import math
 import os
 import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import keras
+import ner_quality
 import numpy as np
+import squad_quality
 from inputs import DATA, encoder_path
 
-from bert_keras import Classification, Regression, Task, TrainConfig, train
+from bert_keras import (
+    Classification,
+    QuestionAnswering,
+    Regression,
+    Task,
+    TokenClassification,
+    TrainConfig,
+    train,
+)
 from bert_keras.data.columns import Columns
 from bert_keras.data.table import read_columns
 from bert_keras.files.atomic import replaced_file
+from bert_keras.scoring import spearman
+from bert_keras.training import first_score
 
 ROOT = Path(__file__).resolve().parents[1]
 TEST_MESSAGES = 1000
-BY_DEFAULT = "default"
+BY_DEFAULT, REFERENCE = "default", "logistic"
 
-# For each data set the settings that users would try manually.
-SMALL = {
-    "6 epochs, 2e-4, batch 16": TrainConfig(
-        epochs=6, batch_size=16, learning_rate=2e-4
-    ),
-    "20 epochs, 1e-4, batch 16": TrainConfig(
-        epochs=20, batch_size=16, learning_rate=1e-4
-    ),
-}
-LARGE = {
-    "3 epochs, 5e-5, batch 32": TrainConfig(
-        epochs=3, batch_size=32, learning_rate=5e-5
-    ),
-    "4 epochs, 1e-4, batch 32": TrainConfig(
-        epochs=4, batch_size=32, learning_rate=1e-4
-    ),
-}
-MIDDLE = {
-    **LARGE,
-    "3 epochs, 5e-5, batch 16": TrainConfig(
-        epochs=3, batch_size=16, learning_rate=5e-5
-    ),
-}
-LARGEST = {
-    **LARGE,
-    "6 epochs, 1e-4, batch 32": TrainConfig(
-        epochs=6, batch_size=32, learning_rate=1e-4
-    ),
-}
+# For each data set the ways that users would try by hand.
+SMALL = (
+    "finetune:epochs=6,batch_size=16,learning_rate=2e-4",
+    "finetune:epochs=20,batch_size=16,learning_rate=1e-4",
+)
+LARGE = (
+    "finetune:epochs=3,batch_size=32,learning_rate=5e-5",
+    "finetune:epochs=4,batch_size=32,learning_rate=1e-4",
+)
 HAND = {
     "emails": SMALL,
     "sms100": SMALL,
     "sms500": SMALL,
-    "mrpc": MIDDLE,
-    "cola": LARGEST,
+    "mrpc": (*LARGE, "finetune:epochs=3,batch_size=16,learning_rate=5e-5"),
+    "cola": (*LARGE, "finetune:epochs=6,batch_size=32,learning_rate=1e-4"),
 }
 
 
-# Ways to train: the method, and settings of the task.
-FINETUNE = TrainConfig(method="finetune")
-WAYS: dict[str, tuple[TrainConfig, dict[str, Any]]] = {
-    BY_DEFAULT: (TrainConfig(), {}),
-    "linear": (TrainConfig(method="linear"), {}),
-    "contrastive": (TrainConfig(method="contrastive"), {}),
-    "finetune": (FINETUNE, {}),
-    "finetune-mean": (FINETUNE, {"pooling": "mean"}),
-    "probe-mean": (
-        TrainConfig(method="finetune", linear_probe=True),
-        {"pooling": "mean"},
-    ),
-}
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """A way to train: options and settings of the task, in place of the defaults."""
+
+    config: TrainConfig = TrainConfig(explain_mistakes=0)
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, spec: str) -> Way:
+        """Return the way of a text such as `finetune:pooling=mean,epochs=4`."""
+        method, _, others = spec.partition(":")
+        given: dict[str, Any] = {}
+        for name, _, value in (each.partition("=") for each in others.split(",")):
+            try:
+                given[name] = json.loads(value)
+            except json.JSONDecodeError:
+                given[name] = value
+        given.pop("", None)
+        if method != BY_DEFAULT:
+            given["method"] = method
+        fields = {each.name for each in dataclasses.fields(TrainConfig)}
+        options = {name: value for name, value in given.items() if name in fields}
+        settings = {name: given[name] for name in given.keys() - fields}
+        return cls(dataclasses.replace(cls.config, **options), settings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,6 +207,18 @@ def split(rows: Columns, score: str) -> Data:
     return Data(train, None, test, score)
 
 
+def tagged() -> Data:
+    train, test = (
+        ner_quality.rows(DATA / "wnut17", part, 0) for part in ner_quality.FILES
+    )
+    return Data(train, None, test, "f1", TokenClassification)
+
+
+def questions() -> Data:
+    train, test = squad_quality.split(DATA / "squad_v1.1/half.json", None)
+    return Data(train, None, test, "f1", QuestionAnswering)
+
+
 STSB = {"text": "sentence1", "text_pair": "sentence2", "label": "score"}
 SICK = {each: each for each in ("text", "text_pair", "label")}
 MRPC = {"text": "#1 String", "text_pair": "#2 String", "label": "Quality"}
@@ -219,6 +239,8 @@ SETS = {
     ),
     "stsb": lambda seed: pairs("glue_stsb", "spearman", Regression, **STSB),
     "sick": lambda seed: pairs("sick", "accuracy", Classification, **SICK),
+    "wnut": lambda seed: tagged(),
+    "squad": lambda seed: questions(),
 }
 
 
@@ -232,61 +254,114 @@ def without_vectors(folder: Path) -> str:
     return str(folder)
 
 
-def scored(
-    data: Data,
-    config: TrainConfig,
-    seed: int,
-    *,
-    encoder: str,
-    settings: dict[str, Any],
-) -> tuple[float, int]:
-    """Train with a seed; return the test score and the number of epochs."""
+def trained(data: Data, way: Way, seed: int, *, encoder: str) -> dict[str, Any]:
+    """Train with a seed; return the test score, the choices and the processor time."""
+    used = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         result = train(
             data.task,
             encoder=encoder,
-            task_settings=settings,
+            task_settings=dict(way.settings),
             train=data.train,
             dev=data.dev,
             test=data.test,
             output=Path(folder) / "model",
-            config=dataclasses.replace(config, seed=seed),
+            config=dataclasses.replace(way.config, seed=seed),
         )
     keras.backend.clear_session()
-    last = max((row["epoch"] for row in result.history), default=0)
-    return float(result.scores["test"][data.score]), int(last)
+    return {
+        "score": float(result.scores["test"][data.score]),
+        "choices": {row["name"]: str(row["value"]) for row in result.report["choices"]},
+        "processor": time.process_time() - used,
+    }
 
 
-def best_of(scores: dict[str, dict[str, float]]) -> tuple[str, ...]:
-    """Return the defaults and the manual settings with the best first score."""
-    others = [how for how in scores if how != BY_DEFAULT]
-    return (BY_DEFAULT, *sorted(others, key=lambda how: -scores[how]["1"])[:1])
+class Reference:
+    """scikit-learn's logistic regression, of numbers ridge, on vectors of the texts.
+
+    Of pairs, on the absolute difference and the product of both vectors. Each text is
+    computed once.
+    """
+
+    def __init__(self, encoder: str) -> None:
+        from sentence_transformers import SentenceTransformer
+
+        self._model = SentenceTransformer(encoder, device="cpu")
+        self._vectors: dict[str, np.ndarray] = {}
+
+    def __call__(self, data: Data) -> dict[str, Any]:
+        from sklearn.linear_model import LogisticRegression, Ridge
+        from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+        used = time.process_time()
+        model = Ridge() if data.task is Regression else LogisticRegression(max_iter=999)
+        labels, wanted = ([*rows["label"]] for rows in (data.train, data.test))
+        if data.task is Regression:
+            labels, wanted = ([*map(float, each)] for each in (labels, wanted))
+        model.fit(self._inputs(data.train), labels)
+        scores = {
+            "accuracy": accuracy_score,
+            "macro_f1": functools.partial(f1_score, average="macro"),
+            "matthews_correlation": matthews_corrcoef,
+            "spearman": spearman,
+        }
+        score = float(
+            scores[data.score](wanted, model.predict(self._inputs(data.test)))
+        )
+        return {"score": score, "processor": time.process_time() - used}
+
+    def _inputs(self, rows: Columns) -> np.ndarray:
+        texts = [list(rows[name]) for name in ("text", "text_pair") if name in rows]
+        new = sorted(set(itertools.chain(*texts)) - self._vectors.keys())
+        found = self._model.encode(new, show_progress_bar=False) if new else ()
+        self._vectors |= zip(new, found, strict=True)
+        first, *others = (np.stack([self._vectors[t] for t in each]) for each in texts)
+        for second in others:
+            return np.concatenate([abs(first - second), first * second], axis=1)
+        return first
 
 
-def show(name: str, scores: dict[str, dict[str, float]]) -> None:
+Scores = dict[str, dict[str, dict[str, Any]]]  # by way and seed
+
+
+def best_of(scores: Scores) -> tuple[str, ...]:
+    """Return the defaults and the manual settings with the best mean score."""
+    others = [how for how in scores if how not in (BY_DEFAULT, REFERENCE)]
+    return (BY_DEFAULT, *sorted(others, key=lambda how: -_mean(scores[how]))[:1])
+
+
+def _values(by_seed: Mapping[str, Mapping[str, Any]]) -> list[float]:
+    return [found["score"] for found in by_seed.values()]
+
+
+def _mean(by_seed: Mapping[str, Mapping[str, Any]]) -> float:
+    return statistics.mean(_values(by_seed))
+
+
+def show(name: str, scores: Scores) -> None:
     """Print means, deviations and the result of the comparison for one data set."""
-    found = {how: list(by_seed.values()) for how, by_seed in scores.items()}
-    for how, values in found.items():
+    for how, by_seed in scores.items():
+        values = _values(by_seed)
         spread = f"± {statistics.stdev(values):.3f}" if len(values) > 1 else "(1 seed)"
         print(f"{name:<24}{how:<28}{statistics.mean(values):.3f} {spread}")
     best = best_of(scores)[-1]
-    if best == BY_DEFAULT or BY_DEFAULT not in found:
+    if best == BY_DEFAULT or BY_DEFAULT not in scores:
         return
-    if min(len(found[BY_DEFAULT]), len(found[best])) < 2:
+    if min(len(scores[BY_DEFAULT]), len(scores[best])) < 2:
         print(f"{name:<24}too few seeds to compare")
         return
-    gap = statistics.mean(found[best]) - statistics.mean(found[BY_DEFAULT])
-    spread = statistics.stdev(found[best])
-    word = "within" if gap <= spread else "not within"
+    gap = _mean(scores[best]) - _mean(scores[BY_DEFAULT])
+    word = "within" if gap <= statistics.stdev(_values(scores[best])) else "not within"
     print(f"{name:<24}defaults are {word} one deviation of the best settings ({best})")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", nargs="+", choices=SETS, default=list(HAND))
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=[])
+    parser.add_argument("--ways", nargs="+", default=[])
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument(
         "--minutes",
         type=float,
@@ -300,58 +375,61 @@ def main() -> None:
     parser.add_argument("--per-class", type=int, nargs="+", default=[])
     parser.add_argument("--test-rows", type=int, default=TEST_MESSAGES)
     options = parser.parse_args()
+    first_score.LEAST_WORK = math.inf  # it takes time and changes no weight
     started, left_out = time.perf_counter(), []
     encoder = encoder_path()
     if options.plain:
         encoder = without_vectors(Path(tempfile.mkdtemp()))
-    # Scores by data, settings and seed.
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    found: dict[str, Scores] = {}  # by data
     if options.output and options.output.exists():
         found = json.loads(options.output.read_text(encoding="utf-8"))
+    reference = Reference(encoder) if REFERENCE in options.ways else None
     sizes = [(rows, None) for rows in options.rows]
     sizes += [(None, count) for count in options.per_class]
     cells = list(itertools.product(options.data, sizes or [(None, None)]))
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     # Seeds in the outer loop, so that a time limit affects all settings alike.
-    for seed, (name, (rows, per_class)) in itertools.product(
-        range(1, options.seeds + 1), cells
-    ):
+    for seed, (name, (rows, per_class)) in itertools.product(seeds, cells):
         if name != "emails" and not DATA.is_dir():
             print(f"{name}: skipped, there is no {DATA}")
             continue
         data = SETS[name](seed)
         cell = f"{name} {rows or ''}{f'{per_class} a class' if per_class else ''}"
+        cell = f"{cell.strip()}{', plain' if options.plain else ''}"
         if options.ways:
             tests = options.test_rows // (4 if name == "reviews" else 1)
             data = data.drawn(rows, per_class, seed, tests=tests)
         elif rows:
             some = range(min(rows, len(data.train)))
             data = dataclasses.replace(data, train=data.train.take(some))
-        scores = found.setdefault(cell.strip(), {})
-        ways = {how: WAYS[how] for how in options.ways or [BY_DEFAULT]}
-        if data.task is Regression:
-            ways.pop("contrastive", None)
-        if not options.ways:
-            ways |= {how: (config, {}) for how, config in HAND[name].items()}
-            if seed > 1:
-                ways = {how: ways[how] for how in best_of(scores)}
-        for how, (config, settings) in ways.items():
+        scores = found.setdefault(cell, {})
+        ways = options.ways or [BY_DEFAULT, *HAND[name]]
+        if not options.ways and seed > options.first_seed:
+            ways = best_of(scores)
+        runs: dict[str, Callable[[], dict[str, Any]]] = {
+            how: functools.partial(trained, data, Way.of(how), seed, encoder=encoder)
+            for how in ways
+            if how != REFERENCE
+        }
+        if reference is not None:
+            runs[REFERENCE] = functools.partial(reference, data)
+        for how, run in runs.items():
             if str(seed) in scores.get(how, {}):
                 continue
-            start, used = time.perf_counter(), time.process_time()
-            if start - started > 60 * options.minutes:
+            if time.perf_counter() - started > 60 * options.minutes:
                 left_out.append(f"{cell} {how} seed {seed}")
                 continue
-            score, epochs = scored(
-                data, config, seed, encoder=encoder, settings=settings
-            )
-            scores.setdefault(how, {})[str(seed)] = score
+            result = run()
+            scores.setdefault(how, {})[str(seed)] = result
             if options.output:
                 with replaced_file(options.output) as temporary:
                     temporary.write_text(json.dumps(found, indent=1))
+            shown = ", ".join(
+                f"{key} {value}" for key, value in result.get("choices", {}).items()
+            )
             print(
-                f"{cell:<24}{how:<28}seed {seed}  {data.score} {score:.3f}  "
-                f"{epochs} epochs  {time.perf_counter() - start:.0f} s, "
-                f"{time.process_time() - used:.0f} s of processors",
+                f"{cell:<24}{how:<28}seed {seed}  {data.score} {result['score']:.3f}  "
+                f"{result['processor']:.0f} s of processors  {shown}",
                 flush=True,
             )
     print()

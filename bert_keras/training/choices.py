@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.rows import ColumnNames
@@ -48,6 +50,11 @@ class TrainRequest:
     devices: Devices | None = None
     is_compared: bool = False  # whether its dev score is compared with other runs'
     tries_methods: bool = False  # whether `train` chooses the method by such scores
+
+    @property
+    def is_one_of_several(self) -> bool:
+        """Whether the run is one of several of the same call."""
+        return self.is_compared or self.tries_methods
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +124,21 @@ def size(count: int) -> str:
     """Return bytes as rounded text: `90 MB`, `1.4 GB`."""
     megabytes = count / 1e6
     return f"{megabytes:,.0f} MB" if megabytes < 1000 else f"{megabytes / 1000:,.1f} GB"
+
+
+class ComparedLayers(NamedTuple):
+    """Whether lower layers tell a linear head much more than the last one alone.
+
+    Attributes:
+        lower_help: whether they do.
+        vectors: of all layers of the training rows, float32 [N, D]; `None`: there were
+            too few rows to compare heads.
+        max_length: of the texts, in tokens.
+    """
+
+    lower_help: bool
+    vectors: np.ndarray | None
+    max_length: int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -63,7 +63,7 @@ from bert_keras.training.findings import (
     findings_of,
 )
 from bert_keras.training.first_score import FirstScore, first_score
-from bert_keras.training.head_fit import HeadFit, lower_layers_help, probe
+from bert_keras.training.head_fit import HeadFit, compare_layers, probe
 from bert_keras.training.loop import FineTuningLoop, RunContext
 from bert_keras.training.plan import Plan, make_plan, model_of
 from bert_keras.training.results import (
@@ -74,7 +74,7 @@ from bert_keras.training.results import (
     write_results,
 )
 from bert_keras.training.tracking import tracked
-from bert_keras.training.trainer import Trainer
+from bert_keras.training.trainer import Fitted, Trainer
 from bert_keras.training.updates import new_optimizer
 
 # Settings that may differ when a run resumes: the weights do not depend on them.
@@ -233,8 +233,8 @@ def plan_of(request: TrainRequest) -> tuple[Plan, Devices]:
     _check_process()
     # Before TensorFlow computes anything.
     devices = request.devices or find_strategy(request.config.strategy)
-    help_of = functools.partial(lower_layers_help, devices=devices)
-    return make_plan(request, devices=devices, lower_layers_help=help_of), devices
+    compare = functools.partial(compare_layers, devices=devices)
+    return make_plan(request, devices=devices, compare_layers=compare), devices
 
 
 def run_plan(plan: Plan, devices: Devices) -> TrainResult:
@@ -330,9 +330,10 @@ class _Training:
                 trackers=trackers,
                 distillation=self.distillation,
                 tries_layers=plan.tries_layers,
+                vectors=plan.vectors,
             )
             trainer: Trainer = TRAINERS[config.method](model, plan.rows, context)
-            if attempt == 0:
+            if attempt == 0 and not plan.request.is_one_of_several:
                 devices.announce(config.precision)
             devices.say(
                 f"training {plan.task.name}: {len(plan.rows['train']):,} examples, "
@@ -432,90 +433,25 @@ def finish_run(
     Raises:
         CheckpointError: writing fails.
     """
-    data, lengths, output = plan.rows, plan.lengths, plan.output
     fitted = trainer.fitted()
-    config, model, validated = plan.config, fitted.model, fitted.validated
-    devices, distillation = context.devices, context.distillation
+    config, model, output = plan.config, fitted.model, plan.output
     model.task = model.task.finalize(model)
-    task = model.task
     predictor = Predictor(model)
-    scores: dict[str, dict[str, Any]] = {}
-    scored: dict[str, tuple[Columns, Any, Any]] = {}
-    answers: Any = {}
-    facts: dict[str, Any]
-    facts = {
-        name: facts_of(model, rows, lengths[name], labelled=name != UNLABELED)
-        for name, rows in data.items()
-    }
-    facts["train"] |= fitted.batches
-    if "dev" in data:
-        scores["dev"], answers = fitted.scores, fitted.answers
-        dev = data["dev"]
-        tuned = task.tune(dev, answers) if isinstance(task, Tunable) else task
-        if tuned != task:
-            model.task = task = tuned
-            answers = trainer.answers(predictor, "dev", dev)
-            scores["dev"] = task.score(data["dev"], answers)
-        scored["dev"] = (data["dev"], answers, lengths["dev"])
-    elif validated is not None:
-        name, chosen, answers, tuned, trained_on = validated
-        columns, sizes = data["train"].take(chosen), lengths["train"].take(chosen)
-        if isinstance(task, Tunable):
-            model.task = task = tuned
-        scores[name] = {**tuned.score(columns, answers), "trained_on": trained_on}
-        scored[name] = (columns, answers, sizes)
-        facts[name] = facts_of(model, columns, sizes)
-    for note in task.unreached(next(iter(scored), "dev")):
-        devices.say(note)
-    for name in tests_of(data):
-        answers = trainer.answers(predictor, name, data[name])
-        scores[name] = task.score(data[name], answers)
-        scored[name] = (data[name], answers, lengths[name])
-    for name, collection in plan.collections.items():
-        scores[name] = evaluate_collection(predictor, collection)
-        facts[name] = str(collection)
-    of_data = dict(scores)
-    if failed and failed.is_certain:
-        loss = failed.loss if math.isfinite(failed.loss) else None
-        scores["diverged"] = {**dataclasses.asdict(failed), "loss": loss}
-    last = next(reversed(scored), "train")  # the set whose mistakes are shown
-    mistakes: list[dict[str, Any]] = []
-    if scored:
-        mistakes = task.mistakes(scored[last][0], answers)
-    report: dict[str, Any] = {
-        "settings": shown_settings(plan, fitted, model, failed),
-        "data": facts,
-        "history": fitted.history,
-        "scores": scores,
-        "mistakes": mistakes,
-        "best_score": task.best_score,
-        "environment": {**environment(), "devices": devices.line()},
-        "command": plan.request.command,
-        "choices": plan.table(),
-        **findings_of(task, scored, plan.request.slices),
-        "usage": usage(task, output),
-    }
+    scored = _score(plan, trainer, fitted, predictor, tell=context.devices.say)
+    report = _report(plan, fitted, scored, context, failed=failed)
     if first is not None:
-        line = first.beside(of_data)
+        line = first.beside(scored.scores)
         report["settings"]["first_score"] = line
-        devices.say(f"first score: {line}")
-    if distillation is not None and last in data:
-        compared, share = data[last], ""
-        if last == "train":
-            compared = some_training_rows(task, compared)
-        if len(compared) < len(data[last]):
-            share = f"{len(compared):,} of "
-        rows = f"{share}{counted(len(data[last]), 'rows')} of {last}"
-        devices.say(f"teacher and student answer {rows}")
-        report["students"] = distillation.beside(predictor, compared)
-        for line in shown_students(report["students"], last):
-            devices.say(line)
-    if devices.is_chief:
+        context.devices.say(f"first score: {line}")
+    if context.distillation is not None and scored.last in plan.rows:
+        report["students"] = _beside_teacher(plan, predictor, scored.last, context)
+    if context.devices.is_chief:
+        # Of cross-validation, mistakes are not of the final model.
+        own = scored.last in plan.rows
         report["explanations"] = explained_mistakes(
             predictor,
-            scored[last][0] if scored else data[last],
-            # Of cross-validation, they are not mistakes of the final model.
-            mistakes if last in data else [],
+            scored.rows[scored.last][0] if scored.rows else plan.rows["train"],
+            report["mistakes"] if own else [],
             most=config.explain_mistakes,
             seconds=explanation_seconds(config, fitted.seconds),
             costs=ExplanationCosts(*fitted.update_seconds),
@@ -523,12 +459,129 @@ def finish_run(
         with replaced_folder(into or output) as folder:
             write_model(model, folder)
             write_results(folder, output, report)
-        if into is None and (line := unread_elsewhere(task)):
-            devices.say(line)
+        is_kept = into is None and not plan.request.is_one_of_several
+        if is_kept and (line := unread_elsewhere(model.task)):
+            context.devices.say(line)
         context.trackers.finish(report, output / "report.html")
     model.compile(
         new_optimizer(config, steps=fitted.steps, model=model),
-        loss=task.loss(),
-        metrics=task.metrics(),
+        loss=model.task.loss(),
+        metrics=model.task.metrics(),
     )
-    return TrainResult(output, model, of_data, fitted.history, report)
+    return TrainResult(output, model, scored.scores, fitted.history, report)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Scored:
+    """What the rows of a run were scored with.
+
+    Args:
+        scores: by the name of the rows.
+        rows: columns, answers and lengths of those whose answers are known, by name.
+        facts: on all rows, by name.
+    """
+
+    scores: dict[str, dict[str, Any]]
+    rows: dict[str, tuple[Columns, Any, Any]]
+    facts: dict[str, Any]
+
+    @property
+    def last(self) -> str:
+        """The rows whose mistakes are shown."""
+        return next(reversed(self.rows), "train")
+
+
+def _score(
+    plan: Plan,
+    trainer: Trainer,
+    fitted: Fitted,
+    predictor: Predictor,
+    *,
+    tell: Callable[[str], object],
+) -> _Scored:
+    """Score all rows; the model's task gets what is tuned on dev or the folds."""
+    data, lengths, model = plan.rows, plan.lengths, fitted.model
+    task = model.task
+    scores: dict[str, dict[str, Any]] = {}
+    rows: dict[str, tuple[Columns, Any, Any]] = {}
+    facts: dict[str, Any] = {
+        name: facts_of(model, each, lengths[name], labelled=name != UNLABELED)
+        for name, each in data.items()
+    }
+    facts["train"] |= fitted.batches
+    if "dev" in data:
+        dev, answers = data["dev"], fitted.answers
+        scores["dev"] = fitted.scores
+        tuned = task.tune(dev, answers) if isinstance(task, Tunable) else task
+        if tuned != task:
+            model.task = task = tuned
+            answers = trainer.answers(predictor, "dev", dev)
+            scores["dev"] = task.score(dev, answers)
+        rows["dev"] = (dev, answers, lengths["dev"])
+    elif fitted.validated is not None:
+        name, chosen, answers, tuned, trained_on = fitted.validated
+        columns, sizes = data["train"].take(chosen), lengths["train"].take(chosen)
+        if isinstance(task, Tunable):
+            model.task = task = tuned
+        scores[name] = {**tuned.score(columns, answers), "trained_on": trained_on}
+        rows[name] = (columns, answers, sizes)
+        facts[name] = facts_of(model, columns, sizes)
+    for note in task.unreached(next(iter(rows), "dev")):
+        tell(note)
+    for name in tests_of(data):
+        answers = trainer.answers(predictor, name, data[name])
+        scores[name] = task.score(data[name], answers)
+        rows[name] = (data[name], answers, lengths[name])
+    for name, collection in plan.collections.items():
+        scores[name] = evaluate_collection(predictor, collection)
+        facts[name] = str(collection)
+    return _Scored(scores, rows, facts)
+
+
+def _report(
+    plan: Plan,
+    fitted: Fitted,
+    scored: _Scored,
+    context: RunContext,
+    *,
+    failed: Divergence | None,
+) -> dict[str, Any]:
+    """Return the arguments of `write_report` that the rows and scores tell."""
+    model, scores = fitted.model, dict(scored.scores)
+    task = model.task
+    if failed and failed.is_certain:
+        loss = failed.loss if math.isfinite(failed.loss) else None
+        scores["diverged"] = {**dataclasses.asdict(failed), "loss": loss}
+    mistakes: list[dict[str, Any]] = []
+    if scored.rows:
+        mistakes = task.mistakes(*scored.rows[scored.last][:2])
+    return {
+        "settings": shown_settings(plan, fitted, model, failed),
+        "data": scored.facts,
+        "history": fitted.history,
+        "scores": scores,
+        "mistakes": mistakes,
+        "best_score": task.best_score,
+        "environment": {**environment(), "devices": context.devices.line()},
+        "command": plan.request.command,
+        "choices": plan.table(),
+        **findings_of(task, scored.rows, plan.request.slices),
+        "usage": usage(task, plan.output),
+    }
+
+
+def _beside_teacher(
+    plan: Plan, predictor: Predictor, name: str, context: RunContext
+) -> list[dict[str, Any]]:
+    """Return, and tell, the scores of student and teacher on rows of the plan."""
+    rows, say = plan.rows[name], context.devices.say
+    compared, share = rows, ""
+    if name == "train":
+        compared = some_training_rows(plan.task, rows)
+    if len(compared) < len(rows):
+        share = f"{len(compared):,} of "
+    say(f"teacher and student answer {share}{counted(len(rows), 'rows')} of {name}")
+    found = cast(Distillation, context.distillation).beside(predictor, compared)
+    for line in shown_students(found, name):
+        say(line)
+    return found

@@ -176,7 +176,7 @@ def _has_one(plan: Plan, devices: Devices) -> bool:
         and getattr(task, "combine", "") != "attention"
         and config.teacher is None
         and not config.lora_rank
-        and not (plan.request.is_compared or plan.request.tries_methods)
+        and not plan.request.is_one_of_several
         and devices.workers == devices.replicas == 1
         and not devices.has_static_shapes
         and work_of(plan) > LEAST_WORK * (_TIMES_ON_GPU if _has_gpu() else 1)

@@ -36,7 +36,7 @@ from bert_keras.tasks.protocols import (
     Tunable,
     texts_of,
 )
-from bert_keras.training.choices import Facts
+from bert_keras.training.choices import ComparedLayers, Facts
 from bert_keras.training.data import tests_of
 from bert_keras.training.linear_head import (
     DECAYS,
@@ -73,7 +73,7 @@ _LAYERS = {
     0.0: "its last layer",
     1.0: "all layers",
 }
-# A share of the loss, see `lower_layers_help`; with fewer rows, losses are chance.
+# A share of the loss, see `compared_layers`; with fewer rows, losses are chance.
 _MUCH_LESS, _LEAST_TO_COMPARE = 0.65, 32
 _AT_ONCE = 1024  # rows whose vectors are kept in one file of the run folder
 
@@ -352,12 +352,13 @@ class HeadFit(HeadTrainer):
     ) -> None:
         super().__init__(model, data, context, then=then, tell=tell)
         self.tries_layers = context.tries_layers
+        self._known = context.vectors if context.tries_layers else None
         self._decay: float | None = None  # see `of_layers`; `None`: vectors as they are
         self._width = model.backbone.config.hidden_size
 
     def planned(self, folds: Sequence[Sequence[int]]) -> Forecast:
-        rows = len(self.train_rows) + len(self.unlabeled or ())
-        return Forecast(examples=rows + self._then)
+        rows = len(self.train_rows) if self._known is None else 0
+        return Forecast(examples=rows + len(self.unlabeled or ()) + self._then)
 
     def as_model_reads(self, kernel: np.ndarray) -> np.ndarray:
         if not self._decay:
@@ -365,21 +366,24 @@ class HeadFit(HeadTrainer):
         layers = len(kernel) // self._width  # the fit read scaled vectors
         return kernel * layer_scales(self._decay, layers, self._width)[:, None]
 
-    def lower_layers_help(self) -> bool:
+    def compared_layers(self) -> ComparedLayers:
         """Return whether a head on all layers is much better than one on the last.
 
         By cross-validation, for which there must be some rows. The model's head reads
         all layers.
         """
+        max_length = self.model.preprocessor.max_length
         task, columns = self.model.task, self.train_rows
         loss, targets = cast(Linear, task).linear_targets(columns)
         folds = self._folds(task.strata(columns, **task.get_config()))
         if not folds or len(columns) < _LEAST_TO_COMPARE:
-            return False
+            return ComparedLayers(False, None, max_length)
         given = {"loss": loss, "weights": task.example_weights(columns)}
-        tried = self._by_decay(self.vectors(columns), targets, folds, **given)
+        x = self.vectors(columns)
+        tried = self._by_decay(x, targets, folds, **given)
         losses = {decay: found.loss for decay, (_, found) in tried.items()}
-        return min(losses.values()) < _MUCH_LESS * losses[0.0]
+        lower_help = min(losses.values()) < _MUCH_LESS * losses[0.0]
+        return ComparedLayers(lower_help, x, max_length)
 
     def fit(
         self,
@@ -477,6 +481,8 @@ class HeadFit(HeadTrainer):
         return x if self._decay is None else of_layers(x, self._decay, self._width)
 
     def vectors(self, columns: Columns, *, name: str = "vectors") -> np.ndarray:
+        if self._known is not None and columns is self.train_rows:
+            return self._as_read(self._known)
         return self._as_read(super().vectors(columns, name=name))
 
     def vectors_of(self, rows: Columns, file: str, bar: Any) -> np.ndarray:
@@ -506,8 +512,8 @@ def folds_of(
     )
 
 
-def lower_layers_help(task: Task, facts: Facts, *, devices: Devices) -> bool:
-    """Return `HeadFit.lower_layers_help` for the rows of a run of method linear.
+def compare_layers(task: Task, facts: Facts, *, devices: Devices) -> ComparedLayers:
+    """Return `HeadFit.compared_layers` for the rows of a run of method linear.
 
     Contrastive training makes vectors of the last layer alone; where the lower ones
     tell much more, a head on all of them is better.
@@ -516,7 +522,7 @@ def lower_layers_help(task: Task, facts: Facts, *, devices: Devices) -> bool:
     wide = replaced(task, layers=ALL_LAYERS)
     model = new_model(wide, facts.encoder, config, devices=devices, tell=str)
     context = RunContext(None, config, devices, StopSignal())
-    return HeadFit(model, {"train": facts.rows}, context).lower_layers_help()
+    return HeadFit(model, {"train": facts.rows}, context).compared_layers()
 
 
 def probe(

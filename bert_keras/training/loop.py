@@ -71,6 +71,7 @@ class RunContext:
         trackers: get the curves.
         distillation: what a teacher teaches, if there is one.
         tries_layers: whether a linear head on all layers is compared with others.
+        vectors: as in `Plan`.
     """
 
     folder: RunFolder | None
@@ -80,6 +81,7 @@ class RunContext:
     trackers: Trackers = dataclasses.field(default_factory=Trackers)
     distillation: Any = None  # a `Teaching`; of fine-tuning, a `Distillation`
     tries_layers: bool = False
+    vectors: np.ndarray | None = None
 
 
 class TrainingLoop(abc.ABC):

@@ -66,7 +66,7 @@ def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) ->
 
     task, config = facts.task, facts.config
     if config.method != AUTO:
-        return chosen(config.method, GIVEN)
+        return chosen(config.method, _as_given(config))
     has_classes = _has_classes(task)
     sizes = _class_sizes(facts) if has_classes else Counter()
     per_class = len(facts.rows) / max(len(sizes), 1)
@@ -253,7 +253,7 @@ def choose_pooling(
         if is_given and getattr(task, "pooling", POOLER) != POOLER:
             return {}, None
         found = head_settings(facts.folder, given)
-        return found, _pooling_choice({**given, **found}, given, _left_out(facts))
+        return found, _pooling_choice({**given, **found}, facts, _left_out(facts))
     if facts.settings is None:
         return {}, None
     own: dict[str, Any] = {}
@@ -267,32 +267,35 @@ def choose_pooling(
     found = {**inherited, **own}
     if "pooling" in inherited:
         reason = "as the head of the encoder's folder"
-        return found, _pooling_choice(found, given, reason)
+        return found, _pooling_choice(found, facts, reason)
     if own:
         held = _vectors_of(facts.folder)
         reason = _OFTEN_BETTER if held is None else _BY_FOLDER
-        return found, _pooling_choice(own, given, f"{reason}; {_READ_ELSEWHERE}")
+        return found, _pooling_choice(own, facts, f"{reason}; {_READ_ELSEWHERE}")
     wanted = pooling_of(facts).get("pooling", POOLER)
     if wanted != POOLER:
         reason = (
             "BERT's, as other tools read it, though the encoder was made for the "
             f"{wanted} of the tokens, which is often more accurate"
         )
-        return found, _pooling_choice({"pooling": POOLER}, given, reason)
+        return found, _pooling_choice({"pooling": POOLER}, facts, reason)
     if not isinstance(task, Linear):
         return found, None
     reason = "BERT's, since the encoder's folder names no other"
-    return found, _pooling_choice({"pooling": POOLER, **given}, given, reason)
+    return found, _pooling_choice({"pooling": POOLER, **given}, facts, reason)
 
 
-def _pooling_choice(
-    settings: Mapping[str, Any], given: Mapping[str, Any], reason: str
-) -> Choice:
+def _as_given(config: TrainConfig) -> str:
+    """Return the reason of a choice that the user made, maybe by `opens_in`."""
+    return f"as `opens_in` {config.opens_in} needs" if config.opens_in else GIVEN
+
+
+def _pooling_choice(settings: Mapping[str, Any], facts: Facts, reason: str) -> Choice:
     value = settings["pooling"]
     if settings.get("normalize"):
         value += ", of length 1"
-    if "pooling" in given:
-        reason = GIVEN
+    if "pooling" in facts.given:
+        reason = _as_given(facts.config)
     return Choice("pooling", value, reason, "--set pooling")
 
 

@@ -11,7 +11,9 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+
+import numpy as np
 
 from bert_keras.data.collection import JudgedCollection
 from bert_keras.data.columns import Columns
@@ -38,7 +40,14 @@ from bert_keras.tasks.protocols import (
 )
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.training.choices import GIVEN, Choice, Decided, Facts, TrainRequest
+from bert_keras.training.choices import (
+    GIVEN,
+    Choice,
+    ComparedLayers,
+    Decided,
+    Facts,
+    TrainRequest,
+)
 from bert_keras.training.config import TrainConfig, unused_by
 from bert_keras.training.data import (
     UNLABELED,
@@ -86,6 +95,8 @@ class Plan(Decided):
         encoder: where the encoder is.
         tokenizer: the encoder's, with added tokens.
         tries_layers: whether a head on all layers is compared with one on the last.
+        vectors: of all layers of the training rows, float32 [N, D], if the choice of
+            the method has computed them as the run would; it need not do so again.
     """
 
     request: TrainRequest
@@ -97,6 +108,7 @@ class Plan(Decided):
     encoder: str | os.PathLike[str]
     tokenizer: WordPieceTokenizer
     tries_layers: bool
+    vectors: np.ndarray | None = None
 
     @property
     def output(self) -> Path:
@@ -137,6 +149,7 @@ class Plan(Decided):
             config=config,
             rows=rows,
             lengths=lengths,
+            vectors=None if self.vectors is None else self.vectors[list(numbers)],
             choices=self._with({each.name: each for each in updates}),
         )
 
@@ -149,14 +162,14 @@ def make_plan(
     request: TrainRequest,
     *,
     devices: Devices,
-    lower_layers_help: Callable[[Task, Facts], bool],
+    compare_layers: Callable[[Task, Facts], ComparedLayers],
 ) -> Plan:
     """Decide everything about a run; print and write nothing.
 
     Args:
         request: the arguments of `train`.
         devices: where the run computes.
-        lower_layers_help: measures whether a linear head on all layers of an encoder is
+        compare_layers: measures whether a linear head on all layers of an encoder is
             much better than one on the last, see `head_fit`.
 
     Raises:
@@ -167,9 +180,13 @@ def make_plan(
     named = facts.task
 
     # The method, and the vector that its head reads.
-    method = choose_method(
-        facts, lower_layers_help=lambda task: lower_layers_help(task, facts)
-    )
+    compared: list[ComparedLayers] = []
+
+    def lower_layers_help(task: Task) -> bool:
+        compared.append(compare_layers(task, facts))
+        return compared[-1].lower_help
+
+    method = choose_method(facts, lower_layers_help=lower_layers_help)
     facts = with_compared_rows(facts)
     config = dataclasses.replace(facts.config, method=method.value)
     check_method(named, config, facts.given)
@@ -198,8 +215,75 @@ def make_plan(
         rows[UNLABELED], more = new_unlabeled_rows(request, task, rows.values())
         notes += more
 
-    # How long texts are read.
-    windows = None
+    reading = _reading(facts, task, config, rows)
+    task, config = reading.task, reading.config
+
+    # The updates.
+    without_dev: Sequence[str] = ()
+    if "dev" not in rows and config.method == "finetune":
+        without_dev = check_without_dev(task, request.config)
+    config, updates = _updates(request.config, config, task, rows, reading.hidden_size)
+    _check_devices(task, config, devices)
+    labelled = len(rows["train"]) + len(rows.get(UNLABELED, ()))
+    tries = facts.settings is not None and tries_layers(
+        task, config.method, labelled, facts.given
+    )
+    layers = _layers(facts, tries)
+    choices = [method, pooling, layers, *reading.choices, split, *updates]
+    return Plan(
+        request=request,
+        task=replaced(task, layers=ALL_LAYERS) if tries else task,
+        config=config,
+        rows=rows,
+        lengths=reading.lengths,
+        collections=collections,
+        encoder=facts.encoder,
+        tokenizer=reading.tokenizer,
+        tries_layers=tries,
+        vectors=_vectors_to_keep(compared, facts, rows["train"], reading),
+        choices=tuple(each for each in choices if each is not None),
+        notes=(*notes, *reading.notes, *without_dev),
+    )
+
+
+def _vectors_to_keep(
+    compared: Sequence[ComparedLayers],
+    facts: Facts,
+    rows: Columns,
+    reading: _Reading,
+) -> np.ndarray | None:
+    """Return the vectors of compared layers, if the run reads the same of the rows."""
+    found = next(iter(compared), None)
+    if found is None or rows is not facts.rows:
+        return None
+    longest = int(reading.lengths["train"].whole.max())
+    is_whole = longest <= min(found.max_length, cast(int, reading.config.max_length))
+    return found.vectors if is_whole else None
+
+
+class _Reading(NamedTuple):
+    """How long texts are read: task and config with it, the choices, and notes.
+
+    Attributes:
+        lengths: of the texts in tokens, by the name of the rows.
+        tokenizer: the encoder's, with added tokens.
+        hidden_size: of the encoder.
+    """
+
+    task: Task
+    config: TrainConfig
+    choices: tuple[Choice | None, Choice]
+    notes: list[str]
+    lengths: Mapping[str, TextLengths]
+    tokenizer: WordPieceTokenizer
+    hidden_size: int
+
+
+def _reading(
+    facts: Facts, task: Task, config: TrainConfig, rows: Mapping[str, Columns]
+) -> _Reading:
+    """Choose how long texts are read, by the lengths of all rows."""
+    given, windows = config.max_length, None
     if facts.settings is not None:
         task, config, windows = reads_long_texts(facts, task, config, rows["train"])
         if windows is None:
@@ -219,37 +303,14 @@ def make_plan(
         measure_lengths(task, preprocessor, rows, limit=limit),
         default,
         sizes,
-        given=request.config.max_length,
+        given=given,
         is_fixed=facts.is_fixed,
     )
     config = dataclasses.replace(config, max_length=length.value)
     preprocessor = preprocessor.replace(max_length=length.value)
-    notes += truncation_notes(task, preprocessor, rows, lengths, method=config.method)
-
-    # The updates.
-    if "dev" not in rows and config.method == "finetune":
-        notes += check_without_dev(task, request.config)
-    config, updates = _updates(request.config, config, task, rows, sizes.hidden_size)
-    _check_devices(task, config, devices)
-    labelled = len(rows["train"]) + len(rows.get(UNLABELED, ()))
-    tries = facts.settings is not None and tries_layers(
-        task, config.method, labelled, facts.given
-    )
-    layers = _layers(facts, tries)
-    choices = [method, pooling, layers, windows, length, split, *updates]
-    return Plan(
-        request=request,
-        task=replaced(task, layers=ALL_LAYERS) if tries else task,
-        config=config,
-        rows=rows,
-        lengths=lengths,
-        collections=collections,
-        encoder=facts.encoder,
-        tokenizer=folder.tokenizer,
-        tries_layers=tries,
-        choices=tuple(each for each in choices if each is not None),
-        notes=tuple(notes),
-    )
+    notes = truncation_notes(task, preprocessor, rows, lengths, method=config.method)
+    choices, width = (windows, length), sizes.hidden_size
+    return _Reading(task, config, choices, notes, lengths, folder.tokenizer, width)
 
 
 def _facts(

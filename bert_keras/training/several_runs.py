@@ -44,6 +44,7 @@ from bert_keras.runs.run_folder import (
 from bert_keras.settings import check_choice, check_whole_number, grid_of
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
+from bert_keras.tasks.hugging_face import unread_elsewhere
 from bert_keras.training.best_epoch import rank_of
 from bert_keras.training.choices import AUTO, Choice, TrainRequest
 from bert_keras.training.config import FEW_ROWS, TrainConfig
@@ -278,6 +279,7 @@ class _Runs:
             request, devices=devices, is_compared=not tries_methods
         )
         self.plan, self.devices = plan_of(request)
+        devices.announce(request.config.precision)
         self.output = self.plan.output
         self._found: dict[str, dict[str, Any]] = {}
         recorded = recorded_settings(self.plan)
@@ -463,6 +465,8 @@ class _Runs:
             write_results(folder, self.output, report)
         remove_run(self._run)
         model = load_model(self.output, task=type(self.plan.task))
+        if line := unread_elsewhere(model.task):
+            say(line)
         return TrainResult(
             self.output, model, report["scores"], report["history"], report
         )

@@ -160,10 +160,21 @@ def test_auto_trains_on_pairs_and_dev_rows_need_no_folds(
         "classification",
         encoder=embedder,
         train=data,
-        config=TrainConfig(method="auto", max_length=24),
+        config=TrainConfig(method="auto", max_length=40),
     )
-    with mock.patch.multiple(head_fit, _MUCH_LESS=math.inf, _LEAST_TO_COMPARE=12):
+    computed: list[int] = []
+    vectors_of = head_fit.HeadTrainer.vectors_of
+
+    def counted(self: Any, rows: Any, *others: Any) -> Any:
+        computed.append(len(rows))
+        return vectors_of(self, rows, *others)
+
+    with (
+        mock.patch.multiple(head_fit, _MUCH_LESS=math.inf, _LEAST_TO_COMPARE=12),
+        mock.patch.object(head_fit.HeadTrainer, "vectors_of", counted),
+    ):
         run(output=tmp_path / "linear")
+    assert computed == [len(data)]  # for the choice, and not again for the head
     told = capsys.readouterr().err
     assert re.search("method +linear .* an encoder of vectors, whose lower", told)
     found = run(dev=data, output=tmp_path / "m")

@@ -18,6 +18,7 @@ from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training.choices import Facts
 from bert_keras.training.config import TrainConfig
+from bert_keras.training.methods import choose_method, choose_pooling
 from bert_keras.training.opens_in import with_open_head
 
 
@@ -39,6 +40,10 @@ def test_the_head_is_on_the_pooler(
     facts, notes = opened("classification", encoder_folder)
     assert (facts.config.method, notes) == ("finetune", [])
     assert facts.settings == {"pooling": "pooler", "long": "truncate"}
+    method = choose_method(facts, lower_layers_help=bool)
+    _, pooling = choose_pooling(facts, method)
+    assert pooling is not None and pooling.value == "pooler"
+    assert method.reason == pooling.reason == "as `opens_in` transformers needs"
     vectors = save_model(make_model(Embedding("mean")), tmp_path / "vectors")
     _, notes = opened("reranking", vectors, pooling="pooler")
     assert len(notes) == 1 and "less accurate" in notes[0]

@@ -226,6 +226,7 @@ def test_methods_are_compared_on_the_same_rows(
     monkeypatch.setattr(several_runs, "run_plan", run_plan)
     given = {"encoder": "e", "train": COLUMNS, "dev": COLUMNS if has_dev else None}
     result = try_methods(Classification, output=tmp_path / "m", **given)
+    assert capsys.readouterr().err.count("strategy single") == 1  # not of each run
     runs = result.scores["runs"]
     assert (runs["kept"], runs["by_default"]) == ("linear", "contrastive")
     found = runs["per_method"]
@@ -242,7 +243,6 @@ def test_methods_are_compared_on_the_same_rows(
     assert tables[-1][0]["name"] == "method"
     assert tables[-1][0]["reason"] == "accuracy 0.7500, above finetune, contrastive"
     assert "per_method" in (tmp_path / "m" / "scores.json").read_text("utf-8")
-    capsys.readouterr()
 
 
 def test_methods_that_are_not_possible_are_left_out(

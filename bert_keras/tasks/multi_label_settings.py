@@ -27,12 +27,12 @@ class MultiLabelSettings(
 
     separator: str = option(
         ",",
-        "the text between the names in a cell; spaces around names are dropped",
+        "what separates the names in a cell; spaces around names are dropped",
     )
     thresholds: tuple[float, ...] = option(
         (),
-        "the probability from which a class is predicted: one for each class, or one "
-        "for all",
+        "the probability from which a class is predicted: a list with one for each "
+        "class, or one for all",
         form="a number or a list of numbers from 0 to 1",
         unset="tuned on dev, else 0.5",
         free=True,

@@ -236,8 +236,8 @@ class Predictor:
         """
         if multi_label and dev is None and self.model.task.vector_output:
             raise ConfigError(
-                "`multi_label` needs `dev` for an embedding model: labelled rows that "
-                "tell from which cosine on a class applies"
+                "`multi_label` needs `dev` for an embedding model: labelled rows, to "
+                "find the cosine from which a class applies"
             )
         model = zero_shot.zero_shot_model(
             self.model, classes, template=template, multi_label=multi_label
@@ -251,8 +251,8 @@ class Predictor:
             missing = set(task.classes) - classes_of(task.strata(rows))
             if multi_label and missing and self.model.task.vector_output:
                 raise DataError(
-                    "must have a row of each class, which tells from which cosine on "
-                    f"it applies; has none of {listed(sorted(missing))}",
+                    "must have a row of each class, to find the cosine from which it "
+                    f"applies; has none of {listed(sorted(missing))}",
                     path=rows.path,
                 )
             answers = found.answers(rows)

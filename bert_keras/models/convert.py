@@ -258,7 +258,8 @@ def _write_opened(
     if pooling and to != "huggingface" and not is_encoder:
         raise CheckpointError(
             f"{checkpoint.path}: the head reads the tokens' vectors (pooling "
-            f"{pooling}), which only the format huggingface can say; received `to` {to}"
+            f"{pooling}), which only the format huggingface can hold; received `to` "
+            f"{to}"
         )
     form = FORMATS[to]
     states_length = bool(opened.sentence) or applied is not None

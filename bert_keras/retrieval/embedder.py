@@ -152,7 +152,7 @@ def shared_settings(
         f"{name} {shown(value)}" for name, value in given.items() if name not in taken
     ]
     if others:
-        say(f"{', '.join(others)}: for the first model alone, not for the one to fuse")
+        say(f"{', '.join(others)} applies to the first model only, not to --fuse")
     return {name: value for name, value in given.items() if name in taken}
 
 

@@ -27,6 +27,7 @@ from bert_keras.errors import ConfigError, DataError
 from bert_keras.inference.predictor import Predictor
 from bert_keras.models.loading import new_model
 from bert_keras.models.task_model import TaskModel, with_head
+from bert_keras.report.values import words
 from bert_keras.runs.progress import say
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.settings import ALL_LAYERS, LAST_LAYER
@@ -69,8 +70,8 @@ from bert_keras.training.trainer import (
 HEAD = "classifier"
 # What `DECAYS` of layers are called.
 _LAYERS = {
-    0.8: "all layers, the last ones counting more",
-    0.0: "its last layer",
+    0.8: "all layers, the upper ones with more weight",
+    0.0: "the last layer",
     1.0: "all layers",
 }
 # A share of the loss, see `lower_layers_help`; with fewer rows, losses are chance.
@@ -194,8 +195,8 @@ class HeadTrainer(abc.ABC):
         if alone:
             names = classes_of(strata) - classes_of(strata, validated)
             self.tell(
-                f"rows in no fold of the cross-validation: {len(alone):,}, as the only "
-                f"ones of their class ({listed(sorted(names))}): give more rows of it"
+                f"rows in no fold of the cross-validation: {len(alone):,}, each the "
+                f"only one of its class ({listed(sorted(names))}): give more rows of it"
             )
 
     @property
@@ -408,9 +409,9 @@ class HeadFit(HeadTrainer):
                 found, note = validation, ""
         several = len(strengths_of(targets, loss)) > 1
         line = (
-            f"a linear head on vectors of the frozen encoder{which}; L2 {found.l2:.2g} "
-            f"{'by' if several else 'by rows and classes;'} cross-validation, "
-            f"{len(found.folds)} folds{note}"
+            f"a linear head on the encoder's vectors{which}; L2 {found.l2:.2g}"
+            f"{' by cross-validation' if several else ''}; {len(found.folds)} folds"
+            f"{note}"
         )
         return head, found, line
 
@@ -452,8 +453,8 @@ class HeadFit(HeadTrainer):
             self._rank(tried[each][1])[0] for each in (chosen, other)
         )
         which = (
-            f", of {_LAYERS[chosen]} ({name} {of_chosen:.4f} by cross-validation, with "
-            f"{_LAYERS[other]} {of_other:.4f})"
+            f" of {_LAYERS[chosen]} (cross-validated {words(name).lower()} "
+            f"{of_chosen:.4f}; of {_LAYERS[other]} {of_other:.4f})"
         )
         return (*tried[chosen], which)
 
@@ -565,5 +566,5 @@ def _tuned_answers(
 
 def balance_note(power: float) -> str:
     """Return what the line about a head says of the weights of classes."""
-    how = {0.0: "", 1.0: "; all classes weigh the same"}
-    return how.get(power, "; rarer classes count more")
+    how = {0.0: "", 1.0: "; every class has the same total weight"}
+    return how.get(power, "; rows of rarer classes have more weight")

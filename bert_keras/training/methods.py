@@ -79,9 +79,9 @@ def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) ->
     also = "; finetune does not learn from rows without labels" * learns_alone
     if reason:
         return chosen("linear", f"{reason}{also}")
-    reason = f"{counted(per_class, 'rows')} of a class"
+    reason = f"{counted(per_class, 'rows')} per class"
     if _vectors_of(facts.folder) is not None:
-        reason += ", on an encoder of vectors"
+        reason += ", and a sentence encoder"
     against = _against_linear(facts)
     if not facts.one_replica:
         if against:
@@ -94,7 +94,7 @@ def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) ->
     head = _task_of(facts)
     tries = tries_layers(head, "linear", len(facts.rows), facts.given)
     if tries and lower_layers_help(head):
-        reason += ", whose lower layers tell much more than the last"
+        reason += "; its lower layers are much better than the last one"
         return chosen("linear", f"{reason}{also}")
     return chosen("contrastive", f"{reason}{also}")
 
@@ -134,7 +134,7 @@ def _against_linear(facts: Facts) -> str:
 def _for_finetune(facts: Facts, per_class: float) -> str:
     """Return why training all weights is better on these rows; "" if it is not."""
     if per_class > ROWS_OF_A_CLASS:
-        return f"{counted(per_class, 'rows')} of a class, above {ROWS_OF_A_CLASS}"
+        return f"{counted(per_class, 'rows')} per class, above {ROWS_OF_A_CLASS}"
     is_open = facts.config.max_length is None and "long" not in facts.given
     if is_open and _mean_characters(facts.rows) > LONG_TEXTS:
         return "the texts are long, and finetune reads them in windows"

@@ -340,7 +340,9 @@ def test_a_terminal_gets_the_best_classes_and_four_digits(
     best = {name: float(f"{value:.4g}") for name, value in ranked[:2]}
     assert list(shown["probabilities"].items()) == list(best.items())
     assert shown["score"] == float(f"{whole['score']:.4g}") != whole["score"]
-    assert "answers have their 2 best alternatives (--top 0 shows all)" in errors
+    assert (
+        "only the 2 best alternatives of each answer are shown (--top 0: all)" in errors
+    )
     assert len(objects(run(*words, "--top", 0))[0]["probabilities"]) == 3
 
 
@@ -1045,7 +1047,7 @@ def test_features_are_an_index(
 
     file.write_text('text\nlunch\n""\nsale\n', "utf-8")
     features = ("features", encoder_folder, file, "--skip-empty", "--output")
-    assert "left out, as empty: 1 of 3 texts" in run(*features, index).err
+    assert "empty and left out: 1 of 3 texts" in run(*features, index).err
     written = index.read_bytes()
     search = ("search", encoder_folder, file, "lunch", "--skip-empty", "--index")
     said = run(*search, index, "--top", 1)

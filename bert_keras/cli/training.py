@@ -305,7 +305,7 @@ def _decoder_settings(task: type[Task], options: argparse.Namespace) -> dict[str
     for name, value in {**found, "target_file": options.target_file}.items():
         if value is not None and not hasattr(task, "decoder"):
             raise ConfigError(
-                f"`--{name.replace('_', '-')}` is for tasks that write; "
+                f"`--{name.replace('_', '-')}` is for tasks that generate text; "
                 f"received {value} for {task.name}"
             )
     return found

@@ -1,4 +1,4 @@
-"""What is known of the tasks that write before TensorFlow is imported."""
+"""What is known of the tasks that generate text before TensorFlow is imported."""
 
 from __future__ import annotations
 

@@ -108,7 +108,8 @@ def _against_contrastive(facts: Facts, sizes: Mapping[str, int]) -> str:
     combine = facts.given.get("combine", getattr(facts.task, "combine", ""))
     least = min(sizes.values()) if len(sizes) == 2 else LEAST_OF_TWO
     has_none = f"{facts.task.name} has no classes"
-    if "text_pair" in facts.rows and _vectors_of(facts.folder) is not None:
+    is_number = facts.task.name == "regression"
+    if is_number and "text_pair" in facts.rows and _vectors_of(facts.folder):
         has_none += "; for the similarity of texts, the task embedding starts from the "
         has_none += "encoder's vectors"
     reasons = {
@@ -266,7 +267,7 @@ def choose_pooling(
         inherited = inherited_settings(task, facts.folder, {**given, **own})
     found = {**inherited, **own}
     if "pooling" in inherited:
-        reason = "as the head of the encoder's folder"
+        reason = "as in the encoder's folder"
         return found, _pooling_choice(found, given, reason)
     if own:
         held = _vectors_of(facts.folder)

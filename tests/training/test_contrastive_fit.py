@@ -22,6 +22,7 @@ from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training import head_fit
@@ -226,6 +227,12 @@ def test_auto_says_what_it_chooses_and_why(
     known = {"has_unlabeled": changes.get("unlabeled", False)}
     changes = {k: v for k, v in changes.items() if k != "unlabeled"}
     assert chosen(task, rows, embedder, known, **changes).startswith(told)
+
+
+def test_only_numbers_for_pairs_are_pointed_to_embeddings(embedder: Path) -> None:
+    pairs = as_columns(text=TEXTS, text_pair=TEXTS, label=LABELS)
+    assert "; for the similarity of texts, " in chosen(Regression, pairs, embedder)
+    assert chosen(Embedding, pairs, embedder) == "finetune: embedding has no classes"
 
 
 @pytest.mark.parametrize(

@@ -276,13 +276,13 @@ def choose_pooling(
     wanted = pooling_of(facts).get("pooling", POOLER)
     if wanted != POOLER:
         reason = (
-            "BERT's, as other tools read it, though the encoder was made for the "
+            "BERT's pooler, as in other tools; the encoder was trained with the "
             f"{wanted} of the tokens, which is often more accurate"
         )
         return found, _pooling_choice({"pooling": POOLER}, given, reason)
     if not isinstance(task, Linear):
         return found, None
-    reason = "BERT's, since the encoder's folder names no other"
+    reason = "BERT's pooler: the encoder's folder names no other"
     return found, _pooling_choice({"pooling": POOLER, **given}, given, reason)
 
 

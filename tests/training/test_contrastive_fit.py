@@ -368,7 +368,7 @@ def test_auto_reads_by_the_mean_and_finetune_names_it(
     mean = method == "auto"
     task = cast(Classification, found.model.task)
     assert task.pooling == ("mean" if mean else "pooler")
-    assert ("BERT's, as other tools read it, though the encoder" in told) != mean
+    assert ("BERT's pooler, as in other tools; the encoder" in told) != mean
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ def check_named_columns(
         files: of rows; `None` for one that is not given.
         task: which columns must be there if the user names no other ones.
         labelled: whether the rows have labels.
-        further: columns that the user names beside those of roles.
+        further: columns that the user names in addition to roles.
     """
     from bert_keras.data.table import check_columns
 

@@ -63,8 +63,8 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
     add_option(parser, ranks)
     margin = Option(
         0.05,
-        "how much lower the cosine of a negative, or its score by --rerank, must be "
-        "than that of the pair",
+        "how much lower than the pair's the cosine of a negative, or its score by "
+        "--rerank, must be",
         unit="score",
         name="margin",
         kind=float,

@@ -161,7 +161,7 @@ def embed(
 ) -> np.ndarray:
     """Return the vectors of texts, float32 [N, D].
 
-    Those of tokens (`kind` tokens) are [N, T, D], 0 for tokens that do not count.
+    Vectors of tokens (`kind` tokens): [N, T, D], 0 for tokens that do not count.
 
     Args:
         source: as in `load_embedder`; for many calls, load and pass a predictor.

@@ -152,7 +152,7 @@ class EmbeddingSettings(LongTextSettings):
     query_length: int = option(
         0,
         "maximum length of queries (texts with the prompt query, and the first text of "
-        "a pair); 0: that of other texts. The encoder's folder may set another default",
+        "a pair); 0: as for other texts. The encoder's folder may set another default",
         unit="tokens",
         least=0,
         free=True,

@@ -246,8 +246,8 @@ HELP = TaskHelp(
     "How do I reset my password?,“Forgot password” is on the sign-in page.",
     scores="Spearman and Pearson correlation of cosine similarities; accuracy@1, "
     "recall@k, mean reciprocal rank",
-    answers="embedding; for sparse the weights of tokens, indices and values; for "
-    "tokens token_embeddings, a vector for each",
+    answers="embedding; for kind sparse, indices and values (the tokens and their "
+    "weights); for kind tokens, token_embeddings",
     row_forms=(
         RowForm(frozenset((_WEIGHTS,)), _row_of_weights),
         RowForm(frozenset((_TOKENS,)), _row_of_tokens),

@@ -73,7 +73,7 @@ HELP = TaskHelp(
     "reset password,“Forgot password” is on the sign-in page.,1\n"
     "reset password,We deliver within three days.,0",
     scores="nDCG@10, MRR@10, MAP, recall@k, precision@1, with intervals over queries, "
-    "beside BM25's",
+    "compared with BM25",
     answers="score",
     row_forms=(RowForm(frozenset(("scores", "places")), _row_of_query),),
     columns=(

@@ -112,7 +112,7 @@ def test_search_by_dot_product(
     given |= {"long": "windows", "combine": "first"}
     found = SearchIndex.of(encoder_folder, TEXTS[:1], fuse=folder, **given)._other
     assert found is not None and found.predictor.model.task.combine == "max"
-    assert "combine 'first': for the first" in capsys.readouterr().err
+    assert "combine 'first' applies to the first" in capsys.readouterr().err
     wanted_rows = [TEXTS[row] for row, _ in fused([*rankings, by_words], 12)]
     assert [each["text"] for each in hybrid] == wanted_rows
     (answer,) = predictor.predict(["free cash"])

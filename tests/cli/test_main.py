@@ -912,7 +912,7 @@ def test_explain_writes_a_page_and_numbers(
     told = page.read_text("utf-8")
     assert "spam" in told and "True label" not in told
     assert f"Answers of the model {spam_folder}." in told
-    assert "is the number for the same text with [PAD], which stands for no" in told
+    assert "is the number for the same text with [PAD] in place of each word" in told
     given = ("explain", spam_folder, "--input", spam_file, *options)
     run(*given, "--output", numbers)
     rows = objects(numbers.read_text("utf-8"))

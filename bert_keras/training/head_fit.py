@@ -110,6 +110,7 @@ class HeadTrainer(abc.ABC):
 
     fitted_parts = "heads"  # of a fold
     most_folds = FOLDS
+    job = "vectors"  # what the progress of `vectors` is called
     gained: Mapping[str, Any] = {}  # what is known of the unlabeled rows
 
     def __init__(
@@ -316,7 +317,7 @@ class HeadTrainer(abc.ABC):
         `name` begins the names of their files, if the run keeps them.
         """
         parts = []
-        with self.forecast.examples("vectors", len(columns)) as bar:
+        with self.forecast.examples(self.job, len(columns)) as bar:
             for start in range(0, len(columns), _AT_ONCE):
                 rows = columns.take(range(len(columns))[start : start + _AT_ONCE])
                 parts.append(self.vectors_of(rows, f"{name}-{start:09d}.npy", bar))
@@ -377,6 +378,7 @@ class HeadFit(HeadTrainer):
         folds = self._folds(task.strata(columns, **task.get_config()))
         if not folds or len(columns) < _LEAST_TO_COMPARE:
             return False
+        self.job = "comparing layers"
         given = {"loss": loss, "weights": task.example_weights(columns)}
         tried = self._by_decay(self.vectors(columns), targets, folds, **given)
         losses = {decay: found.loss for decay, (_, found) in tried.items()}

@@ -557,7 +557,7 @@ def add_encoder_and_texts(parser: argparse.ArgumentParser) -> None:
 
 
 def add_lengths(parser: argparse.ArgumentParser) -> None:
-    """Add what is read of a text by an encoder of vectors."""
+    """Add the options of how an encoder of sentences reads a text."""
     add_count(
         parser,
         "max_length",

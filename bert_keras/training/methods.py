@@ -358,7 +358,7 @@ def tries_layers(task: Task, method: str, rows: int, given: Mapping[str, Any]) -
 def vectors_of(facts: Facts, task: type[Task] | Task) -> dict[str, Any]:
     """Return `pooling` and `normalize` of single texts as the encoder was made for.
 
-    They are as the folder of an encoder of vectors of texts says, whose pooler was not
+    They are as the folder of a sentence encoder says, whose pooler was not
     trained. Where `train` chooses the method, other encoders are read by the mean of
     their tokens, unless the folder has a head of the task. Otherwise, and if the user
     names a pooling, nothing is returned.
@@ -392,7 +392,7 @@ def pooling_of(facts: Facts) -> dict[str, str]:
 
 
 def _pooling_of_pairs(folder: Folder) -> dict[str, str]:
-    """Return the `pooling` of an encoder of vectors, unless they are sparse."""
+    """Return the `pooling` of a sentence encoder, unless its vectors are sparse."""
     held = _vectors_of(folder)
     pooling = POOLER if held is None else held.pooling
     is_dense = held is None or held.is_dense

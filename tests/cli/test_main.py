@@ -528,7 +528,7 @@ BAD_FILES = {
     "column missing": (
         b"text\tclass\na\tham\n",
         "has no column `label`; it has `text`, `class`; "
-        "select another column with `columns` (--label class)",
+        "to read another column: --label class (in Python `columns`)",
     ),
     "not UTF-8": (b"text\tlabel\ns\xc3\xa9\tham\n\xff\tham\n", ":3: must be UTF-8"),
     "other width": (b"text\tlabel\na\tham\nb\tham\tmore\n", ":3: has 3 columns"),

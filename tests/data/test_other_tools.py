@@ -93,7 +93,7 @@ def test_columns_of_other_names(tmp_path: Path, told: Told, form: str) -> None:
     other = data("Message", "my class", "class")
     refused(lambda: Classification.read(other), "(--text Message --label class)")
     two = data("text", "target", "class")
-    refused(lambda: Classification.read(two), "(--label NAME) selects another")
+    refused(lambda: Classification.read(two), "to read another column: --label NAME")
     assert Classification.read(data("text", "labels"))["label"] == ["a", "b"]
     assert "`labels` as `label`" in told()
     Classification.read(data("text", "labels"), roles=["text"])

@@ -442,42 +442,14 @@ def write_sentence_files(
 
     The arguments are what `read_sentence_files` returns, and `measure`, by which
     vectors are compared: by default the dot product of sparse ones, MaxSim of tokens,
-    else cosine. A
-    prompt `passage` or `corpus` is written as `document`, too: since version 5, they
-    read no other.
+    else cosine. A prompt `passage` or `corpus` is written as `document`, too: since
+    version 5, they read no other.
     """
-    on_tokens = sum(1 for layer in dense if layer.get("on_tokens"))
-    above = len(dense) - on_tokens
-    kinds = ["Transformer", *[DENSE] * on_tokens, "Pooling", *[DENSE] * above]
-    kinds += ["Normalize"] if normalize else []
     if head:
-        kinds, dense = [*kinds, DENSE], [*dense, _head_layer(head)]
-    is_sparse = kind == "sparse"
-    module = "sentence_transformers.models"
-    if is_sparse:
-        kinds = [MASKED_LM, SPLADE]
-        module = "sentence_transformers.sparse_encoder.models"
-    is_tokens = kind == "tokens"
-    if is_tokens:
-        kinds = ["Transformer", *[DENSE] * len(dense), MASK]
-        kinds += ["Normalize"] if normalize else []
-        module = "sentence_transformers.multi_vector_encoder.modules"
-    modules = [
-        {
-            "idx": index,
-            "name": str(index),
-            "path": f"{index}_{name}" if index else "",
-            "type": f"{_BASE.get(name, module) if is_tokens else module}.{name}",
-        }
-        for index, name in enumerate(kinds)
-    ]
-    modes = pooling.split("+")
-    width = dense[on_tokens - 1]["units"] if on_tokens else hidden_size
-    pooled: dict[str, Any] = {"word_embedding_dimension": width}
-    pooled |= {key: mode in modes for key, mode in _OLD_KEYS.items()}
-    if modes != [mode for mode in _OLD_KEYS.values() if mode in modes]:
-        pooled = {"word_embedding_dimension": width, "pooling_mode": modes}
-    pooled |= {} if include_prompt else {"include_prompt": False}
+        dense = [*dense, _head_layer(head)]
+    _write(
+        folder / MODULES, _modules(kind, dense, normalize=normalize, head=bool(head))
+    )
     settings: dict[str, Any] = {"max_seq_length": max_length, "do_lower_case": False}
     settings |= {"query_length": query_length} if query_length else {}
     settings |= {"document_length": document_length} if document_length else {}
@@ -489,7 +461,6 @@ def write_sentence_files(
             "token": None,
             "length": query_expansion,
         }
-    _write(folder / MODULES, modules)
     _write(folder / SETTINGS, settings)
     texts = dict(prompts or {})
     for name in DOCUMENT_PROMPTS:
@@ -501,31 +472,78 @@ def write_sentence_files(
     prompting |= {"model_type": _MODEL_TYPES[kind]} if kind in _MODEL_TYPES else {}
     measure = measure or _MEASURES.get(kind, "cosine")
     _write(folder / MODEL_SETTINGS, {**prompting, "similarity_fn_name": measure})
-    if is_sparse:
+    if kind == "sparse":
         how = {"pooling_strategy": "max", "activation_function": "relu"}
         _write(folder / f"1_{SPLADE}" / CONFIG, how)
         return
-    layers, width = iter(dense), hidden_size
+    layers, width, modes = iter(dense), hidden_size, pooling.split("+")
     for step, place in steps_of(folder):
+        found: dict[str, Any] = {}
         if step == MASK:
-            _write(folder / place / CONFIG, {"skiplist_words": [*skip_words]})
-        elif step == "Normalize" and is_tokens:
-            _write(folder / place / CONFIG, {"module_input_name": TOKENS})
+            found = {"skiplist_words": [*skip_words]}
+        elif step == "Normalize" and kind == "tokens":
+            found = {"module_input_name": TOKENS}
         elif step == "Pooling":
-            _write(folder / place / CONFIG, pooled)
+            found = _pooling_config(modes, width, include_prompt=include_prompt)
             width *= len(modes)
         elif step == DENSE:
             layer = next(layers)
-            values = {
-                "in_features": width,
-                "out_features": layer["units"],
-                "bias": layer["use_bias"],
-                "activation_function": _TORCH[layer["activation"]],
-            }
-            values |= {"module_input_name": TOKENS} if layer.get("on_tokens") else {}
-            values |= {"use_residual": True} if layer.get("use_residual") else {}
+            found = _dense_config(layer, width)
             width = layer["units"]
-            _write(folder / place / CONFIG, values)
+        if found:
+            _write(folder / place / CONFIG, found)
+
+
+def _modules(
+    kind: str, dense: Sequence[Mapping[str, Any]], *, normalize: bool, head: bool
+) -> list[dict[str, Any]]:
+    """Return the entries of `modules.json`; with a head, the last layer is above."""
+    last = [DENSE] if head else []
+    on_tokens = sum(1 for layer in dense if layer.get("on_tokens"))
+    above = len(dense) - on_tokens - len(last)
+    normal = ["Normalize"] if normalize else []
+    kinds = ["Transformer", *[DENSE] * on_tokens, "Pooling", *[DENSE] * above]
+    kinds += [*normal, *last]
+    module, base = "sentence_transformers.models", {}
+    if kind == "sparse":
+        kinds = [MASKED_LM, SPLADE]
+        module = "sentence_transformers.sparse_encoder.models"
+    elif kind == "tokens":
+        kinds = ["Transformer", *[DENSE] * len(dense), MASK, *normal]
+        module, base = "sentence_transformers.multi_vector_encoder.modules", _BASE
+    return [
+        {
+            "idx": index,
+            "name": str(index),
+            "path": f"{index}_{name}" if index else "",
+            "type": f"{base.get(name, module)}.{name}",
+        }
+        for index, name in enumerate(kinds)
+    ]
+
+
+def _pooling_config(
+    modes: list[str], width: int, *, include_prompt: bool
+) -> dict[str, Any]:
+    """Return the settings of `Pooling` on vectors of a width."""
+    found: dict[str, Any] = {"word_embedding_dimension": width}
+    if modes == [mode for mode in _OLD_KEYS.values() if mode in modes]:
+        found |= {key: mode in modes for key, mode in _OLD_KEYS.items()}
+    else:
+        found["pooling_mode"] = modes
+    return found if include_prompt else {**found, "include_prompt": False}
+
+
+def _dense_config(layer: Mapping[str, Any], width: int) -> dict[str, Any]:
+    """Return the settings of a `Dense` on vectors of a width."""
+    found = {
+        "in_features": width,
+        "out_features": layer["units"],
+        "bias": layer["use_bias"],
+        "activation_function": _TORCH[layer["activation"]],
+    }
+    found |= {"module_input_name": TOKENS} if layer.get("on_tokens") else {}
+    return found | ({"use_residual": True} if layer.get("use_residual") else {})
 
 
 def write_dense(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:

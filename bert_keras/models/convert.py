@@ -221,12 +221,46 @@ def _write_opened(
             f"{', '.join(checkpoint.unrecognized[:4])}"
         )
     check_encoder(checkpoint)
-    tokenizer = opened.tokenizer
-    raw = checkpoint.raw_config
-    place = f"{checkpoint.path}: config.json"
+    tokenizer, form = opened.tokenizer, FORMATS[to]
+    config, notes = _config_to_write(opened, to)
+    notes = [*checkpoint.notes, *tokenizer.notes, *notes]
+    prompts = unused_prompts(opened.home)
+    if prompts:
+        notes.append(f"left out: the prompts of the cross-encoder: {listed(prompts)}")
+    with replaced_folder(target, files=form.files, needed=form.needed) as folder:
+        given = (folder, checkpoint.arrays, config)
+        if form.has_own_vocabulary:
+            notes += form.write(*given, tokenizer) or ()
+        else:
+            notes += form.write(*given) or ()
+            segments = checkpoint.config.type_vocab_size
+            tokenizer.save(
+                folder, max_length=_max_length(opened), has_segments=segments > 0
+            )
+        notes += _convert_pooling(opened, folder, to=to)
+        if words:
+            lines = "".join(f"{word}\n" for word in words)
+            (folder / NEW_TOKENS).write_text(lines, encoding="utf-8")
+        if to == "huggingface":
+            kept = () if layers is None else layer_numbers(layers)
+            found = Source(os.fspath(source), checkpoint.origin, len(words), kept)
+            with as_checkpoint_error(f"{checkpoint.path}: config.json", ConfigError):
+                is_kept = write_readme(target, folder, card=card, source=found)
+            if is_kept:
+                notes.append("README.md is kept: it is not a card of bert_keras")
+    return notes
+
+
+def _config_to_write(opened: Folder, to: str) -> tuple[dict[str, Any], list[str]]:
+    """Return `config.json` in the format `to`, and notes on what it leaves out.
+
+    Raises:
+        CheckpointError: the format cannot hold what is in the folder.
+    """
+    checkpoint = opened.checkpoint
+    raw, notes = checkpoint.raw_config, list[str]()
     head = {k: v for k, v in opened.config.items() if k != KEY and raw.get(k) != v}
     head["architectures"] = opened.config["architectures"]
-    notes = [*checkpoint.notes, *tokenizer.notes]
     declared = head["architectures"][0]
     theirs = functools.partial(their_architecture, checkpoint.config)
     is_encoder = all(name.startswith("bert/") for name in checkpoint.shapes)
@@ -251,9 +285,6 @@ def _write_opened(
                 f"can hold; received `to` {to}"
             )
         config = raw
-    prompts = unused_prompts(opened.home)
-    if prompts:
-        notes.append(f"left out: the prompts of the cross-encoder: {listed(prompts)}")
     pooling = checkpoint.own_entry.get("settings", {}).get("pooling")
     if pooling and to != "huggingface" and not is_encoder:
         raise CheckpointError(
@@ -261,34 +292,12 @@ def _write_opened(
             f"{pooling}), which only the format huggingface can hold; received `to` "
             f"{to}"
         )
-    form = FORMATS[to]
     states_length = bool(opened.sentence) or applied is not None
-    if form.has_own_vocabulary and not checkpoint.own_entry and states_length:
+    if FORMATS[to].has_own_vocabulary and not checkpoint.own_entry and states_length:
         config[KEY] = {"format": FORMAT, "preprocessing": opened.preprocessing}
         if to == "keras-hub" and embeds(opened.sentence, config["model_type"]):
             config[KEY]["sentence"] = opened.sentence
-    with replaced_folder(target, files=form.files, needed=form.needed) as folder:
-        given = (folder, checkpoint.arrays, config)
-        if form.has_own_vocabulary:
-            notes += form.write(*given, tokenizer) or ()
-        else:
-            notes += form.write(*given) or ()
-            segments = checkpoint.config.type_vocab_size
-            tokenizer.save(
-                folder, max_length=_max_length(opened), has_segments=segments > 0
-            )
-        notes += _convert_pooling(opened, folder, to=to)
-        if words:
-            lines = "".join(f"{word}\n" for word in words)
-            (folder / NEW_TOKENS).write_text(lines, encoding="utf-8")
-        if to == "huggingface":
-            kept = () if layers is None else layer_numbers(layers)
-            found = Source(os.fspath(source), checkpoint.origin, len(words), kept)
-            with as_checkpoint_error(place, ConfigError):
-                is_kept = write_readme(target, folder, card=card, source=found)
-            if is_kept:
-                notes.append("README.md is kept: it is not a card of bert_keras")
-    return notes
+    return config, notes
 
 
 def _max_length(opened: Folder) -> int:

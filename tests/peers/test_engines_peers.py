@@ -148,11 +148,12 @@ def test_a_server_answers_by_an_engine(
     spam_folder: Path, onnx_folder: Path, engine: str | None
 ) -> None:
     path = onnx_folder if engine is None else spam_folder
-    wanted = Predictor(load_predictor(path, engine=engine).model).predict(TEXTS)
+    texts = [text for text in TEXTS if text]  # a server refuses an empty one
+    wanted = Predictor(load_predictor(path, engine=engine).model).predict(texts)
     config = ServeConfig(port=0, no_grpc=True, engine=engine)
     with Server([f"mail={path}"], config=config, is_quiet=True).running() as server:
         with Client(server.url, model="mail") as client:
-            assert_near(client.predict(TEXTS), wanted)
+            assert_near(client.predict(texts), wanted)
         with urllib.request.urlopen(f"{server.url}/v2/models/mail") as answer:
             assert json.load(answer)["platform"] == (engine or "onnxruntime_onnx")
 

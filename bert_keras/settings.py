@@ -398,15 +398,15 @@ def default_of(declared: Option, *, none: str) -> str:
 # Options that several configs share.
 ADD_TOKENS = Option(
     None,
-    "words that the tokenizer gets as added tokens; their embeddings start as the mean "
-    "of the embeddings of their pieces",
+    "words that become tokens of their own; their embeddings start as the mean of the "
+    "embeddings of their pieces",
     unit="file",
     unset="none",
 )
 ACCUMULATION = Option(
     1,
     "gradient accumulation: number of parts of a batch that are computed one after the "
-    "other; saves memory, with the result of the whole batch",
+    "other; saves memory and gives the same result",
     unit="parts",
     least=1,
 )
@@ -456,8 +456,8 @@ KEEP_LAYERS = Option(
 DISTILL = Option(
     "soft",
     "what the student learns from its teacher: soft, the answers; hidden, also the "
-    "hidden states; relations, also the relations of tokens in the last block; the "
-    "latter two of a model folder with the student's vocabulary",
+    "hidden states; relations, also the attention relations of the last block. hidden "
+    "and relations need a model folder with the student's vocabulary",
     words=DISTILLED,
 )
 DISTILL_TEMPERATURE = Option(
@@ -488,8 +488,7 @@ HYBRID = Option(
 )
 HYBRID_WEIGHT = Option(
     1.0,
-    "weight of the ranking by words where `hybrid` fuses it; the ranking by vectors "
-    "has 1",
+    "with `hybrid`: weight of the ranking by words; the ranking by vectors has 1",
     unit="weight",
     least=0,
     most=1e6,
@@ -498,9 +497,8 @@ HYBRID_WEIGHT = Option(
 )
 MAX_DROP = Option(
     0.01,
-    "how much lower the task's main score may be in int8, of a score up to 1; 100 "
-    "times this for F1 of question-answering, which is up to 100; otherwise nothing is "
-    "written",
+    "largest drop of the task's main score in int8, for a score up to 1 (times 100 for "
+    "the F1 of question-answering); if it drops more, nothing is written",
     unit="score",
     least=0,
     most=1e9,
@@ -521,8 +519,8 @@ REMATERIALIZE = Option(
 CHECKPOINT_EVERY = Option(
     "300s",
     "interval of the checkpoints, from which a killed run resumes: seconds such as "
-    "300s, of which the first one is after 60s at most, updates such as 500, or epoch; "
-    "a run that is stopped or that fails writes one in any case",
+    "300s (the first one after at most 60s), updates such as 500, or epoch; a run that "
+    "is stopped or that fails writes one in any case",
     unit="interval",
     pattern="[1-9][0-9]{0,8}s?|epoch",
     form="seconds such as 300s, a number of updates such as 500, or epoch",

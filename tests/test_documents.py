@@ -46,7 +46,7 @@ GUIDES = [
         for name in (
             *("index", "which-way", "tasks", "training", "no-labels", "generation"),
             *("search", "students", "pretraining", "own-model", "own-task", "serving"),
-            *("explanations", "command-line", "speed"),
+            *("explanations", "command-line", "speed", "checkpoints"),
         )
     ),
 ]

@@ -553,7 +553,7 @@ def write_dense(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def write_head(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write the weights of a task's head, by canonical name, as those of a `Dense`."""
+    """Write the weights of a task's head, by canonical name, as a `Dense` module."""
     step = chain_of(folder, has_head=True).head
     if step is not None:
         _write_layer(step, _HEAD_SCOPE, arrays)

@@ -151,8 +151,8 @@ def add_classes(parser: argparse.ArgumentParser, *, required: bool = False) -> N
         "--classes",
         metavar="NAMES",
         required=required,
-        help="answer with these classes, names with commas between or a list as JSON; "
-        "the model is an entailment or an embedding model, and is not trained",
+        help="answer with these classes, separated by commas or as a JSON list, "
+        "without training; MODEL must be an entailment or an embedding model",
     )
     parser.add_argument(
         "--template",
@@ -165,7 +165,7 @@ def add_classes(parser: argparse.ArgumentParser, *, required: bool = False) -> N
     parser.add_argument(
         "--multi-label",
         action="store_true",
-        help="each of --classes applies or not, whatever the others",
+        help="any number of --classes can apply to a text",
     )
 
 
@@ -191,8 +191,8 @@ def add_dimensions(parser: argparse.ArgumentParser) -> None:
         parser,
         "dimensions",
         None,
-        "numbers of each vector that are kept, the first ones, for models trained with "
-        "--set dimensions=…",
+        "shorten vectors to their first N numbers, for models trained with --set "
+        "dimensions=…",
         unset="the model's, or all",
     )
 
@@ -265,7 +265,7 @@ def check_named_columns(
         files: of rows; `None` for one that is not given.
         task: which columns must be there if the user names no other ones.
         labelled: whether the rows have labels.
-        further: columns that the user names beside those of roles.
+        further: columns that the user names in addition to roles.
     """
     from bert_keras.data.table import check_columns
 

@@ -65,7 +65,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="weights and products in int8, for openvino and onnx",
+        help="compute in int8, for openvino and onnx",
     )
     parser.add_argument(
         "--int8-only",
@@ -93,7 +93,9 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         "index that `search --index` wrote: the SavedModel takes queries and returns "
         "ids, texts and scores of the nearest texts",
     )
-    add_count(parser, "top", None, "with --index: texts of an answer", unset="5")
+    add_count(
+        parser, "top", None, "with --index: number of texts in an answer", unset="5"
+    )
     add_path(
         parser,
         "rerank",
@@ -105,7 +107,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         parser,
         "candidates",
         None,
-        "with --rerank: texts of a query that it sorts",
+        "with --rerank: number of texts per query that it sorts",
         unset="100",
     )
     add_positive_class(parser)

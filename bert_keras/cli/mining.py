@@ -50,11 +50,11 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
         "negative",
         required=True,
     )
-    add_count(parser, "negatives", 5, "most new negatives of a pair")
+    add_count(parser, "negatives", 5, "maximum number of new negatives of a pair")
     ranks = Option(
         "10:50",
-        "ranks by cosine to the first text that are searched, from 0, known pairs left "
-        "out; the first ones are often unknown pairs",
+        "take negatives from these ranks, by cosine to the first text and without "
+        "known pairs; the first rank is 0. The first ones are often unknown matches",
         unit="from:to",
         name="range",
         pattern=r"\d{1,9}:\d{1,9}",
@@ -63,8 +63,8 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
     add_option(parser, ranks)
     margin = Option(
         0.05,
-        "how much lower the cosine of a negative, or its score by --rerank, must be "
-        "than the pair's",
+        "how much lower than the pair's the cosine of a negative, or its score by "
+        "--rerank, must be",
         unit="score",
         name="margin",
         kind=float,
@@ -125,7 +125,7 @@ def run_mine(options: argparse.Namespace) -> None:
     )
     others = [name for name in names if name not in columns and not is_numbered(name)]
     if others:
-        say(f"{options.pairs}: columns that are not written: {first_of(others)}")
+        say(f"{options.pairs}: these columns are not written: {first_of(others)}")
     found = mine_negatives(
         options.model,
         pairs,

@@ -77,8 +77,8 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         parser,
         "top",
         None,
-        "alternatives that each answer has, the best first: classes with their "
-        "probabilities, words of a mask, answers to a question; 0: all",
+        "number of alternatives in each answer, best first: classes with their "
+        "probabilities, words for a mask, answers to a question; 0: all",
         least=0,
         unset=f"{_TOP} on a terminal, else all",
     )
@@ -87,8 +87,8 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         "--redact",
         nargs="*",
         metavar="TYPE",
-        help="replace the entities that the model finds in a text by their types, such "
-        "as [PER]; all, or those of these types alone; texts stand before it",
+        help="replace the entities in a text by their types, such as [PER]; default: "
+        "all types. Give texts before this option",
     )
     add_inference(parser)
     add_beam(parser)
@@ -177,7 +177,9 @@ def _shortened(row: dict[str, Any], top: int, *, is_told: bool) -> dict[str, Any
         return row
     found = with_top(row, top)
     if is_told and found != row:
-        say_once(f"answers have their {top} best alternatives (--top 0 shows all)")
+        say_once(
+            f"only the {top} best alternatives of each answer are shown (--top 0: all)"
+        )
     return found
 
 
@@ -347,15 +349,15 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--id",
         metavar="COLUMN",
-        help=f"{WHERE} of the name of each text, which results have; default: id, or "
-        "BEIR's _id, if there is one",
+        help=f"{WHERE} of the ids of the texts, which are added to the results; "
+        "default: id, or BEIR's _id, if there is one",
     )
     parser.add_argument(
         "--with-text",
         action="store_true",
         help="add the texts of query and result",
     )
-    add_prompt(parser, "query before queries; texts have document")
+    add_prompt(parser, "query for queries, document for texts")
     add_word(
         parser,
         "dtype",
@@ -367,8 +369,8 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         parser,
         "rescore",
         None,
-        "for bits, how many times as many candidates as answers are compared again by "
-        "int8 vectors, which the index then holds, too; 0: none",
+        "with --dtype binary: the best N × --top texts are compared again by int8 "
+        "vectors, which are stored in the index, too; 0: none",
         unset="4",
         least=0,
     )
@@ -378,7 +380,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         parser,
         "fuse",
         "MODEL",
-        "another model, such as one of sparse vectors, whose ranking is fused, too",
+        "fuse the ranking of another model, such as one of sparse vectors",
     )
     add_word(
         parser,
@@ -491,7 +493,7 @@ def ranker_of(options: argparse.Namespace) -> Predictor:
     given = {"--max-length": options.max_length, "--long": options.long}
     others = [f"{name} {value}" for name, value in given.items() if value is not None]
     if others:
-        say(f"{', '.join(others)}: for vectors alone, not for the model of --rerank")
+        say(f"{', '.join(others)} applies to the vectors only, not to --rerank")
     ranker = load_predictor(options.rerank, precision=options.precision)
     set_positive_class(ranker.model, options.positive_class)
     check_scores_pairs(ranker.model.task)
@@ -502,8 +504,9 @@ def add_positive_class(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--positive-class",
         metavar="CLASS",
-        help="of a --rerank model that classifies pairs: the class that says relevant, "
-        "by whose probability it sorts; default: the model's own positive_class",
+        help="with a --rerank model that classifies pairs: the class that means "
+        "relevant; its probability is the score. Default: the model's own "
+        "positive_class",
     )
 
 
@@ -555,7 +558,7 @@ def add_encoder_and_texts(parser: argparse.ArgumentParser) -> None:
 
 
 def add_lengths(parser: argparse.ArgumentParser) -> None:
-    """Add what is read of a text by an encoder of vectors."""
+    """Add the options of how an encoder of sentences reads a text."""
     add_count(
         parser,
         "max_length",

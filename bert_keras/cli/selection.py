@@ -40,17 +40,17 @@ def add_select(parser: argparse.ArgumentParser) -> None:
         parser,
         "strategy",
         SELECTIONS,
-        "margin or entropy of a classifier's probabilities; coverage: typical texts of "
-        "groups without a label, by their vectors; mixture: coverage among the texts "
-        "of least margin",
+        "margin or entropy: texts with the least certain probabilities of a "
+        "classifier; coverage: typical texts of groups (by their vectors) without a "
+        "labelled text; mixture: coverage among the texts with the smallest margin",
         unset="mixture for a classifier, else coverage",
     )
     add_path(
         parser,
         "labelled",
         "FILE",
-        f"{ROWS} with the texts that have a label; where the column label is there, "
-        "rows in which it is empty count as without one",
+        f"{ROWS} with the texts that have a label; rows with an empty column label "
+        "count as unlabeled",
     )
     add_option(parser, SEED, help="seed of the groups", name="seed", kind=int)
     add_text_column(parser, default="text")
@@ -146,7 +146,7 @@ def _labelled_texts(options: argparse.Namespace) -> list[str]:
     if len(known) < len(texts):
         say(
             f"{rows.path}: {len(texts) - len(known):,} of {len(texts):,} rows have an "
-            "empty label: they count as without one"
+            "empty label: they count as unlabeled"
         )
     return known
 

@@ -110,8 +110,8 @@ def _settings(name: str, settings: Iterable[Option]) -> str:
     lines = [f"settings of {name} (--set NAME=VALUE; *: can change after training):"]
     for each in settings:
         star = "*" if each.free else ""
-        values = f"{values_of(each)}; default: {_default(each)}"
-        lines.append(f"  {each.name}{star}: {values}")
+        values = f"  {each.name}{star}: {values_of(each)}; default: {_default(each)}"
+        lines += textwrap.wrap(values, _WIDTH, subsequent_indent=" " * 4)
         lines += textwrap.wrap(
             each.help, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6
         )

@@ -78,9 +78,9 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         parser,
         "unlabeled",
         "FILE",
-        f"{ROWS} of texts without labels, for the methods linear and contrastive: "
-        "confident answers to them train the head, too, if cross-validation gains; "
-        "with a teacher: the student learns its answers to them",
+        f"{ROWS} of texts without labels. Methods linear and contrastive: the head is "
+        "also trained on its confident predictions for them, if this improves the "
+        "cross-validated score; with a teacher: the student learns its answers to them",
     )
     add_path(parser, "output", "DIR", "the model folder to write", required=True)
     add_columns(parser)
@@ -94,21 +94,21 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE",
         type=path,
-        help="the same for --test; given as often, in the same order",
+        help="the same for --test; one for each --test, in the same order",
     )
     add_settings(parser, "a setting of the task, such as class_weights=balanced")
     add(
         "--decoder",
         metavar="DECODER",
-        help="for tasks that write: encoder (a copy of its weights), shared, a new one "
-        "of layers/hidden/heads such as 3/384/6, or a pretrained model; default: "
-        "encoder",
+        help="for tasks that generate text: encoder (a copy of its weights), shared "
+        "(the same weights), a new one of layers/hidden/heads such as 3/384/6, or a "
+        "pretrained model; default: encoder",
     )
     add_path(
         parser,
         "target_vocab",
         "DIR",
-        "folder with vocab.txt for the texts to write; default: the encoder's",
+        "folder with vocab.txt for the generated texts; default: the encoder's",
     )
     add_word(
         parser,
@@ -141,9 +141,8 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         "--try",
         dest="tries_methods",
         action="store_true",
-        help="train by each method that goes with the task, on the same folds or dev "
-        "rows, show their scores beside each other, and keep the best, trained on all "
-        "rows",
+        help="compare the methods that the task allows on the same folds or dev rows, "
+        "and keep the best one, trained on all rows",
     )
     several.add_argument(
         "--learning-curve",
@@ -306,7 +305,7 @@ def _decoder_settings(task: type[Task], options: argparse.Namespace) -> dict[str
     for name, value in {**found, "target_file": options.target_file}.items():
         if value is not None and not hasattr(task, "decoder"):
             raise ConfigError(
-                f"`--{name.replace('_', '-')}` is for tasks that write; "
+                f"`--{name.replace('_', '-')}` is for tasks that generate text; "
                 f"received {value} for {task.name}"
             )
     return found
@@ -367,41 +366,41 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
         parser,
         "qrels",
         "FILE",
-        "of a folder: judgements in BEIR's or TREC's form; default: qrels/test.tsv",
+        "BEIR folder: judgements, in BEIR's or TREC's format; default: qrels/test.tsv",
     )
     add_path(
         parser,
         "run",
         "FILE",
-        "of a folder: run in TREC's form, which is scored, too, and whose documents a "
-        "reranking model sorts; without it, BM25's are",
+        "BEIR folder: a run in TREC's format. It is scored, too, and a reranking model "
+        "sorts its documents; default: the run of BM25",
     )
-    add_path(parser, "save_run", "FILE", "of a folder: the model's run, to write")
+    add_path(parser, "save_run", "FILE", "BEIR folder: write the model's run")
     add_count(
         parser,
         "top",
         None,
-        "of a folder: number of documents that are ranked for a query; the others of "
-        "--run keep their order behind those that a reranking model sorts",
+        "BEIR folder: number of documents that are ranked for each query; a reranking "
+        "model leaves the other documents of --run in their order",
         unset="100",
     )
     add_path(
         parser,
         "index",
         "FILE",
-        "of a folder: vectors of its documents by this model, which `search` or "
-        "`features` wrote and which are not computed again",
+        "BEIR folder: vectors of its documents by this model, from `search` or "
+        "`features`, which are then not computed again",
     )
     add_option(
         parser,
         HYBRID_WEIGHT,
-        help="of a folder: weight of BM25 in the ranking hybrid; vectors have 1",
+        help="BEIR folder: weight of BM25 in the hybrid ranking; vectors have 1",
     )
     parser.add_argument(
         "--tune",
         action="store_true",
-        help="of a folder: choose the weight of hybrid on every second judged query, "
-        "and print the scores of each weight on these and on the others",
+        help="BEIR folder: choose the weight of BM25 on every second judged query, and "
+        "print the scores of each weight on these and on the other queries",
     )
 
 

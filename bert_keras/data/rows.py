@@ -464,9 +464,10 @@ class Selection:
             chosen += [_option_of(role, alike[0])] if len(alike) == 1 else []
         if roles and len(chosen) == len(roles):
             options = " ".join(chosen)
-            return f"; select another column with `columns` ({options})"
+            return f"; to read another column: {options} (in Python `columns`)"
         if len(roles) == 1:
-            return f"; `columns` ({_option_of(roles[0], 'NAME')}) selects another"
+            option = _option_of(roles[0], "NAME")
+            return f"; to read another column: {option} (in Python `columns`)"
         return ""
 
 

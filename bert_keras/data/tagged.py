@@ -202,10 +202,13 @@ def with_one_scheme(columns: Columns, *, bad_rows: str = "error") -> Columns:
                     f"received {shown(min(lower))} and 'o'",
                     path=path,
                 )
-            say_once(f"{path}: tags without B- or I-: each is the tag of one word")
+            say_once(f"{path}: the tags have no B- or I-: each belongs to one word")
         return Columns(path, {**columns.cells, "label": labels}, columns.lines)
     if scheme == "types" and any(tag != "O" for tags in labels for tag in tags):
-        say_once(f"{path}: tags without B- or I-, and O: words of a type are an entity")
+        say_once(
+            f"{path}: the tags have O, but no B- or I-: adjacent words with the same "
+            "tag are one entity"
+        )
     elif strays := [lines[row][place] for row, place in stray_tags(labels)]:
         places = first_of(strays)
         say_once(
@@ -287,7 +290,9 @@ def _keys(rows: list[Row], chosen: ColumnNames) -> tuple[str, str, bool]:
         return str(chosen.get("text", texts)), spans, True
     others = [key for key in _TAG_KEYS if key in rows[0][1]]
     if len(others) > 1 and "label" not in chosen:
-        say_once(f"of {', '.join(others)}, `{tags}` are the tags: `label` names others")
+        say_once(
+            f"the tags are in `{tags}`, of {', '.join(others)}; `label` names another"
+        )
     words = _first(rows, _WORD_KEYS, _is_words) or texts
     return str(chosen.get("text", words)), str(tags), False
 

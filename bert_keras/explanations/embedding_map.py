@@ -63,7 +63,7 @@ class EmbeddingMap:
         texts = counted(len(self.texts), "texts")
         note = f"{texts}, {_NAMES[self.projection]} of their vectors"
         if self.shares:
-            note += f": the axes hold {sum(self.shares):.0%} of the variance"
+            note += f": the axes explain {sum(self.shares):.0%} of the variance"
         return f"{note}."
 
     def write(

@@ -350,7 +350,7 @@ def _facts_of_folder(folder: Path, *, has_source: bool) -> dict[str, Any]:
         decoder = BertConfig.from_dict(config["decoder"])
         rows.append(("decoder", f"{_sizes(decoder)}, {decoder.vocab_size:,} tokens"))
     if settings.get("pooling") and task != "embedding":
-        length = ", divided by its length" if settings.get("normalize") else ""
+        length = ", normalized to length 1" if settings.get("normalize") else ""
         which = " of each layer" if settings.get("layers") == "all" else ""
         pooled = f"{settings['pooling']} of the tokens' vectors{which}{length}"
         rows.append(("the head reads", pooled))

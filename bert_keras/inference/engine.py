@@ -219,8 +219,8 @@ class _EngineAnswering(Answering):
             self._task, self._reader, self._graphs = task, task.reader, None
             if not self._answers.covers(task):
                 say_once(
-                    "the export has answers for other settings: TensorFlow computes "
-                    "them; export the model folder with these settings"
+                    "the export was made with other settings, so TensorFlow computes "
+                    "the answers: export the model folder with these settings"
                 )
                 self._graphs = answer_graphs.AnswerGraphs(self._model)
         return self._graphs
@@ -356,7 +356,7 @@ def load_engine_folder(
     path = model_path(place, engine) or place / FILES[engine]
     named = record.get("model")
     if isinstance(named, str) and path.is_file() and not (place / named).is_file():
-        say(f"{place}: {one_line(named)} is missing: {path.name} answers")
+        say(f"{place}: {one_line(named)} is missing: {path.name} is used")
     session = session_of(path, engine, precision, at_once=at_once)
     facts = record.get("answers")
     if isinstance(facts, dict) and "strings" in facts:
@@ -371,7 +371,7 @@ def load_engine_folder(
     else:
         reason = facts.get("reason") if isinstance(facts, dict) else None
         why = reason or "it was exported by an earlier version: export it again"
-        say(f"{place}: TensorFlow makes its ids and answers: {one_line(why)}")
+        say(f"{place}: TensorFlow computes ids and answers: {one_line(why)}")
         model = EngineModel(found, served_model.preprocessor_of(place, record), session)
     width = session.specs()[1][0].shape[-1]
     classes = getattr(found, "classes", None) or ()

@@ -23,7 +23,7 @@ _CHARACTERS = (
 
 
 def check_equal(found: Any, model: Any, function: Any, texts: Parts | None) -> None:
-    """Raise NeedsTensorFlow unless ids and answers are those of TensorFlow.
+    """Raise NeedsTensorFlow unless ids and answers equal TensorFlow's.
 
     Args:
         found: the `EngineModel` without TensorFlow.

@@ -186,7 +186,7 @@ class Predictor:
 
         For a process that answers once: with MiniLM a graph takes 1.1 s to trace and
         optimize, the call without it 0.4 s. Its answers differ from later ones by
-        rounding. Models that write texts or compute in 16 bits keep their graphs.
+        rounding. Models that generate text or compute in 16 bits keep their graphs.
         """
         self._untraced = self.answering.answers_untraced
 
@@ -222,8 +222,8 @@ class Predictor:
             classes: their names, a list or a word with commas.
             template: the sentence about a class, with `{}` in place of its name; by
                 default `This example is {}.` for entailment, `{}` for an embedding
-                model, which may have several, of whose vectors the mean is taken.
-            multi_label: whether each class applies or not, whatever the others.
+                model, which takes several, too, and the mean of their vectors.
+            multi_label: whether any number of classes can apply to a text.
             dev: labelled rows, as in `Task.read`, on which the temperature is fitted,
                 and with `multi_label` the thresholds; a line tells the result.
             columns, header: of `dev`, as in `Task.read`.
@@ -241,8 +241,8 @@ class Predictor:
         """
         if multi_label and dev is None and self.model.task.vector_output:
             raise ConfigError(
-                "`multi_label` needs `dev` for an embedding model: labelled rows that "
-                "tell from which cosine on a class applies"
+                "`multi_label` needs `dev` for an embedding model: labelled rows, to "
+                "find the cosine from which a class applies"
             )
         model = zero_shot.zero_shot_model(
             self.model, classes, template=template, multi_label=multi_label
@@ -256,8 +256,8 @@ class Predictor:
             missing = set(task.classes) - classes_of(task.strata(rows))
             if multi_label and missing and self.model.task.vector_output:
                 raise DataError(
-                    "must have a row of each class, which tells from which cosine on "
-                    f"it applies; has none of {listed(sorted(missing))}",
+                    "must have a row of each class, to find the cosine from which it "
+                    f"applies; has none of {listed(sorted(missing))}",
                     path=rows.path,
                 )
             answers = found.answers(rows)
@@ -286,7 +286,7 @@ class Predictor:
     ) -> list[dict[str, Any]]:
         """Return one dict per text; see the task's `answer` for its keys.
 
-        Equal texts are computed once, unless the model writes texts.
+        Equal texts are computed once, unless the model generates text.
 
         Args:
             texts: strings; tuples of strings, one per role, if the task reads several,
@@ -296,7 +296,7 @@ class Predictor:
             batch_size: maximum texts computed at once.
             max_batch_tokens: maximum tokens computed at once, padding included; a
                 longer text is computed alone. On a processor no more than 2,048 are, in
-                any case, unless the model writes texts. `None`: no other limit.
+                any case, unless the model generates text. `None`: no other limit.
             seen: called after each batch with the number of texts that it answers.
             truncation: counts all texts and the truncated ones; `None`: the
                 first call that truncates a text prints the counts to stderr.
@@ -325,7 +325,7 @@ class Predictor:
     ) -> list[dict[str, Any]]:
         """Return texts whose entities are replaced by their types, as `[PER]`.
 
-        The entities are exactly those of `predict`. Each row has the redacted `text`,
+        The entities are the same as in `predict`. Each row has the redacted `text`,
         and the answer of `predict` to it: the text of a replaced entity is its
         placeholder, its start and end are characters of the redacted text. In a list of
         words, each word of an entity is replaced.
@@ -393,8 +393,8 @@ class Predictor:
             query: the query.
             documents: strings, see `data.items.as_strings`.
             top: maximum documents to return; `None`: all.
-            positive_class: of a classifier of pairs, the class that says relevant: its
-                probability is the score; `None`: the model's own `positive_class`.
+            positive_class: for a classifier of pairs, the class that means relevant;
+                its probability is the score; `None`: the model's own `positive_class`.
             batch_size, max_batch_tokens, truncation: as in `predict`.
 
         Returns:
@@ -537,7 +537,7 @@ class Predictor:
 
         Texts are read in windows of several batches; texts of similar length are
         computed together, and their answers are put back in order. Equal texts are
-        computed once, unless the model writes texts, which it may draw. `seen` is
+        computed once, unless the model generates (draws) text. `seen` is
         called after each batch with the number of texts that it answers; `truncation`
         counts all texts and the truncated ones.
         """

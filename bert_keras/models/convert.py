@@ -289,7 +289,8 @@ def _config_to_write(opened: Folder, to: str) -> tuple[dict[str, Any], list[str]
     if pooling and to != "huggingface" and not is_encoder:
         raise CheckpointError(
             f"{checkpoint.path}: the head reads the tokens' vectors (pooling "
-            f"{pooling}), which only the format huggingface can say; received `to` {to}"
+            f"{pooling}), which only the format huggingface can hold; received `to` "
+            f"{to}"
         )
     states_length = bool(opened.sentence) or applied is not None
     if FORMATS[to].has_own_vocabulary and not checkpoint.own_entry and states_length:

@@ -177,7 +177,7 @@ def read_rows(
 def _read_columns(
     task: Task, x: Any, y: Any, *, of: str, is_labelled: bool
 ) -> tuple[Any, Any]:
-    """Return texts and targets; of dicts by role, those of the columns."""
+    """Return texts and targets; dicts by role are read by column."""
     spec = getattr(x, "element_spec", x)
     texts, *others = spec if isinstance(spec, tuple) and spec else (spec,)
     if not has_texts(task, texts):

@@ -645,7 +645,4 @@ def is_one_vector(outputs: Any) -> bool:
 
 
 def _tell_no_segments() -> None:
-    say_once(
-        "the model has no segments: the two texts of a pair are told apart by [SEP] "
-        "alone"
-    )
+    say_once("the model has no segments: only [SEP] separates the two texts of a pair")

@@ -45,9 +45,9 @@ def zero_shot_model(
         model: an entailment model, or an embedding model.
         classes: their names, a list or a word with commas.
         template: the sentence about a class, with `{}` in place of its name; for an
-            embedding model perhaps several, of whose vectors the mean is taken. `None`:
+            embedding model also several; it takes the mean of their vectors. `None`:
             the default of the task for entailment, `{}` for an embedding model.
-        multi_label: whether each class applies or not, whatever the others.
+        multi_label: whether any number of classes can apply to a text.
 
     Raises:
         ConfigError: the model is another one, or an argument is out of range.

@@ -256,8 +256,8 @@ class PretrainConfig:
     rematerialize: bool = settings.REMATERIALIZE.field()
     checkpoint_every: str | int = settings.CHECKPOINT_EVERY.field(
         help="interval of the checkpoints, from which a killed run resumes: seconds "
-        "such as 300s, of which the first one is after 60s at most, or updates such as "
-        "500; one is also written at the end",
+        "such as 300s (the first one after at most 60s), or updates such as 500; one "
+        "is also written at the end",
         pattern="[1-9][0-9]{0,8}s?",
         form="seconds such as 300s, or a number of updates such as 500",
     )
@@ -278,10 +278,9 @@ class PretrainConfig:
     keep_layers: str | tuple[int, ...] | None = settings.KEEP_LAYERS.field()
     teacher: str | None = option(
         None,
-        "a model folder with a masked-LM head and the same vocabulary, whose "
-        "distributions of the masked tokens are learned beside the tokens. Without "
-        "--encoder and --size, the student starts with its teacher's layers of "
-        "--keep-layers",
+        "a model folder with a masked-LM head and the same vocabulary: the student "
+        "also learns its predictions for the masked tokens. Without --encoder and "
+        "--size, the student starts with the teacher's layers --keep-layers",
         unit="path_or_name",
         unset="none",
     )

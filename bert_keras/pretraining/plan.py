@@ -224,8 +224,9 @@ def make_pretraining_plan(
     )
     if config.distill_weight == 1 and next_sentence:
         raise ConfigError(
-            "`distill_weight` must be below 1 where pairs are trained, of which the "
-            "labels alone are learned; received 1: `next_sentence` none leaves them out"
+            "`distill_weight` must be below 1 with next-sentence pairs, which are "
+            "learned from their labels only; received 1: `next_sentence` none leaves "
+            "pairs out"
         )
     start = reasons.get("size", "a new model, with random weights")
     if not is_given:

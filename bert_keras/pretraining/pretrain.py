@@ -117,7 +117,7 @@ def plan_pretraining(
     held_out: str | os.PathLike[str] | None = None,
     config: PretrainConfig | None = None,
 ) -> PretrainingPlan:
-    """Return what `pretrain` would do with the same arguments, and about what it takes.
+    """Return what `pretrain` would decide with these arguments, and its estimated cost.
 
     Nothing is trained, and nothing is written. `PretrainingPlan.choices` is the table
     that `pretrain` shows before it trains, `PretrainingPlan.estimate` are seconds,

@@ -240,7 +240,7 @@ def _sizes(rows: Sequence[TokenizedText]) -> tuple[np.ndarray, np.ndarray | None
 
 
 def _kept(ids: list[int], count: int, both_ends: bool) -> list[int]:
-    """Return the first `count` ids of a text, or those of both of its ends."""
+    """Return `count` ids of a text, from its start or from both ends."""
     if len(ids) <= count:
         return ids
     if not both_ends:

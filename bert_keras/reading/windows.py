@@ -273,7 +273,7 @@ def _head_input(model: keras.Model) -> Any:
 class Below:
     """The graph from a batch dict to the vectors that the head of a model reads.
 
-    With windows it computes some of them at a time, those of similar length together.
+    With windows it computes some of them at a time, similar lengths together.
     A model of vectors has no head: its outputs are what is read.
     """
 

@@ -158,7 +158,7 @@ def shared_settings(
         f"{name} {shown(value)}" for name, value in given.items() if name not in taken
     ]
     if others:
-        say(f"{', '.join(others)}: for the first model alone, not for the one to fuse")
+        say(f"{', '.join(others)} applies to the first model only, not to --fuse")
     return {name: value for name, value in given.items() if name in taken}
 
 
@@ -167,7 +167,7 @@ def embed(
 ) -> np.ndarray:
     """Return the vectors of texts, float32 [N, D].
 
-    Those of tokens (`kind` tokens) are [N, T, D], 0 for tokens that do not count.
+    Vectors of tokens (`kind` tokens): [N, T, D], 0 for tokens that do not count.
 
     Args:
         source: as in `load_embedder`; for many calls, load and pass a predictor.

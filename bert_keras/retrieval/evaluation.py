@@ -389,7 +389,7 @@ def _tell_dropped(collection: JudgedCollection, dropped: set[str]) -> None:
             which = "which have their queries' ids, are"
         say(
             f"{collection.path}: {counted(len(dropped), 'hits')}, {which} dropped, as "
-            "by BEIR"
+            "in BEIR"
         )
 
 
@@ -429,8 +429,8 @@ def reranked_runs(
     }
     if any(len(found) < len(candidates.get(query, {})) for query, found in run.items()):
         say(
-            f"{name}: of each query's documents, the first {top:,} with text are "
-            "sorted; the others keep their order behind them"
+            f"{name}: the first {top:,} documents with text of each query are sorted; "
+            "the others follow in their order"
         )
     run = {
         query: _with_others(found, candidates.get(query, {}))

@@ -353,7 +353,7 @@ def write_features(
     for name in of_texts if level == "token" else ():
         if settings.get(name) is not None:
             raise ConfigError(
-                f"`{name}` is of a text's vector: leave it out for tokens"
+                f"`{name}` is for vectors of whole texts: leave it out for tokens"
             )
     rules = document_rules(os.fspath(file), text=column)
     given = stream_columns(
@@ -370,10 +370,10 @@ def write_features(
     check_dense(predictor.model.task, "a file of features")
     task: Any = predictor.model.task
     if level == "token" and task.default_prompt:
-        say(f"the prompt {task.default_prompt} is left out: it is of a text's vector")
+        say(f"the prompt {task.default_prompt} is for vectors of whole texts: not used")
     model = "" if level == "token" else model_hash(predictor)
     if "id" in first and not is_parquet(os.fspath(output)):
-        say("ids are left out: a file that ends with .parquet holds them")
+        say("ids are not written: only a .parquet file holds them")
     with (
         feature_writer(output, dtype, model=model) as writer,
         Progress("vectors", unit="texts") as shown,
@@ -394,7 +394,7 @@ def write_features(
 def tell_empty(empty: int, rows: int) -> None:
     """Report the number of empty texts that are left out, if there are any."""
     if empty:
-        say(f"left out, as empty: {empty:,} of {counted(rows, 'texts')}")
+        say(f"empty and left out: {empty:,} of {counted(rows, 'texts')}")
 
 
 def _write_part(

@@ -278,16 +278,16 @@ class SearchIndex:
         renamed = named and stored is not None and _has_other_names(stored, made)
         if renamed and is_kept:
             say(
-                f"{index}: keeps other line numbers or ids, with which `export` and "
-                "`serve` answer: Parquet is never replaced"
+                f"{index}: has other line numbers or ids, which `export` and `serve` "
+                "will return: a Parquet file is never replaced"
             )
         elif stored is None or renamed or (has_graph and made.graph is not graph):
             graph = None if stored is None else stored.graph
             _write_index(Path(index), packed, made, model_hash(reader), graph)
         if made.graph is not None and not has_graph:
             say(
-                f"{index}: Parquet contains no graph of faiss: it is built each time; "
-                "an index that ends with .npz keeps it"
+                f"{index}: a Parquet file contains no graph of faiss, so it is built "
+                "each time; an .npz file keeps it"
             )
         return made
 

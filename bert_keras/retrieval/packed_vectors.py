@@ -159,7 +159,7 @@ class PackedVectors:
         return np.sum(queries * self.numbers(rows), axis=1)
 
     def is_same(self, vectors: np.ndarray, rows: np.ndarray) -> bool:
-        """Return whether the vectors of rows are those of the same texts."""
+        """Return whether the rows have the vectors of the same texts."""
         vectors = unit_rows(vectors)
         if self.dtype == "binary":
             differ = np.unpackbits(as_bits(vectors) ^ self.values[rows])

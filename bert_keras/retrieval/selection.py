@@ -86,7 +86,7 @@ def select_rows(
     if len(rows) < len(pool):
         say(
             f"{len(pool) - len(rows):,} of {len(pool):,} texts are left out: they are "
-            "empty, or equal to another or a labelled one"
+            "empty, or duplicates of another or of a labelled text"
         )
     if len(rows) < count:
         say(f"`count` is {count:,}; {len(rows):,} different texts are left to select")
@@ -94,8 +94,8 @@ def select_rows(
         return []
     if strategy == "mixture" and 0 < len(known) < _FEW * class_count(model):
         say(
-            f"fewer than {_FEW} labelled texts a class: all texts are considered, not "
-            "only doubtful ones"
+            f"fewer than {_FEW} labelled texts per class: all texts are considered, "
+            "not only uncertain ones"
         )
         strategy = "coverage"
     if strategy != "coverage":
@@ -124,7 +124,7 @@ def select_rows(
     size = len(rows)
     found = covering_rows(vectors[:size], count, covered=vectors[size:], seed=seed)
     if len(found) < min(count, size):
-        say(f"{len(found):,} texts are selected: all others are almost equal to one")
+        say(f"only {len(found):,} texts are selected: the others are almost equal")
     return [rows[place] for place in found]
 
 

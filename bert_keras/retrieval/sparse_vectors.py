@@ -97,7 +97,7 @@ class SparseVectors:
         return found
 
     def is_same(self, vectors: np.ndarray, rows: np.ndarray) -> bool:
-        """Return whether the vectors of rows are those of the same texts."""
+        """Return whether the rows have the vectors of the same texts."""
         differs = np.abs(unit_rows(vectors) - unit_rows(self.numbers(rows)))
         return bool(differs.max() <= _SAME)
 

@@ -173,7 +173,7 @@ class TokenVectors:
         return found
 
     def is_same(self, vectors: np.ndarray, rows: np.ndarray) -> bool:
-        """Return whether the vectors of rows are those of the same texts."""
+        """Return whether the rows have the vectors of the same texts."""
         most = _SAME + (1 / _STEPS if self.dtype == "int8" else 0)
         for tokens, row in zip(map(kept_vectors, vectors), rows, strict=True):
             own = self.of_text(row)

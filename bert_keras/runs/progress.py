@@ -257,7 +257,7 @@ class Progress:
 
     def _left(self) -> list[str]:
         left = self.seconds_left
-        if left is None:
+        if left is None or (self.done == self.total and left < 0.5):
             return []
         may_end_early = self._may_end_early and self.done != self.total
         may_be_less = may_end_early or any(less for _, less in _following)

@@ -510,8 +510,8 @@ class Client(_Client):
 
         Args:
             queries: strings.
-            top: maximum texts; by default as many as the server returns. Our server
-                refuses more than that; of another one a message tells.
+            top: maximum texts; by default as many as the server returns. `bert-keras
+                serve` refuses a larger number; with other servers, a message says so.
 
         Returns:
             For each query its texts, best first: `rank`, `score`, `text` and `id`;

@@ -104,7 +104,7 @@ class ServeConfig:
     )
     index_top: int = option(
         10,
-        "texts of the index that answer a query, unless the request's `top` is less",
+        "maximum number of texts in an answer; a request's `top` can be lower",
         unit="texts",
         least=1,
     )
@@ -118,7 +118,7 @@ class ServeConfig:
     )
     candidates: int | None = option(
         None,
-        "texts of a query that the model of `rerank` sorts",
+        "number of texts per query that the model of `rerank` sorts",
         unit="texts",
         least=1,
         unset="100, or `index_top` if it is more",
@@ -126,13 +126,13 @@ class ServeConfig:
     index_engine: str = option(
         "auto",
         "exact compares all texts; faiss is faster for very many, but may miss some; "
-        "auto: faiss from 100,000 texts in float32 on, where it is installed",
+        "auto: faiss from 100,000 texts in float32, if it is installed",
         words=("auto", "exact", "faiss"),
     )
     positive_class: str | None = option(
         None,
-        "of a classifier of pairs, the class that says relevant, or NAME=CLASS if "
-        "there are several models: by its probability the model ranks documents",
+        "for a classifier of pairs: the class that means relevant, whose probability "
+        "is the score of a document; NAME=CLASS if there are several models",
         unit="class",
         unset="the model's own positive_class",
     )

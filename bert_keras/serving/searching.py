@@ -140,7 +140,7 @@ class _Ranker:
     Args:
         path: as in `load_predictor`.
         config: the engine, and the limit of a batch.
-        positive_class: of a classifier of pairs, the class that says relevant.
+        positive_class: for a classifier of pairs, the class that means relevant.
 
     Raises:
         ConfigError: it does not score pairs of texts.

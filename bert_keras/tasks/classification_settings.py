@@ -27,15 +27,15 @@ class ClassificationSettings(
 
     class_weights: str = option(
         "none",
-        "balanced gives rare classes the same total weight as frequent ones in the "
-        "training loss",
+        "balanced: rare classes have the same total weight in the training loss as "
+        "frequent ones",
         words=("none", "balanced"),
     )
     pairs: bool | None = PAIRS.field()
     positive_class: str = option(
         "",
-        "the class whose F1 is reported, and by whose probability a model that reads "
-        "pairs ranks documents for a query",
+        "the class whose F1 is reported. A model of pairs ranks documents by its "
+        "probability",
         form="a class",
         unset="the second of two",
         free=True,

@@ -21,7 +21,7 @@ from bert_keras.tasks.declaration import Row, RowForm
 
 CLASSES = Option(
     REQUIRED,
-    "the class names, in the order of the outputs; after training it renames them",
+    "the class names, in the order of the outputs; can be renamed after training",
     form="a list of names",
     unset="from the data",
     free=True,
@@ -29,28 +29,30 @@ CLASSES = Option(
 PAIRS = Option(False, "whether a row is a pair of texts", unset="from the data")
 POOLING = Option(
     POOLER,
-    "the vector that the head reads: pooler, of BERT, as transformers reads it; or "
-    "pooled from the tokens' vectors, as sentence-transformers reads it",
+    "the vector that the head reads: pooler, the output of BERT's pooler, as in "
+    "transformers; the others pool the vectors of the tokens, as sentence-transformers "
+    "does",
     words=(POOLER, *POOLINGS),
-    unset="pooler; for the methods linear, contrastive and auto, and for long texts "
-    "that `train` chooses to read in windows, as the encoder's folder says (linear and "
-    "contrastive: else mean); as in the folder of a model that is trained further",
+    unset="pooler. The methods linear, contrastive and auto, and long texts that "
+    "`train` reads in windows by itself, use the pooling of the encoder's folder "
+    "(linear and contrastive: mean if it has none). A model that is trained further "
+    "keeps its own",
     later=True,
 )
 NORMALIZE = Option(
     False,
-    "whether the head reads this vector divided by its length",
-    unset="no; for the methods linear and contrastive as the encoder's folder says; as "
-    "in the folder of a model that is trained further",
+    "whether the vector is normalized to length 1 before the head",
+    unset="false. The methods linear and contrastive follow the encoder's folder. A "
+    "model that is trained further keeps its own",
     later=True,
 )
 LAYERS = Option(
     LAST_LAYER,
-    "whose vectors the head reads: last, of the last layer, or all, one vector of the "
-    "embeddings and of each layer, one behind the other",
+    "the layers that the head reads: last, or all, the concatenated vectors of the "
+    "embeddings and of each layer",
     words=(LAST_LAYER, ALL_LAYERS),
-    unset="last; for the method linear and up to 2,048 rows, what cross-validation "
-    "finds better; as in the folder of a model that is trained further",
+    unset="last. With the method linear and up to 2,048 rows, what cross-validation "
+    "finds better. A model that is trained further keeps its own",
     later=True,
     needs=Condition(
         "pooling", "a `pooling` of the tokens", lambda task: task.pooling != POOLER
@@ -85,7 +87,7 @@ class EntailmentSettings:
         (),
         "the outputs of an entailment model, such as contradiction, entailment and "
         "neutral: a class is scored by whether the text entails `template` with its "
-        "name, see the verb `classes`",
+        "name; see `bert-keras classes`",
         form="a list of names",
         unset="none: one output for each class",
         later=True,
@@ -108,7 +110,7 @@ class CalibrationSettings:
 
     calibration: str = option(
         "none",
-        "temperature fits the temperature on the dev set; none keeps it",
+        "temperature: fit the temperature on the dev set; none: keep it",
         words=("none", "temperature"),
     )
     temperature: float = option(

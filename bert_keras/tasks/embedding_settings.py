@@ -38,13 +38,15 @@ class EmbeddingSettings(LongTextSettings):
     pooling: str = option(
         "mean",
         "mean or max over the tokens of a text; cls, the vector of [CLS]; "
-        "mean_sqrt_len_tokens, the sum divided by the root of their number; "
-        "weightedmean, by their positions; lasttoken; cls+mean: both. By default as in "
-        "the encoder's folder, if it says",
+        "mean_sqrt_len_tokens, the sum divided by the square root of their number; "
+        "weightedmean, weighted by position; lasttoken; or a concatenation such as "
+        "cls+mean. The encoder's folder sets the default if it has a pooling",
         form=", ".join(POOLINGS),
     )
     normalize: bool = option(
-        True, "whether vectors have length 1; as in the encoder's folder, if it says"
+        True,
+        "whether vectors are normalized to length 1. The encoder's folder may set "
+        "another default",
     )
     layers: Layers = option(
         LAST,
@@ -63,16 +65,16 @@ class EmbeddingSettings(LongTextSettings):
     )
     objective: str = option(
         "ranking",
-        "ranking: the pairs belong together; similarity: the cosine similarities learn "
-        "the order of the labels",
+        "ranking: the texts of a pair belong together; similarity: the cosine "
+        "similarities learn the order of the labels",
         words=("ranking", "similarity"),
         unset="ranking, or similarity with labels",
     )
     similarity_loss: str = option(
         "cosine",
-        "what learns the order of the labels: cosine, the cosine similarities "
-        "(CoSENT); or angle, the angles between complex vectors, of which half of the "
-        "numbers are the real parts (AnglE)",
+        "the loss of the objective similarity: cosine, of cosine similarities "
+        "(CoSENT); or angle, of angles between complex vectors, whose real parts are "
+        "the first half of the numbers (AnglE)",
         words=("cosine", "angle"),
         later=True,
         needs=Condition(
@@ -81,59 +83,59 @@ class EmbeddingSettings(LongTextSettings):
     )
     scale: float = option(
         20.0,
-        "the factor on the cosine similarities, or dot products, in the loss",
+        "factor by which the loss multiplies cosine similarities or dot products",
         least=1e-6,
         most=1_000_000,
         unset="20; 1 for sparse and tokens",
     )
     kind: str = option(
         "dense",
-        "dense: a vector pooled from the tokens; sparse: a weight for each token of "
-        "the vocabulary by the masked-LM head, the maximum over the text of "
-        "log(1 + relu), compared by dot product (SPLADE); tokens: a vector for each "
-        "token, compared by MaxSim: the sum over the query's tokens of the largest "
-        "product with a token of the document (late interaction, ColBERT)",
+        "dense: one vector, pooled from the tokens; sparse: a weight for each token of "
+        "the vocabulary, computed by the masked-LM head and compared by dot product "
+        "(SPLADE); tokens: a vector for each token, compared by MaxSim, the sum over "
+        "the query's tokens of the largest product with a token of the document "
+        "(late interaction, ColBERT)",
         words=tuple(VECTOR_OUTPUTS),
         unset="the encoder's, or dense",
         later=True,
     )
     query_flops: float = option(
         5e-5,
-        "for sparse: the factor of the loss that makes vectors of queries sparse, the "
-        "sum of the squared mean weights of a batch (FLOPS)",
+        "for sparse: factor of the FLOPS loss, which makes the vectors of queries "
+        "sparse",
         least=0,
         later=True,
     )
     document_flops: float = option(3e-5, "the same for documents", least=0, later=True)
     dimensions: tuple[int, ...] = option(
         (),
-        "smaller widths at which the first numbers of the vectors are trained, too, so "
-        "that vectors can be shortened to them (Matryoshka)",
+        "smaller widths that are trained as well, so that vectors can be shortened to "
+        "them (Matryoshka)",
         least=1,
         unset="none",
         later=True,
     )
     truncate_dim: int = option(
         0,
-        "width to which vectors are shortened; 0: all numbers. As in the encoder's "
-        "folder, if it says",
+        "width to which vectors are shortened; 0: all numbers. The encoder's folder "
+        "may set another default",
         least=0,
         free=True,
         later=True,
     )
     dense: tuple[Mapping[str, Any], ...] = option(
         (),
-        "layers on the pooled vector, each with units, activation and use_bias; and "
-        "perhaps use_residual: true adds what the layer reads, by a matrix of weights "
-        "if it is not as wide; and on_tokens: true for layers before the pooling",
+        "Dense layers after the pooling, each with units, activation and use_bias; "
+        "optionally use_residual, which adds the layer's input (projected if the "
+        "widths differ), and on_tokens, for layers before the pooling",
         form="a list of objects",
         unset="the encoder's, or none; for tokens a linear layer of 128 units",
         later=True,
     )
     prompts: Mapping[str, str] = option(
         {},
-        "texts by name, put before a text: in pairs query before the first, and "
-        "document, passage or corpus before the second",
+        "prompts by name. In pairs, query is put before the first text, and document, "
+        "passage or corpus before the second",
         form="an object",
         unset="the encoder's, or none",
         free=True,
@@ -141,7 +143,7 @@ class EmbeddingSettings(LongTextSettings):
     )
     default_prompt: str = option(
         "",
-        "the prompt before every text that has no other",
+        "name of the prompt for texts that have no other prompt",
         form="a name",
         unset="the encoder's, or none",
         free=True,
@@ -149,9 +151,8 @@ class EmbeddingSettings(LongTextSettings):
     )
     query_length: int = option(
         0,
-        "the most tokens of a query that is truncated, in place of `max_length`: of "
-        "texts with the prompt query, and of the first text of a pair; 0: as long as "
-        "other texts. As in the encoder's folder, if it says",
+        "maximum length of queries (texts with the prompt query, and the first text of "
+        "a pair); 0: as for other texts. The encoder's folder may set another default",
         unit="tokens",
         least=0,
         free=True,
@@ -170,7 +171,7 @@ class EmbeddingSettings(LongTextSettings):
     )
     default_length: int = option(
         0,
-        "the most tokens of every text that has no other limit; 0: `max_length`",
+        "maximum length of texts that have no other limit; 0: `max_length`",
         unit="tokens",
         least=0,
         free=True,
@@ -187,8 +188,9 @@ class EmbeddingSettings(LongTextSettings):
     )
     query_expansion: int = option(
         0,
-        "for tokens: queries of fewer tokens are padded with [MASK] to so many, and "
-        "its vectors count, too; 0: none. As in the encoder's folder, if it says",
+        "for tokens: shorter queries are padded to this length with [MASK], whose "
+        "vectors count, too; 0: no padding. The encoder's folder may set another "
+        "default",
         unit="tokens",
         least=0,
         later=True,
@@ -196,7 +198,7 @@ class EmbeddingSettings(LongTextSettings):
     )
     attend_expansion: bool = option(
         False,
-        "whether the other tokens of a query see this padding",
+        "whether the other tokens of a query attend to this padding",
         later=True,
         needs=Condition(
             "query_expansion",
@@ -206,7 +208,7 @@ class EmbeddingSettings(LongTextSettings):
     )
     default_side: str = option(
         "document",
-        "for tokens: as what texts are read that are named neither query nor document",
+        "for tokens: how texts are read that are not marked as query or document",
         words=("document", "query"),
         free=True,
         later=True,
@@ -214,8 +216,8 @@ class EmbeddingSettings(LongTextSettings):
     )
     include_prompt: bool = option(
         True,
-        "whether the tokens of prompts are pooled too; as in the encoder's folder, if "
-        "it says",
+        "whether the tokens of prompts are pooled, too. The encoder's folder may set "
+        "another default",
         later=True,
     )
 
@@ -244,8 +246,8 @@ HELP = TaskHelp(
     "How do I reset my password?,“Forgot password” is on the sign-in page.",
     scores="Spearman and Pearson correlation of cosine similarities; accuracy@1, "
     "recall@k, mean reciprocal rank",
-    answers="embedding; for sparse the weights of tokens, indices and values; for "
-    "tokens token_embeddings, a vector for each",
+    answers="embedding; for kind sparse, indices and values (the tokens and their "
+    "weights); for kind tokens, token_embeddings",
     row_forms=(
         RowForm(frozenset((_WEIGHTS,)), _row_of_weights),
         RowForm(frozenset((_TOKENS,)), _row_of_tokens),

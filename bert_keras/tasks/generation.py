@@ -138,7 +138,7 @@ class DecoderCodec(HeadCodec):
 
 @dataclasses.dataclass(frozen=True)
 class Generation(GenerationSettings, LongTextTask, Task):
-    """The shared parts of the tasks that write.
+    """The shared parts of the tasks that generate text.
 
     In Python, `target_vocab` may also be the config of a `WordPieceTokenizer`.
 

@@ -1,4 +1,4 @@
-"""What is known of the tasks that write before TensorFlow is imported."""
+"""What is known of the tasks that generate text before TensorFlow is imported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class GenerationSettings(WindowSettings, Decoding):
     )
     tied: bool = option(
         True,
-        "whether the output's table is the table of the decoder's token embeddings",
+        "whether the output layer shares the decoder's token embeddings",
     )
     label_smoothing: float = option(
         0.1,

@@ -172,8 +172,8 @@ def unread_elsewhere(task: Any) -> str:
     if task.long != "truncate":
         what += f" of long texts by {task.long}"
     return (
-        f"the head reads {what}, which no other tool does: the folder opens in "
-        "bert_keras; `export` writes the whole model as SavedModel or ONNX"
+        f"no other tool opens the model folder: the head reads {what}; an export as "
+        "SavedModel or ONNX works everywhere"
     )
 
 

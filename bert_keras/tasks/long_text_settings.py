@@ -15,25 +15,25 @@ class WindowSettings:
 
     long: str = option(
         "truncate",
-        "what is read of a text longer than the maximum length: truncate reads its "
-        "start, head-tail the first quarter of that length and the end, windows all of "
-        "it, in several rows",
+        "what is read of a text longer than the maximum length: truncate, its start; "
+        "head-tail, a quarter of the length from its start and the rest from its end; "
+        "windows, all of it, in several rows",
         words=LONG,
         later=True,
     )
     stride: int | None = option(
         None,
-        "tokens from the start of a window to the start of the next",
+        "distance in tokens from the start of a window to the start of the next",
         unit="tokens",
         least=1,
-        unset="as long as a window, without overlap",
+        unset="the length of a window: no overlap",
         free=True,
         later=True,
         needs=IN_WINDOWS,
     )
     max_windows: int | None = option(
         None,
-        "the most windows of a text; what follows is not read",
+        "maximum number of windows of a text; the text after them is not read",
         unit="windows",
         least=1,
         unset="no limit",
@@ -43,8 +43,8 @@ class WindowSettings:
     )
     train_windows: int = option(
         8,
-        "windows of a text that are read in an epoch of training, others in each; "
-        "bounds the memory",
+        "maximum number of windows of a text in one epoch of training, which limits "
+        "the memory; each epoch draws others",
         unit="windows",
         least=1,
         later=True,
@@ -58,8 +58,8 @@ class LongTextSettings(WindowSettings):
 
     combine: str = option(
         "mean",
-        "how the vectors of the windows of a text become one: mean, max of each "
-        "number, attention, a sum with learned weights, or first, the first window",
+        "how the vectors of a text's windows are combined: mean; max, of each number; "
+        "attention, a sum with learned weights; or first, the first window alone",
         words=WINDOW_COMBINATIONS,
         later=True,
         needs=IN_WINDOWS,

@@ -75,7 +75,7 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
 
     A cell of the file holds class names separated by `separator`, a list of names as
     JSON or Python writes it, or nothing; in JSONL it may be a list. Or there is a
-    column of 0 and 1 for each class: `label` is then their names with commas between.
+    column of 0 and 1 for each class: `label` then names them, separated by commas.
     """
 
     name = "multi-label"

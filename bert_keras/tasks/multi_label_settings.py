@@ -27,12 +27,12 @@ class MultiLabelSettings(
 
     separator: str = option(
         ",",
-        "the text between the names in a cell; spaces around names are dropped",
+        "what separates the names in a cell; spaces around names are dropped",
     )
     thresholds: tuple[float, ...] = option(
         (),
-        "the probability from which a class is predicted: one for each class, or one "
-        "for all",
+        "the probability from which a class is predicted: a list with one for each "
+        "class, or one for all",
         form="a number or a list of numbers from 0 to 1",
         unset="tuned on dev, else 0.5",
         free=True,
@@ -59,9 +59,9 @@ HELP = TaskHelp(
     place="bert_keras.tasks.multi_label:MultiLabel",
     settings=MultiLabelSettings,
     summary="any number of classes for a text or a pair of texts (topics, emotions …)",
-    data="the columns of classification; label holds several names with commas "
-    "between, a list, or nothing; or, with --label food,service, one column of 0 and "
-    "1 each",
+    data="the columns of classification; label holds class names separated by commas, "
+    "a list, or nothing; or, with --label food,service, there is a column of 0 and 1 "
+    "for each class",
     file="train.jsonl",
     rows='{"text": "Good soup, slow waiter", "label": ["food", "service"]}',
     scores="micro and macro F1, exact match, ranking and average precision (which "

@@ -256,7 +256,7 @@ class MultipleChoice(Confidence, Task):
     def examples(
         self, preprocessor: Preprocessor, texts: Any, targets: Any, weights: Any = None
     ) -> tuple[Batch, Any, Any]:
-        """Check that each number is that of a choice of its row."""
+        """Check that each number names a choice of its row."""
         batch = self.features(preprocessor, texts)
         count = tf.reduce_sum(tf.cast(batch["choices"] != "", tf.int32), -1)
         rule = "the number, from 0, of a choice of its row"

@@ -161,7 +161,7 @@ class RerankingCodec(NumberCodec):
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class Reranking(RerankingSettings, NumberTask):
-    """A score for each pair of query and document; higher answers better.
+    """A score for each pair of query and document, higher for a better answer.
 
     Files: see `read_rankings`. A row is a pair; rows with the same query belong
     together. `Predictor.rank` sorts the documents of a query.
@@ -392,7 +392,7 @@ class Reranking(RerankingSettings, NumberTask):
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return the scores of the rankings, and correlations of graded labels.
 
-        `rankings` has the scores beside those of BM25, which sorts the same documents
+        `rankings` also has the scores of BM25, which sorts the same documents
         by the words of the query. A teacher's scores below 0 are no grades, so that
         only correlations are left.
         """

@@ -21,21 +21,21 @@ class RerankingSettings(LongTextSettings):
 
     objective: str = option(
         "pointwise",
-        "pointwise: each document's grade by binary cross-entropy; listwise: a softmax "
-        "over a query's documents; margin-mse: the differences between a teacher's "
-        "scores, which are the labels. The last two read whole queries: --batch-size "
-        "counts queries then",
+        "the loss. pointwise: binary cross-entropy of each document's grade; listwise: "
+        "a softmax over the documents of a query; margin-mse: the differences between "
+        "a teacher's scores, which are the labels. With the last two, --batch-size "
+        "counts queries",
         words=("pointwise", "listwise", "margin-mse"),
     )
     activation: str = option(
         "sigmoid",
-        "what is applied to the output, as by a CrossEncoder of sentence-transformers",
+        "the function that turns the output into the score, as in a CrossEncoder",
         words=("sigmoid", "linear"),
         unset="sigmoid, or linear for margin-mse",
     )
     largest_grade: float = option(
         1.0,
-        "the grade that pointwise learns as 1",
+        "the grade that counts as 1 for pointwise",
         least=1e-6,
         most=1_000_000,
         unset="from the data",
@@ -43,16 +43,16 @@ class RerankingSettings(LongTextSettings):
     _: dataclasses.KW_ONLY
     combine: str = option(
         BEST,
-        "how the windows of a document become one score: best, the highest score of a "
-        "window; or by their vectors: mean, max of each number, attention, a sum with "
-        "learned weights, or first, the first window",
+        "how a document's windows are combined: best, the highest of their scores; or "
+        "one score of their combined vectors: mean; max, of each number; attention, a "
+        "sum with learned weights; or first, the first window alone",
         words=(BEST, *WINDOW_COMBINATIONS),
         later=True,
         needs=IN_WINDOWS,
     )
     pooling: str = dataclasses.replace(
         POOLING,
-        unset="as the encoder's folder says if it is for vectors of texts, else pooler",
+        unset="as in the folder of an encoder of sentence-transformers, or pooler",
     ).field()
 
 
@@ -73,7 +73,7 @@ HELP = TaskHelp(
     "reset password,“Forgot password” is on the sign-in page.,1\n"
     "reset password,We deliver within three days.,0",
     scores="nDCG@10, MRR@10, MAP, recall@k, precision@1, with intervals over queries, "
-    "beside BM25's",
+    "compared with BM25",
     answers="score",
     row_forms=(RowForm(frozenset(("scores", "places")), _row_of_query),),
     columns=(

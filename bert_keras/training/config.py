@@ -64,18 +64,19 @@ class TrainConfig:
     )
     opens_in: str | None = option(
         None,
-        "transformers: its `AutoModelForSequenceClassification` reads the head of "
-        "classification, multi-label, regression and reranking, which then is on the "
-        "pooler of BERT and needs the method finetune",
+        "transformers: train a head on BERT's pooler, by the method finetune, so that "
+        "`AutoModelForSequenceClassification` opens the model of classification, "
+        "multi-label, regression or reranking",
         words=("transformers",),
-        unset="the head reads what the method says: sentence-transformers computes a "
+        unset="the method chooses what the head reads; sentence-transformers opens a "
         "head on pooled tokens of the last layer",
     )
     linear_probe: bool = option(
         False,
-        "first fit the head on vectors of the encoder as it is, and finetune from "
-        "there, for tasks with a linear head: few epochs at a low learning rate then "
-        "do; `train` does so for long texts that it chooses to read in windows",
+        "first fit the head on the vectors of the encoder before training, then "
+        "finetune, for tasks with a linear head; needs fewer epochs and a lower "
+        "learning rate. `train` does so by itself for long texts that it reads in "
+        "windows",
         unused_by=_OF_EPOCHS,
     )
     epochs: int | None = option(
@@ -195,9 +196,9 @@ class TrainConfig:
     keep_layers: str | tuple[int, ...] | None = settings.KEEP_LAYERS.field()
     teacher: str | None = option(
         None,
-        "a trained model of the same task whose answers are learned beside the labels: "
-        "a model folder, with any vocabulary, or an export. Without --encoder, the "
-        "student starts with its teacher's layers of --keep-layers, and its head",
+        "a trained model of the same task, whose answers are learned together with the "
+        "labels: a model folder, with any vocabulary, or an export. Without --encoder, "
+        "the student starts with the teacher's layers --keep-layers, and its head",
         unit="path_or_name",
         unset="none",
         unused_by=_OF_EPOCHS,
@@ -217,8 +218,8 @@ class TrainConfig:
     distill_weight: float = settings.DISTILL_WEIGHT.field(unused_by=_OF_EPOCHS)
     augment: int = option(
         0,
-        "with a teacher: variants of each training row that it answers, too, with "
-        "words left out or replaced, for tasks of whole texts; 0: none",
+        "with a teacher, for tasks of whole texts: number of variants of each training "
+        "row, with words left out or replaced, that the teacher also answers; 0: none",
         unit="n",
         least=0,
         unused_by=_OF_EPOCHS,
@@ -242,7 +243,7 @@ class TrainConfig:
         None,
         "folder for TensorBoard",
         unit="dir",
-        unset="none; with --track tensorboard, NAME.tensorboard beside the model NAME",
+        unset="none; with --track tensorboard, NAME.tensorboard next to the model NAME",
     )
 
     def __post_init__(self) -> None:
@@ -266,9 +267,8 @@ class TrainConfig:
             )
         if self.teacher is not None and self.restarts:
             raise ConfigError(
-                "`restarts` must be 0 with `teacher`, whose answers are part of the "
-                "loss by which a diverged run is known; received "
-                f"{self.restarts}"
+                "`restarts` must be 0 with `teacher`: with its answers in the loss, a "
+                f"diverged run is not recognized; received {self.restarts}"
             )
 
     def with_split(self) -> TrainConfig:

@@ -353,8 +353,8 @@ def _too_few_to_hold_out(
     of = " of a class" if sizes else ""
     return (
         f"a tenth of the {len(rows):,} training rows has {held}{of}, too few to choose "
-        "an epoch by; all rows are trained on, the model of the last epoch is kept, "
-        "and only test rows would give it a score"
+        "an epoch; all rows are trained on, and the last epoch is kept. For a score, "
+        "give `--test` rows"
     )
 
 

@@ -167,7 +167,7 @@ class Distillation:
             )
         if not is_answered:
             found._check_reads_batches()
-            tell("the teacher reads each batch of the student")
+            tell("the teacher computes each batch, too")
             return found
         if config.augment:
             made = found._variants(train, config, tell=tell)
@@ -474,8 +474,8 @@ def soft_target_loss(task: Task, config: TrainConfig) -> SoftLoss:
     found = softened(own, config.temperature)
     if found is None:
         raise ConfigError(
-            f"`teacher` cannot teach {task.name}, whose outputs are no logits or "
-            f"numbers; received {config.teacher}"
+            f"`teacher` cannot teach {task.name}, whose outputs are neither "
+            f"logits nor numbers; received {config.teacher}"
         )
     if config.distill_weight == 1 and getattr(own, "regularizes", False):
         raise ConfigError(

@@ -209,7 +209,7 @@ def train(
 
 
 def plan(task: str | type[Task] | Task, **given: Any) -> Plan:
-    """Return what `train` would do with the same arguments, and about what it takes.
+    """Return what `train` would decide with the same arguments, and its estimated cost.
 
     Nothing is trained, and nothing is written. `Plan.choices` is the table that `train`
     shows before it trains, `Plan.estimate` are seconds, memory and bytes on disk,

@@ -27,6 +27,7 @@ from bert_keras.errors import ConfigError, DataError
 from bert_keras.inference.predictor import Predictor
 from bert_keras.models.loading import new_model
 from bert_keras.models.task_model import TaskModel, with_head
+from bert_keras.report.values import words
 from bert_keras.runs.progress import say
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.settings import ALL_LAYERS, LAST_LAYER
@@ -69,8 +70,8 @@ from bert_keras.training.trainer import (
 HEAD = "classifier"
 # What `DECAYS` of layers are called.
 _LAYERS = {
-    0.8: "all layers, the last ones counting more",
-    0.0: "its last layer",
+    0.8: "all layers, the upper ones with more weight",
+    0.0: "the last layer",
     1.0: "all layers",
 }
 # A share of the loss, see `compared_layers`; with fewer rows, losses are chance.
@@ -109,6 +110,7 @@ class HeadTrainer(abc.ABC):
 
     fitted_parts = "heads"  # of a fold
     most_folds = FOLDS
+    job = "vectors"  # what the progress of `vectors` is called
     gained: Mapping[str, Any] = {}  # what is known of the unlabeled rows
 
     def __init__(
@@ -194,8 +196,8 @@ class HeadTrainer(abc.ABC):
         if alone:
             names = classes_of(strata) - classes_of(strata, validated)
             self.tell(
-                f"rows in no fold of the cross-validation: {len(alone):,}, as the only "
-                f"ones of their class ({listed(sorted(names))}): give more rows of it"
+                f"rows in no fold of the cross-validation: {len(alone):,}, each the "
+                f"only one of its class ({listed(sorted(names))}): give more rows of it"
             )
 
     @property
@@ -315,7 +317,7 @@ class HeadTrainer(abc.ABC):
         `name` begins the names of their files, if the run keeps them.
         """
         parts = []
-        with self.forecast.examples("vectors", len(columns)) as bar:
+        with self.forecast.examples(self.job, len(columns)) as bar:
             for start in range(0, len(columns), _AT_ONCE):
                 rows = columns.take(range(len(columns))[start : start + _AT_ONCE])
                 parts.append(self.vectors_of(rows, f"{name}-{start:09d}.npy", bar))
@@ -378,6 +380,7 @@ class HeadFit(HeadTrainer):
         folds = self._folds(task.strata(columns, **task.get_config()))
         if not folds or len(columns) < _LEAST_TO_COMPARE:
             return ComparedLayers(False, None, max_length)
+        self.job = "comparing layers"
         given = {"loss": loss, "weights": task.example_weights(columns)}
         x = self.vectors(columns)
         tried = self._by_decay(x, targets, folds, **given)
@@ -412,9 +415,9 @@ class HeadFit(HeadTrainer):
                 found, note = validation, ""
         several = len(strengths_of(targets, loss)) > 1
         line = (
-            f"a linear head on vectors of the frozen encoder{which}; L2 {found.l2:.2g} "
-            f"{'by' if several else 'by rows and classes;'} cross-validation, "
-            f"{len(found.folds)} folds{note}"
+            f"a linear head on the encoder's vectors{which}; L2 {found.l2:.2g}"
+            f"{' by cross-validation' if several else ''}; {len(found.folds)} folds"
+            f"{note}"
         )
         return head, found, line
 
@@ -456,8 +459,8 @@ class HeadFit(HeadTrainer):
             self._rank(tried[each][1])[0] for each in (chosen, other)
         )
         which = (
-            f", of {_LAYERS[chosen]} ({name} {of_chosen:.4f} by cross-validation, with "
-            f"{_LAYERS[other]} {of_other:.4f})"
+            f" of {_LAYERS[chosen]} (cross-validated {words(name).lower()} "
+            f"{of_chosen:.4f}; of {_LAYERS[other]} {of_other:.4f})"
         )
         return (*tried[chosen], which)
 
@@ -571,5 +574,5 @@ def _tuned_answers(
 
 def balance_note(power: float) -> str:
     """Return what the line about a head says of the weights of classes."""
-    how = {0.0: "", 1.0: "; all classes weigh the same"}
-    return how.get(power, "; rarer classes count more")
+    how = {0.0: "", 1.0: "; every class has the same total weight"}
+    return how.get(power, "; rows of rarer classes have more weight")

@@ -203,7 +203,7 @@ def reads_long_texts(
     Neither `long` nor the maximum length is given, the task has one text a row and a
     linear head, and the longest input that `train` would choose leaves a tenth of the
     tokens unread. Windows and their number are as measured by
-    `benchmarks/gpu_quality.py`. With method finetune on an encoder of vectors, the head
+    `benchmarks/gpu_quality.py`. With method finetune on a sentence encoder, the head
     is fitted before all weights are trained, so that few epochs do; linear reads all
     windows of a text. The choice is `None` if nothing changes.
 

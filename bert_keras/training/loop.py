@@ -539,9 +539,9 @@ class FineTuningLoop(TrainingLoop):
         task, rows = self.model.task, len(self.rows.columns)
         run = self.rows.epochs * (UPDATE_COST * rows + len(dev))
         if isinstance(task, Writing) and not self.model.has_pretrained_head:
-            say("dev is not scored before training: the model cannot write yet")
+            say("dev is not scored before training: the decoder is new")
         elif len(dev) > max(_MOST_START * run, _SMALL_DEV):
-            say("dev is not scored before training: it has too many rows for that")
+            say("dev is not scored before training: it has too many rows")
         else:
             with self.stop.at_once():
                 self._score_dev()

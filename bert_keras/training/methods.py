@@ -42,7 +42,7 @@ LONG_TEXTS = 2048  # characters
 _ONE_REPLICA = "contrastive needs a strategy of one replica"
 _BY_FOLDER = "as the encoder's folder says"
 _OFTEN_BETTER = "often more accurate than the pooler"
-_READ_ELSEWHERE = "transformers reads such a head with a random pooler"
+_READ_ELSEWHERE = "transformers cannot compute such a head"
 
 
 def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) -> Choice:
@@ -79,9 +79,9 @@ def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) ->
     also = "; finetune does not learn from rows without labels" * learns_alone
     if reason:
         return chosen("linear", f"{reason}{also}")
-    reason = f"{counted(per_class, 'rows')} of a class"
+    reason = f"{counted(per_class, 'rows')} per class"
     if _vectors_of(facts.folder) is not None:
-        reason += ", on an encoder of vectors"
+        reason += ", and a sentence encoder"
     against = _against_linear(facts)
     if not facts.one_replica:
         if against:
@@ -94,7 +94,7 @@ def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) ->
     head = _task_of(facts)
     tries = tries_layers(head, "linear", len(facts.rows), facts.given)
     if tries and lower_layers_help(head):
-        reason += ", whose lower layers tell much more than the last"
+        reason += "; its lower layers are much better than the last one"
         return chosen("linear", f"{reason}{also}")
     return chosen("contrastive", f"{reason}{also}")
 
@@ -108,7 +108,8 @@ def _against_contrastive(facts: Facts, sizes: Mapping[str, int]) -> str:
     combine = facts.given.get("combine", getattr(facts.task, "combine", ""))
     least = min(sizes.values()) if len(sizes) == 2 else LEAST_OF_TWO
     has_none = f"{facts.task.name} has no classes"
-    if "text_pair" in facts.rows and _vectors_of(facts.folder) is not None:
+    is_number = facts.task.name == "regression"
+    if is_number and "text_pair" in facts.rows and _vectors_of(facts.folder):
         has_none += "; for the similarity of texts, the task embedding starts from the "
         has_none += "encoder's vectors"
     reasons = {
@@ -134,7 +135,7 @@ def _against_linear(facts: Facts) -> str:
 def _for_finetune(facts: Facts, per_class: float) -> str:
     """Return why training all weights is better on these rows; "" if it is not."""
     if per_class > ROWS_OF_A_CLASS:
-        return f"{counted(per_class, 'rows')} of a class, above {ROWS_OF_A_CLASS}"
+        return f"{counted(per_class, 'rows')} per class, above {ROWS_OF_A_CLASS}"
     is_open = facts.config.max_length is None and "long" not in facts.given
     if is_open and _mean_characters(facts.rows) > LONG_TEXTS:
         return "the texts are long, and finetune reads them in windows"
@@ -266,7 +267,7 @@ def choose_pooling(
         inherited = inherited_settings(task, facts.folder, {**given, **own})
     found = {**inherited, **own}
     if "pooling" in inherited:
-        reason = "as the head of the encoder's folder"
+        reason = "as in the encoder's folder"
         return found, _pooling_choice(found, facts, reason)
     if own:
         held = _vectors_of(facts.folder)
@@ -275,13 +276,13 @@ def choose_pooling(
     wanted = pooling_of(facts).get("pooling", POOLER)
     if wanted != POOLER:
         reason = (
-            "BERT's, as other tools read it, though the encoder was made for the "
+            "BERT's pooler, as in other tools; the encoder was trained with the "
             f"{wanted} of the tokens, which is often more accurate"
         )
         return found, _pooling_choice({"pooling": POOLER}, facts, reason)
     if not isinstance(task, Linear):
         return found, None
-    reason = "BERT's, since the encoder's folder names no other"
+    reason = "BERT's pooler: the encoder's folder names no other"
     return found, _pooling_choice({"pooling": POOLER, **given}, facts, reason)
 
 
@@ -360,7 +361,7 @@ def tries_layers(task: Task, method: str, rows: int, given: Mapping[str, Any]) -
 def vectors_of(facts: Facts, task: type[Task] | Task) -> dict[str, Any]:
     """Return `pooling` and `normalize` of single texts as the encoder was made for.
 
-    They are as the folder of an encoder of vectors of texts says, whose pooler was not
+    They are as the folder of a sentence encoder says, whose pooler was not
     trained. Where `train` chooses the method, other encoders are read by the mean of
     their tokens, unless the folder has a head of the task. Otherwise, and if the user
     names a pooling, nothing is returned.
@@ -394,7 +395,7 @@ def pooling_of(facts: Facts) -> dict[str, str]:
 
 
 def _pooling_of_pairs(folder: Folder) -> dict[str, str]:
-    """Return the `pooling` of an encoder of vectors, unless they are sparse."""
+    """Return the `pooling` of a sentence encoder, unless its vectors are sparse."""
     held = _vectors_of(folder)
     pooling = POOLER if held is None else held.pooling
     is_dense = held is None or held.is_dense

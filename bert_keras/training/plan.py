@@ -154,7 +154,7 @@ class Plan(Decided):
         )
 
     def _with(self, chosen: Mapping[str, Choice]) -> tuple[Choice, ...]:
-        """Return the choices, some of them in place of those of the same name."""
+        """Return the choices; some replace choices of the same name."""
         return tuple(chosen.get(each.name, each) for each in self.choices)
 
 

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 
 from bert_keras.distribution.replicas import assign_here, read_here
+from bert_keras.report.values import words
 from bert_keras.runs.progress import Progress, report
 from bert_keras.training.rows import TrainingRows
 from bert_keras.training.train_step import Update
@@ -265,10 +266,11 @@ class TrainingProgress(UpdateProgress):
     def end_epoch(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return the row of an epoch's dev scores."""
         epoch = self.step // self.rows.steps_per_epoch
-        shown = "  ".join(f"{key} {value:.4f}" for key, value in scores.items())
+        names = {key: words(key).removeprefix("Dev ") for key in scores}
+        shown = ", ".join(f"{names[key]} {value:.4f}" for key, value in scores.items())
         if shown:
             place = f"epoch {epoch}/{self.rows.epochs}" if epoch else "before training"
-            report(f"{place}  {shown}")
+            report(f"{place}: dev {shown}")
         row = {"epoch": epoch, "step": self.step, **scores}
         self._draw(row)
         self._begin_epoch()

@@ -93,8 +93,8 @@ def train_seeds(
     config = config or TrainConfig()
     if config.method == "linear":
         raise ConfigError(
-            "`seeds` needs `method` finetune or contrastive: of linear, the seed draws "
-            f"only the folds of cross-validation; received {config.method}"
+            "`seeds` needs `method` finetune or contrastive: linear uses its seed only "
+            f"to draw folds; received {config.method}"
         )
     request = TrainRequest(task=task, output=output, config=config, **given)
     seeds_of = range(config.seed, config.seed + seeds)

@@ -340,7 +340,9 @@ def test_a_terminal_gets_the_best_classes_and_four_digits(
     best = {name: float(f"{value:.4g}") for name, value in ranked[:2]}
     assert list(shown["probabilities"].items()) == list(best.items())
     assert shown["score"] == float(f"{whole['score']:.4g}") != whole["score"]
-    assert "answers have their 2 best alternatives (--top 0 shows all)" in errors
+    assert (
+        "only the 2 best alternatives of each answer are shown (--top 0: all)" in errors
+    )
     assert len(objects(run(*words, "--top", 0))[0]["probabilities"]) == 3
 
 
@@ -526,7 +528,7 @@ BAD_FILES = {
     "column missing": (
         b"text\tclass\na\tham\n",
         "has no column `label`; it has `text`, `class`; "
-        "select another column with `columns` (--label class)",
+        "to read another column: --label class (in Python `columns`)",
     ),
     "not UTF-8": (b"text\tlabel\ns\xc3\xa9\tham\n\xff\tham\n", ":3: must be UTF-8"),
     "other width": (b"text\tlabel\na\tham\nb\tham\tmore\n", ":3: has 3 columns"),
@@ -910,7 +912,7 @@ def test_explain_writes_a_page_and_numbers(
     told = page.read_text("utf-8")
     assert "spam" in told and "True label" not in told
     assert f"Answers of the model {spam_folder}." in told
-    assert "is the number for the same text with [PAD], which stands for no" in told
+    assert "is the number for the same text with [PAD] in place of each word" in told
     given = ("explain", spam_folder, "--input", spam_file, *options)
     run(*given, "--output", numbers)
     rows = objects(numbers.read_text("utf-8"))
@@ -1045,7 +1047,7 @@ def test_features_are_an_index(
 
     file.write_text('text\nlunch\n""\nsale\n', "utf-8")
     features = ("features", encoder_folder, file, "--skip-empty", "--output")
-    assert "left out, as empty: 1 of 3 texts" in run(*features, index).err
+    assert "empty and left out: 1 of 3 texts" in run(*features, index).err
     written = index.read_bytes()
     search = ("search", encoder_folder, file, "lunch", "--skip-empty", "--index")
     said = run(*search, index, "--top", 1)

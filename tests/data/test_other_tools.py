@@ -89,11 +89,11 @@ def test_columns_of_other_names(tmp_path: Path, told: Told, form: str) -> None:
             text = "\n".join(map(",".join, (names, *(row.values() for row in rows))))
         return write(tmp_path / f"a.{form}", text)
 
-    refused(lambda: Classification.read(data("text", "Target")), "(--label Target)")
+    refused(lambda: Classification.read(data("text", "Target")), ": --label Target (in")
     other = data("Message", "my class", "class")
-    refused(lambda: Classification.read(other), "(--text Message --label class)")
+    refused(lambda: Classification.read(other), ": --text Message --label class (in")
     two = data("text", "target", "class")
-    refused(lambda: Classification.read(two), "(--label NAME) selects another")
+    refused(lambda: Classification.read(two), "to read another column: --label NAME")
     assert Classification.read(data("text", "labels"))["label"] == ["a", "b"]
     assert "`labels` as `label`" in told()
     Classification.read(data("text", "labels"), roles=["text"])

@@ -366,7 +366,7 @@ def test_int8_of_onnx_stores_weights_in_8_bits(
     assert "missing" not in capsys.readouterr().err
     (found.folder / "onnx/model_quantized.onnx").unlink()
     load_predictor(found.folder)
-    told = "onnx/model_quantized.onnx is missing: model.onnx answers"
+    told = "onnx/model_quantized.onnx is missing: model.onnx is used"
     assert told in capsys.readouterr().err
 
 

@@ -46,7 +46,7 @@ def test_vectors_of_texts(
 ) -> None:
     output = tmp_path / "texts.npz"
     assert write_features(encoder_folder, file, output, **SETTINGS) == len(TEXTS)
-    assert "ids are left out: a file that ends with .parquet" in capsys.readouterr().err
+    assert "ids are not written: only a .parquet file" in capsys.readouterr().err
     assert list(files_of(tmp_path)) == ["texts.npz"]  # nothing is left next to it
     with np.load(output, allow_pickle=False) as found:
         assert sorted(found) == ["embeddings", "format", "lines", "model", "texts"]

@@ -137,7 +137,7 @@ def test_an_index_keeps_the_latest_names(
         if name.endswith(".npz"):
             assert (held.lines, held.ids) == (made.lines, made.ids) and not told
         else:
-            assert held.ids == first.ids and "keeps other line numbers or ids" in told
+            assert held.ids == first.ids and "has other line numbers or ids" in told
     of(ids=["", "B", "B"])
     assert "several texts have the same id: B\n" in capsys.readouterr().err
 

@@ -117,7 +117,7 @@ def test_mined_negatives_train_an_embedding(
     told = capsys.readouterr().err
     assert "vectors of the corpus: " in told and "searching: " in told
     assert "mean cosine of pairs" in told and "not written: id\n" in told
-    assert f"left out, as empty: 1 of {len(CORPUS) + 2} texts" in told
+    assert f"empty and left out: 1 of {len(CORPUS) + 2} texts" in told
     assert "`title` is read before `text`" in told
     columns = Embedding.read(output)
     assert columns["text"] == PAIRS["text"] and any(columns["negative"])

@@ -103,7 +103,7 @@ def test_search_by_dot_product(
     given = {"prompt": "query", "long": "head-tail", "dimensions": 8}
     taken = shared_settings(encoder_folder, **given)
     assert taken == {"prompt": "query", "long": "head-tail"}
-    line = "dimensions 8: for the first model alone, not for the one to fuse"
+    line = "dimensions 8 applies to the first model only, not to --fuse"
     assert line in capsys.readouterr().err
     given = {"max_length": 7, "long": "head-tail"}
     found = SearchIndex.of(encoder_folder, TEXTS[:1], fuse=folder, **given)._other
@@ -112,7 +112,7 @@ def test_search_by_dot_product(
     given |= {"long": "windows", "combine": "first"}
     found = SearchIndex.of(encoder_folder, TEXTS[:1], fuse=folder, **given)._other
     assert found is not None and found.predictor.model.task.combine == "max"
-    assert "combine 'first': for the first" in capsys.readouterr().err
+    assert "combine 'first' applies to the first" in capsys.readouterr().err
     wanted_rows = [TEXTS[row] for row, _ in fused([*rankings, by_words], 12)]
     assert [each["text"] for each in hybrid] == wanted_rows
     (answer,) = predictor.predict(["free cash"])

@@ -362,7 +362,7 @@ def test_the_nearest_texts_come_first(
     page = open_page(slow_site.url)
     ask(page, {"query": query, "texts": "\n".join(texts)}, "embedding")
     page.wait_for_selector(".ranked + .note")  # the words that counted are marked
-    assert page.inner_text(".ranked + .note").startswith("Marked are the words")
+    assert page.inner_text(".ranked + .note").startswith("The marked words")
     assert page.locator(".ranked .name").all_inner_texts() == [t for t, _ in wanted]
     shown = map(float, page.locator(".ranked .value").all_inner_texts())
     assert np.allclose(list(shown), [score for _, score in wanted], atol=1.1e-3)

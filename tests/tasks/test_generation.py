@@ -181,7 +181,7 @@ def test_options_for_tasks_that_write(
     words = ["train", "classification", "--encoder", str(encoder_folder)]
     words += ["--train", file, "--output", "x", option, "shared"]
     assert main(words) == 2
-    assert f"`{option}` is for tasks that write" in capsys.readouterr().err
+    assert f"`{option}` is for tasks that generate text" in capsys.readouterr().err
 
 
 def weights_of(encoder: Path, **settings: Any) -> dict[str, np.ndarray]:

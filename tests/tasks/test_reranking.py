@@ -206,7 +206,7 @@ def test_a_search_is_reranked(
     reranking = ["--rerank", folder, "--candidates", "6"]
     assert main([*given, *reranking, "--max-length", "32"]) == 0
     shown = capsys.readouterr()
-    assert "--max-length 32: for vectors alone" in shown.err
+    assert "--max-length 32 applies to the vectors only" in shown.err
     lines = [json.loads(line) for line in shown.out.splitlines()]
     assert [line["line"] - 1 for line in lines] == [row["line"] for row in wanted]
     for more, told in (

@@ -22,6 +22,7 @@ from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.tasks.classification import Classification
+from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training import head_fit
@@ -176,11 +177,11 @@ def test_auto_trains_on_pairs_and_dev_rows_need_no_folds(
         run(output=tmp_path / "linear")
     assert computed == [len(data)]  # for the choice, and not again for the head
     told = capsys.readouterr().err
-    assert re.search("method +linear .* an encoder of vectors, whose lower", told)
+    assert re.search("method +linear .* a sentence encoder; its lower", told)
     found = run(dev=data, output=tmp_path / "m")
     assert list(found.scores) == ["dev"]
     told = capsys.readouterr().err
-    assert re.search("method +contrastive .* 4 rows of a class", told)
+    assert re.search("method +contrastive .* 4 rows per class", told)
     assert "fold 1" not in told
     assert found.report["settings"]["method"] == "contrastive"
 
@@ -201,16 +202,16 @@ def facts_of(task: Any, rows: Any, encoder: Path, **known: Any) -> Facts:
 @pytest.mark.parametrize(
     ("task", "times", "changes", "told"),
     [
-        (Classification, 1, {}, "contrastive: 4 rows of a class, on an encoder of"),
-        (Classification, 70, {}, "finetune: 280 rows of a class, above 256"),
+        (Classification, 1, {}, "contrastive: 4 rows per class, and a sentence"),
+        (Classification, 70, {}, "finetune: 280 rows per class, above 256"),
         (Classification, 0, {}, "finetune: of two classes, one has 3 rows"),
         (Classification, -300, {}, "finetune: the texts are long, and finetune reads"),
         (Classification, 1, {"epochs": 2}, "finetune: `epochs` is given"),
         (Regression, 1, {}, "finetune: regression has no classes"),
-        (Classification, 70, {"unlabeled": True}, "contrastive: 280 rows of a class"),
+        (Classification, 70, {"unlabeled": True}, "contrastive: 280 rows per class"),
         (
             *(Classification, 1, {"unlabeled": True, "freeze_layers": 1}),
-            "contrastive: 4 rows of a class, on an encoder of vectors; not linear, as "
+            "contrastive: 4 rows per class, and a sentence encoder; not linear, as "
             "`freeze_layers` is given; finetune does",
         ),
         (
@@ -239,12 +240,18 @@ def test_auto_says_what_it_chooses_and_why(
     assert chosen(task, rows, embedder, known, **changes).startswith(told)
 
 
+def test_only_numbers_for_pairs_are_pointed_to_embeddings(embedder: Path) -> None:
+    pairs = as_columns(text=TEXTS, text_pair=TEXTS, label=LABELS)
+    assert "; for the similarity of texts, " in chosen(Regression, pairs, embedder)
+    assert chosen(Embedding, pairs, embedder) == "finetune: embedding has no classes"
+
+
 @pytest.mark.parametrize(
     ("count", "changes", "told"),
     [
-        (15, {}, "contrastive: 2 rows of a class, on an encoder of vectors"),
-        (16, {}, "linear: 16 classes, 2 rows of a class, on an encoder of vectors"),
-        (16, {"learning_rate": 1e-4}, "contrastive: 2 rows of a class"),
+        (15, {}, "contrastive: 2 rows per class, and a sentence encoder"),
+        (16, {}, "linear: 16 classes, 2 rows per class, and a sentence encoder"),
+        (16, {"learning_rate": 1e-4}, "contrastive: 2 rows per class"),
     ],
 )
 def test_auto_fits_the_head_alone_of_many_classes(
@@ -258,13 +265,13 @@ def test_auto_fits_the_head_alone_of_many_classes(
 @pytest.mark.parametrize(
     ("known", "changes", "told"),
     [
-        ({}, {}, "contrastive: 4 rows of a class"),
-        ({"one_replica": False}, {}, "linear: 4 rows of a class; contrastive needs a"),
+        ({}, {}, "contrastive: 4 rows per class"),
+        ({"one_replica": False}, {}, "linear: 4 rows per class; contrastive needs a"),
         (
             *({"one_replica": False}, {"learning_rate": 1e-4}),
             "finetune: `learning_rate` is given, and contrastive needs a strategy of",
         ),
-        ({"is_compared": True}, {}, "contrastive: 4 rows of a class"),
+        ({"is_compared": True}, {}, "contrastive: 4 rows per class"),
         (
             *({"is_compared": True, "one_replica": False}, {}),
             "finetune: several runs are compared, and contrastive needs a strategy of",
@@ -372,7 +379,7 @@ def test_auto_reads_by_the_mean_and_finetune_names_it(
     mean = method == "auto"
     task = cast(Classification, found.model.task)
     assert task.pooling == ("mean" if mean else "pooler")
-    assert ("BERT's, as other tools read it, though the encoder" in told) != mean
+    assert ("BERT's pooler, as in other tools; the encoder" in told) != mean
 
 
 @pytest.mark.parametrize(

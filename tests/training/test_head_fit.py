@@ -97,7 +97,11 @@ def test_a_probed_run_starts_from_the_fitted_head(
         **{**rows, "epochs": 1},
         task_settings={"pooling": "mean", "layers": "last"},
     )
-    line = [each for each in line if each.startswith("a linear head on vectors")]
+    line = [
+        each
+        for each in line
+        if each.startswith("a linear head on the encoder's vectors")
+    ]
     assert line and line[0] in capsys.readouterr().err
     ends = [
         [w.numpy() for w in run.model.get_layer(head_fit.HEAD).weights]
@@ -322,7 +326,7 @@ def test_a_run_weighs_classes_as_cross_validation_chooses(
     (name,) = found.scores
     assert found.scores[name]["accuracy"] == 1
     told = capsys.readouterr().err
-    assert "all classes weigh the same" in told
+    assert "every class has the same total weight" in told
     assert "no threshold gives `answered_accuracy` 0.9 on cross-validation, " in told
 
 

@@ -96,7 +96,7 @@ def test_each_job_of_a_forecast_tells_the_time_left_of_all(
     found = done(work.examples("vectors", 20), 5, 10.0)  # as measured: 2 s each
     assert found[1:] == ["84 s left", "74 s left", "64 s left"]
     work.leave_out(updates=4, examples=0)  # of an earlier process
-    assert done(work.examples("scoring test", 20), 5, 10.0)[-1] == "0 s left"
+    assert "left" not in done(work.examples("scoring test", 20), 5, 10.0)[-1]
     unknown = Forecast(examples=math.nan).examples("vectors", 20)
     assert "left" not in done(unknown, 5, 10.0)[-1]
 

@@ -220,7 +220,7 @@ function rankedView(items, title, scoresOf) {
     const best = ranked.slice(0, EXPLAINED);
     const note = await markWords(best, names, scoresOf).catch((error) => {
       if (error.name === "AbortError") throw error; // the answer itself is right
-      return `The words that counted are unknown: ${error.message}`;
+      return `The words that raise the scores are unknown: ${error.message}`;
     });
     list.after(node("p", "note", note));
   };
@@ -247,7 +247,7 @@ async function markWords(ranked, shown, scoresOf) {
       return node("span", "", mark, part.slice(part.trimEnd().length));
     }));
   }
-  return "Marked are the words without which a text would score less.";
+  return "The marked words raise the score of a text.";
 }
 
 // Returns words, each with the space after it; of long texts, runs of words.

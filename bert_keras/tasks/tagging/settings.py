@@ -14,7 +14,7 @@ class TaggingSettings(ConfidenceSettings):
     """The settings of `TokenClassification`."""
 
     classes: tuple[str, ...] = CLASSES.field(
-        help="the tags, in the order of the outputs; after training it renames them"
+        help="the tags, in the order of the outputs; can be renamed after training"
     )
 
 

@@ -319,15 +319,17 @@ class PretrainConfig:
                 if getattr(self, name) is None:
                     object.__setattr__(self, name, value)
             return
-        name = "minutes" if self.hours is None else "hours"
+        name, *others = "minutes", "steps", "phase_shares"
+        if self.hours is not None:
+            name, *others = "hours", "minutes", *others
         value = getattr(self, name)
         options_of(type(self))[name].check(value)
-        other = "steps" if self.minutes is None or self.hours is None else "minutes"
-        if getattr(self, other) is not None:
-            raise ConfigError(
-                f"`{other}` must be left out with `{name}`, the budget; received "
-                f"{getattr(self, other)}"
-            )
+        for other in others:
+            if (given := getattr(self, other)) is not None:
+                raise ConfigError(
+                    f"`{other}` must be left out with `{name}`, the budget; received "
+                    f"{given}"
+                )
         minutes = value if name == "minutes" else value * 60
         if minutes * 60 < _LEAST_BUDGET:
             raise ConfigError(

@@ -125,7 +125,9 @@ class ReplacedTokenDetection(Pretraining):
             found = super().outputs(self.generator, inputs, seed)
         positions = inputs["masked_positions"]
         batch = {k: v for k, v in inputs.items() if k != "masked_positions"}
-        sampler = ReplacedTokens(seed=moved(seed, 2), name="replaced_tokens")
+        sampler = ReplacedTokens(
+            seed=moved(seed, 2), dtype="float32", name="replaced_tokens"
+        )
         tokens = sampler(batch["token_ids"], found[MASKED_LM], positions)
         encoded = encoder({**batch, "token_ids": tokens})["sequence_output"]
         head = ReplacedTokenHead.on(encoder, seed=moved(seed, 3))

@@ -1192,4 +1192,17 @@ def test_every_setting_of_pretraining_has_an_option(
     config = config_of(whole.parse_args(words), PretrainConfig)
     others = {"rematerialize": True, "phase_shares": (0.5, 0.5)}
     others["add_tokens"] = ("covid", "lift")
+    # A budget, and replaced tokens, take no steps and no teacher.
+    others |= {"generator_share": 0.25, "discriminator_weight": 50.0}
+    others |= {"hours": None, "minutes": None}
     assert dataclasses.asdict(config) == {**given, **others}
+    for option, name, value in (
+        ("--minutes", "minutes", 2),
+        ("--hours", "minutes", 120),
+        ("--generator-share", "generator_share", 0.5),
+        ("--discriminator-weight", "discriminator_weight", 2.0),
+    ):
+        given = "0.5" if value == 0.5 else "2"
+        words = [*words[:7], "--objective", "replaced-token", option, given]
+        config = config_of(whole.parse_args(words), PretrainConfig)
+        assert getattr(config, name) == value

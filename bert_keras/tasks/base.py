@@ -523,17 +523,21 @@ def answers_as(task: Task, other: Task) -> bool:
     return task == other or dataclasses.replace(task, **found) == other  # type: ignore[type-var]
 
 
-def default_learning_rate(task: Task, hidden_size: int) -> float:
+def default_learning_rate(
+    task: Task, hidden_size: int, *, few_updates: bool = False
+) -> float:
     """Return the peak learning rate of a task for an encoder of this hidden size.
 
     The task's own, if it has one. Otherwise the paper's 5e-5 for BERT-base, higher for
     narrower encoders in inverse proportion to their hidden size, and at most 3e-4, the
     highest rate with which Google fine-tuned its small models (Turc et al. 2019,
-    arXiv:1908.08962).
+    arXiv:1908.08962). Few updates may need more, see `Needs.times_if_few`.
     """
     if task.needs.learning_rate is not None:
         return task.needs.learning_rate
-    return min(_BASE_RATE * _BASE_SIZE / hidden_size, _HIGHEST_RATE)
+    is_higher = few_updates and hidden_size < _BASE_SIZE
+    times = task.needs.times_if_few if is_higher else 1.0
+    return min(times * _BASE_RATE * _BASE_SIZE / hidden_size, _HIGHEST_RATE)
 
 
 def refuse_weights(task: Task, weights: Any) -> None:

@@ -51,6 +51,8 @@ class Needs:
         readings: how often a text is read for its answer, such as once for each class;
             prediction computes fewer texts at once accordingly.
         learning_rate: the peak learning rate by default; `None`: by the encoder's size.
+        times_if_few: how many times as high it then is for few updates of an encoder
+            narrower than BERT-base.
         not_for_engines: why engines such as OpenVINO cannot run the model; empty if
             they can.
     """
@@ -66,6 +68,7 @@ class Needs:
     rows_per_text: int | None = 1
     readings: int = 1
     learning_rate: float | None = None
+    times_if_few: float = 1.0
     not_for_engines: str = ""
 
     def keras_inputs(self) -> dict[str, Any]:

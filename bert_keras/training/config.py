@@ -300,10 +300,19 @@ class TrainConfig:
         config = dataclasses.replace(
             self, batch_size=batch_size, epochs=epochs, patience=patience
         )
-        return config if hidden_size is None else config.with_rate(task, hidden_size)
+        if hidden_size is None:
+            return config
+        updates = epochs * math.ceil(rows / batch_size)
+        few = updates < _LEAST_UPDATES and not self.lora_rank
+        return config.with_rate(task, hidden_size, few_updates=few)
 
     def with_rate(
-        self, task: Task, hidden_size: int, *, share: float = 1.0
+        self,
+        task: Task,
+        hidden_size: int,
+        *,
+        few_updates: bool = False,
+        share: float = 1.0,
     ) -> TrainConfig:
         """Return the config with a learning rate, if it has none.
 
@@ -313,7 +322,7 @@ class TrainConfig:
         one rate.
 
         Args:
-            task, hidden_size: as in `default_learning_rate`.
+            task, hidden_size, few_updates: as in `default_learning_rate`.
             share: of the rate by default.
         """
         from bert_keras.tasks.base import default_learning_rate
@@ -321,7 +330,7 @@ class TrainConfig:
 
         if self.learning_rate is not None:
             return self
-        rate = share * default_learning_rate(task, hidden_size)
+        rate = share * default_learning_rate(task, hidden_size, few_updates=few_updates)
         if not self.lora_rank or isinstance(task, PartlyNew):
             return dataclasses.replace(self, learning_rate=rate)
         return dataclasses.replace(

@@ -33,7 +33,7 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.retrieval.evaluation import check_ranks
 from bert_keras.settings import ALL_LAYERS
 from bert_keras.tasks import check_settings, named_or_given
-from bert_keras.tasks.base import Task, replaced
+from bert_keras.tasks.base import Task, default_learning_rate, replaced
 from bert_keras.tasks.protocols import (
     compares_rows,
     training_examples,
@@ -444,6 +444,8 @@ def _updates(
         epochs = rate = "few and slow, since the head is fitted first"
     elif config.lora_rank:
         rate += ", of the encoder's matrices (LoRA)"
+    elif (config.learning_rate or 0) > default_learning_rate(task, hidden_size):
+        rate += f", higher for {counted(steps * cast(int, config.epochs), 'updates')}"
     reasons: dict[str, tuple[Any, str]] = {
         "linear_probe": (
             "yes" if config.linear_probe else "no",

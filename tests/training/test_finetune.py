@@ -33,7 +33,7 @@ from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.generation import Translation
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
-from bert_keras.tasks.tagging.task import FeatureTagging
+from bert_keras.tasks.tagging.task import FeatureTagging, TokenClassification
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training import finetune as training
 from bert_keras.training import loop, results
@@ -365,6 +365,25 @@ def test_narrow_encoders_learn_at_a_higher_rate(
     assert found == pytest.approx(rate)
     given = TrainConfig(learning_rate=2e-5).finalized(task, 100, hidden_size)
     assert given.learning_rate == 2e-5
+
+
+@pytest.mark.parametrize(
+    ("rows", "hidden_size", "changes", "rate"),
+    [
+        (100, 384, {}, 3e-4),
+        (100, 384, {"epochs": 80}, 1e-4),
+        (10_000, 384, {}, 1e-4),
+        (100, 768, {}, 5e-5),
+        (100, 128, {}, 3e-4),
+        (100, 384, {"lora_rank": 8}, 2e-3),
+    ],
+)
+def test_few_updates_of_tags_have_a_higher_rate(
+    rows: int, hidden_size: int, changes: dict[str, Any], rate: float
+) -> None:
+    task = TokenClassification(("O", "B-x", "I-x"))
+    found = TrainConfig(**changes).finalized(task, rows, hidden_size).learning_rate
+    assert found == pytest.approx(rate)
 
 
 def test_lora_learns_at_a_higher_rate_than_new_weights() -> None:

@@ -537,6 +537,8 @@ class TokenClassification(TaggingTask):
 
     name = "token-classification"
     head_codec = TagsCodec("BertForTokenClassification")
+    # At the usual rate, 64 sentences of WNUT-17 teach no entity (docs/figures.md).
+    needs = Needs(pooler=False, rows_per_text=None, times_if_few=3.0)
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the logits of each token, float32 [R, T, C]."""

@@ -166,7 +166,7 @@ def test_auto_trains_on_pairs_and_dev_rows_need_no_folds(
     with mock.patch.multiple(head_fit, _MUCH_LESS=math.inf, _LEAST_TO_COMPARE=12):
         run(output=tmp_path / "linear")
     told = capsys.readouterr().err
-    assert re.search("method +linear .* a sentence encoder; its lower", told)
+    assert re.search("method +linear .* a sentence encoder; the encoder.s lower", told)
     found = run(dev=data, output=tmp_path / "m")
     assert list(found.scores) == ["dev"]
     told = capsys.readouterr().err

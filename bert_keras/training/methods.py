@@ -94,7 +94,7 @@ def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) ->
     head = _task_of(facts)
     tries = tries_layers(head, "linear", len(facts.rows), facts.given)
     if tries and lower_layers_help(head):
-        reason += "; its lower layers are much better than the last one"
+        reason += "; the encoder's lower layers are much better than its last"
         return chosen("linear", f"{reason}{also}")
     return chosen("contrastive", f"{reason}{also}")
 

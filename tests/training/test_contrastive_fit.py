@@ -177,7 +177,7 @@ def test_auto_trains_on_pairs_and_dev_rows_need_no_folds(
         run(output=tmp_path / "linear")
     assert computed == [len(data)]  # for the choice, and not again for the head
     told = capsys.readouterr().err
-    assert re.search("method +linear .* a sentence encoder; its lower", told)
+    assert re.search("method +linear .* a sentence encoder; the encoder.s lower", told)
     found = run(dev=data, output=tmp_path / "m")
     assert list(found.scores) == ["dev"]
     told = capsys.readouterr().err

@@ -41,6 +41,7 @@ from bert_keras.inference.session import (
 )
 from bert_keras.lazy_names import deferred
 from bert_keras.reading.token_rows import Tokenized, TokenRows
+from bert_keras.reading.token_windows import TOKEN_PLACES
 from bert_keras.runs.progress import say, say_once
 from bert_keras.tasks.base import Batch, Task, answers_as
 from bert_keras.tasks.protocols import Spelling, from_named, scores_sides, text_specs
@@ -84,7 +85,9 @@ class AnswerSession:
     def __init__(self, session: Session, facts: Mapping[str, Any], task: Task) -> None:
         self.task = task
         self._spells = task.spelled if isinstance(task, Spelling) else None
-        self._session = session
+        # The windows of a long text are many, and each is answered by itself.
+        of_windows = TOKEN_PLACES in facts["inputs"]
+        self._run = session.run_texts if of_windows else session.run
         inputs, outputs = session.specs()
         names = [spec.name.partition(":")[0] for spec in inputs]
         # OpenVINO names an input that is an output, too, as the output.
@@ -125,7 +128,7 @@ class AnswerSession:
             if values.dtype.kind == "O":  # such as the classes of a request
                 values, strings = _numbered(values, strings)
             given[spec.name] = values.astype(spec.dtype, copy=False)
-        found = dict(zip(self._outputs, self._session.run(given), strict=True))
+        found = dict(zip(self._outputs, self._run(given), strict=True))
         for name in self._are_strings:
             found[name] = strings[found[name]]
         return found

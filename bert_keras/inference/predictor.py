@@ -248,8 +248,15 @@ class Predictor:
                 "`multi_label` needs `dev` for an embedding model: labelled rows that "
                 "tell from which cosine on a class applies"
             )
+        given: Any = self.model
+        if not self.answering.runs_keras:  # what an export needs no TensorFlow to say
+            raise ConfigError(
+                "`model` must be a model folder to get classes (an export with classes "
+                "takes others beside each text, see docs/no-labels.md); received one "
+                f"that {given.platform} computes"
+            )
         model = zero_shot.zero_shot_model(
-            self.model, classes, template=template, multi_label=multi_label
+            given, classes, template=template, multi_label=multi_label
         )
         found = Predictor(model)
         if dev is not None:

@@ -203,7 +203,10 @@ ROOMS = {
         *(0, 3, "scoring/, report/, explanations/"),
         "scores, mistakes, words that decide",
     ),
-    "inference": (1, 3, "models/, exports/, inference/", "model folder, export, predict"),
+    "inference": (
+        *(1, 3, "models/, exports/, inference/"),
+        "model folder, export, predict",
+    ),
     "distribution": (2, 3, "distribution/", "GPUs, machines, TPUs"),
     "serving": (1, 4, "serving/, retrieval/", "HTTP, gRPC, a page; an index"),
     "answers": (0, 4, "answers", "JSON, CSV, tensors"),

@@ -254,7 +254,8 @@ def test_the_light_modules_import_nothing_heavy() -> None:
 def test_an_export_is_answered_without_tensorflow() -> None:
     """NumPy apart, what answers the folder of an engine imports nothing heavy."""
     answering = "inference.predictor inference.answered_rows retrieval.embedder"
-    tasks = "classification embedding multi_label regression reranking"
+    tasks = "classification embedding multi_label multiple_choice regression reranking"
+    tasks += " question_answering.task tagging.task"
     modules = [*answering.split(), *(f"tasks.{name}" for name in tasks.split())]
     check = (
         f"import sys, {', '.join(f'bert_keras.{name}' for name in modules)}\n"

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.answering.answering import Answering, Measured, Parts
+from bert_keras.answering.answering import DEFAULT, Answering, Measured, Parts
 from bert_keras.answering.frozen_weights import FrozenWeights, gains_by_freezing
 from bert_keras.errors import ConfigError
 from bert_keras.tasks.protocols import (
@@ -108,8 +108,10 @@ class AnswerGraphs(Answering):
             for signature in (score_specs if scored else input_specs)(task).values()
         }
 
-    def outputs(self) -> dict[str, tf.TensorSpec]:
-        graph = next(iter(self._current(scored=False).values()))
+    def outputs(self, signature: str = DEFAULT) -> dict[str, tf.TensorSpec]:
+        graph = self._current(scored=False)[
+            _ranks(input_specs(self._model.task)[signature])
+        ]
         return dict(graph().structured_outputs)
 
     def measure(self, texts: Parts, *, scored: bool = False) -> Measured:

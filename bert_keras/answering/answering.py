@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 _FEW_TEXTS, _FEW_BYTES = 4, 600  # fewer are one batch; others gain as two in flight
+DEFAULT = "serving_default"  # the signature of texts
 Parts = tuple[Sequence[Any], ...]  # N texts of each role
 
 
@@ -67,8 +68,8 @@ class Answering:
         """
         raise NotImplementedError
 
-    def outputs(self) -> Mapping[str, Any]:
-        """Return dtype and shape of the answers by name."""
+    def outputs(self, signature: str = DEFAULT) -> Mapping[str, Any]:
+        """Return dtype and shape of the answers to texts of a signature, by name."""
         raise NotImplementedError
 
     def are_few(self, texts: Parts) -> bool:

@@ -18,13 +18,11 @@ from tensorflow.python.framework.convert_to_constants import (
     convert_variables_to_constants_v2,
 )
 
-from bert_keras.config import WINDOW_STARTS
 from bert_keras.errors import ConfigError, one_line
 from bert_keras.exports.engine_files import package, quiet
 from bert_keras.exports.model_file import OPSET, name_openvino, rename_outputs
-from bert_keras.reading.windows import WINDOW_PLACES
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import answer, from_named, reads_windows
+from bert_keras.tasks.protocols import Spelling, answer, from_named
 
 # Ops that move strings, or compare them, and do the same to their numbers.
 _MOVING = frozenset(
@@ -33,11 +31,6 @@ _MOVING = frozenset(
     " Squeeze StridedSlice Tile Transpose".split()
 )
 _STRING, _NUMBER = types_pb2.DT_STRING, types_pb2.DT_INT32
-# What the answers read of a batch with windows, beside the outputs of the model.
-_OF_WINDOWS = {
-    WINDOW_STARTS: tf.TensorSpec([None], tf.int32, WINDOW_STARTS),
-    WINDOW_PLACES: tf.TensorSpec([None, 2], tf.int32, WINDOW_PLACES),
-}
 
 
 class NeedsTensorFlow(ConfigError):
@@ -45,19 +38,21 @@ class NeedsTensorFlow(ConfigError):
 
 
 def answers_function(task: Task, outputs: Mapping[str, Any]) -> Any:
-    """Return the concrete function of a task's answers, which takes them by name.
+    """Return the concrete function of a task's answers, or of their numbers.
+
+    It takes what they read by name: the outputs of the model, and what the row reader
+    adds to a batch. Numbers are of a task whose answers hold text, see `Spelling`.
 
     Args:
         task: the task.
-        outputs: dtype and shape of the outputs of the model by name; also its inputs
-            are the places of windows, if the task reads texts in windows.
+        outputs: dtype and shape of the outputs of the model by name.
 
     Raises:
         NeedsTensorFlow: the answers need more of the batch.
     """
     if not task.reads_by_reader:
         raise NeedsTensorFlow(f"the task {task.name} reads texts in its own way")
-    batch = _OF_WINDOWS if reads_windows(task) else {}
+    batch = task.row_reader.answer_specs()
     specs = {
         **{
             name: tf.TensorSpec(each.shape, each.dtype, name)
@@ -69,7 +64,10 @@ def answers_function(task: Task, outputs: Mapping[str, Any]) -> Any:
     def answers(**given: tf.Tensor) -> dict[str, tf.Tensor]:
         named = {name: given[name] for name in outputs}
         of_batch = {name: given[name] for name in batch}
-        return answer(task, from_named(task, named, of_batch), of_batch)
+        found = from_named(task, named, of_batch)
+        if isinstance(task, Spelling):
+            return task.numbers(found, of_batch)
+        return answer(task, found, of_batch)
 
     graph = tf.function(answers, autograph=False)
     try:
@@ -149,12 +147,6 @@ def _write_onnx(
         graph, input_names=list(inputs), output_names=list(outputs), opset=OPSET
     )
     rename_outputs(found.graph, names)
-    given = {name: name.partition(":")[0] for name in inputs}
-    for each in found.graph.input:
-        each.name = given.get(each.name, each.name)
-    for node in found.graph.node:
-        for place, held in enumerate(node.input):
-            node.input[place] = given.get(held, held)
     onnx.save(found, os.fspath(path))
 
 

@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_keras.answering.answering import Answering, Measured, Parts, Spec
+from bert_keras.answering.answering import (
+    DEFAULT,
+    Answering,
+    Measured,
+    Parts,
+    Spec,
+)
 from bert_keras.answering.backend import Backend
 from bert_keras.errors import CheckpointError, ConfigError, one_line
 from bert_keras.exports.answers_file import check_answers, read_answers_file
@@ -34,10 +40,11 @@ from bert_keras.inference.session import (
     session_of,
 )
 from bert_keras.lazy_names import deferred
-from bert_keras.reading.token_rows import TokenizedText, TokenRows
+from bert_keras.reading.token_rows import Tokenized, TokenRows
+from bert_keras.reading.token_windows import TOKEN_PLACES
 from bert_keras.runs.progress import say, say_once
 from bert_keras.tasks.base import Batch, Task, answers_as
-from bert_keras.tasks.protocols import from_named, scores_sides
+from bert_keras.tasks.protocols import Spelling, from_named, scores_sides, text_specs
 from bert_keras.text.token_ids import TokenIds
 from bert_keras.text.tokenizer_files import write_tokenizer_json
 
@@ -77,7 +84,10 @@ class AnswerSession:
 
     def __init__(self, session: Session, facts: Mapping[str, Any], task: Task) -> None:
         self.task = task
-        self._session = session
+        self._spells = task.spelled if isinstance(task, Spelling) else None
+        # The windows of a long text are many, and each is answered by itself.
+        of_windows = TOKEN_PLACES in facts["inputs"]
+        self._run = session.run_texts if of_windows else session.run
         inputs, outputs = session.specs()
         names = [spec.name.partition(":")[0] for spec in inputs]
         # OpenVINO names an input that is an output, too, as the output.
@@ -91,23 +101,50 @@ class AnswerSession:
         self._outputs = [spec.name for spec in outputs]
         self._strings = np.array([x.encode() for x in facts["strings"]], object)
         self._are_strings = frozenset(facts["string_outputs"])
-        self.outputs = {
-            spec.name: spec._replace(dtype=np.dtype(object))
+        self._outputs_by_signature = {
+            name: [Spec(x["name"], x["shape"], np.dtype(x["dtype"])) for x in held]
+            for name, held in facts.get("spelled", {}).items()
+        }
+        self._specs = [
+            spec._replace(dtype=np.dtype(object))
             if spec.name in self._are_strings
             else spec
             for spec in outputs
-        }
+        ]
+
+    def outputs(self, signature: str) -> dict[str, Spec]:
+        """Return the answers of a signature of the task by name."""
+        specs = self._outputs_by_signature.get(signature, self._specs)
+        return {spec.name: spec for spec in specs}
 
     def __call__(self, named: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the answers, [B, …] each, from outputs and inputs by name."""
-        given = {
-            spec.name: named[name].astype(spec.dtype, copy=False)
-            for name, spec in self._inputs
-        }
-        found = dict(zip(self._outputs, self._session.run(given), strict=True))
+        """Return the answers, [B, …] each, from outputs and inputs by name.
+
+        Of a task that is `Spelling`, the numbers of its answers.
+        """
+        given, strings = {}, self._strings
+        for name, spec in self._inputs:
+            values = named[name]
+            if values.dtype.kind == "O":  # such as the classes of a request
+                values, strings = _numbered(values, strings)
+            given[spec.name] = values.astype(spec.dtype, copy=False)
+        found = dict(zip(self._outputs, self._run(given), strict=True))
         for name in self._are_strings:
-            found[name] = self._strings[found[name]]
+            found[name] = strings[found[name]]
         return found
+
+    def of_texts(
+        self,
+        named: Mapping[str, np.ndarray],
+        rows: Sequence[Any],
+        *,
+        scored: bool = False,
+    ) -> dict[str, np.ndarray]:
+        """Return the answers to tokenized texts, see `__call__`."""
+        found = self(named)
+        if self._spells is None:
+            return found
+        return self._spells({**named, **found}, rows, scored=scored)
 
     def covers(self, task: Task) -> bool:
         """Return whether these are the answers of a task."""
@@ -116,6 +153,14 @@ class AnswerSession:
         if type(task) is type(held) and same:
             task = dataclasses.replace(task, **same)  # type: ignore[type-var]
         return answers_as(task, held)
+
+
+def _numbered(values: np.ndarray, strings: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Return strings as numbers of a table, and the table with those it lacks."""
+    numbers = {text: number for number, text in enumerate(strings)}
+    found = [numbers.setdefault(text, len(numbers)) for text in values.ravel()]
+    table = np.array([*numbers], object)
+    return np.array(found, np.int32).reshape(values.shape), table
 
 
 class EngineModel(Backend):
@@ -205,7 +250,7 @@ class _EngineAnswering(Answering):
     def __init__(self, model: EngineModel, answers: AnswerSession) -> None:
         self._model, self._answers = model, answers
         self._task: Task = answers.task
-        self._reader = self._task.reader
+        self._reader = self._task.row_reader
         self._graphs: Answering | None = None
 
     @property
@@ -216,7 +261,7 @@ class _EngineAnswering(Answering):
         """Return what answers in place of this, for the current task of the model."""
         task = self._model.task
         if task is not self._task:
-            self._task, self._reader, self._graphs = task, task.reader, None
+            self._task, self._reader, self._graphs = task, task.row_reader, None
             if not self._answers.covers(task):
                 say_once(
                     "the export was made with other settings, so TensorFlow computes "
@@ -238,25 +283,35 @@ class _EngineAnswering(Answering):
             return others.answer(texts, scored=scored, traced=traced)
         rows = self._tokenized(texts, scored)
         batch = self._model.preprocessor.batch(self._reader, rows)
-        return self._answers({**batch, **self._model.outputs_of(batch)})
+        named = {**batch, **self._model.outputs_of(batch)}
+        return self._answers.of_texts(named, rows, scored=scored)
 
-    def outputs(self) -> Mapping[str, Spec]:
-        others = self._others()
-        return self._answers.outputs if others is None else others.outputs()
+    def outputs(self, signature: str = DEFAULT) -> Mapping[str, Any]:
+        if (others := self._others()) is not None:
+            return others.outputs(signature)
+        return self._answers.outputs(signature)
 
     def are_few(self, texts: Parts) -> bool:
         if (others := self._others()) is not None:
             return others.are_few(texts)
-        strings = (text for part in texts for text in part if isinstance(text, str))
-        return sum(map(len, strings)) <= _FEW_CHARACTERS
+        return sum(_characters_of(part) for part in texts) <= _FEW_CHARACTERS
 
-    def _tokenized(self, texts: Parts, scored: bool) -> list[TokenizedText]:
-        if texts and texts[0] and isinstance(texts[0][0], TokenizedText):
+    def _tokenized(self, texts: Parts, scored: bool) -> list[Any]:
+        if texts and texts[0] and isinstance(texts[0][0], Tokenized):
             return list(texts[0])
         sides: Sequence[int] | None = None
         if scored and scores_sides(self._task):
             *texts, sides = texts  # type: ignore[assignment]
         return self._model.preprocessor.tokenize(self._reader, texts, sides)
+
+
+def _characters_of(texts: Sequence[Any]) -> int:
+    """Return the characters of texts, or of lists of texts; 0 of sides."""
+    return sum(
+        len(each) if isinstance(each, str) else _characters_of(each)
+        for each in texts
+        if not isinstance(each, int)
+    )
 
 
 def engine_model(
@@ -327,7 +382,7 @@ def light_engine(
     found = EngineModel(
         model.task, rows, session, answers=answers, in_graph=lambda: model.preprocessor
     )
-    equality.check_equal(found, model, function, texts)
+    facts |= equality.check_equal(found, model, function, texts)
     return found, facts
 
 
@@ -384,7 +439,8 @@ def load_engine_folder(
     if model.answers is None:
         served_model.check_graph_answers(model, place, ANSWERS)
     else:
-        texts = tuple(["a"] for _ in found.roles)
+        specs = text_specs(found)["serving_default"]
+        texts = tuple(["a"] if spec.rank == 1 else [["a", "b"]] for spec in specs)
         check_answers(
             found, place, ANSWERS, lambda: model.answering().answer(texts), RuntimeError
         )

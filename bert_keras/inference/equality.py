@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert_keras.answering.answering import Parts
 from bert_keras.errors import one_line, shown
 from bert_keras.exports.answers_graph import NeedsTensorFlow
+from bert_keras.tasks.protocols import Spelling, from_named, input_specs
 from bert_keras.text.preprocessor import as_tensors, one_or_all
 
 _CLOSE = 1e-5
@@ -22,7 +23,9 @@ _CHARACTERS = (
 )
 
 
-def check_equal(found: Any, model: Any, function: Any, texts: Parts | None) -> None:
+def check_equal(
+    found: Any, model: Any, function: Any, texts: Parts | None
+) -> dict[str, Any]:
     """Raise NeedsTensorFlow unless ids and answers equal TensorFlow's.
 
     Args:
@@ -30,31 +33,121 @@ def check_equal(found: Any, model: Any, function: Any, texts: Parts | None) -> N
         model: the task model.
         function: the answers in TensorFlow, see `answers_function`.
         texts: N texts of each role.
+
+    Returns:
+        Of a task that is `Spelling`: `spelled`, the name, dtype and shape of its
+        answers by signature.
     """
-    task, rows = model.task, found.preprocessor
+    task, facts = model.task, {}
     draw = random.Random(0)
     tokens = [
         *model.preprocessor.tokenizer.vocabulary,
         *(each.content for each in model.preprocessor.tokenizer.added_tokens),
     ]
-    roles = len(task.roles)
-    given: list[Parts] = [tuple(_texts(draw, tokens) for _ in range(roles))]
-    given += [] if texts is None else [texts]
-    graph = found.graph_preprocessor
-    for parts in given:
-        tokenized = rows.tokenize(task.reader, parts)
-        ours = rows.batch(task.reader, tokenized)
-        theirs = task.features(graph, one_or_all(_tensors(parts)))
-        for name, values in ours.items():
-            wanted = theirs[name].numpy()
-            if not np.array_equal(values, wanted):
-                raise NeedsTensorFlow(_difference(rows, graph, parts, name))
-    _check_answers(found.answers, function)
+    seen = set()
+    for name, specs in input_specs(task).items():
+        ranks = _ranks(specs)
+        is_other = 2 in ranks and not task.row_reader.takes_lists
+        if is_other or ranks in seen or task.of_signature(name) is not task:
+            continue  # such as texts with another prompt, or documents of a query
+        seen.add(ranks)
+        given: list[Parts] = [tuple(_items(draw, tokens, rank) for rank in ranks)]
+        if set(ranks) == {1}:  # a long text, and texts of users
+            given.append(tuple([" ".join(part)] for part in given[0]))
+        if texts is not None and ranks == _ranks(_tensors(texts)):
+            given.append(texts)
+        graph = _graph_of(task, found.graph_preprocessor, specs, function)
+        for parts in given:
+            _check_rows(found, graph, function, parts)
+        if isinstance(task, Spelling):
+            facts.setdefault("spelled", {})[name] = _described(graph)
+    if not isinstance(task, Spelling):
+        _check_answers(found.answers, function)
+    return facts
+
+
+def _graph_of(task: Any, preprocessor: Any, specs: Any, function: Any) -> Any:
+    """Return the graph of a batch and, of a task that is `Spelling`, of its answers.
+
+    It takes texts, and the outputs of the model by name.
+    """
+
+    def compute(*texts: Any, **outputs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        batch = task.features(preprocessor, one_or_all(texts))
+        answers = {}
+        if isinstance(task, Spelling):
+            answers = task.answer(from_named(task, outputs, batch), batch)
+        return {k: v for k, v in batch.items() if isinstance(v, tf.Tensor)}, answers
+
+    outputs = {}
+    if isinstance(task, Spelling):
+        outputs = {
+            tensor.name.partition(":")[0]: tf.TensorSpec(tensor.shape, tensor.dtype)
+            for tensor in function.inputs
+            if tensor.dtype.is_floating
+        }
+    graph = tf.function(compute, autograph=False)
+    return graph.get_concrete_function(*specs, **outputs)
+
+
+def _check_rows(found: Any, graph: Any, function: Any, parts: Parts) -> None:
+    """Raise NeedsTensorFlow unless rows, and answers that are spelled, are the graph's.
+
+    These are answers to random outputs of the model.
+    """
+    task, rows = found.task, found.preprocessor
+    tokenized = rows.tokenize(task.row_reader, parts)
+    ours = rows.batch(task.row_reader, tokenized)
+    draw, outputs = np.random.default_rng(0), {}
+    size = ours["token_ids"].shape
+    if isinstance(task, Spelling):
+        for tensor in function.inputs:
+            if tensor.dtype.is_floating:
+                shape = (*size, *tensor.shape[2:])
+                values = (3 * draw.normal(size=shape)).astype("float32")
+                outputs[tensor.name.partition(":")[0]] = values
+    given = {name: tf.constant(values) for name, values in outputs.items()}
+    theirs, wanted = graph(*_tensors(parts), **given)
+    for name, values in ours.items():
+        if isinstance(task, Spelling) and name in task.row_reader.answer_specs():
+            continue  # the graph has other entries for its answers
+        if not np.array_equal(values, theirs[name].numpy()):
+            raise NeedsTensorFlow(
+                _difference(rows, found.graph_preprocessor, parts, name)
+            )
+    if isinstance(task, Spelling):
+        answers = found.answers.of_texts({**ours, **outputs}, tokenized)
+        _compare(answers, {name: each.numpy() for name, each in wanted.items()})
+
+
+def _ranks(specs: Any) -> tuple[int, ...]:
+    return tuple(spec.shape.rank for spec in specs)
+
+
+def _described(graph: Any) -> list[dict[str, Any]]:
+    """Return name, dtype and shape of the answers of `_graph_of`."""
+    return [
+        {
+            "name": name,
+            "dtype": np.dtype(each.dtype.as_numpy_dtype).name,
+            "shape": each.shape.as_list(),
+        }
+        for name, each in graph.structured_outputs[1].items()
+    ]
 
 
 def _tensors(parts: Parts) -> tuple[Any, ...]:
     tensors = as_tensors(parts)
     return tensors if isinstance(tensors, tuple) else (tensors,)
+
+
+def _items(draw: random.Random, tokens: list[str], rank: int) -> list[Any]:
+    """Return random texts, or with rank 2 as many lists of different texts."""
+    texts = _texts(draw, tokens)
+    if rank == 1:
+        return texts
+    some = [text for text in dict.fromkeys(texts) if text]
+    return [draw.sample(some, draw.randrange(2, 5)) for _ in texts]
 
 
 def _texts(draw: random.Random, tokens: list[str]) -> list[str]:
@@ -74,7 +167,11 @@ def _texts(draw: random.Random, tokens: list[str]) -> list[str]:
 
 def _difference(rows: Any, graph: Any, parts: Parts, name: str) -> str:
     """Return which text `tokenizers` splits otherwise, if it is so."""
-    for text in (text for part in parts for text in part):
+    items = [item for part in parts for item in part]
+    texts = (
+        each for item in items for each in ([item] if isinstance(item, str) else item)
+    )
+    for text in texts:
         ours = rows.tokenizer([text])[0].ids
         theirs = graph.tokenizer([text]).to_list()[0]
         if ours != theirs:
@@ -93,7 +190,9 @@ def _check_answers(answers: Any, function: Any) -> None:
         for tensor in function.inputs:
             name = tensor.name.partition(":")[0]
             shape = [size or 5 for size in tensor.shape.as_list()]
-            if tensor.dtype.is_integer:
+            if tensor.dtype == tf.string:  # such as classes; "" is none
+                given[name] = draw.choice(np.array([b"", b"a", b"b"], object), shape)
+            elif tensor.dtype.is_integer:
                 # Each window starts a text, so that these are as many.
                 given[name] = np.ones(shape, tensor.dtype.as_numpy_dtype)
             else:
@@ -106,14 +205,18 @@ def _check_answers(answers: Any, function: Any) -> None:
             raise NeedsTensorFlow(
                 f"the engine does not compute its answers: {one_line(error)}"
             ) from None
-        for name, values in wanted.items():
-            is_number = values.dtype.kind == "f"
-            near = (
-                np.allclose(found[name], values, atol=_CLOSE)
-                if is_number
-                else (np.array_equal(found[name], values))
+        _compare(found, wanted)
+
+
+def _compare(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
+    """Raise NeedsTensorFlow unless answers are TensorFlow's, numbers to 1e-5."""
+    for name, values in wanted.items():
+        same = found[name].shape == values.shape
+        if same and values.dtype.kind == "f":
+            same = np.allclose(found[name], values, atol=_CLOSE)
+        elif same:
+            same = np.array_equal(found[name], values)
+        if not same:
+            raise NeedsTensorFlow(
+                f"the answer `{name}` differs from TensorFlow's in the engine"
             )
-            if not near:
-                raise NeedsTensorFlow(
-                    f"the answer `{name}` differs from TensorFlow's in the engine"
-                )

@@ -40,6 +40,7 @@ from bert_keras.runs.progress import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.base import Task, changed, replaced
+from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import (
     Writing,
     check_scores_pairs,
@@ -174,12 +175,20 @@ class Predictor:
         self.answering: Answering = model.answering(freeze=freeze)
         self._untraced = False
         self._told = False  # whether a truncated text was mentioned
+        self._known = model.task, model.task.needs
 
     def __reduce__(self) -> Any:
         raise ConfigError(
             "a Predictor cannot be copied or pickled: give the folder of its model to "
             "`load_predictor` where it is needed"
         )
+
+    @property
+    def _needs(self) -> Needs:
+        """What the current task needs: to ask it anew takes a while for one text."""
+        if self._known[0] is not self.model.task:
+            self._known = self.model.task, self.model.task.needs
+        return self._known[1]
 
     def answer_once_without_graph(self) -> None:
         """Let the next call compute without a graph if its texts are one batch.
@@ -244,8 +253,15 @@ class Predictor:
                 "`multi_label` needs `dev` for an embedding model: labelled rows, to "
                 "find the cosine from which a class applies"
             )
+        given: Any = self.model
+        if not self.answering.runs_keras:  # what an export needs no TensorFlow to say
+            raise ConfigError(
+                "`model` must be a model folder to get classes (an export with classes "
+                "takes others beside each text, see docs/no-labels.md); received one "
+                f"that {given.platform} computes"
+            )
         model = zero_shot.zero_shot_model(
-            self.model, classes, template=template, multi_label=multi_label
+            given, classes, template=template, multi_label=multi_label
         )
         found = Predictor(model)
         if dev is not None:
@@ -584,8 +600,8 @@ class Predictor:
         check_whole_number("batch_size", batch_size, least=1)
         if max_tokens is not None:
             check_whole_number("max_batch_tokens", max_tokens, least=1)
-            max_tokens = max(max_tokens // self.model.task.needs.readings, 1)
-        batch_size = max(batch_size // self.model.task.needs.readings, 1)
+            max_tokens = max(max_tokens // self._needs.readings, 1)
+        batch_size = max(batch_size // self._needs.readings, 1)
         count = len(texts[0]) if texts else 0
         window = _WINDOW_BATCHES * batch_size
         answering, counts = self.answering, truncation or Truncation()
@@ -595,7 +611,7 @@ class Predictor:
             is_untraced or not answering.in_small_batches or answering.are_few(texts)
         )
         if answering.in_small_batches:
-            cached = max(_CACHED_TOKENS // self.model.task.needs.readings, 1)
+            cached = max(_CACHED_TOKENS // self._needs.readings, 1)
             max_tokens = min(max_tokens or cached, cached)
 
         def compute(given: Parts, rows: Sequence[int]) -> dict[str, np.ndarray]:
@@ -657,9 +673,9 @@ class Predictor:
         tokenized to know it.
         """
         task = self.model.task
-        if task.needs.rows_per_text is None:  # windows have other limits
+        if self._needs.rows_per_text is None:  # windows have other limits
             return True
-        if scores_sides(task) and len(texts) > len(task.roles):  # sides, too
+        if len(texts) > len(task.roles) and scores_sides(task):  # sides, too
             return True
         room = self.model.preprocessor.max_length - len(texts) - 1
         return any(sum(map(bytes_of, row)) > room for row in zip(*texts, strict=True))

@@ -54,12 +54,21 @@ class Session:
         raise NotImplementedError
 
     def run_texts(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the outputs for a batch; of windows, for whole texts at a time."""
-        if WINDOW_STARTS not in inputs:
+        """Return the outputs for a batch, of some rows at a time if they are many.
+
+        Of windows whose vectors are combined, for whole texts at a time.
+        """
+        count = len(next(iter(inputs.values())))
+        if WINDOW_STARTS in inputs:
+            ranges = _whole_texts(inputs[WINDOW_STARTS])
+        elif count > _MOST_ROWS:
+            starts = range(0, count, _MOST_ROWS)
+            ranges = [slice(start, start + _MOST_ROWS) for start in starts]
+        else:
             return self.run(inputs)
         parts = [
             self.run({name: array[rows] for name, array in inputs.items()})
-            for rows in _whole_texts(inputs[WINDOW_STARTS])
+            for rows in ranges
         ]
         return [np.concatenate(part) for part in zip(*parts, strict=True)]
 

@@ -67,6 +67,7 @@ class TrainableModel(BatchModel):
         super().compile(optimizer, loss, loss_weights, metrics, **kwargs)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
+        self.task.loss(), self.task.metrics()  # imports classes that a file names
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.built:
             self.optimizer.build(self.trainable_variables)

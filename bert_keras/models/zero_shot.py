@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.answering.backend import Backend
 from bert_keras.data.class_names import chosen_names, listed
 from bert_keras.errors import ConfigError, shown
 from bert_keras.models.kept_layers import KERNEL
@@ -33,7 +32,7 @@ BIAS = "classifier/bias"
 
 
 def zero_shot_model(
-    model: Backend,
+    model: TaskModel,
     classes: Any,
     *,
     template: str | Sequence[str] | None = None,
@@ -56,12 +55,6 @@ def zero_shot_model(
     templates = [template] if isinstance(template, str) else list(template or ())
     for each in templates:
         check_template(each)
-    if not isinstance(model, TaskModel):
-        raise ConfigError(
-            "`model` must be a model folder to get classes (an export with classes "
-            "takes others beside each text, see docs/no-labels.md); received one that "
-            f"{model.platform} computes"
-        )
     if model.preprocessor.tokenizer.lowercase:
         _check_case(names)
     kind = MultiLabel if multi_label else Classification

@@ -6,6 +6,7 @@ windows are decided by the same functions; only the rows are laid with NumPy.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,11 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_keras.config import WINDOW_STARTS
+from bert_keras.errors import DataError
+from bert_keras.reading.choices import GIVEN_LIMIT, LIMITS, PLACE, Choices
 from bert_keras.reading.text_vector import PROMPT_LENGTHS, TextVector
+from bert_keras.reading.token_windows import TOKEN_PLACES, WORD_PLACES, TokenWindows
 from bert_keras.reading.windows import WINDOW_PLACES, LongTexts
 from bert_keras.text.packing import head_of, kept_of_pair
-from bert_keras.text.token_ids import TokenIds, Tokens
-from bert_keras.text.windows import Cut
+from bert_keras.text.token_ids import TokenIds, Tokens, as_bytes
+from bert_keras.text.windows import Cut, Places
 
 
 class Lengths(NamedTuple):
@@ -43,6 +47,8 @@ class TokenizedText(NamedTuple):
         is_pair: whether `first` is a text.
         prompt: the tokens of a prompt that are not pooled, with `[CLS]`; 0 for none.
         limit: the most tokens of the row of a single text.
+        given: the text, or the list of words, whose parts are answers.
+        words: the first token of each word, if words are answered.
     """
 
     text: Tokens
@@ -50,6 +56,23 @@ class TokenizedText(NamedTuple):
     is_pair: bool
     prompt: int
     limit: int
+    given: Any = ""
+    words: Sequence[int] = ()
+
+
+class TokenizedChoices(NamedTuple):
+    """The tokens of a text, and of each of its choices, see `Choices`.
+
+    `is_usual` says that the choices are those of the reader. All rows of a call agree.
+    """
+
+    text: list[int]
+    choices: Sequence[list[int]]
+    names: Sequence[str]
+    is_usual: bool
+
+
+Tokenized = TokenizedText | TokenizedChoices
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,13 +96,18 @@ class TokenRows:
     def tokenize(
         self,
         reader: LongTexts,
-        texts: Sequence[Sequence[str]],
+        texts: Sequence[Sequence[Any]],
         sides: Sequence[int] | None = None,
-    ) -> list[TokenizedText]:
-        """Return the tokens of B texts, or of B first and B second texts.
+    ) -> list[Any]:
+        """Return `Tokenized` of B texts, or of B first and B second texts.
 
-        `sides` are as in `TextVector.batch`.
+        Or of B lists of words, or of B texts and B lists of choices, as the reader
+        says. `sides` are as in `TextVector.batch`.
         """
+        if isinstance(reader, Choices):
+            return self._with_choices(reader, *texts)
+        if isinstance(reader, TokenWindows) and reader.of_words:
+            return self._with_words(texts[0])
         given, is_pair = list(texts[-1]), len(texts) > 1
         prompts, limits = self._before(reader, len(given), sides)
         firsts: list[list[int] | None] = [None] * len(given)
@@ -92,10 +120,51 @@ class TokenRows:
             given = [a + b for a, b in zip(prompts, given, strict=True)]
         tokens = self.tokenizer(given, with_places=reader.reads_windows)
         sizes = self._prompt_sizes(reader, prompts, len(given))
-        parts = zip(tokens, firsts, sizes, limits, strict=True)
+        parts = zip(tokens, firsts, sizes, limits, given, strict=True)
         return [
-            TokenizedText(text, first, is_pair, prompt, limit)
-            for text, first, prompt, limit in parts
+            TokenizedText(text, first, is_pair, prompt, limit, string)
+            for text, first, prompt, limit, string in parts
+        ]
+
+    def _with_words(self, texts: Sequence[Any]) -> list[TokenizedText]:
+        """Return the tokens of texts, or of lists of words, and where words begin."""
+        rows = []
+        limit, inside = self.max_length, self.tokenizer.inside_ids
+        if not texts or isinstance(texts[0], str):
+            tokens = self.tokenizer(texts, with_places=True)
+            for given, text in zip(texts, tokens, strict=True):
+                words = [n for n, each in enumerate(text.ids) if each not in inside]
+                row = TokenizedText(text, None, False, 0, limit, given, words)
+                rows.append(row)
+            return rows
+        for given in texts:
+            ids: list[int] = []
+            words = []
+            for each in self.tokenizer([word for word in given if word]):
+                words.append(len(ids))
+                # A word that is dropped, such as a control character, has a tag, too.
+                ids += each.ids or [self.tokenizer.unk_id]
+            row = TokenizedText(Tokens(ids), None, False, 0, limit, given, words)
+            rows.append(row)
+        return rows
+
+    def _with_choices(
+        self, reader: Choices, texts: Sequence[str], lists: Any = None
+    ) -> list[TokenizedChoices]:
+        """Return the tokens of texts and of their choices, each tokenized once."""
+        names = [reader.usual] * len(texts) if lists is None else lists
+        for each in names if reader.least else ():
+            real = [name for name in each if name]
+            if len(set(real)) != len(real) or len(real) < reader.least:
+                raise DataError(reader.rule())
+        distinct = sorted({name for each in names for name in each if name})
+        sentences = [reader.template.replace(PLACE, name) for name in distinct]
+        found = self.tokenizer(sentences)
+        ids: dict[str, list[int]] = {"": []}
+        ids.update((a, b.ids) for a, b in zip(distinct, found, strict=True))
+        return [
+            TokenizedChoices(text.ids, [ids[n] for n in each], each, lists is None)
+            for text, each in zip(self.tokenizer(texts), names, strict=True)
         ]
 
     def _before(
@@ -121,8 +190,16 @@ class TokenRows:
             min(sizes[text], self.max_length) - 1 if text else 0 for text in prompts
         ]
 
-    def lengths(self, reader: LongTexts, rows: Sequence[TokenizedText]) -> Lengths:
-        """Return how many tokens of each text are read, lost and in windows."""
+    def lengths(self, reader: LongTexts, rows: Sequence[Any]) -> Lengths:
+        """Return how many tokens of each text are read, lost and in windows.
+
+        Of choices, of the longest one.
+        """
+        if isinstance(reader, Choices):
+            most = [len(row.text) + max(map(len, row.choices)) + 3 for row in rows]
+            whole = np.array(most, np.int64)
+            read = np.minimum(whole, self.max_length)
+            return Lengths(read, whole - read, np.zeros((len(rows), 2), np.int64))
         sizes, first = _sizes(rows)
         special = 3 if _are_pairs(rows) else 2
         if not reader.reads_windows:
@@ -137,10 +214,10 @@ class TokenRows:
         windows = np.stack([plan.count, plan.computed(sizes, special)], axis=1)
         return Lengths(read + special, lost, windows)
 
-    def batch(
-        self, reader: LongTexts, rows: Sequence[TokenizedText]
-    ) -> dict[str, np.ndarray]:
+    def batch(self, reader: LongTexts, rows: Sequence[Any]) -> dict[str, np.ndarray]:
         """Return the batch dict of tokenized texts, int32."""
+        if isinstance(reader, Choices):
+            return self._choices(reader, rows)
         if reader.reads_windows:
             return self._windows(reader, rows)
         both_ends = reader.long == "head-tail"
@@ -156,6 +233,12 @@ class TokenRows:
         ids, first = row.text.ids, row.first
         if first is None:
             return None, _kept(ids, row.limit - 2, both_ends)
+        return self._pair(first, ids, both_ends)
+
+    def _pair(
+        self, first: list[int], ids: list[int], both_ends: bool = False
+    ) -> tuple[list[int], list[int]]:
+        """Return the ids of two texts that a row holds."""
         room = self.max_length - 3
         if len(first) + len(ids) <= room:
             return first, ids
@@ -170,26 +253,59 @@ class TokenRows:
     ) -> dict[str, np.ndarray]:
         """Return the batch dict of windows, see `LongTexts.long_batch`."""
         sizes, of_first = _sizes(rows)
-        plan = self._cut(reader, rows).plan(sizes, of_first)
-        steps = (np.broadcast_to(each, sizes.shape).tolist() for each in plan)
+        cut = self._cut(reader, rows)
+        plan = cut.plan(sizes, of_first)
+        counts = np.broadcast_to(plan.count, sizes.shape)
+        text = np.repeat(np.arange(len(rows)), counts)
+        number = np.arange(len(text)) - np.repeat(np.cumsum(counts) - counts, counts)
+        found = cut.places(plan, sizes, text, number)
         laid: list[tuple[list[int] | None, list[int]]] = []
-        starts, places, before = [], [], []
-        for row, kept, most, step, count in zip(rows, *steps, strict=True):
+        places, columns, before = [], [], []
+        for of, start, count, kept in zip(
+            *(x.tolist() for x in (text, found.first, found.count, found.kept)),
+            strict=True,
+        ):
+            row, part = rows[of], slice(start, start + count)
             first = None if row.first is None else row.first[:kept]
-            for number in range(count):
-                part = slice(number * step, number * step + most)
-                held, found = row.text.ids[part], row.text.places[part]
-                if first is not None and not row.is_pair:
-                    held = [*first, *held]
-                laid.append((first if row.is_pair else None, held))
-                starts.append(int(number == 0))
-                places.append((found[0][0], found[-1][1]) if found else (0, 0))
-                before.append(kept + 1 if kept else 0)
+            held, there = row.text.ids[part], row.text.places[part]
+            if first is not None and not row.is_pair:
+                held = [*first, *held]
+            laid.append((first if row.is_pair else None, held))
+            columns.append(kept + (2 if row.is_pair else 1))
+            places.append((there[0][0], there[-1][1]) if there else (0, 0))
+            before.append(kept + 1 if kept else 0)
         batch = self._padded(laid)
-        batch[WINDOW_STARTS] = np.array(starts, np.int32)
+        if isinstance(reader, TokenWindows):
+            width = batch["token_ids"].shape[1]
+            return {**batch, **_of_tokens(reader, rows, found, columns, width)}
+        batch[WINDOW_STARTS] = np.array(number == 0, np.int32)
         batch[WINDOW_PLACES] = np.array(places, np.int32).reshape(-1, 2)
         if not _pools_prompts(reader):
             batch[PROMPT_LENGTHS] = np.array(before, np.int32)
+        return batch
+
+    def _choices(
+        self, reader: Choices, rows: Sequence[TokenizedChoices]
+    ) -> dict[str, np.ndarray]:
+        """Return the batch dict of `choice_inputs`, with names and limits."""
+        most = max((len(row.names) for row in rows), default=0)
+        names = np.full((len(rows), most), b"", object)
+        for number, row in enumerate(rows):
+            names[number, : len(row.names)] = [as_bytes(name) for name in row.names]
+        there = np.nonzero(names)
+        pairs = [
+            self._pair(rows[row].text, list(rows[row].choices[place]))
+            for row, place in zip(*(each.tolist() for each in there), strict=True)
+        ]
+        batch: dict[str, np.ndarray] = {}
+        for key, values in self._padded(pairs).items():
+            batch[key] = np.zeros((*names.shape, values.shape[1]), np.int32)
+            batch[key][there] = values
+        batch[reader.entry] = names
+        if reader.limits:
+            is_usual = bool(rows) and rows[0].is_usual
+            limits = np.array(reader.limits if is_usual else GIVEN_LIMIT, np.float32)
+            batch[LIMITS] = np.broadcast_to(limits, names.shape)
         return batch
 
     def _cut(self, reader: LongTexts, rows: Sequence[TokenizedText]) -> Cut:
@@ -221,6 +337,33 @@ class TokenRows:
             name: np.array(lists, np.int32).reshape(len(ids), most)
             for name, lists in found.items()
         }
+
+
+def _of_tokens(
+    reader: TokenWindows,
+    rows: Sequence[TokenizedText],
+    places: Places,
+    columns: Sequence[int],
+    width: int,
+) -> dict[str, np.ndarray]:
+    """Return what the answers read of windows: their places, or those of words.
+
+    `columns` are the first columns of the text in each window; rows have this `width`.
+    """
+    column = np.array(columns, np.int64)
+    bounds = (places.own_first, places.own_end)
+    if not reader.of_words:
+        parts = (places.text, places.first, places.count, column, *bounds)
+        return {TOKEN_PLACES: np.stack(parts, axis=1).astype(np.int32)}
+    found: list[int] = []
+    shift = np.arange(len(column)) * width + column - places.first
+    for of, start, end, add in zip(
+        *(x.tolist() for x in (places.text, *bounds, shift)), strict=True
+    ):
+        words = rows[of].words
+        part = words[bisect.bisect_left(words, start) : bisect.bisect_left(words, end)]
+        found += [word + add for word in part]
+    return {WORD_PLACES: np.array(found, np.int32)}
 
 
 def _pools_prompts(reader: LongTexts) -> bool:

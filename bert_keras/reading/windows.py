@@ -79,6 +79,11 @@ class LongTexts:
         """Whether a long text is read in several rows."""
         return self.long == "windows"
 
+    @property
+    def takes_lists(self) -> bool:
+        """Whether `TokenRows` reads lists of texts, too."""
+        return False
+
     # Texts to rows, in graph.
 
     def long_batch(
@@ -216,6 +221,18 @@ class LongTexts:
         room = max_length - 1 - texts
         step = min(self.stride or room, room)
         return None if windows is None else max_length + (windows - 1) * step
+
+    def answer_specs(self) -> dict[str, Any]:
+        """Return what the answers read of a batch without a graph, by name.
+
+        Beside the outputs of the model: the entries that `TokenRows.batch` has for it.
+        """
+        if not self.reads_windows:
+            return {}
+        return {
+            WINDOW_STARTS: tf.TensorSpec([None], tf.int32, WINDOW_STARTS),
+            WINDOW_PLACES: tf.TensorSpec([None, 2], tf.int32, WINDOW_PLACES),
+        }
 
     def window_recipe(self, max_length: int) -> dict[str, Any]:
         """Return how texts are cut, as values of JSON, for programs that give ids."""

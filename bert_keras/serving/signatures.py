@@ -19,7 +19,7 @@ import numpy as np
 from bert_keras.answering.answering import Answering
 from bert_keras.answering.backend import Backend
 from bert_keras.config import WINDOW_STARTS
-from bert_keras.errors import shown
+from bert_keras.errors import DataError, shown
 from bert_keras.lazy_names import deferred
 from bert_keras.serving.batch_choice import (
     group_by_length,
@@ -266,9 +266,13 @@ class TextSignature(Signature):
             Row(size, values, lost=missing)
             for size, missing, *values in zip(lengths, lost, *parts, strict=True)
         ]
+        return self._with_choices(rows, parts)
+
+    def _with_choices(self, rows: list[Row], parts: Parts) -> list[Row]:
+        """Return rows whose lengths count each choice, computed with its context."""
         if self._listed is not None and len(parts) > 1:
-            for row in rows:  # each choice is computed with its context
-                row.length *= len(row.values[self._listed])
+            for row, choices in zip(rows, parts[self._listed], strict=True):
+                row.length *= len(choices)
         return rows
 
     def choose(self, lengths: Sequence[int], max_tokens: int) -> list[int]:
@@ -295,11 +299,12 @@ class TextSignature(Signature):
         }
 
 
-class DirectSignature(Signature):
+class DirectSignature(TextSignature):
     """Texts that an engine answers without a graph of TensorFlow.
 
     Args:
         answering: tokenizes each text once, and answers.
+        readings: how often a text is read, whose row has no list.
     """
 
     def __init__(
@@ -308,24 +313,38 @@ class DirectSignature(Signature):
         inputs: Sequence[TensorInfo],
         outputs: Sequence[TensorInfo],
         answering: Answering,
+        readings: int,
     ) -> None:
-        super().__init__(name, inputs, outputs, _no_function)
+        given = (name, inputs, outputs, _no_function)
+        super().__init__(*given, lengths=answering.measure, packs=False)
         self._answering = answering
+        self._readings = 1 if self._listed is not None else readings
 
     def rows_of(self, parts: Parts) -> list[Row]:
-        texts = tuple([x.decode("utf-8", "replace") for x in part] for part in parts)
-        found = self._answering.measure(texts)
+        try:
+            found = self._answering.measure(tuple(map(_decoded, parts)))
+        except DataError as error:
+            raise RequestError(str(error)) from None
         sizes = zip(found.read.tolist(), found.lost.tolist(), strict=True)
         tokens = zip(*found.texts, strict=True)
-        return [
-            Row(size, values, lost=lost)
+        rows = [
+            Row(size * self._readings, values, lost=lost)
             for (size, lost), values in zip(sizes, tokens, strict=True)
         ]
+        return self._with_choices(rows, parts)
 
     def compute(self, rows: Sequence[Row]) -> tuple[Answers, int]:
         parts = tuple(zip(*(row.values for row in rows), strict=True))
         size = len(rows) * max(row.length for row in rows)
         return self._answering.answer(parts), size
+
+
+def _decoded(values: Sequence[Any]) -> list[Any]:
+    """Return bytes, or lists of bytes, as strings."""
+    return [
+        each.decode("utf-8", "replace") if isinstance(each, bytes) else _decoded(each)
+        for each in values
+    ]
 
 
 def _no_function(**given: Any) -> Mapping[str, Any]:
@@ -541,13 +560,16 @@ def _completed(task: Task, found: dict[str, Signature]) -> dict[str, Signature]:
 def _direct_signatures(model: Backend) -> dict[str, Signature]:
     """Return the signatures of a model that answers without a graph, or none.
 
-    They are of one string for each role; with a prompt, of their own.
+    They are of one string for each role; with a prompt, of their own. Or of lists, if
+    the task's rows are made of lists.
     """
     task = model.task
+    takes_lists = task.row_reader.takes_lists
     found: dict[str, Signature] = {}
     for name, inputs in text_specs(task).items():
         answering_task = task.of_signature(name)
-        if any(each.rank > 1 for each in inputs) or len(inputs) != len(task.roles):
+        is_listed = any(each.rank > 1 for each in inputs)
+        if not takes_lists and (is_listed or len(inputs) != len(task.roles)):
             continue  # in another form, such as a list of documents
         other: Any = model
         if answering_task is not task:
@@ -555,12 +577,13 @@ def _direct_signatures(model: Backend) -> dict[str, Signature]:
         answering = other.answering()
         if not answering.is_direct:
             return {}
-        outputs = sorted(answering.outputs().items())
+        outputs = sorted(answering.outputs(name).items())
         found[name] = DirectSignature(
             name,
-            [TensorInfo(each.name, "string", (None,)) for each in inputs],
+            [TensorInfo(x.name, "string", (None,) * x.rank) for x in inputs],
             [TensorInfo.of(*each) for each in outputs],
             answering,
+            task.needs.readings,
         )
     return found
 

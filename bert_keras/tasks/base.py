@@ -328,11 +328,13 @@ class Task(PlainSettings, abc.ABC):
         return LongTexts()
 
     @property
-    def reads_by_reader(self) -> bool:
-        """Whether the batch of texts, a string for each role, is the reader's.
+    def row_reader(self) -> LongTexts:
+        """How `TokenRows` makes the batch of texts without a graph."""
+        return self.reader
 
-        Such a batch can be made without a graph, see `TokenRows`.
-        """
+    @property
+    def reads_by_reader(self) -> bool:
+        """Whether the batch of texts is the one that `row_reader` describes."""
         return type(self).features is Task.features and not isinstance(self, Responding)
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:

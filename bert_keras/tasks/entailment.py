@@ -24,6 +24,8 @@ from bert_keras.data.class_names import (
 )
 from bert_keras.errors import ConfigError, DataError, received, shown
 from bert_keras.lazy_names import deferred
+from bert_keras.reading.choices import GIVEN_LIMIT, LIMITS, PLACE, Choices
+from bert_keras.reading.windows import LongTexts
 from bert_keras.tasks.base import Batch
 from bert_keras.tasks.classifier import NamedClasses
 from bert_keras.tasks.hugging_face import SINGLE_LABEL, ClassesCodec
@@ -43,7 +45,6 @@ else:
         "tensorflow", "bert_keras.model.heads", "bert_keras.model.encoder"
     )
 
-PLACE = "{}"  # of the name of a class in a template
 GIVEN = "classes"  # the signature, and its input, of classes in a request
 
 
@@ -148,13 +149,18 @@ class EntailedClasses(NamedClasses):
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch dict of texts; of pairs with each class with `entailment`.
 
-        It holds `classes` then, if they are given with the texts.
+        It holds `classes` then, and the `limits` of those that have some.
         """
         if not self.entailment:
             return super().features(preprocessor, texts)
         text, names = self._with_names(texts)
         batch = preprocessor.pair_choices(text, self._sentences(names))
-        return {**batch, GIVEN: names} if isinstance(texts, tuple) else batch
+        batch[GIVEN] = names
+        if limits := self.class_limits:
+            is_given = isinstance(texts, tuple)
+            limit = tf.constant(GIVEN_LIMIT if is_given else limits, tf.float32)
+            batch[LIMITS] = tf.broadcast_to(limit, tf.shape(names))
+        return batch
 
     def lengths(self, preprocessor: Preprocessor, texts: Any) -> tuple[Any, Any]:
         if not self.entailment:
@@ -177,8 +183,29 @@ class EntailedClasses(NamedClasses):
         return text, tf.tile(names, [tf.shape(text)[0], 1])
 
     @property
+    def class_limits(self) -> tuple[float, ...]:
+        """The probabilities from which on the classes apply, if they have some."""
+        return ()
+
+    @property
+    def row_reader(self) -> LongTexts:
+        if not self.entailment:
+            return self.reader
+        return Choices(
+            entry=GIVEN,
+            template=self.template,
+            usual=self.classes,
+            limits=self.class_limits,
+            least=self.least_classes,
+        )
+
+    @property
+    def answers_ids(self) -> bool:
+        return super().answers_ids and not self.entailment
+
+    @property
     def reads_by_reader(self) -> bool:
-        return type(self).features is EntailedClasses.features and not self.entailment
+        return type(self).features is EntailedClasses.features
 
     @property
     def may_read_windows(self) -> bool:
@@ -268,7 +295,7 @@ def _different(names: Any, least: int) -> Any:
 
     Or if a text has fewer than `least`; "" is none.
     """
-    line = f"`classes` of a text must be {least} or more different names"
+    line = Choices(entry=GIVEN, least=least).rule()
     is_name = names != ""
     equal = (names[:, :, tf.newaxis] == names[:, tf.newaxis]) & is_name[:, tf.newaxis]
     count = tf.reduce_sum(tf.cast(is_name, tf.int32), axis=1)

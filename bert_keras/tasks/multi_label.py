@@ -28,6 +28,7 @@ from bert_keras.data.table import read_columns
 from bert_keras.data.text_column import TextColumn
 from bert_keras.errors import ConfigError, received
 from bert_keras.lazy_names import deferred, serializable
+from bert_keras.reading.choices import GIVEN_LIMIT, LIMITS
 from bert_keras.scoring.calibration import (
     confidence_scores,
     fit_temperature,
@@ -46,7 +47,7 @@ from bert_keras.tasks.classifier import (
     logit_of,
     named_alike,
 )
-from bert_keras.tasks.entailment import GIVEN, EntailedClasses, EntailedCodec
+from bert_keras.tasks.entailment import EntailedClasses, EntailedCodec
 from bert_keras.tasks.hugging_face import MULTI_LABEL
 from bert_keras.tasks.multi_label_settings import MultiLabelSettings
 from bert_keras.tasks.protocols import (
@@ -236,7 +237,9 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
     @property
     def limits(self) -> tuple[float, ...]:
         """The threshold of each class."""
-        return self.thresholds or (0.5,) * len(self.classes)
+        return self.thresholds or (GIVEN_LIMIT,) * len(self.classes)
+
+    class_limits = limits
 
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return `labels` string [B, C], "" for a class that does not apply;
@@ -244,7 +247,7 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
         """
         probabilities = tf.sigmoid(self.scaled_logits(outputs))
         names = self.class_tensor(outputs, batch)
-        limits = 0.5 if GIVEN in batch else tf.constant(self.limits, tf.float32)
+        limits = batch.get(LIMITS, tf.constant(self.limits, tf.float32))
         applies = probabilities >= limits
         return {
             "labels": tf.where(applies, names, ""),

@@ -12,9 +12,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.data.class_names import label_names
 from bert_keras.data.columns import Columns
@@ -28,8 +26,8 @@ from bert_keras.data.table import (
     stream_columns,
 )
 from bert_keras.errors import DataError, received, shown
-from bert_keras.model.encoder import BertEncoder, choice_inputs
-from bert_keras.model.heads import NO_CHOICE, ChoiceRows, ChoiceScores, PooledHead
+from bert_keras.lazy_names import deferred, serializable
+from bert_keras.reading.choices import Choices
 from bert_keras.scoring.calibration import (
     abstention_scores,
     confidence_scores,
@@ -49,12 +47,20 @@ from bert_keras.tasks.classifier import (
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.multiple_choice_settings import LAYOUTS
 from bert_keras.tasks.needs import Needs
-from bert_keras.tasks.protocols import Reading
-from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.tasks.protocols import Reading, TextSpec
 
 if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Target
+    from bert_keras.model import encoder, heads
+    from bert_keras.model.encoder import BertEncoder
+    from bert_keras.text.preprocessor import Preprocessor
+else:
+    keras, tf = deferred("keras", "tensorflow")
+    encoder, heads = deferred("bert_keras.model.encoder", "bert_keras.model.heads")
 
 
 def read_choices(
@@ -163,7 +169,7 @@ def _lists(columns: Columns, key: str) -> list[list[str]]:
 _LEAST = 1e-37  # probability of a choice; 0 means padding
 
 
-@keras.saving.register_keras_serializable(package="bert_keras")
+@serializable
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class MultipleChoice(Confidence, Task):
@@ -177,7 +183,7 @@ class MultipleChoice(Confidence, Task):
     name = "multiple-choice"
     head_codec = HeadCodec("BertForMultipleChoice")
     roles = ("context", "choices")
-    needs = Needs(inputs=choice_inputs)
+    needs = Needs(inputs=lambda: encoder.choice_inputs())
     columns = {**LAYOUTS[0], "question": Column("question", optional=True)}
     best_score = "accuracy"
 
@@ -242,10 +248,14 @@ class MultipleChoice(Confidence, Task):
 
     # Text to batch.
 
-    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
-        context = tf.TensorSpec([None], tf.string, name="context")
-        choices = tf.TensorSpec([None, None], tf.string, name="choices")
-        return {"serving_default": (context, choices)}
+    def signatures(self) -> dict[str, tuple[TextSpec, ...]]:
+        return {"serving_default": (TextSpec("context"), TextSpec("choices", rank=2))}
+
+    @property
+    def row_reader(self) -> Choices:
+        return Choices(entry="choices")
+
+    reads_by_reader = True
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch dict of `choice_inputs`, and `choices` for the answers."""
@@ -271,9 +281,9 @@ class MultipleChoice(Confidence, Task):
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the scores of the choices, float32 [B, C]."""
-        head = PooledHead.on(encoder, 1, seed=seed)
-        scores = head(encoder.pool(ChoiceRows(name="choice_rows")(inputs)))
-        rows = ChoiceScores(name="choice_scores", dtype="float32")
+        head = heads.PooledHead.on(encoder, 1, seed=seed)
+        scores = head(encoder.pool(heads.ChoiceRows(name="choice_rows")(inputs)))
+        rows = heads.ChoiceScores(name="choice_scores", dtype="float32")
         return rows(scores, inputs["padding_mask"], inputs["cls_positions"])
 
     def loss(self) -> keras.losses.Loss:
@@ -308,7 +318,7 @@ class MultipleChoice(Confidence, Task):
 
     def soft_targets(self, answers: Answers, teacher: MultipleChoice) -> np.ndarray:
         p = answers["probabilities"]
-        return np.where(p > 0, teacher.temperature * log_of(p), NO_CHOICE)
+        return np.where(p > 0, teacher.temperature * log_of(p), heads.NO_CHOICE)
 
     def recipe(self) -> dict[str, Any]:
         return {

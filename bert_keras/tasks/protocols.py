@@ -7,6 +7,7 @@ A function after a protocol is what callers use: it says what holds for other ta
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from bert_keras.checkpoints import Checkpoint
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Target
+    from bert_keras.reading.token_rows import TokenizedText
     from bert_keras.tasks.base import Task
     from bert_keras.tasks.redaction import Redaction
     from bert_keras.text.preprocessor import Preprocessor
@@ -118,9 +120,16 @@ def item_parts(task: Task, items: Sequence[Any]) -> tuple[list[Any], ...]:
     Raises:
         DataError: an item is not of a form that the task reads.
     """
-    if isinstance(task, OwnItems):
-        return task.parts(items)
+    own: Any = task
+    if _has_own_items(type(task)):
+        found: tuple[list[Any], ...] = own.parts(items)
+        return found
     return string_parts(items, len(task.roles))
+
+
+@functools.cache  # `isinstance` takes a while for one text
+def _has_own_items(kind: type[Task]) -> bool:
+    return issubclass(kind, OwnItems)
 
 
 def string_parts(items: Sequence[Any], count: int) -> tuple[list[Any], ...]:
@@ -573,6 +582,33 @@ def from_named(task: Task, named: Mapping[str, Any], batch: Mapping[str, Any]) -
     if isinstance(task, NamedOutputs):
         return task.from_named(named, batch)
     return named["logits"] if set(named) == {"logits"} else named
+
+
+@runtime_checkable
+class Spelling(Protocol):
+    """Its answers hold parts of the texts, which engines, without strings, cannot cut.
+
+    An engine computes `numbers` for the windows of a batch, and Python the answers.
+    """
+
+    def numbers(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return what `spelled` reads, by name, in graph.
+
+        The arguments are as of `answer`, with the entries of `LongTexts.answer_specs`.
+        """
+        ...
+
+    def spelled(
+        self, numbers: Answers, rows: Sequence[TokenizedText], *, scored: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Return the answers to B texts, arrays [B, …] as of `answer`.
+
+        Args:
+            numbers: of the windows of the texts, in their order, and their batch.
+            rows: the texts.
+            scored: whether the answers are for `score`.
+        """
+        ...
 
 
 @runtime_checkable

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_keras.errors import ConfigError, UnreadError, shown
 from bert_keras.scoring.entities import parse_classes
+from bert_keras.text.token_ids import TokenIds
 
 if TYPE_CHECKING:
     from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -42,7 +43,7 @@ class Redaction:
     def __init__(
         self,
         classes: Sequence[str],
-        tokenizer: WordPieceTokenizer,
+        tokenizer: WordPieceTokenizer | TokenIds,
         types: str | Sequence[str] | None,
     ) -> None:
         self._tokenizer = tokenizer
@@ -82,17 +83,7 @@ class Redaction:
         if not texts:
             return
         most = self._tokenizer.max_word_characters
-        ids, starts, ends = self._tokenizer.tokenize_with_offsets(
-            [text for _, text in texts], unit="characters"
-        )
-        places = np.flatnonzero(ids.values.numpy() == self._tokenizer.unk_id)
-        of = ids.value_rowids().numpy()[places].tolist()
-        spans = zip(
-            starts.values.numpy()[places].tolist(),
-            ends.values.numpy()[places].tolist(),
-            strict=True,
-        )
-        for place, (start, end) in zip(of, spans, strict=True):
+        for place, start, end in self._unknown([text for _, text in texts]):
             row, text = texts[place]
             # Accents, and the parts of a Hangul syllable, count as the tokenizer's.
             size = len(unicodedata.normalize("NFKD", text[start:end]))
@@ -103,6 +94,22 @@ class Redaction:
                     f"one of {size}",
                     row=row,
                 )
+
+    def _unknown(self, texts: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+        """Yield the text of each `[UNK]`, and its first character and end there."""
+        unk_id = self._tokenizer.unk_id
+        if isinstance(self._tokenizer, TokenIds):
+            for place, tokens in enumerate(self._tokenizer(texts, with_places=True)):
+                for token, span in zip(tokens.ids, tokens.places, strict=True):
+                    if token == unk_id:
+                        yield place, *span
+            return
+        ids, starts, ends = self._tokenizer.tokenize_with_offsets(
+            texts, unit="characters"
+        )
+        found = np.flatnonzero(ids.values.numpy() == unk_id)
+        columns = (ids.value_rowids(), starts.values, ends.values)
+        yield from zip(*(x.numpy()[found].tolist() for x in columns), strict=True)
 
     def __call__(
         self, texts: Sequence[Any], answers: Mapping[str, np.ndarray]

@@ -496,6 +496,13 @@ def _characters(ranges: Ranges) -> frozenset[str]:
     return frozenset(map(chr, as_set(ranges)))
 
 
+def over_marks_of(text: str, end: int) -> int:
+    """Return an end in a text after the combining accents that follow it."""
+    while end < len(text) and text[end] in _MARKS:
+        end += 1
+    return end
+
+
 _MARKS = _characters(MARKS)
 _KEPT_MARKS = _characters(KEPT_MARKS)
 _NOT_DECOMPOSED = _characters(NOT_DECOMPOSED)

@@ -28,6 +28,7 @@ from bert_keras.text.packing import (
     truncate_pair,
 )
 from bert_keras.text.ragged import sizes_of
+from bert_keras.text.token_ids import as_bytes
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 _SETTINGS = ("max_length", "truncation", "layout", "length_multiple")
@@ -285,10 +286,6 @@ def _strings(texts: Sequence[Any]) -> tf.Tensor:
     if len(texts) and isinstance(texts[0], int):
         return tf.constant(texts, tf.int32)
     if not len(texts) or isinstance(texts[0], str):
-        return tf.constant([_bytes(text) for text in texts], tf.string)
-    rows = [[_bytes(text) for text in row] for row in texts]
+        return tf.constant([as_bytes(text) for text in texts], tf.string)
+    rows = [[as_bytes(text) for text in row] for row in texts]
     return tf.ragged.constant(rows, tf.string, ragged_rank=1).to_tensor(b"")
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")

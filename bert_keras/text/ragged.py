@@ -27,6 +27,11 @@ def arrays_of(values: Any) -> Any:
     return np if isinstance(values, np.ndarray) else tf
 
 
+def taken(values: Any, places: Any) -> Any:
+    """Return the values at places [S], of an array or a tensor."""
+    return values[places] if arrays_of(values) is np else tf.gather(values, places)
+
+
 def sizes_of(rows: Any) -> Any:
     """Return the number of values of each row, int32 [B]."""
     return tf.cast(rows.row_lengths(), tf.int32)

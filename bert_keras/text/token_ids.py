@@ -36,7 +36,9 @@ class TokenIds:
 
     Attributes:
         vocabulary: the tokens in the order of their ids.
-        cls_id, sep_id, pad_id: ids of the special tokens.
+        cls_id, sep_id, pad_id, unk_id: ids of the special tokens.
+        inside_ids: the tokens that continue a word.
+        max_word_characters: a longer word is `[UNK]`.
 
     Raises:
         CheckpointError: there is no such file, or `tokenizers` cannot read it.
@@ -57,16 +59,19 @@ class TokenIds:
         self._tokenizer.no_padding()
         ids = self._tokenizer.get_vocab(with_added_tokens=True)
         self.vocabulary: tuple[str, ...] = tuple(sorted(ids, key=ids.__getitem__))
-        names = ("[CLS]", "[SEP]", "[PAD]")
+        names = ("[CLS]", "[SEP]", "[PAD]", "[UNK]")
         if missing := [name for name in names if name not in ids]:
             raise CheckpointError(f"{path}: must hold {missing[0]}")
-        self.cls_id, self.sep_id, self.pad_id = (ids[name] for name in names)
+        self.cls_id, self.sep_id, self.pad_id, self.unk_id = (ids[x] for x in names)
+        inside = (id_ for name, id_ in ids.items() if name.startswith("##"))
+        self.inside_ids = frozenset(inside)
+        self.max_word_characters: int = self._tokenizer.model.max_input_chars_per_word
 
     def __call__(
         self, texts: Sequence[str], *, with_places: bool = False
     ) -> list[Tokens]:
         """Return the tokens of texts, with their places if these are read."""
-        given = [_as_unicode(text) for text in texts]
+        given = [as_unicode(text) for text in texts]
         if len(given) == 1 and not with_places:  # a batch starts threads
             found = [self._tokenizer.encode(given[0], add_special_tokens=False)]
         elif with_places:
@@ -78,8 +83,13 @@ class TokenIds:
         return [Tokens(each.ids, each.offsets) for each in found]
 
 
-def _as_unicode(text: str) -> str:
+def as_unicode(text: str) -> str:
     """Return a text as the graph reads its bytes; most texts are unchanged."""
     if text.isascii() or not _SURROGATE.search(text):
         return text
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return as_bytes(text).decode("utf-8", "replace")
+
+
+def as_bytes(text: str) -> bytes:
+    """Return a text in UTF-8; a lone surrogate becomes invalid."""
+    return text.encode("utf-8", "surrogatepass")

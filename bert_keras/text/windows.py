@@ -26,6 +26,7 @@ from bert_keras.text.ragged import (
     sizes_of,
     slices,
     starts_of,
+    taken,
 )
 
 if TYPE_CHECKING:
@@ -99,6 +100,42 @@ class Cut:
         count = 1 + (arrays.maximum(sizes - most, 0) + step - 1) // step
         return Plan(kept, most, step, arrays.minimum(count, self.max_windows))
 
+    def places(self, plan: Plan, sizes: Any, text: Any, number: Any) -> Places:
+        """Return where S windows are in their texts, tensors or NumPy's arrays.
+
+        Args:
+            plan: the windows of B texts.
+            sizes: int32 [B], the tokens of the texts.
+            text: int32 [S], the text of each window.
+            number: int32 [S], which window of its text it is, from 0.
+        """
+        arrays, size = arrays_of(sizes), taken(sizes, text)
+        kept, most, step, count = (taken(each, text) for each in plan)
+
+        def start(number: Any) -> Any:
+            place = number * step
+            if not self.is_last_full:
+                return place
+            return arrays.minimum(place, arrays.maximum(size - most, 0))
+
+        def border(number: Any) -> Any:
+            """Return the first token that has more context in a window than before."""
+            # A token belongs to the window whose middle is nearest: the border between
+            # two windows is in the middle of their overlap.
+            both = start(number - 1) + start(number) + most
+            return (both if self.is_last_full else both + 1) // 2
+
+        first = start(number)
+        held = arrays.minimum(most, size - first)
+        return Places(
+            text,
+            first,
+            held,
+            own_first=arrays.where(number == 0, 0, border(number)),
+            own_end=arrays.where(number == count - 1, first + held, border(number + 1)),
+            kept=kept,
+        )
+
 
 class Plan(NamedTuple):
     """The windows of B texts, int32 [B] each.
@@ -128,6 +165,25 @@ class Plan(NamedTuple):
         again = self.most - self.step  # by which two windows overlap
         rows = self.count * (special + self.kept)
         return rows + self.read(sizes) + (self.count - 1) * again
+
+
+class Places(NamedTuple):
+    """Where S windows are in their texts, int32 [S] each.
+
+    Args:
+        text: the text of each window, from 0.
+        first, count: its first token of the text, and how many it holds.
+        own_first, own_end: the tokens of the text that have more context here than in
+            any other window; each token has exactly one.
+        kept: the tokens of the first text, in each window.
+    """
+
+    text: Any
+    first: Any
+    count: Any
+    own_first: Any
+    own_end: Any
+    kept: Any
 
 
 class Windows(NamedTuple):
@@ -213,24 +269,9 @@ def cut_windows(
     numbers = tf.ragged.range(plan.count)
     if draws is not None:
         numbers = _drawn(plan.count, *draws)
-    text, number = segment_ids(numbers.row_splits), numbers.values
-    size = tf.gather(sizes, text)
-    kept, most, step, count = (tf.gather(each, text) for each in plan)
-    is_last_full = cut.is_last_full
-
-    def start(number: Any) -> Any:
-        place = number * step
-        return tf.minimum(place, tf.maximum(size - most, 0)) if is_last_full else place
-
-    def border(number: Any) -> Any:
-        """Return the first token that has more context in a window than before it."""
-        # A token belongs to the window whose middle is nearest: the border between
-        # two windows is in the middle of their overlap.
-        both = start(number - 1) + start(number) + most
-        return (both if is_last_full else both + 1) // 2
-
-    first = start(number)
-    held = tf.minimum(most, size - first)
+    text = segment_ids(numbers.row_splits)
+    places = cut.places(plan, sizes, text, numbers.values)
+    _, first, held, own_first, own_end, kept = places
     parts = slices(context.values, tf.gather(starts_of(context), text) + first, held)
     place, rows = kept + 1, (parts, None)
     if question is not None:
@@ -241,7 +282,6 @@ def cut_windows(
         else:
             place += 1
     ids, segments = join(*rows, cls_id=cls_id, sep_id=sep_id)
-    end = first + held
     return Windows(
         ids,
         segments,
@@ -249,8 +289,8 @@ def cut_windows(
         first,
         held,
         place=place,
-        own_first=tf.where(number == 0, 0, border(number)),
-        own_end=tf.where(number == count - 1, end, border(number + 1)),
+        own_first=own_first,
+        own_end=own_end,
     )
 
 

@@ -26,7 +26,6 @@ from bert_keras.inference.engine_export import _MEANINGS, export_to_engine
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.session import Session, find_engine
 from bert_keras.model.encoder import is_of_packed_rows
-from bert_keras.models.zero_shot import zero_shot_model
 from bert_keras.tasks import TASKS
 from bert_keras.tasks.protocols import recipe_of
 
@@ -89,7 +88,9 @@ def test_an_engine_answers_outside_of_a_graph(spam_model: Any) -> None:
 def test_an_engine_gets_no_classes(spam_model: Any) -> None:
     session = TensorFlowSession(spam_model)
     engine = EngineModel(spam_model.task, spam_model.preprocessor, session)
-    refused(lambda: zero_shot_model(engine, "a,b"), "received one that a name computes")
+    predictor = Predictor(engine)
+    message = "received one that a name computes"
+    refused(lambda: predictor.with_classes("a,b"), message)
 
 
 @pytest.mark.parametrize("engine", ["openvino", "onnx"])

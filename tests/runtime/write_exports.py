@@ -24,12 +24,17 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.multi_label import MultiLabel
+from bert_keras.tasks.multiple_choice import MultipleChoice
+from bert_keras.tasks.question_answering.task import QuestionAnswering
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
+from bert_keras.tasks.tagging.task import TokenClassification
 from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
 CLASSES = ("ham", "promo", "spam")
+NLI = ("contradiction", "neutral", "entailment")
+TAGS = ("O", "B-person", "I-person", "B-place", "I-place")
 PROMPTS = {"query": "see: ", "document": "you "}
 TASKS: dict[str, Any] = {
     "classification": Classification(CLASSES, abstain_below=0.334),
@@ -43,11 +48,21 @@ TASKS: dict[str, Any] = {
     "sparse": Embedding(kind="sparse"),
     "reranking": Reranking(),
     "reranking-windows": Reranking(long="windows"),
+    "by-vectors": Classification(CLASSES, pooling="mean", normalize=True),
+    "entailment": Classification(CLASSES, entailment=NLI, template="see {}: you"),
+    "each-class": MultiLabel(CLASSES, entailment=NLI, thresholds=(0.3, 0.5, 0.7)),
+    "token-classification": TokenClassification(TAGS),
+    "sure-entities": TokenClassification(TAGS, abstain_below=0.35),
+    "parts-of-speech": TokenClassification(("DET", "NOUN", "VERB")),
+    "question-answering": QuestionAnswering(n_best=3, max_answer_tokens=6),
+    "no-answer": QuestionAnswering(no_answer=True, stride=4, temperature=2.0),
+    "multiple-choice": MultipleChoice(abstain_below=0.34),
 }
 TEXTS = [
     *("free cash prize", "", "lunch at six, you", "é 日本 🎉\u200b", "Sale " * 40),
     *("see you at six", "win \ud800 now", " ".join(map(chr, range(97, 123))) * 3),
 ]
+_LONG = [(place, text) for place, text in enumerate(TEXTS) if text]
 
 
 def task_model(task: Any) -> TaskModel:
@@ -65,19 +80,35 @@ def task_model(task: Any) -> TaskModel:
     return TaskModel(encoder, task, Preprocessor(tokenizer, max_length=24), seed=2)
 
 
+def items_of(task: Any) -> list[list[Any]]:
+    """Return the texts of each kind that a task answers."""
+    if isinstance(task, MultipleChoice):
+        return [[(text, TEXTS[place : place + 2] + ["you"]) for place, text in _LONG]]
+    found: list[list[Any]] = [TEXTS]
+    if len(task.roles) > 1:
+        found = [[(text, TEXTS[-1 - place]) for place, text in enumerate(TEXTS)]]
+    if getattr(task, "entailment", ()):
+        found.append(
+            [(text, ["you", *CLASSES[: 1 + place % 3]]) for place, text in _LONG]
+        )
+    if isinstance(task, TokenClassification):
+        found.append([text.split() for _, text in _LONG])
+    return found
+
+
 def write_exports(folder: Path, engine: str, names: Any = TASKS) -> None:
     """Write an export and its answers for each task, and the answers of verbs."""
     predictors = {}
     for name in names:
         task = TASKS[name]
         model = task_model(task)
-        pairs = [(text, TEXTS[-1 - place]) for place, text in enumerate(TEXTS)]
-        items: list[Any] = pairs if len(task.roles) > 1 else TEXTS
         predictors[name] = Predictor(model)
-        answers = predictors[name].predict(items)
         place = folder / name
         export_to_engine(model, place, format=engine)
-        expected = {"items": items, "answers": answers}
+        expected = []
+        for items in items_of(task):
+            answers = predictors[name].predict(items)
+            expected.append({"items": items, "answers": answers})
         (folder / f"{name}.json").write_text(json.dumps(expected), encoding="utf-8")
     with tempfile.TemporaryDirectory() as place:
         data = folder / "data"

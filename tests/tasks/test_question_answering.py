@@ -26,7 +26,11 @@ from bert_keras.scoring.answers import normalize_answer
 from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.base import changed
 from bert_keras.tasks.protocols import texts_of
-from bert_keras.tasks.question_answering.answers import cut_out, normalized
+from bert_keras.tasks.question_answering.answers import (
+    cut_out,
+    normalized,
+    normalized_text,
+)
 from bert_keras.tasks.question_answering.spans import text_spans
 from bert_keras.tasks.question_answering.task import QuestionAnswering
 from bert_keras.text.preprocessor import Preprocessor, as_tensors
@@ -283,6 +287,15 @@ def test_answers_are_normalized_as_in_the_script() -> None:
     ]
     found = [text.decode() for text in normalized(tf.constant(texts)).numpy()]
     assert found == [normalize_answer(text) for text in texts]
+    texts += [
+        "a\u0301 the_ a",
+        "an\u2028a\x0bthe",
+        "c\x00d",
+        "\x0b a \x85x\u00a0",
+        "İΣ a ½the",
+    ]
+    odd = [text.decode() for text in normalized(tf.constant(texts)).numpy()]
+    assert [normalized_text(text) for text in texts] == odd
 
 
 # What is trained on.

@@ -21,7 +21,9 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.redaction import Redaction
 from bert_keras.tasks.tagging.task import TokenClassification
+from bert_keras.text.token_ids import TokenIds
 from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.text.tokenizer_files import write_tokenizer_json
 
 TEXTS = [
     "see you at six!",
@@ -139,15 +141,17 @@ def test_plain_tags_are_types(tokenizer: WordPieceTokenizer) -> None:
     ],
 )
 def test_a_word_that_is_not_read_is_refused(
-    tokenizer: WordPieceTokenizer, text: Any, size: int
+    tokenizer: WordPieceTokenizer, text: Any, size: int, tmp_path: Path
 ) -> None:
-    redaction = Redaction(("O", "B-x"), tokenizer, None)
-    redaction.check(["see aaaaa zzz!-----", ["aaaaa", "🎉"], [], b"a" * 5])
-    message = refused(lambda: redaction.check(["see", text]))
-    assert message == (
-        "texts[1]: to be redacted, a text must have words of at most 5 characters: the "
-        f"tokenizer does not read longer ones; received one of {size}"
-    )
+    write_tokenizer_json(tmp_path, tokenizer.get_config(), max_length=9)
+    for each in (tokenizer, TokenIds(tmp_path)):  # in graph, and of an engine
+        redaction = Redaction(("O", "B-x"), each, None)
+        redaction.check(["see aaaaa zzz!-----", ["aaaaa", "🎉"], [], b"a" * 5])
+        message = refused(lambda check=redaction.check: check(["see", text]))
+        assert message == (
+            "texts[1]: to be redacted, a text must have words of at most 5 characters: "
+            f"the tokenizer does not read longer ones; received one of {size}"
+        )
 
 
 def test_misuse_is_refused(predictor: Predictor, spam_model: Any) -> None:

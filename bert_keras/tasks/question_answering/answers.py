@@ -6,11 +6,17 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), sections 4.2 and 4.3.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import itertools
+import string
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import tensorflow as tf
+import numpy as np
 
+from bert_keras.lazy_names import deferred
+from bert_keras.reading.token_rows import TokenizedText
+from bert_keras.reading.token_windows import TOKEN_PLACES
 from bert_keras.tasks.base import Run
 from bert_keras.tasks.question_answering.spans import (
     NEVER,
@@ -19,14 +25,25 @@ from bert_keras.tasks.question_answering.spans import (
     window_spans,
 )
 from bert_keras.tasks.tagging.words import over_marks
+from bert_keras.text.characters import over_marks_of
 from bert_keras.text.packing import unpack
-from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.text.ragged import arrays_of
+from bert_keras.text.token_ids import as_unicode
 from bert_keras.text.windows import Windows
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from bert_keras.text.preprocessor import Preprocessor
+else:
+    (tf,) = deferred("tensorflow")
 
 _AT_ONCE = 32  # windows computed together, however long the texts are
 _LOOKED_AT = 20  # spans per listed answer: many lie near the best one
 _ASCII_PUNCTUATION = r"[!-/:-@\[-`{-~]"
 _NO_LETTER = r"[^\p{L}\p{M}\p{N}_]"
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = frozenset(("a", "an", "the"))
 
 
 class QuestionWindows(NamedTuple):
@@ -123,19 +140,61 @@ class AnswerFinder:
         )
         best = text_spans(spans, windows.text, texts=tf.size(contexts))
         best = distinct_spans(best, contexts, starts, ends, n_best=self.n_best)
-        there = best.found
-        parts, first, end = cut_out(best, contexts, starts, ends)
+        return self._chosen(best, *cut_out(best, contexts, starts, ends))
+
+    def numbers(self, outputs: Any, places: Any) -> dict[str, tf.Tensor]:
+        """Return the best `Spans` of each window by name, in graph.
+
+        `outputs` float32 [S, T, 2] are of one window a row, and `places` int32 [S, 6]
+        is as in `reading.token_windows`.
+        """
+        text, first, count, place, own_first, own_end = tf.unstack(places, axis=1)
+        spans = window_spans(
+            tf.cast(outputs, tf.float32),
+            Windows(None, None, text, first, count, place, own_first, own_end),
+            max_tokens=self.max_tokens,
+            n_best=self._looked_at,
+            temperatures=self.temperatures,
+        )
+        return spans._asdict()
+
+    def spelled(
+        self, numbers: Mapping[str, np.ndarray], rows: Sequence[TokenizedText]
+    ) -> dict[str, np.ndarray]:
+        """Return the answers to the questions of rows from `numbers` of their windows.
+
+        The same as `at_once`, in Python.
+        """
+        windows = Spans(*(numbers[name] for name in Spans._fields))
+        ends = np.searchsorted(numbers[TOKEN_PLACES][:, 0], np.arange(len(rows) + 1))
+        found = []
+        for row, start, end in zip(rows, ends, ends[1:], strict=False):
+            best = windows.take(slice(start, end)).merged(self._looked_at)
+            found.append(_distinct(best, row, self.n_best))
+        best, parts, first, end = (list(each) for each in zip(*found, strict=True))
+        return self._chosen(
+            Spans(*map(np.stack, zip(*best, strict=True))),
+            np.array(parts, object),
+            np.array(first, np.int32),
+            np.array(end, np.int32),
+        )
+
+    def _chosen(self, best: Spans, parts: Any, first: Any, end: Any) -> dict[str, Any]:
+        """Return the answers, arrays or tensors, from the best distinct spans.
+
+        Args:
+            best: n spans of each of B texts.
+            parts, first, end: what `cut_out` returns of them.
+        """
+        arrays, there = arrays_of(best.scores), best.found
         middle = len(self.temperatures) // 2
-        totals, of_null = self._of_null(best)
-        degrees = tf.constant(self.temperatures, tf.float32)
-        logits = best.scores[..., tf.newaxis] / degrees  # [B, n, K]
-        p = tf.exp(logits - totals[:, tf.newaxis])
-        p = tf.where(there[..., tf.newaxis], p, 0.0)
+        p, of_null = self._probabilities(best)
+        p = arrays.where(there[..., None], p, np.float32(0))
         null_score = best.null - best.scores[:, 0]
         none = ~there[:, 0]
         if self.threshold is not None:
             none |= null_score > self.threshold
-        score = tf.where(none, of_null[:, middle], p[:, 0, middle])
+        score = arrays.where(none, of_null[:, middle], p[:, 0, middle])
         found = {"score": score, "null_score": null_score}
         if self.abstain_below is not None:
             found["abstained"] = score < self.abstain_below
@@ -144,9 +203,9 @@ class AnswerFinder:
             found["span_probabilities"] = p[:, 0]
             found["null_probabilities"] = of_null
         return {
-            "answer": tf.where(none, "", parts[:, 0]),
-            "start": tf.where(none, -1, first[:, 0]),
-            "end": tf.where(none, -1, end[:, 0]),
+            "answer": arrays.where(none, b"", parts[:, 0]),
+            "start": arrays.where(none, -1, first[:, 0]),
+            "end": arrays.where(none, -1, end[:, 0]),
             **found,
             "n_best_answers": parts,
             "n_best_starts": first,
@@ -154,15 +213,20 @@ class AnswerFinder:
             "n_best_scores": p[..., middle],
         }
 
-    def _of_null(self, best: Spans) -> tuple[Any, Any]:
-        """Return the totals, with no answer included if there may be none, and the
-        probability of no answer, float32 [B, K] each.
+    def _probabilities(self, best: Spans) -> tuple[Any, Any]:
+        """Return the probabilities of spans, float32 [B, n, K], and of no answer, [B,
+        K], at each temperature. They sum to 1, with no answer if there may be none.
         """
+        arrays = arrays_of(best.scores)
+        degrees = np.array(self.temperatures, np.float32)
+        logits, totals = best.scores[..., None] / degrees, best.totals
         if self.threshold is None:
-            return best.totals, tf.zeros_like(best.totals)
-        null = best.null[:, tf.newaxis] / tf.constant(self.temperatures, tf.float32)
-        totals = tf.reduce_logsumexp(tf.stack([best.totals, null]), axis=0)
-        return totals, tf.exp(null - totals)
+            return arrays.exp(logits - totals[:, None]), arrays.zeros_like(totals)
+        null = best.null[:, None] / degrees
+        top = arrays.maximum(totals, null)
+        of_null = arrays.exp(null - top)
+        whole = arrays.exp(totals - top) + of_null
+        return arrays.exp(logits - top[:, None]) / whole[:, None], of_null / whole
 
 
 def cut_out(spans: Spans, texts: Any, starts: Any, ends: Any) -> tuple[Any, Any, Any]:
@@ -241,6 +305,63 @@ def distinct_spans(
         )
         scores = tf.where(slots < count[:, tf.newaxis], scores, NEVER)
         return spans._replace(scores=scores, starts=starts, ends=ends)
+
+
+def _distinct(
+    spans: Spans, row: TokenizedText, n_best: int
+) -> tuple[Spans, list[bytes], list[int], list[int]]:
+    """Return the best distinct spans of a text, and what `cut_out` returns of them.
+
+    The same as `distinct_spans` in Python. `spans` are of one text, without an axis for
+    texts.
+    """
+    text, places = as_unicode(row.given), row.text.places
+    known: dict[str, tuple[int, int]] = {}
+    chosen, parts = [], []
+    for number in np.flatnonzero(spans.found).tolist():
+        first = places[spans.starts[number]][0]
+        end = over_marks_of(text, places[spans.ends[number]][1])
+        if any(
+            2 * (min(end, b) - max(first, a)) > max(end, b) - min(first, a)
+            for a, b in known.values()
+        ):
+            continue
+        name = normalized_text(text[first:end])
+        if name in known:
+            continue
+        known[name] = first, end
+        chosen.append(number)
+        parts.append(text[first:end].encode())
+        if len(chosen) == n_best:
+            break
+    lack = n_best - len(chosen)
+    best = spans._replace(
+        scores=np.pad(spans.scores[chosen], (0, lack), constant_values=NEVER),
+        starts=np.pad(spans.starts[chosen], (0, lack)),
+        ends=np.pad(spans.ends[chosen], (0, lack)),
+    )
+    firsts, ends = ([each[side] for each in known.values()] for side in (0, 1))
+    none = [-1] * lack
+    return best, [*parts, *[b""] * lack], firsts + none, ends + none
+
+
+def normalized_text(text: str) -> str:
+    """Do the same as `normalized` in Python."""
+    text, _, _ = text.partition("\0")  # where TensorFlow ends a text in lower case
+    plain = text.lower().translate(_NO_PUNCTUATION)
+    runs = itertools.groupby(plain, _is_letter)
+    words = ("".join(run) for _, run in runs)
+    plain = "".join(" " if word in _ARTICLES else word for word in words)
+    spaces = (" " if _is_space(c) else c for c in plain)
+    return " ".join(part for part in "".join(spaces).split(" ") if part).strip(" \v")
+
+
+def _is_letter(character: str) -> bool:
+    return character == "_" or unicodedata.category(character)[0] in "LMN"
+
+
+def _is_space(character: str) -> bool:
+    return character in "\t\n\f\r" or unicodedata.category(character)[0] == "Z"
 
 
 def normalized(texts: Any) -> Any:

@@ -9,9 +9,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.squad import (
@@ -24,8 +22,9 @@ from bert_keras.data.squad import (
     stands_at,
 )
 from bert_keras.errors import ConfigError, DataError, first_of, received, shown
-from bert_keras.model.encoder import BertEncoder
-from bert_keras.model.heads import PooledHead
+from bert_keras.lazy_names import deferred, serializable
+from bert_keras.reading.token_rows import TokenizedText
+from bert_keras.reading.token_windows import TOKEN_PLACES, TokenWindows
 from bert_keras.scoring.answers import ScoredAnswers, question_score
 from bert_keras.scoring.calibration import FACTORS, best_factor
 from bert_keras.settings import with_options_documented
@@ -37,17 +36,24 @@ from bert_keras.tasks.protocols import Reading, string_parts
 from bert_keras.tasks.question_answering.answers import AnswerFinder, QuestionWindows
 from bert_keras.tasks.question_answering.explanation import explained_span
 from bert_keras.tasks.question_answering.settings import QuestionAnsweringSettings
-from bert_keras.tasks.question_answering.spans import SpanAccuracy, SpanLoss
-from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.ragged import sizes_of
-from bert_keras.text.windows import Cut, cut_windows, mark_windows
+from bert_keras.text.windows import cut_windows, mark_windows
 
 if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Target
+    from bert_keras.model import heads, span_loss
+    from bert_keras.model.encoder import BertEncoder
+    from bert_keras.text.preprocessor import Preprocessor
+else:
+    (tf,) = deferred("tensorflow")
+    heads, span_loss = deferred("bert_keras.model.heads", "bert_keras.model.span_loss")
 
 
-@keras.saving.register_keras_serializable(package="bert_keras")
+@serializable
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
@@ -172,6 +178,14 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
 
     # From strings to windows, in graph.
 
+    @property
+    def reader(self) -> TokenWindows:
+        return TokenWindows(
+            stride=self.stride, max_first_tokens=self.max_question_tokens
+        )
+
+    reads_by_reader = True
+
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         questions = self._windows(preprocessor, texts)
         batch = preprocessor.lay(questions.windows.ids, questions.windows.segments)
@@ -209,12 +223,7 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
         windows = cut_windows(
             tokenizer(question),
             pieces,
-            Cut(
-                preprocessor.max_length,
-                stride=self.stride,
-                overlap=0.5,
-                max_first_tokens=self.max_question_tokens,
-            ),
+            self.reader.cut(preprocessor.max_length),
             cls_id=tokenizer.cls_id,
             sep_id=tokenizer.sep_id,
         )
@@ -223,7 +232,9 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
     # The model.
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
-        head = PooledHead.on(encoder, 2, seed=seed, dropout_rate=0.0, name="qa_outputs")
+        head = heads.PooledHead.on(
+            encoder, 2, seed=seed, dropout_rate=0.0, name="qa_outputs"
+        )
         return head(encoder(inputs)["sequence_output"])
 
     def named_outputs(self, outputs: Any, model: Any) -> dict[str, Any]:
@@ -233,10 +244,10 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
         return tf.stack([named["start_logits"], named["end_logits"]], axis=-1)
 
     def loss(self) -> keras.losses.Loss:
-        return SpanLoss()
+        return span_loss.SpanLoss()
 
     def metrics(self) -> list[Any]:
-        return [SpanAccuracy()]
+        return [span_loss.SpanAccuracy()]
 
     # Answers and scores.
 
@@ -260,6 +271,20 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
     def answer(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Return the answers of windows computed at once, see `AnswerFinder`."""
         return self._finder().at_once(outputs, batch)
+
+    def numbers(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return the best `Spans` of each window, in graph."""
+        return self._finder().numbers(outputs, batch[TOKEN_PLACES])
+
+    def spelled(
+        self,
+        numbers: Mapping[str, np.ndarray],
+        rows: Sequence[TokenizedText],
+        *,
+        scored: bool = False,
+    ) -> dict[str, np.ndarray]:
+        finder = dataclasses.replace(self._finder(), for_scoring=scored)
+        return finder.spelled(numbers, rows)
 
     def recipe(self) -> dict[str, Any]:
         return {

@@ -15,9 +15,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
-import tensorflow as tf
 from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.data.class_names import (
@@ -41,9 +39,9 @@ from bert_keras.data.tagged import (
     with_one_scheme,
 )
 from bert_keras.errors import ConfigError, DataError, received, shown
-from bert_keras.model.encoder import BertEncoder
-from bert_keras.model.heads import PooledHead
-from bert_keras.model.recurrent_head import RecurrentHead
+from bert_keras.lazy_names import deferred, serializable
+from bert_keras.reading.token_rows import TokenizedText
+from bert_keras.reading.token_windows import WORD_PLACES, TokenWindows
 from bert_keras.runs.progress import say_once
 from bert_keras.scoring.entities import (
     Entity,
@@ -64,6 +62,7 @@ from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import (
     Reading,
+    TextSpec,
     role_signatures,
     role_texts,
     string_parts,
@@ -72,11 +71,22 @@ from bert_keras.tasks.redaction import Redaction
 from bert_keras.tasks.tagging import words
 from bert_keras.tasks.tagging.explanation import explained_entities
 from bert_keras.tasks.tagging.settings import FeatureTaggingSettings, TaggingSettings
-from bert_keras.text.preprocessor import Preprocessor
+from bert_keras.tasks.tagging.spelling import spelled_entities
 
 if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Target
+    from bert_keras.model import heads, recurrent_head
+    from bert_keras.model.encoder import BertEncoder
+    from bert_keras.text.preprocessor import Preprocessor
+else:
+    keras, tf = deferred("keras", "tensorflow")
+    heads, recurrent_head = deferred(
+        "bert_keras.model.heads", "bert_keras.model.recurrent_head"
+    )
 
 # Entries of a batch for the answers, not inputs of the model.
 _FOR_ANSWERS = ("words", "word_mask", "texts", "starts", "ends")
@@ -255,9 +265,14 @@ class TaggingTask(TaggingSettings, Confidence, Task):
 
     # From words to the batch dict, in graph.
 
-    def signatures(self) -> dict[str, tuple[tf.TensorSpec, ...]]:
-        listed = tf.TensorSpec([None, None], tf.string, name="words")
-        return {**role_signatures(self), "words": (listed,)}
+    def signatures(self) -> dict[str, tuple[TextSpec, ...]]:
+        return {**role_signatures(self), "words": (TextSpec("words", rank=2),)}
+
+    @property
+    def reader(self) -> TokenWindows:
+        return words.WINDOWS
+
+    reads_by_reader = True
 
     def features(self, preprocessor: Preprocessor, texts: Any) -> Batch:
         """Return the batch dict of texts, string [B], or of words, string [B, W].
@@ -345,6 +360,26 @@ class TaggingTask(TaggingSettings, Confidence, Task):
             "tags": tf.where(mask, names, ""),
             "scores": tf.where(mask, scores, 0.0),
         }
+
+    def numbers(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Return the probabilities of the tags of all words, float32 [W, C], in
+        graph.
+        """
+        logits = tf.reshape(self.scaled_logits(outputs), [-1, len(self.classes)])
+        at = tf.gather(logits, batch[WORD_PLACES])
+        return {"probabilities": tf.nn.softmax(at)}
+
+    def spelled(
+        self,
+        numbers: Mapping[str, np.ndarray],
+        rows: Sequence[TokenizedText],
+        *,
+        scored: bool = False,
+    ) -> dict[str, np.ndarray]:
+        below = self.abstain_below if self.may_abstain else 0.0
+        return spelled_entities(
+            self.classes, numbers["probabilities"], rows, below=below, scored=scored
+        )
 
     def recipe(self) -> dict[str, Any]:
         return {
@@ -523,7 +558,7 @@ def _pieces(preprocessor: Preprocessor, texts: Any) -> words.Pieces:
     return words.pieces_of_words(preprocessor.tokenizer, texts)
 
 
-@keras.saving.register_keras_serializable(package="bert_keras")
+@serializable
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class TokenClassification(TaggingTask):
@@ -542,11 +577,11 @@ class TokenClassification(TaggingTask):
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the logits of each token, float32 [R, T, C]."""
-        head = PooledHead.on(encoder, len(self.classes), seed=seed)
+        head = heads.PooledHead.on(encoder, len(self.classes), seed=seed)
         return head(encoder(inputs)["sequence_output"])
 
 
-@keras.saving.register_keras_serializable(package="bert_keras")
+@serializable
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class FeatureTagging(FeatureTaggingSettings, TaggingTask):
@@ -572,7 +607,7 @@ class FeatureTagging(FeatureTaggingSettings, TaggingTask):
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         """Return the logits of each token, float32 [B, T, C]."""
-        head = RecurrentHead(
+        head = recurrent_head.RecurrentHead(
             len(self.classes),
             features=self.layers,
             units=self.units or encoder.config.hidden_size,

@@ -10,17 +10,26 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 5.3 (the first piece of a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
+from bert_keras.lazy_names import deferred
+from bert_keras.reading.token_windows import TokenWindows
 from bert_keras.scoring.entities import parse_classes
 from bert_keras.text import characters
-from bert_keras.text.preprocessor import Preprocessor
 from bert_keras.text.ragged import keep, never_empty, sizes_of
-from bert_keras.text.tokenizer import WordPieceTokenizer
-from bert_keras.text.windows import Cut, cut_windows, values_of
+from bert_keras.text.windows import cut_windows, values_of
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from bert_keras.text.preprocessor import Preprocessor
+    from bert_keras.text.tokenizer import WordPieceTokenizer
+else:
+    (tf,) = deferred("tensorflow")
+
+WINDOWS = TokenWindows(of_words=True)
 
 
 class Pieces(NamedTuple):
@@ -79,7 +88,7 @@ def lay_windows(preprocessor: Preprocessor, pieces: Pieces) -> dict[str, Any]:
     windows = cut_windows(
         None,
         pieces.ids,
-        Cut(preprocessor.max_length, overlap=0.5, is_last_full=True),
+        WINDOWS.cut(preprocessor.max_length),
         cls_id=tokenizer.cls_id,
         sep_id=tokenizer.sep_id,
     )

@@ -4,6 +4,7 @@
     python benchmarks/retrieval_quality.py --stsb [--epochs 1] [--teacher [--more]]
     python benchmarks/retrieval_quality.py --sparse [--rows 0] [--documents 350]
     python benchmarks/retrieval_quality.py --tokens [--rows 0] [--documents 350]
+    python benchmarks/retrieval_quality.py --student 0,2,4 [--epochs 4] [--texts 4000]
     .venv-peers/bin/python benchmarks/retrieval_quality.py --trecqa [--seeds 3]
         [--first 0]
     .venv-peers/bin/python benchmarks/retrieval_quality.py --squad [--rows 256]
@@ -38,6 +39,10 @@ core. With `--first`, a cross-encoder is trained before on so many questions of 
 once for each way to read it: the sentence with the answer is right, and up to three
 others of its paragraph, which share the most words with the question, are wrong. Both
 sides start from these folders. 5,000 questions take half an hour of one core.
+
+`--student` aligns a student of some layers to the vectors of the encoder, on titles of
+Cranfield, sentences of its abstracts and questions of SQuAD, and asks Cranfield's
+queries on the index of the encoder.
 
 `--squad` searches the paragraphs of eight articles of SQuAD by two questions on each:
 untrained, and after both sides have trained on `--rows` questions of the other
@@ -88,6 +93,8 @@ BATCH, LENGTH, RATE = 16, 96, 2e-4  # of the cross-encoders
 WRONG = 3  # sentences of a paragraph of SQuAD, beside the right one
 FIRST_BATCH, FIRST_RATE, SECOND_RATE = 32, 1e-4, 3e-5  # with --first
 CAPTIONS = 8000  # of Multi30k, with --more
+ALIGNED_RATE = 3e-4  # of students of a teacher's vectors
+SHORT = 64  # tokens of a text that --sparse and --tokens train on
 PARAGRAPH, PAIR_RATE = 128, 2e-5  # of the encoders trained on SQuAD
 
 
@@ -296,7 +303,13 @@ def write_part(folder: Path, documents: int) -> None:
 
 
 def show_kind(
-    kind: str, encoder: str, epochs: int, rows: int, max_length: int, documents: int
+    kind: str,
+    encoder: str,
+    epochs: int,
+    rows: int,
+    max_length: int,
+    documents: int,
+    seeds: int,
 ) -> None:
     """Print the scores of dense vectors, and of a kind before and after training.
 
@@ -305,11 +318,12 @@ def show_kind(
     part = tempfile.TemporaryDirectory()
     write_part(Path(part.name), documents)
 
-    def show_fused(name: str, predictor: bert_keras.Predictor) -> None:
+    def show_fused(name: str, predictor: bert_keras.Predictor) -> float:
         found = bert_keras.evaluate(predictor, part.name)
         for way, scores in found["rankings"].items():
             line = f"{name}, {way}"
             print(f"{line:<28} nDCG@10 {scores['ndcg_at_10']:.4f}", flush=True)
+        return float(found["ndcg_at_10"])
 
     show_fused("dense", load_embedder(encoder, max_length=max_length))
     start = bert_keras.TaskModel.from_pretrained(
@@ -320,7 +334,8 @@ def show_kind(
         return
     data = Cranfield()
     pairs = as_columns(text=data.titles[:rows], text_pair=data.abstracts[:rows])
-    for each in dict.fromkeys(("dense", kind)):
+    found: dict[str, list[float]] = {each: [] for each in (kind, "dense")}
+    for seed, each in itertools.product(range(seeds), found):
         with tempfile.TemporaryDirectory() as folder:
             result = bert_keras.train(
                 "embedding",
@@ -328,12 +343,18 @@ def show_kind(
                 train=pairs,
                 output=Path(folder) / "model",
                 config=bert_keras.TrainConfig(
-                    epochs=epochs, batch_size=16, validation_split=0, max_length=48
+                    epochs=epochs,
+                    batch_size=BATCH,
+                    validation_split=0,
+                    max_length=SHORT,
+                    seed=seed,
                 ),
                 task_settings={"kind": each},
             )
             trained = load_embedder(result.folder, max_length=max_length)
-            show_fused(f"trained, {each}", trained)
+            found[each].append(show_fused(f"{each}, seed {seed}", trained))
+    for each, scores in found.items():
+        show_seeds(f"nDCG@10 of {each}, trained", scores)
 
 
 class Run(NamedTuple):
@@ -695,6 +716,57 @@ def show_squad(encoder: str, rows: int, epochs: int, seeds: int) -> None:
         show_seeds(f"nDCG@10 of {name}, trained", found)
 
 
+def texts_to_align(data: Cranfield, more: int) -> list[str]:
+    """Return titles and sentences of abstracts, and as many questions of SQuAD."""
+    split = sentence_splitter("en")
+    sentences = [each for text in data.abstracts for each in split(text)]
+    paragraphs = itertools.chain.from_iterable(articles_of_squad())
+    questions = [each["question"] for part in paragraphs for each in part["qas"]]
+    rng = np.random.default_rng(0)
+    drawn = [
+        [texts[place] for place in rng.permutation(len(texts))[:more]]
+        for texts in (sentences, questions)
+    ]
+    found = [*data.titles, *itertools.chain.from_iterable(drawn)]
+    return [each for each in dict.fromkeys(found) if each.strip()]
+
+
+def show_student(encoder: str, layers: str, epochs: int, more: int, seeds: int) -> None:
+    """Print nDCG@10 of the queries of students on the index of their teacher."""
+    data, teacher = Cranfield(), load_embedder(encoder)
+    texts = as_columns(text=texts_to_align(data, more))
+    print(f"{len(texts)} texts to learn from", flush=True)
+    folder = tempfile.TemporaryDirectory()
+    index = Path(folder.name) / "index.npz"
+    SearchIndex.of(teacher, data.texts, index=index)
+
+    def score(source: Any) -> float:
+        found = evaluate_collection(teacher, data.collection, index=index, **source)
+        return float(found["rankings"]["float32"]["ndcg_at_10"])
+
+    whole, scores = score({}), []
+    show("teacher", whole, whole)
+    for seed in range(seeds):
+        result = bert_keras.train(
+            "embedding",
+            train=texts,
+            output=Path(folder.name) / f"student-{seed}",
+            config=bert_keras.TrainConfig(
+                teacher=encoder,
+                keep_layers=layers,
+                epochs=epochs,
+                batch_size=2 * BATCH,
+                learning_rate=ALIGNED_RATE,
+                max_length=SHORT,
+                validation_split=0.02,
+                seed=seed,
+            ),
+        )
+        scores.append(score({"query_encoder": result.folder}))
+        show(f"student of layers {layers}, seed {seed}", scores[-1], whole)
+    show_seeds("nDCG@10 of students", scores)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
@@ -714,13 +786,16 @@ def main() -> None:
     add("--documents", type=int, default=1400, help=f"of Cranfield; {of_kinds}")
     add("--trecqa", action="store_true", help="rank the answers of TREC-QA instead")
     add("--squad", action="store_true", help="questions to SQuAD's paragraphs instead")
+    add("--student", help="layers of a student of the vectors instead, such as 0,2,4")
+    add("--texts", type=int, default=4000, help="of each kind, for --student")
     add("--negatives", type=int, default=3, help="of a right answer; default: 3")
     add("--first", type=int, default=0, help="questions of SQuAD, for --trecqa")
     add(
         "--seeds",
         type=int,
         default=3,
-        help="runs on TREC-QA or SQuAD, where 0 does not train; default: 3",
+        help="runs of --sparse, --tokens, --student, --trecqa or --squad, where 0 does "
+        "not train; default: 3",
     )
     options = parser.parse_args()
     if options.trecqa:
@@ -730,6 +805,15 @@ def main() -> None:
             options.epochs,
             options.seeds,
             options.first,
+        )
+        return
+    if options.student:
+        show_student(
+            options.encoder,
+            options.student,
+            options.epochs,
+            options.texts,
+            options.seeds,
         )
         return
     if options.squad:
@@ -746,6 +830,7 @@ def main() -> None:
             options.rows,
             options.max_length,
             options.documents,
+            options.seeds,
         )
         return
     data = Cranfield()

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 MODEL = "model folder or hf://owner/name"
 ASKED = f"{MODEL}, or what `export` wrote"
+QUERY_ENCODER = (
+    "a student of the model, aligned to its vectors, which reads the queries in its "
+    "place"
+)
 ROWS = "TSV, CSV, JSONL, Parquet or Arrow file"
 # Roles with their own option, and its `dest`; `explain --target` is not a column.
 _ROLES = {

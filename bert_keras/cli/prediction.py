@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bert_keras.cli.arguments import (
     ASKED,
     MODEL,
+    QUERY_ENCODER,
     ROWS,
     WHERE,
     add_batches,
@@ -374,6 +375,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         unset="4",
         least=0,
     )
+    add_path(parser, "query_encoder", "MODEL", QUERY_ENCODER)
     add_option(parser, HYBRID)
     add_option(parser, HYBRID_WEIGHT)
     add_path(
@@ -394,7 +396,7 @@ def run_search(options: argparse.Namespace) -> None:
     from bert_keras.files.answer_file import answers_to, check_answer_file
     from bert_keras.retrieval.vector_file import check_index
 
-    inputs = ("model", "file", "index", "rerank", "fuse")
+    inputs = ("model", "file", "index", "rerank", "fuse", "query_encoder")
     check_answer_file(options.output, {name: getattr(options, name) for name in inputs})
     given = words(options.texts)
     blank = next((query for query in given if not query.strip()), None)
@@ -423,6 +425,7 @@ def run_search(options: argparse.Namespace) -> None:
         hybrid=options.hybrid,
         hybrid_weight=options.hybrid_weight,
         fuse=options.fuse,
+        query_encoder=options.query_encoder,
         **_embedder_settings(options),
     )
     piped, number = piped_lines(), 0

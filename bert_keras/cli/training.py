@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.arguments import (
     ASKED,
+    QUERY_ENCODER,
     ROWS,
     add_bad_rows,
     add_columns,
@@ -391,6 +392,7 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
         "BEIR folder: vectors of its documents by this model, from `search` or "
         "`features`, which are then not computed again",
     )
+    add_path(parser, "query_encoder", "MODEL", f"of a folder: {QUERY_ENCODER}")
     add_option(
         parser,
         HYBRID_WEIGHT,
@@ -426,13 +428,14 @@ def _evaluate_folder(options: argparse.Namespace) -> dict[str, Any]:
         index=options.index,
         hybrid_weight=options.hybrid_weight,
         tune=options.tune,
+        query_encoder=options.query_encoder,
     )
 
 
 def _check_no_folder(options: argparse.Namespace) -> None:
     """Raise ConfigError if an option of collections is given."""
     of_folder: dict[str, Any] = dict.fromkeys(
-        ("qrels", "run", "save_run", "top", "index")
+        ("qrels", "run", "save_run", "top", "index", "query_encoder")
     )
     of_folder |= {"hybrid_weight": HYBRID_WEIGHT.default, "tune": False}
     for name, default in of_folder.items():

@@ -99,6 +99,7 @@ _SETTINGS = (
     "student",
     "temperature",
     "distill_weight",
+    "aligned_to",
     "augment",
     "precision",
     "freeze_layers",
@@ -433,7 +434,7 @@ def _facts_of_report(report: Mapping[str, Any]) -> dict[str, Any]:
     choices: Sequence[Mapping[str, str]] = report.get("choices", ())
     chosen = {row["name"].replace(" ", "_") for row in choices}
     for key in _SETTINGS:
-        if settings.get(key) not in (None, 0) and key not in chosen:
+        if settings.get(key) not in (None, 0, "") and key not in chosen:
             training.append((key, str(settings[key])))
     training += [(key, environment[key]) for key in _VERSIONS if key in environment]
     return {

@@ -14,6 +14,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from bert_keras.model.pooling import unit_vectors
+
 _RELATION_HEADS = 12  # at most, as in BERT-base; they divide both hidden sizes
 _RIDGE = 1e-3  # share of the mean square of a state, added to solve for a projection
 
@@ -127,6 +129,36 @@ class SoftTargetLoss(SoftLoss):
     def get_config(self) -> dict[str, Any]:
         own = {"activation": self.activation, "temperature": self.temperature}
         return {**super().get_config(), **own}
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class DirectionLoss(SoftLoss):
+    """Squared distance of a student's vectors from its teacher's, both of length 1.
+
+    That is, twice the difference of their cosine from 1.
+    Source: arXiv:2509.12539, section 3.
+
+    Call: the teacher's and the student's vectors, [B, D]. Returns float32 [B] before
+    the reduction.
+
+    Example:
+        >>> float(DirectionLoss()(np.array([[3.0, 0.0]]), np.array([[0.0, 2.0]])))
+        2.0
+    """
+
+    has_temperature = False
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"name": "direction", **kwargs})
+
+    def softened(self, temperature: float) -> SoftLoss:
+        return self
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        teacher, student = (
+            unit_vectors(ops.cast(each, "float32")) for each in (y_true, y_pred)
+        )
+        return ops.sum(ops.square(teacher - student), axis=-1)
 
 
 def hidden_state_errors(

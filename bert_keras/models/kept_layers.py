@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.checkpoints import Checkpoint, LazyArrays
+from bert_keras.checkpoints.checkpoint import KEY
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.errors import ConfigError, shown
 from bert_keras.models.folder import Folder
@@ -115,6 +116,10 @@ def _with_count(
     """Return a config with another number of layers, also of a decoder that has none
     of its own.
     """
+    own = config.get(KEY) or {}
+    if "aligned_to" in own.get("settings", {}):  # the vectors are others
+        settings = {k: v for k, v in own["settings"].items() if k != "aligned_to"}
+        config = {**config, KEY: {**own, "settings": settings}}
     if not is_encoder_decoder(config):
         return {**config, _COUNT: count}
     parts = ("encoder",) if has_depth else ("encoder", "decoder")

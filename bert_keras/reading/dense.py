@@ -60,7 +60,11 @@ def checked_dense(given: Any, layers: Layers) -> tuple[dict[str, Any], ...]:
 def dense_layers(
     given: Any, seed: int | None
 ) -> tuple[list[keras.layers.Layer], list[keras.layers.Layer]]:
-    """Return the layers of the setting `dense`: on tokens, and on the pooled vector."""
+    """Return the layers of the setting `dense`: on tokens, and on the pooled vector.
+
+    Layers on tokens start as orthogonal matrices, which keep more of the products of
+    the tokens' vectors than Glorot's.
+    """
     found: dict[bool, list[keras.layers.Layer]] = {True: [], False: []}
     for number, layer in enumerate(given):
         settings = {
@@ -69,8 +73,12 @@ def dense_layers(
         kind = (
             pooling.ResidualDense if layer.get("use_residual") else keras.layers.Dense
         )
-        first = keras.initializers.GlorotUniform(seed=seed)
-        name = f"{DENSE_SCOPE}{number}"
-        settings |= {"kernel_initializer": first, "name": name, "dtype": "float32"}
-        found[bool(layer.get("on_tokens"))].append(kind(**settings))
+        on_tokens = bool(layer.get("on_tokens"))
+        first = (
+            keras.initializers.Orthogonal
+            if on_tokens
+            else keras.initializers.GlorotUniform
+        )
+        settings |= {"kernel_initializer": first(seed=seed), "dtype": "float32"}
+        found[on_tokens].append(kind(**settings, name=f"{DENSE_SCOPE}{number}"))
     return found[True], found[False]

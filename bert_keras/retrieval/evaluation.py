@@ -21,11 +21,12 @@ from bert_keras.files.atomic import check_output_place
 from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.predictor import Predictor
 from bert_keras.retrieval.embedder import (
+    Source,
     stored_vectors,
     vectors_of,
     with_prompt,
 )
-from bert_keras.retrieval.index_model import indexed_vectors
+from bert_keras.retrieval.index_model import indexed_vectors, query_encoder_of
 from bert_keras.retrieval.vector_store import VectorStore
 from bert_keras.runs.progress import Progress, say
 from bert_keras.scoring.bm25 import BM25, FUSED
@@ -59,6 +60,7 @@ def evaluate_collection(
     index: str | os.PathLike[str] | None = None,
     hybrid_weight: float = 1.0,
     tune: bool = False,
+    query_encoder: Source | None = None,
 ) -> dict[str, Any]:
     """Return the scores of a model's rankings, beside others of the same documents.
 
@@ -80,6 +82,8 @@ def evaluate_collection(
             texts, too, if it holds the texts themselves.
         hybrid_weight: of BM25 in `hybrid`, beside 1 of the vectors.
         tune: whether the weight is chosen of `WEIGHTS` on every second query.
+        query_encoder: a student of the model, which computes the vectors of queries in
+            its place, as in `SearchIndex.of`.
 
     Returns:
         The scores of the model, see `ranking_scores`, and `rankings`: the scores of
@@ -111,6 +115,7 @@ def evaluate_collection(
             ("index", index),
             ("tune", tune or None),
             ("hybrid_weight", None if hybrid_weight == 1 else hybrid_weight),
+            ("query_encoder", query_encoder),
         ):
             if given is not None:
                 raise ConfigError(
@@ -133,6 +138,7 @@ def evaluate_collection(
             batch_size=batch_size,
             index=index,
             hybrid_weight=hybrid_weight,
+            query_encoder=query_encoder,
         )
         if tune:
             more = tuned_weight(collection.qrels, hybrid, next(iter(runs.values())))
@@ -322,13 +328,15 @@ def search_runs(
     batch_size: int,
     index: str | os.PathLike[str] | None = None,
     hybrid_weight: float = 1.0,
+    query_encoder: Source | None = None,
 ) -> tuple[dict[str, Run], Callable[[float], Run]]:
     """Return the runs of an embedding by type and width, of BM25, and of both fused.
 
     Also a function that returns the fused run for another weight.
     """
     search = _Search(collection, top)
-    asking = with_prompt(predictor, "query")
+    asking = query_encoder_of(predictor, query_encoder)
+    asking = with_prompt(asking, "query")
     packed = _packed(predictor, collection, batch_size, index)
     texts = [*collection.queries.values()]
     queries = vectors_of(asking, texts, batch_size, progress="vectors of queries")

@@ -35,7 +35,12 @@ from bert_keras.retrieval.features import (
     check_output,
     feature_writer,
 )
-from bert_keras.retrieval.index_model import mismatch, model_hash, read_index_of
+from bert_keras.retrieval.index_model import (
+    mismatch,
+    model_hash,
+    query_encoder_of,
+    read_index_of,
+)
 from bert_keras.retrieval.packed_vectors import PackedVectors
 from bert_keras.retrieval.vector_file import (
     TextsHash,
@@ -171,6 +176,7 @@ class SearchIndex:
         hybrid: bool = False,
         hybrid_weight: float = 1.0,
         fuse: Source | None = None,
+        query_encoder: Source | None = None,
         **settings: Any,
     ) -> SearchIndex:
         """Return a search over texts, with vectors computed or read from a file.
@@ -191,7 +197,9 @@ class SearchIndex:
             fuse: another model, such as one of sparse vectors, whose ranking is fused,
                 too, with the prompt and settings that it takes; its vectors are
                 computed each time.
-            **settings: arguments of `load_embedder`.
+            query_encoder: a student of the source, which computes the vectors of
+                queries in its place, see `Embedding.aligned_to`.
+            **settings: arguments of `load_embedder`, for the source.
 
         Raises:
             ConfigError: an argument is out of range, or `rescore` needs int8 vectors,
@@ -218,7 +226,8 @@ class SearchIndex:
                 f"{index}"
             )
         reader = with_prompt(predictor, "document")
-        with_prompt(predictor, prompt or "query")  # raises before texts are computed
+        asking = query_encoder_of(predictor, query_encoder)
+        with_prompt(asking, prompt or "query")  # raises before texts are computed
         stored = None
         if index is not None:
             stored = _read_index(Path(index), reader, texts, dtype)
@@ -257,7 +266,7 @@ class SearchIndex:
             shared = shared_settings(fuse, prompt=prompt, **settings)
             other = cls.of(fuse, texts, batch_size=batch_size, **shared)
         made = cls(
-            predictor,
+            asking,
             texts,
             packed,
             lines=lines,
@@ -283,7 +292,8 @@ class SearchIndex:
             )
         elif stored is None or renamed or (has_graph and made.graph is not graph):
             graph = None if stored is None else stored.graph
-            _write_index(Path(index), packed, made, model_hash(reader), graph)
+            model = stored.model if stored is not None else ""
+            _write_index(Path(index), packed, made, model or model_hash(reader), graph)
         if made.graph is not None and not has_graph:
             say(
                 f"{index}: a Parquet file contains no graph of faiss, so it is built "
@@ -612,8 +622,11 @@ def _read_index(
             if dtype in (None, stored.packed.dtype):
                 return stored
             reason = f"dtype {stored.packed.dtype}"
-    # One that `search` did not write, or that other programs read, is not replaced.
-    if not stored.texts or is_parquet(str(path)):
+    # One that `search` did not write, or that other programs read, is not replaced,
+    # nor is a larger model's by a student's.
+    is_student = bool(getattr(predictor.model.task, "aligned_to", ""))
+    is_own = not is_student or stored.model == model_hash(predictor)
+    if not stored.texts or is_parquet(str(path)) or not is_own:
         raise DataError(f"are the vectors of {reason}: name another index", path=path)
     say(f"{path}: belongs to {reason}: rebuilt")
     return None

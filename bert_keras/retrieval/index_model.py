@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_keras.errors import DataError, counted, shown
+from bert_keras.errors import ConfigError, DataError, counted, shown
 from bert_keras.inference.predictor import Predictor
 from bert_keras.lazy_names import deferred
-from bert_keras.retrieval.embedder import vectors_of
+from bert_keras.retrieval.embedder import (
+    Source,
+    load_embedder,
+    vectors_of,
+    with_prompt,
+)
 from bert_keras.retrieval.vector_file import VectorFile, read_vectors
 from bert_keras.retrieval.vector_store import VectorStore
 from bert_keras.runs.progress import say
+from bert_keras.tasks.protocols import check_dense
 
 if TYPE_CHECKING:
     import keras
@@ -138,7 +144,8 @@ def mismatch(
     """Return of what other model an index has vectors; empty if they are this model's.
 
     The hashes of the models are compared, and the vectors of three texts. A message
-    tells if only the vectors are, since there is no hash.
+    tells if only the vectors are, since there is no hash. A student that is aligned to
+    the model of an index, see the setting `aligned_to`, asks for its texts.
 
     Args:
         stored: the index.
@@ -156,7 +163,8 @@ def mismatch(
         each.partition(" ")[::2] for each in (stored.model, own)
     )
     has_hashes = bool(model and own_model)
-    if has_hashes and model != own_model:
+    is_student = has_hashes and model == getattr(task, "aligned_to", "")
+    if has_hashes and model != own_model and not is_student:
         return "another model"
     longest = max(range(len(texts)), key=lambda row: len(texts[row]))
     rows = sorted({0, longest, len(texts) - 1})
@@ -164,6 +172,8 @@ def mismatch(
     probe = vectors_of(predictor, some, len(rows), tell=False)
     if probe.shape[-1] != packed.width:
         return f"another width, {packed.width} numbers"
+    if is_student:
+        return ""
     if has_hashes and reading and reading != own_reading:
         told = f"texts read with {reading}, where the model has {own_reading}"
         if same_reading:
@@ -175,4 +185,43 @@ def mismatch(
         if not stored.model:
             reason = "it has no hash of its model"
         say(f"{path}: {reason}: it is recognized by the vectors of three texts")
-    return "" if packed.is_same(probe, np.array(rows)) else "another model"
+    if packed.is_same(probe, np.array(rows)):
+        return ""
+    if not stored.model and getattr(task, "aligned_to", ""):
+        return "a model whose hash it lacks, by which a student knows it"
+    return "another model"
+
+
+def query_encoder_of(documents: Predictor, source: Source | None) -> Predictor:
+    """Return a predictor of the vectors of queries, the model of documents by default.
+
+    Args:
+        documents: computes the vectors of documents.
+        source: a student of this model.
+
+    Raises:
+        ConfigError: the vectors of queries are in another space than the documents'.
+    """
+    if source is None:
+        return documents
+    check_dense(documents.model.task, "`query_encoder`")
+    encoder = load_embedder(source)
+    task: Any = encoder.model.task
+    check_dense(task, "`query_encoder`")
+    space = model_hash(with_prompt(documents, "document")).partition(" ")[0]
+    own = task.aligned_to
+    if not own or own != space:
+        received = f"one aligned to {own[:12]}" if own else "one without `aligned_to`"
+        raise ConfigError(
+            "`query_encoder` must be a student of the documents' model, "
+            f"{space[:12] or 'whose weights cannot be read'}; received {received}"
+        )
+    own_width, width = (
+        each.outputs[task.vector_output].shape[-1] for each in (encoder, documents)
+    )
+    if own_width != width:
+        raise ConfigError(
+            f"`query_encoder` must give vectors of {width} numbers, as the documents "
+            f"have; received one of {own_width}"
+        )
+    return encoder

@@ -61,7 +61,7 @@ from bert_keras.settings import (
 )
 from bert_keras.tasks.base import Answers, Batch, Column, Run, Task
 from bert_keras.tasks.classifier import label_numbers, numbers
-from bert_keras.tasks.embedding_settings import EmbeddingSettings
+from bert_keras.tasks.embedding_settings import VECTORS, EmbeddingSettings
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.long_texts import LongTextTask
 from bert_keras.tasks.needs import Needs, named_scope
@@ -73,6 +73,7 @@ from bert_keras.tasks.negatives import (
     without_positives,
 )
 from bert_keras.tasks.protocols import (
+    TAUGHT,
     Reading,
     TextSpec,
     check_dense,
@@ -86,13 +87,15 @@ if TYPE_CHECKING:
 
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Target
-    from bert_keras.model import contrastive, pooling
+    from bert_keras.model import contrastive, distillation, pooling
     from bert_keras.model.encoder import BertEncoder
     from bert_keras.text.preprocessor import Preprocessor
 else:
     keras, tf = deferred("keras", "tensorflow")
-    contrastive, pooling = deferred(
-        "bert_keras.model.contrastive", "bert_keras.model.pooling"
+    contrastive, distillation, pooling = deferred(
+        "bert_keras.model.contrastive",
+        "bert_keras.model.distillation",
+        "bert_keras.model.pooling",
     )
 
 _LEARNED = (DENSE_SCOPE, "layer_mix", "windows")  # layers above the encoder
@@ -188,7 +191,9 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
     With the objective `ranking` the rows are matching pairs, and the other texts of the
     batch are negatives, in both directions, as are the texts of the column `negative`;
     with `similarity` they have a label, higher for more similar texts, and the cosines
-    learn its order.
+    learn its order. With `vectors` a row is one text, whose vector becomes its
+    teacher's: small encoders then ask for the texts that a large one has indexed
+    (arXiv:2509.12539).
 
     The vector of a text in windows is combined from the vectors that the windows have
     as texts.
@@ -202,7 +207,6 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         "label": Column("label", optional=True),
         NEGATIVE: Column(NEGATIVE, optional=True, empty=True, lists=True),
     }
-    compares = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", parse_layers(self.layers))
@@ -275,7 +279,12 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
 
     @property
     def best_score(self) -> str:  # type: ignore[override]
-        return "mrr" if self.objective == "ranking" else "spearman"
+        return {"ranking": "mrr", VECTORS: "cosine"}.get(self.objective, "spearman")
+
+    @property
+    def compares(self) -> bool:
+        """Whether the loss compares the texts of a batch."""
+        return self.objective != VECTORS
 
     @property
     def needs(self) -> Needs:  # type: ignore[override]
@@ -285,7 +294,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
             scopes=("cls/predictions/",) if self.is_sparse else (),
             inputs=self.reader.inputs,
             meanings={COUNTED_TOKENS: MEANING} if self.kind == "tokens" else {},
-            rows_per_text=None if self.reads_windows else 2,
+            rows_per_text=None if self.reads_windows else 1 + self.compares,
         )
 
     # Data.
@@ -300,7 +309,8 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
             )
         if not reading.labelled:
             return None
-        optional = [role for role in ("label", NEGATIVE) if role not in columns]
+        others = ("text_pair", "label", NEGATIVE)
+        optional = [role for role in others if role not in columns]
         wanted = {**cls.columns, **columns}
         return read_with_negatives(
             reading.source, wanted, optional=optional, **reading.rules
@@ -314,10 +324,15 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> Embedding:
-        """Return the task; the objective is `similarity` if rows have a label."""
+        """Return the task; the objective is `similarity` if rows have a label.
+
+        It is `vectors` if they are no pairs.
+        """
         objective = "similarity" if "label" in columns else "ranking"
-        found: dict[str, Any] = {"objective": objective}
         kind = settings.get("kind", "dense")
+        if "text_pair" not in columns and kind == "dense":
+            objective = VECTORS
+        found: dict[str, Any] = {"objective": objective}
         if kind != "dense":
             if "label" in columns and "objective" not in settings:
                 raise DataError(
@@ -331,6 +346,8 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         return cls(**{**found, **settings})
 
     def with_objective_of(self, columns: Columns) -> Embedding:
+        if not _are_pairs(columns):
+            return self
         found = type(self).from_columns(columns, kind=self.kind)
         return dataclasses.replace(self, objective=found.objective)
 
@@ -343,6 +360,13 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         """
         if use == "answer":
             return role_texts(self, columns)
+        if self.objective == VECTORS and use == "train":
+            return (columns["text"],)
+        if "text_pair" not in columns and (
+            self.objective == VECTORS or TAUGHT in columns
+        ):
+            texts = columns["text"]
+            return (texts, [QUERY] * len(texts)) if self.scores_sides else (texts,)
         first, second = pairs_of(columns)
         if use == "train":
             some = self._negatives(columns)
@@ -367,7 +391,13 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         return without_positives(columns, *pairs_of(columns))[0]
 
     def notes(self, columns: Columns) -> list[str]:
-        """Return a warning about negatives that are positives of their text."""
+        """Return a warning about negatives that are positives of their text.
+
+        Or that second texts are not learned.
+        """
+        if self.objective == VECTORS:
+            note = f"{columns.path}: only the column text is learned, not the pairs"
+            return [note] * ("text_pair" in columns)
         count = without_positives(columns, *pairs_of(columns))[1]
         return [
             f"{columns.path}: left out {counted(count, 'negatives')} equal to the text "
@@ -487,10 +517,14 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the targets of the loss.
 
-        For `similarity` the labels, float32 [N]; for `ranking` int32 [N, 2 + K], a
+        For `similarity` the labels, float32 [N]; for `vectors` the teacher's, float32
+        [N, D], or 0, [N, 1], before it answers; for `ranking` int32 [N, 2 + K], a
         number for each text of a row, the same for equal texts, which are not negatives
         of each other; -1 in place of a missing negative.
         """
+        if self.objective == VECTORS:
+            unknown = np.zeros((len(columns), 1), np.float32)
+            return np.stack(columns[TAUGHT]) if TAUGHT in columns else unknown
         texts = self.texts(columns, use="train")
         if self.objective == "similarity":
             return similarities(columns)
@@ -517,7 +551,9 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
 
         `draws`, int64 [B], draw the windows of the texts of a row.
         """
-        if not isinstance(texts, tuple | list) or len(texts) < 2:
+        if self.objective == VECTORS and not isinstance(texts, tuple | list):
+            texts = (texts,)
+        if not isinstance(texts, tuple | list) or len(texts) < 1 + self.compares:
             raise ConfigError("`x` must be a pair of texts to train embeddings")
         if draws is not None:
             draws = tf.repeat(draws, len(texts))
@@ -600,6 +636,8 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
             )
         if self.kind == "tokens":
             return contrastive.TokenRankingLoss(self.scale)
+        if self.objective == VECTORS:
+            return distillation.DirectionLoss()
         if self.objective == "ranking":
             return contrastive.RankingLoss(self.scale, self.dimensions)
         of_order = {
@@ -659,6 +697,8 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
     def score(self, columns: Columns, answers: Answers) -> dict[str, Any]:
         """Return correlations if rows have labels, and retrieval scores of pairs.
 
+        Of rows with a teacher's vectors, `cosine` is the mean cosine to these.
+
         Retrieval scores are left out for the objective `similarity`, whose pairs need
         not match, unless there is no label. With `dimensions`, the main score is also
         given for vectors of each width.
@@ -674,11 +714,16 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
 
     def _scores(self, columns: Columns, vectors: np.ndarray) -> dict[str, Any]:
         scores: dict[str, Any] = {}
+        if TAUGHT in columns:
+            taught = np.stack(columns[TAUGHT])
+            scores["cosine"] = float(cosines(vectors[: len(columns)], taught).mean())
+        if not _are_pairs(columns):
+            return scores
         if "label" in columns:
             pairs = _of_pairs(columns, vectors)
             found = self.similarity if self.kind == "tokens" else COSINE
             scores |= similarity_scores(*pairs, similarities(columns), found)
-        if self.objective == "ranking" or not scores:
+        if self.objective != "similarity" or not scores:
             places = places_of(columns, vectors, self.similarity)[0]
             scores |= retrieval_scores(places)
         return scores
@@ -686,6 +731,8 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
     def mistakes(self, columns: Columns, answers: Answers) -> list[dict[str, Any]]:
         """Return texts whose pair is not the nearest, or pairs that are far off."""
         vectors = answers[self.vector_output]
+        if not _are_pairs(columns):
+            return []
         if self.objective == "similarity":
             return self._far_pairs(columns, vectors)
         return self._lost_pairs(columns, vectors)
@@ -763,13 +810,33 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         pieces = [[item.words.add(role, text)] for role, text in roles]
         return [item.cosine("similarity", item.joined_rows(features, pieces))]
 
+    # Students.
+
+    @property
+    def learns_vectors(self) -> bool:
+        return self.objective == VECTORS
+
+    def soft_targets(self, answers: Answers, teacher: Embedding) -> np.ndarray:
+        """Return a teacher's vectors, which the objective `vectors` learns."""
+        return answers[teacher.vector_output]
+
+    def aligned(self, model: str, *, width: int, hidden_size: int) -> Embedding:
+        own = hidden_size * len(str(self.pooling).split("+"))
+        if self.combine_layers == "concat":
+            own *= len(self.layers)
+        if self.dense:
+            own = self.dense[-1]["units"]
+        added = {"units": width, "activation": "linear", "use_bias": True}
+        dense = self.dense if own == width else (*self.dense, added)
+        return dataclasses.replace(self, aligned_to=model, dense=dense)
+
     # What is saved.
 
     @classmethod
     def inherited(cls, held: Task | None, given: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(held, Embedding):
             return {}
-        own = {"objective", "scale", "dimensions"}  # of a training
+        own = {"objective", "scale", "dimensions", "aligned_to"}  # of a training
         own |= {"query_flops", "document_flops"}
         if given.get("kind", held.kind) != held.kind:
             own |= {"pooling", "normalize", "default_side"}
@@ -781,6 +848,11 @@ class PairedTexts(Embedding):
     """Reads pairs of texts, whose similarity is explained."""
 
     roles = ("text", "text_pair")
+
+
+def _are_pairs(columns: Columns) -> bool:
+    """Return whether rows are pairs, and not texts of which vectors are learned."""
+    return "text_pair" in columns or TAUGHT not in columns
 
 
 def _of_pairs(columns: Columns, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

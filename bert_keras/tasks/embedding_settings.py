@@ -17,6 +17,7 @@ from bert_keras.settings import (
 from bert_keras.tasks.declaration import Row, RowForm, TaskHelp
 from bert_keras.tasks.long_text_settings import LongTextSettings
 
+VECTORS = "vectors"  # an objective
 _WEIGHTS, _TOKENS = VECTOR_OUTPUTS["sparse"], VECTOR_OUTPUTS["tokens"]
 
 
@@ -26,6 +27,11 @@ def _combines(task: Any) -> bool:
 
 
 _OF_TOKENS = Condition("kind", "`kind` tokens", lambda task: task.kind == "tokens")
+_COMPARED = Condition(
+    "objective",
+    "`objective` ranking or similarity",
+    lambda task: task.objective != VECTORS,
+)
 _CUT = Condition(
     "long", "`long` truncate or head-tail", lambda task: task.long != "windows"
 )
@@ -66,9 +72,10 @@ class EmbeddingSettings(LongTextSettings):
     objective: str = option(
         "ranking",
         "ranking: the texts of a pair belong together; similarity: the cosine "
-        "similarities learn the order of the labels",
-        words=("ranking", "similarity"),
-        unset="ranking, or similarity with labels",
+        "similarities learn the order of the labels; vectors: the vectors of texts, read as queries, "
+        "become those of the teacher",
+        words=("ranking", "similarity", VECTORS),
+        unset="ranking; similarity with labels; vectors of rows that are no pairs",
     )
     similarity_loss: str = option(
         "cosine",
@@ -84,6 +91,7 @@ class EmbeddingSettings(LongTextSettings):
     scale: float = option(
         20.0,
         "factor by which the loss multiplies cosine similarities or dot products",
+        needs=_COMPARED,
         least=1e-6,
         most=1_000_000,
         unset="20; 1 for sparse and tokens",
@@ -114,6 +122,7 @@ class EmbeddingSettings(LongTextSettings):
         least=1,
         unset="none",
         later=True,
+        needs=_COMPARED,
     )
     truncate_dim: int = option(
         0,
@@ -218,6 +227,14 @@ class EmbeddingSettings(LongTextSettings):
         True,
         "whether the tokens of prompts are pooled, too. The encoder's folder may set "
         "another default",
+        later=True,
+    )
+    aligned_to: str = option(
+        "",
+        "the hash of the model whose vectors a student has learned, and whose indexes "
+        "it searches; training with the objective vectors writes it",
+        form="a hash",
+        unset="none",
         later=True,
     )
 

@@ -412,6 +412,34 @@ class Distillable(Protocol):
         ...
 
 
+TAUGHT = "taught"  # the role of a teacher's vectors of the column `text`
+
+
+@runtime_checkable
+class Aligned(Distillable, Protocol):
+    """A student may learn its teacher's vectors of whole texts, and no labels."""
+
+    @property
+    def learns_vectors(self) -> bool:
+        """Whether it does; otherwise a teacher reads its batches."""
+        ...
+
+    def aligned(self, model: str, *, width: int, hidden_size: int) -> Self:
+        """Return the task of a student of the vectors of a model.
+
+        Args:
+            model: its hash, see `retrieval.index_model`.
+            width: of its vectors. A linear layer leads to it from another one.
+            hidden_size: of the student's encoder.
+        """
+        ...
+
+
+def learns_vectors(task: Task) -> bool:
+    """Return whether a student learns its teacher's vectors of whole texts."""
+    return isinstance(task, Aligned) and task.learns_vectors
+
+
 @runtime_checkable
 class Comparing(Protocol):
     """The loss may compare the rows of a batch, so that it cannot be split."""

@@ -1,5 +1,6 @@
 """What a student learns from its teacher, beside the labels: `Distillation`.
 
+A student of `objective` vectors learns no labels, but its teacher's vectors of texts.
 A teacher answers the training texts once, before training: it may have another
 vocabulary, or be an export. Where outputs belong to tokens, and not to whole texts, a
 teacher with the student's vocabulary reads each batch of the student instead.
@@ -16,7 +17,7 @@ import functools
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +36,21 @@ from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.distillation import SoftLoss, softened
 from bert_keras.models.objective import SOFT, SOFT_WEIGHTS, STATES, LossSum
 from bert_keras.models.task_model import TaskModel
+from bert_keras.retrieval.embedder import with_prompt
+from bert_keras.retrieval.index_model import model_hash
 from bert_keras.runs.progress import Progress
 from bert_keras.runs.run_folder import digest_of
 from bert_keras.tasks import TASKS, name_of
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import (
+    TAUGHT,
+    Aligned,
     Distillable,
     TextTargets,
+    check_dense,
     compares_rows,
     gathered,
+    learns_vectors,
     texts_of,
 )
 from bert_keras.text.truncation import Truncation
@@ -124,6 +131,7 @@ class Distillation:
         train: Columns,
         unlabeled: Columns | None = None,
         *,
+        hidden_size: int = 0,
         tell: Callable[[str], object],
     ) -> Distillation | None:
         """Return what a run's teacher teaches; `None` without a teacher.
@@ -133,6 +141,7 @@ class Distillation:
             config: names the teacher.
             train: the training rows, which it answers.
             unlabeled: rows without labels, which it answers, too.
+            hidden_size: of the student's encoder, for a student of vectors.
             tell: gets lines on what was matched or truncated.
 
         Raises:
@@ -145,13 +154,17 @@ class Distillation:
         own = None if task.name in TASKS else type(task)
         predictor = load_predictor(config.teacher, task=own)
         _check_same_task(predictor.model.task, task)
+        weight = config.distill_weight
+        if learns_vectors(task):
+            predictor, task = _aligned(predictor, task, hidden_size, tell=tell)
+            weight = 1.0  # there are no labels
         order = _class_order(predictor.model.task, task, tell=tell)
-        found = cls(
-            task, predictor, Path(config.teacher), loss, config.distill_weight, order
-        )
+        found = cls(task, predictor, Path(config.teacher), loss, weight, order)
         if config.distill != "soft":
             found = dataclasses.replace(found, states=found._states(config.distill))
         is_answered = isinstance(task, Distillable)
+        if isinstance(task, Aligned):
+            is_answered = task.learns_vectors
         used = {"unlabeled": unlabeled is not None, "augment": config.augment > 0}
         for name in [name for name, is_used in used.items() if is_used]:
             if not is_answered or gathered(task, train):
@@ -173,13 +186,15 @@ class Distillation:
             made = found._variants(train, config, tell=tell)
             unlabeled = made if unlabeled is None else unlabeled.followed_by(made)
         if unlabeled is None:
-            answered = found._answered([train], tell=tell)
+            answered = found._answered({"training": train}, tell=tell)
             return dataclasses.replace(found, outputs=answered)
         weights, more = task.example_weights(train), np.ones(len(unlabeled), "float32")
         known = np.ones(len(train), "float32") if weights is None else weights
         return dataclasses.replace(
             found,
-            outputs=found._answered([train, unlabeled], tell=tell),
+            outputs=found._answered(
+                {"training": train, "unlabeled": unlabeled}, tell=tell
+            ),
             unlabeled=unlabeled,
             weights=np.concatenate([known, more]),
         )
@@ -213,15 +228,12 @@ class Distillation:
         return found
 
     def _answered(
-        self, sets: Sequence[Columns], *, tell: Callable[[str], object]
+        self, sets: Mapping[str, Columns], *, tell: Callable[[str], object]
     ) -> np.ndarray:
-        """Return the teacher's outputs for all rows of some sets, float32 [N, C].
-
-        The first set are the training rows; a second one has no labels.
-        """
+        """Return the teacher's outputs for all rows of sets by name, float32 [N, C]."""
         teacher = self.predictor.model.task
         counts, parts = Truncation(), []
-        for columns, name in zip(sets, ("training", "unlabeled"), strict=False):
+        for name, columns in sets.items():
             try:
                 texts = texts_of(teacher, columns)
             except DataError as error:
@@ -356,6 +368,21 @@ class Distillation:
             )
         return found
 
+    def taught(self, rows: Mapping[str, Columns], *, tell: Any) -> dict[str, Columns]:
+        """Return rows by name; those that are scored with the teacher's vectors, if
+        these are learned.
+        """
+        found = {**rows}
+        if not learns_vectors(self.task):
+            return found
+        for name in set(rows) - {"unlabeled"}:
+            columns, vectors = rows[name], self.outputs
+            if name != "train" or vectors is None:
+                vectors = self._answered({name: columns}, tell=tell)
+            cells = {**columns.cells, TAUGHT: [*vectors[: len(columns)]]}
+            found[name] = dataclasses.replace(columns, cells=cells)
+        return found
+
     # The loss, in graph.
 
     def labels(self, rows: Any, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -426,6 +453,53 @@ class Distillation:
         if ignored is None:
             return labels.get(SOFT_WEIGHTS, labels.get("weights"))
         return tf.cast(labels["targets"] != ignored, tf.float32)
+
+
+def check_vectors(task: Task, config: TrainConfig, rows: Columns) -> None:
+    """Raise unless options go with a student of vectors, if a task is one.
+
+    Raises:
+        DataError: there is no teacher.
+        ConfigError: an option has no effect.
+    """
+    if not learns_vectors(task):
+        return
+    if config.teacher is None:
+        rows.require("text_pair", reason="training without `teacher` reads pairs")
+        raise ConfigError("`objective` vectors needs `teacher`; received none")
+    if config.distill_weight != TrainConfig().distill_weight:
+        raise ConfigError(
+            "`distill_weight` has no effect with `objective` vectors, which learns no "
+            f"labels; received {config.distill_weight:g}"
+        )
+
+
+def _aligned(
+    predictor: Predictor,
+    task: Any,
+    hidden_size: int,
+    *,
+    tell: Callable[[str], object],
+) -> tuple[Predictor, Task]:
+    """Return a teacher that reads queries, and the task of a student of its vectors."""
+    teacher: Any = predictor.model.task
+    check_dense(teacher, "a teacher of `objective` vectors")
+    if task.truncate_dim:
+        raise ConfigError(
+            "`truncate_dim` must be 0 with `objective` vectors, which learns whole "
+            f"ones; received {task.truncate_dim}"
+        )
+    model = model_hash(with_prompt(predictor, "document")).partition(" ")[0]
+    if not model:
+        tell(
+            "the weights of the teacher cannot be read, so the student does not say "
+            "whose vectors it has: searches of the teacher's indexes refuse it"
+        )
+    width = predictor.outputs[teacher.vector_output].shape[-1]
+    found = task.aligned(model, width=int(width), hidden_size=hidden_size)
+    if found.dense != task.dense:
+        tell(f"a new linear layer makes the student's vectors {width} numbers wide")
+    return with_prompt(predictor, "query"), found
 
 
 def some_training_rows(task: Task, rows: Columns) -> Columns:

@@ -26,6 +26,8 @@ from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.errors import ConfigError, counted
 from bert_keras.files.atomic import replaced_folder
 from bert_keras.inference.predictor import Predictor
+from bert_keras.models.folder import Folder
+from bert_keras.models.loading import encoder_to_train
 from bert_keras.models.model_folder import write_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.report.terminal import plan_lines
@@ -248,14 +250,19 @@ def run_plan(plan: Plan, devices: Devices) -> TrainResult:
     for note in plan.notes:
         devices.say(note)
     distillation = None
+    folder = Folder.open(plan.encoder)
     with devices.strategy.scope():
         distillation = Distillation.of(
             plan.task,
             plan.config,
             plan.rows["train"],
             plan.rows.get(UNLABELED),
+            hidden_size=encoder_to_train(folder, plan.config, tell=str)[1].hidden_size,
             tell=devices.say,
         )
+    if distillation is not None:
+        rows = distillation.taught(plan.rows, tell=devices.say)
+        plan = dataclasses.replace(plan, task=distillation.task, rows=rows)
     training = _Training(plan, devices, distillation)
     with devices.together():
         attempt = 0

@@ -59,7 +59,7 @@ from bert_keras.training.data import (
     row_notes,
     with_compared_rows,
 )
-from bert_keras.training.distillation import student_encoder
+from bert_keras.training.distillation import check_vectors, student_encoder
 from bert_keras.training.lengths import (
     TextLengths,
     check_truncation,
@@ -208,6 +208,7 @@ def make_plan(
             f"--validation-split); received {', '.join(map(str, request.slices))}"
         )
     task = fitted_task(named, rows, settings, held_out=0 if dev is None else len(dev))
+    check_vectors(task, config, rows["train"])
     notes += row_notes(task, rows)
     if collections:
         check_ranks(task)

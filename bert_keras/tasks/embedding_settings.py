@@ -72,8 +72,8 @@ class EmbeddingSettings(LongTextSettings):
     objective: str = option(
         "ranking",
         "ranking: the texts of a pair belong together; similarity: the cosine "
-        "similarities learn the order of the labels; vectors: the vectors of texts, read as queries, "
-        "become those of the teacher",
+        "similarities learn the order of the labels; vectors: the vectors of texts, "
+        "read as queries, become those of the teacher",
         words=("ranking", "similarity", VECTORS),
         unset="ranking; similarity with labels; vectors of rows that are no pairs",
     )

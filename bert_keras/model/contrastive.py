@@ -230,6 +230,12 @@ class TokenRankingLoss(_InBatchRanking):
     def __init__(self, scale: float = 1.0, **kwargs: Any) -> None:
         super().__init__(scale, **kwargs)
 
+    def softened(self, temperature: float) -> SoftLoss:
+        raise ConfigError(
+            "`teacher` must be left out with vectors of `kind` tokens, which learn "
+            "from pairs and negatives; received one"
+        )
+
     def call(self, y_true: Any, y_pred: Any) -> Any:
         return self.compare(y_true, ops.cast(y_pred, "float32"))
 

@@ -257,7 +257,7 @@ HELP = TaskHelp(
     settings=EmbeddingSettings,
     summary="a vector for a text, trained on pairs (search, similarity, features …)",
     data="pairs of texts that belong together in the columns text and text_pair, or "
-    "with a label for their similarity",
+    "with a label for their similarity; for a student of a teacher's vectors text alone",
     file="train.csv",
     rows="text,text_pair\n"
     "How do I reset my password?,“Forgot password” is on the sign-in page.",
@@ -269,6 +269,6 @@ HELP = TaskHelp(
         RowForm(frozenset((_WEIGHTS,)), _row_of_weights),
         RowForm(frozenset((_TOKENS,)), _row_of_tokens),
     ),
-    columns=({"text": "text", "text_pair": "text_pair"},),
+    columns=({"text": "text", "text_pair": "text_pair"}, {"text": "text"}),
     labels=("text_pair", "label"),
 )

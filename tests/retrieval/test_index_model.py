@@ -84,6 +84,7 @@ def test_a_student_learns_its_teachers_vectors_of_queries(
     assert "aligned_to" not in Embedding.inherited(own, {})
 
 
+@pytest.mark.slow
 def test_a_student_of_another_width_has_a_projection(
     teacher: Path, index: Path, tmp_path: Path, capsys: Any
 ) -> None:
@@ -182,6 +183,7 @@ def test_query_encoders_of_other_spaces_are_refused(
         ({"temperature": 3.0}, {}, ("`temperature` has no effect", "3")),
         ({}, {"scale": 3.0}, ("`scale`", "`objective` ranking or similarity")),
         ({}, {"kind": "tokens"}, ("the column of `text_pair` is missing",)),
+        ({}, {"objective": "ranking"}, ("the column of `text_pair` is missing",)),
         ({}, {"truncate_dim": 4}, ("`truncate_dim` must be 0", "received 4")),
     ],
 )

@@ -28,6 +28,8 @@ from bert_keras.retrieval.packed_vectors import PackedVectors
 from bert_keras.retrieval.token_vectors import TokenVectors
 from bert_keras.scoring.similarity import MAXSIM, kept_vectors, unit_rows
 from bert_keras.tasks.embedding import Embedding
+from bert_keras.training.config import TrainConfig
+from bert_keras.training.distillation import soft_target_loss
 
 TEXTS = [text for text, _ in ROWS]
 PROJECTION = {"units": 6, "activation": "linear", "use_bias": False, "on_tokens": True}
@@ -210,6 +212,10 @@ def test_what_vectors_of_tokens_cannot_do(
         ({"query_length": 4, "query_expansion": 9}, "at most `query_length`"),
     ):
         refused(lambda given=settings: Embedding(**{"kind": "tokens", **given}), part)
+    refused(
+        lambda: soft_target_loss(model.task, TrainConfig(teacher="t")),
+        "`teacher` must be left out with vectors of `kind` tokens",
+    )
 
 
 def test_an_index_of_another_kind_is_named(

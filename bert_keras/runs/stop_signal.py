@@ -90,6 +90,10 @@ class StopSignal:
                 raise self._stopped()
         try:
             yield
+        except Exception:
+            if self._at_once and self._name:  # Keras copies errors that leave a layer
+                raise self._stopped() from None
+            raise
         finally:
             self._at_once = False
 

@@ -331,10 +331,10 @@ def _too_few_to_hold_out(
 ) -> str:
     """Return why no dev rows are held out by default; empty if some are.
 
-    With fewer than 1,000 rows, a tenth that has fewer than 5 rows of a class would
-    choose the epoch by chance, and training needs it. This concerns tasks with a linear
-    head, unless a setting is given that is fitted on dev rows, or dev scores are
-    compared with other runs'.
+    With fewer than 1,000 rows, a tenth that has fewer than 5 rows of a class, or with
+    an entity, would choose the epoch by chance, and training needs it. This concerns
+    tasks with a linear head and tags, unless a setting is given that is fitted on dev
+    rows, or dev scores are compared with other runs'.
     """
     task, rows = facts.task, facts.rows
     is_left_open = config.validation_split is None and config.method == "finetune"
@@ -342,15 +342,22 @@ def _too_few_to_hold_out(
     needs_dev = config.patience or compares_dev or fits_on_dev(task, settings)
     if not is_left_open or needs_dev or len(rows) >= FEW_ROWS:
         return ""
-    if not isinstance(task, Linear):
+    named = [
+        [name for name in names if isinstance(name, str)]
+        for names in task.strata(rows, **settings)
+    ]
+    if isinstance(task, Linear):
+        sizes = collections.Counter(name for names in named for name in names)
+        least = min(sizes.values(), default=len(rows))
+        of = " of a class" if sizes else ""
+    elif any(named):  # the types of entities of each row
+        least, of = sum(map(bool, named)), " with an entity"
+    else:
         return ""
-    classes = [name for names in task.strata(rows, **settings) for name in names]
-    sizes = collections.Counter(name for name in classes if isinstance(name, str))
-    count = round(share * min(sizes.values(), default=len(rows)))
+    count = round(share * least)
     if count >= _LEAST_OF_A_CLASS:
         return ""
     held = counted(count, "rows") if count else "no row"
-    of = " of a class" if sizes else ""
     return (
         f"a tenth of the {len(rows):,} training rows has {held}{of}, too few to choose "
         "an epoch; all rows are trained on, and the last epoch is kept. For a score, "

@@ -43,6 +43,22 @@ def test_repeatable_work_is_interrupted_at_once() -> None:
             raise KeyError("never comes here")
 
 
+def test_an_interruption_is_told_as_it_is_whatever_it_crosses() -> None:
+    told = "^stopped by SIGINT; the work so far is saved$"
+    with (
+        pytest.raises(RunStopped, match=told) as found,
+        StopSignal() as stop,
+        stop.at_once(),
+    ):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except RunStopped as error:  # as a layer of Keras does
+            raise RuntimeError(f"Exception encountered in a layer: {error}") from None
+    assert found.value.by_hand
+    with pytest.raises(KeyError), StopSignal() as stop, stop.at_once():
+        raise KeyError("an error of the work itself")
+
+
 def test_a_second_ctrl_c_ends_at_once() -> None:
     with pytest.raises(KeyboardInterrupt), StopSignal() as stop:
         signal.raise_signal(signal.SIGINT)

@@ -620,6 +620,25 @@ def test_a_dev_split_of_few_rows_of_a_class_is_not_made(
     assert "dev" in found.rows
 
 
+@pytest.mark.parametrize(
+    ("entities", "line"),
+    [
+        (44, "a tenth of the 64 training rows has 4 rows with an entity, too few"),
+        (46, "6 of 64 training rows are held out for dev"),
+    ],
+)
+def test_tags_need_dev_rows_with_entities(
+    entities: int, line: str, plan_for: Any
+) -> None:
+    rows = as_columns(
+        text=[f"see number {n}" for n in range(64)],
+        label=["O O B-x"] * entities + ["O O O"] * (64 - entities),
+    )
+    found = plan_for("token-classification", train=rows, config=TrainConfig())
+    assert reason_of(found, "validation split").startswith(line)
+    assert ("dev" in found.rows) == ("held out" in line)
+
+
 def test_the_documents_of_a_query_are_held_out_together(plan_for: Any) -> None:
     """A ranking of some of them would be easier, and often without the relevant one."""
     rows = as_columns(

@@ -239,7 +239,7 @@ class TaskObjective:
             wanted, output = self._of(name, targets), self._of(name, outputs)
             total = loss.sum(wanted, output, _part(name, weights), added=added)
             added = ()
-            correct = [tf.zeros([])]
+            correct: Sequence[Any] = [tf.zeros([])]
             if self._has_names and self._correct is not None:
                 correct = self._correct(name, wanted, output)
             found[name] = total, *correct

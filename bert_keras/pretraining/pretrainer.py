@@ -95,7 +95,7 @@ class BertPretrainer(TrainableModel, keras.Model):
         seed: int | None = None,
         name: str = "pretrainer",
     ) -> None:
-        task = Pretraining(next_sentence)
+        task: Pretraining = Pretraining(next_sentence)
         if generator is not None:
             built = _generator_on(encoder, generator, next_sentence, seed)
             task = ReplacedTokenDetection(generator=built, weight=discriminator_weight)
@@ -154,7 +154,7 @@ class BertPretrainer(TrainableModel, keras.Model):
         model = cls(
             encoder,
             next_sentence=next_sentence,
-            generator=generator and generator.config,
+            generator=None if generator is None else generator.config,
             seed=own,
         )
         assign_pretrainer(model, checkpoint, lambda line: say(f"{path}: {line}"))
@@ -218,10 +218,10 @@ class BertPretrainer(TrainableModel, keras.Model):
         }
 
     def _generator_settings(self) -> dict[str, Any]:
-        if self.generator is None:
+        if not isinstance(self.task, ReplacedTokenDetection):
             return {}
-        sizes, weight = self.generator.config.to_dict(), self.task.weight
-        return {"generator": sizes, "discriminator_weight": weight}
+        sizes = self.task.generator.config.to_dict()
+        return {"generator": sizes, "discriminator_weight": self.task.weight}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:

@@ -262,7 +262,9 @@ def _check_tables(
     train, dev, *tests = (
         source if target is None else None for source, target in files
     )
-    check_named_columns(options, train, dev, *tests, task=task)
+    # A student of vectors reads texts alone, which are no pairs.
+    is_taught = getattr(options, "teacher", None) and options.task == "embedding"
+    check_named_columns(options, train, dev, *tests, task=task, labelled=not is_taught)
     check_named_columns(options, options.unlabeled, task=task, labelled=False)
     # Of the rows that are scored; without dev rows, some are held out.
     scored = [train if options.dev is None else dev, *tests]

@@ -269,6 +269,6 @@ HELP = TaskHelp(
         RowForm(frozenset((_WEIGHTS,)), _row_of_weights),
         RowForm(frozenset((_TOKENS,)), _row_of_tokens),
     ),
-    columns=({"text": "text", "text_pair": "text_pair"}, {"text": "text"}),
+    columns=({"text": "text", "text_pair": "text_pair"},),
     labels=("text_pair", "label"),
 )

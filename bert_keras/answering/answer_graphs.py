@@ -109,9 +109,8 @@ class AnswerGraphs(Answering):
         }
 
     def outputs(self, signature: str = DEFAULT) -> dict[str, tf.TensorSpec]:
-        graph = self._current(scored=False)[
-            _ranks(input_specs(self._model.task)[signature])
-        ]
+        specs = input_specs(self._model.task)[signature]
+        graph = self._current(scored=False)[_ranks(specs)]
         return dict(graph().structured_outputs)
 
     def measure(self, texts: Parts, *, scored: bool = False) -> Measured:

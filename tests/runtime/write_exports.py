@@ -51,11 +51,8 @@ TASKS: dict[str, Any] = {
     "by-vectors": Classification(CLASSES, pooling="mean", normalize=True),
     "entailment": Classification(CLASSES, entailment=NLI, template="see {}: you"),
     "each-class": MultiLabel(CLASSES, entailment=NLI, thresholds=(0.3, 0.5, 0.7)),
-    "token-classification": TokenClassification(TAGS),
-    "sure-entities": TokenClassification(TAGS, abstain_below=0.35),
-    "parts-of-speech": TokenClassification(("DET", "NOUN", "VERB")),
-    "question-answering": QuestionAnswering(n_best=3, max_answer_tokens=6),
-    "no-answer": QuestionAnswering(no_answer=True, stride=4, temperature=2.0),
+    "token-classification": TokenClassification(TAGS, abstain_below=0.21),
+    "question-answering": QuestionAnswering(no_answer=True, stride=4, n_best=3),
     "multiple-choice": MultipleChoice(abstain_below=0.34),
 }
 TEXTS = [

@@ -155,15 +155,16 @@ def mismatch(
         same_reading: whether long texts must have been read as the model reads them;
             if not, a message tells that they were read otherwise.
     """
-    packed, task = stored.packed, predictor.model.task
-    if packed.kind != task.kind:  # type: ignore[attr-defined]
+    packed = stored.packed
+    task: Any = predictor.model.task
+    if packed.kind != task.kind:
         return f"a model of `kind` {packed.kind}"
     own = model_hash(predictor)
     (model, reading), (own_model, own_reading) = (
         each.partition(" ")[::2] for each in (stored.model, own)
     )
     has_hashes = bool(model and own_model)
-    is_student = has_hashes and model == getattr(task, "aligned_to", "")
+    is_student = has_hashes and model == task.aligned_to
     if has_hashes and model != own_model and not is_student:
         return "another model"
     longest = max(range(len(texts)), key=lambda row: len(texts[row]))
@@ -187,7 +188,7 @@ def mismatch(
         say(f"{path}: {reason}: it is recognized by the vectors of three texts")
     if packed.is_same(probe, np.array(rows)):
         return ""
-    if not stored.model and getattr(task, "aligned_to", ""):
+    if not stored.model and task.aligned_to:
         return "a model whose hash it lacks, by which a student knows it"
     return "another model"
 

@@ -257,7 +257,8 @@ HELP = TaskHelp(
     settings=EmbeddingSettings,
     summary="a vector for a text, trained on pairs (search, similarity, features …)",
     data="pairs of texts that belong together in the columns text and text_pair, or "
-    "with a label for their similarity; for a student of a teacher's vectors text alone",
+    "with a label for their similarity; for a student of a teacher's vectors text "
+    "alone",
     file="train.csv",
     rows="text,text_pair\n"
     "How do I reset my password?,“Forgot password” is on the sign-in page.",

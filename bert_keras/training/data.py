@@ -27,6 +27,7 @@ from bert_keras.settings import options_of
 from bert_keras.tasks.base import AnyTask, Task, by_role, replaced
 from bert_keras.tasks.plain_settings import check_effects
 from bert_keras.tasks.protocols import (
+    TAUGHT,
     Linear,
     texts_of,
 )
@@ -234,6 +235,8 @@ def digest_of_rows(columns: Columns) -> str:
     """Return the number of rows and a digest that does not depend on their file."""
     found = hashlib.blake2b(digest_size=8)
     for role in without_slices(columns):
+        if role == TAUGHT:  # which follows from the teacher
+            continue
         # Together the parts are one JSON text: `[role, [cell, cell]]`.
         found.update(f"[{json.dumps(role)}, [".encode())
         for start in range(0, len(columns), _AT_ONCE):

@@ -375,8 +375,10 @@ class Distillation:
         found = {**rows}
         if not learns_vectors(self.task):
             return found
-        for name in set(rows) - {"unlabeled"}:
-            columns, vectors = rows[name], self.outputs
+        for name, columns in rows.items():
+            if name == "unlabeled":
+                continue
+            vectors = self.outputs
             if name != "train" or vectors is None:
                 vectors = self._answered({name: columns}, tell=tell)
             cells = {**columns.cells, TAUGHT: [*vectors[: len(columns)]]}

@@ -38,7 +38,9 @@ def check_equal(
         Of a task that is `Spelling`: `spelled`, the name, dtype and shape of its
         answers by signature.
     """
-    task, facts = model.task, {}
+    task = model.task
+    facts: dict[str, Any] = {}
+    is_spelled = isinstance(task, Spelling)
     draw = random.Random(0)
     tokens = [
         *model.preprocessor.tokenizer.vocabulary,
@@ -59,9 +61,9 @@ def check_equal(
         graph = _graph_of(task, found.graph_preprocessor, specs, function)
         for parts in given:
             _check_rows(found, graph, function, parts)
-        if isinstance(task, Spelling):
+        if is_spelled:
             facts.setdefault("spelled", {})[name] = _described(graph)
-    if not isinstance(task, Spelling):
+    if not is_spelled:
         _check_answers(found.answers, function)
     return facts
 
@@ -72,15 +74,17 @@ def _graph_of(task: Any, preprocessor: Any, specs: Any, function: Any) -> Any:
     It takes texts, and the outputs of the model by name.
     """
 
+    is_spelled = isinstance(task, Spelling)
+
     def compute(*texts: Any, **outputs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         batch = task.features(preprocessor, one_or_all(texts))
         answers = {}
-        if isinstance(task, Spelling):
+        if is_spelled:
             answers = task.answer(from_named(task, outputs, batch), batch)
         return {k: v for k, v in batch.items() if isinstance(v, tf.Tensor)}, answers
 
     outputs = {}
-    if isinstance(task, Spelling):
+    if is_spelled:
         outputs = {
             tensor.name.partition(":")[0]: tf.TensorSpec(tensor.shape, tensor.dtype)
             for tensor in function.inputs
@@ -100,7 +104,8 @@ def _check_rows(found: Any, graph: Any, function: Any, parts: Parts) -> None:
     ours = rows.batch(task.row_reader, tokenized)
     draw, outputs = np.random.default_rng(0), {}
     size = ours["token_ids"].shape
-    if isinstance(task, Spelling):
+    is_spelled = isinstance(task, Spelling)
+    if is_spelled:
         for tensor in function.inputs:
             if tensor.dtype.is_floating:
                 shape = (*size, *tensor.shape[2:])
@@ -109,13 +114,13 @@ def _check_rows(found: Any, graph: Any, function: Any, parts: Parts) -> None:
     given = {name: tf.constant(values) for name, values in outputs.items()}
     theirs, wanted = graph(*_tensors(parts), **given)
     for name, values in ours.items():
-        if isinstance(task, Spelling) and name in task.row_reader.answer_specs():
+        if is_spelled and name in task.row_reader.answer_specs():
             continue  # the graph has other entries for its answers
         if not np.array_equal(values, theirs[name].numpy()):
             raise NeedsTensorFlow(
                 _difference(rows, found.graph_preprocessor, parts, name)
             )
-    if isinstance(task, Spelling):
+    if is_spelled:
         answers = found.answers.of_texts({**ours, **outputs}, tokenized)
         _compare(answers, {name: each.numpy() for name, each in wanted.items()})
 

@@ -239,9 +239,9 @@ class TaskObjective:
             wanted, output = self._of(name, targets), self._of(name, outputs)
             total = loss.sum(wanted, output, _part(name, weights), added=added)
             added = ()
-            correct: Sequence[Any] = [tf.zeros([])]
+            correct: list[Any] = [tf.zeros([])]
             if self._has_names and self._correct is not None:
-                correct = self._correct(name, wanted, output)
+                correct = list(self._correct(name, wanted, output))
             found[name] = total, *correct
         if self.distillation is not None:
             weight = self.distillation.weight

@@ -167,7 +167,7 @@ class PretrainingLoop(TrainingLoop):
         if self._losses is not None:
             scores: dict[str, float] = {}
             for head, means in self._losses().items():
-                scores |= scores_of(head, means)
+                scores |= scores_of(head, list(map(float, means)))
             self.scores = {"perplexity": perplexity_of(scores), **scores}
         return self.scores
 

@@ -218,10 +218,11 @@ class BertPretrainer(TrainableModel, keras.Model):
         }
 
     def _generator_settings(self) -> dict[str, Any]:
-        if not isinstance(self.task, ReplacedTokenDetection):
+        task = self.task
+        if not isinstance(task, ReplacedTokenDetection):
             return {}
-        sizes = self.task.generator.config.to_dict()
-        return {"generator": sizes, "discriminator_weight": self.task.weight}
+        sizes = task.generator.config.to_dict()
+        return {"generator": sizes, "discriminator_weight": task.weight}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:

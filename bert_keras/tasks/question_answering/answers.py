@@ -169,8 +169,8 @@ class AnswerFinder:
         ends = np.searchsorted(numbers[TOKEN_PLACES][:, 0], np.arange(len(rows) + 1))
         found = []
         for row, start, end in zip(rows, ends, ends[1:], strict=False):
-            best = windows.take(slice(start, end)).merged(self._looked_at)
-            found.append(_distinct(best, row, self.n_best))
+            merged = windows.take(slice(start, end)).merged(self._looked_at)
+            found.append(_distinct(merged, row, self.n_best))
         best, parts, first, end = (list(each) for each in zip(*found, strict=True))
         return self._chosen(
             Spans(*map(np.stack, zip(*best, strict=True))),

@@ -95,7 +95,7 @@ def _of_words(
     there = np.zeros((len(rows), width), bool)
     for row, mask in zip(rows, there, strict=True):
         mask[: len(row.given)] = [bool(word) for word in row.given]
-    found = {
+    found: dict[str, np.ndarray] = {
         "tags": np.full(there.shape, b"", object),
         "scores": np.zeros(there.shape, np.float32),
     }

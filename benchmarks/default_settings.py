@@ -135,8 +135,11 @@ class Data:
                 of_class.setdefault(self.train["label"][row], []).append(row)
             order = [n for found in of_class.values() for n in found[:per_class]]
         train = self.train.take(sorted(order[:rows]))
-        some = np.random.default_rng(0).permutation(len(self.test))
-        test = self.test.take(sorted(some[:tests].tolist()))
+        some = np.random.default_rng(0).permutation(len(self.test))[:tests].tolist()
+        if self.task is Classification:  # a class that was not drawn has no answer
+            known = set(train["label"])
+            some = [row for row in some if self.test["label"][row] in known]
+        test = self.test.take(sorted(some))
         return dataclasses.replace(self, train=train, dev=None, test=test)
 
 

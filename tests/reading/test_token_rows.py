@@ -72,15 +72,14 @@ def test_ids_and_places_are_those_of_the_graph(
         as_tensors([texts]), unit="characters"
     )
     assert [each.ids for each in of_text(texts)] == ids.to_list()
-    # `lstrip` takes spaces that are put around a CJK character, with its place.
-    columns = (
-        texts,
-        of_text(texts, with_places=True),
-        starts.to_list(),
-        ends.to_list(),
-    )
-    for text, each, *wanted in zip(*columns, strict=True):
-        if "a b" not in text.lower() or "added_tokens" not in flags:
+    # A token that takes white space may take what is put around a CJK character, too:
+    # `check_equal` compares those of a model when it is exported.
+    added = {
+        len(VOCABULARY) + place for place in range(len(flags.get("added_tokens", ())))
+    }
+    columns = (of_text(texts, with_places=True), starts.to_list(), ends.to_list())
+    for each, *wanted in zip(*columns, strict=True):
+        if added.isdisjoint(each.ids):
             places = [[place[side] for place in each.places] for side in (0, 1)]
             assert places == wanted
 

@@ -165,6 +165,11 @@ def run_train(options: argparse.Namespace) -> None:
     _check_columns(options, files)
     _check_tables(options, files)
     config = config_of(options, TrainConfig)
+    if options.dev is not None and "validation_split" in vars(options):
+        raise ConfigError(
+            "`--validation-split` holds out training rows where there is no `--dev`: "
+            f"give one of them; received {options.validation_split} and {options.dev}"
+        )
     load_backend(checkpoints=[options.encoder, config.teacher])
     from bert_keras.exports.model_card import VALIDATION
     from bert_keras.report.terminal import interval_line, score_table
@@ -176,11 +181,6 @@ def run_train(options: argparse.Namespace) -> None:
         **parse_settings(task, options.settings),
         **_decoder_settings(task, options),
     }
-    if options.dev is not None and "validation_split" in vars(options):
-        raise ConfigError(
-            "`--validation-split` holds out training rows where there is no `--dev`: "
-            f"give one of them; received {options.validation_split} and {options.dev}"
-        )
     train: Any = training.train
     if options.plan:
         _check_single(options)

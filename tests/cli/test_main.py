@@ -921,7 +921,7 @@ def test_explain_writes_a_page_and_numbers(
     assert rows[0]["targets"][0]["against"] == "ham"
     run(*given, "--output", page, "--baseline", "mask", "--label", "text")
     told = page.read_text("utf-8")
-    assert f"True label</span> {ROWS[0][0]} " in told and "with [MASK], which" in told
+    assert f"True label</span> {ROWS[0][0]} " in told and "with [MASK] in place" in told
 
 
 @pytest.mark.slow

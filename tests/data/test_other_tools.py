@@ -441,7 +441,7 @@ def test_numbers_of_tags(tmp_path: Path, told: Told, form: str) -> None:
 def test_plain_tags(tmp_path: Path, told: Told) -> None:
     path = write(tmp_path / "a.conll", "The DET\ndog NOUN\ncat NOUN\n\nruns VERB\n")
     columns = TokenClassification.read(path)
-    assert "each is the tag of one word" in told()
+    assert "each belongs to one word" in told()
     task = TokenClassification.from_columns(columns)
     assert task.classes == ("DET", "NOUN", "VERB")
     assert task.best_score == "word_accuracy"

@@ -253,7 +253,10 @@ def test_names_of_scores():
 
 
 def test_no_label_to_check_is_said(report):
-    assert "No row stands out" in report(doubtful_labels={"dev": []}).text
+    assert (
+        "None: the model is not confident of another class"
+        in report(doubtful_labels={"dev": []}).text
+    )
     assert "Labels to check" not in report().text
 
 

@@ -107,7 +107,10 @@ def test_a_reranker_sorts_candidates(
     found = read_run(run)
     assert [*found["q1"]] == [*wanted, "d9", "empty", "d7"] and "q2" not in found
     assert len({*found["q1"].values()}) == 5
-    assert "the first 2 with text are sorted" in capsys.readouterr().err
+    assert (
+        "the first 2 documents with text of each query are sorted"
+        in capsys.readouterr().err
+    )
     rows = scores["rankings"]
     assert rows["reranked"]["recall_at_100"] == rows["given.trec"]["recall_at_100"]
     assert [*scores["rankings"]] == ["reranked", "given.trec"]

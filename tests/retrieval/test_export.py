@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import ROWS, refused
-from models.test_export import run_in_c
+from exports.test_saved_model import run_in_c
 
 from bert_keras.cli.info import describe
 from bert_keras.data.table import as_columns

@@ -327,7 +327,7 @@ def test_the_folder_of_an_encoder_of_vectors_says_how_single_texts_are_pooled(
     method = choose_method(facts, lower_layers_help=bool)
     _, choice = choose_pooling(facts, method)
     assert choice is not None and choice.value == "pooler"
-    assert ("made for the mean of the tokens" in choice.reason) == bool(pooling)
+    assert ("trained with the mean of the tokens" in choice.reason) == bool(pooling)
 
 
 def test_a_reranker_reads_as_its_encoder_of_vectors_was_made(

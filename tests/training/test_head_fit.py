@@ -249,7 +249,10 @@ def test_a_head_reads_the_layers_that_cross_validation_chooses(
     given |= {"encoder": encoder_folder}
     with mock.patch.object(head_fit, "chosen_decay", lambda losses: decay):
         found = train("classification", output=tmp_path / "m", **given)
-    assert head_fit._LAYERS[decay] + " (accuracy" in capsys.readouterr().err
+    assert (
+        head_fit._LAYERS[decay] + " (cross-validated accuracy"
+        in capsys.readouterr().err
+    )
     layers = "all" if decay else "last"
     task = {"layers": layers}
     fixed = train("classification", output=tmp_path / "f", task_settings=task, **given)

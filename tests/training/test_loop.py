@@ -347,6 +347,7 @@ def test_the_command_line_has_its_own_exit_codes(
     code: int,
     line: str,
     monkeypatch: pytest.MonkeyPatch,
+    encoder_folder: Path,
     spam_file: Path,
     capsys: Any,
 ) -> None:
@@ -354,8 +355,8 @@ def test_the_command_line_has_its_own_exit_codes(
         raise error
 
     monkeypatch.setattr(training, "train", ended)
-    words = ["train", "classification", "--encoder", "e", "--output", "o"]
-    assert main([*words, "--train", str(spam_file)]) == code
+    words = ["train", "classification", "--encoder", str(encoder_folder)]
+    assert main([*words, "--output", "o", "--train", str(spam_file)]) == code
     assert capsys.readouterr().err.splitlines() == [f"bert-keras: {line}"]
 
 

@@ -46,7 +46,7 @@ def test_the_head_is_on_the_pooler(
     assert method.reason == pooling.reason == "as `opens_in` transformers needs"
     vectors = save_model(make_model(Embedding("mean")), tmp_path / "vectors")
     _, notes = opened("reranking", vectors, pooling="pooler")
-    assert len(notes) == 1 and "less accurate" in notes[0]
+    assert len(notes) == 1 and "accuracy is lower" in notes[0]
     # A task that is kept as it is.
     mean = Classification(("a", "b"), pooling="mean")
     refused(lambda: opened(mean, encoder_folder), "`pooling`", "received 'mean'")

@@ -96,6 +96,7 @@ def test_a_student_of_another_width_has_a_projection(
     assert search(["free cash"], top=1)[0][0]["text"] in TEXTS
 
 
+@pytest.mark.slow
 def test_a_student_asks_for_the_texts_of_its_teachers_index(
     teacher: Path, student: Path, index: Path, tmp_path: Path, capsys: Any
 ) -> None:

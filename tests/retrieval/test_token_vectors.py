@@ -171,6 +171,7 @@ def test_search_scores_and_mining(folder: Path, tmp_path: Path) -> None:
     assert scores["mrr"] == pytest.approx(np.mean(1 / np.array(places)))
 
 
+@pytest.mark.slow
 def test_a_folder_and_an_export_answer_alike(folder: Path, tmp_path: Path) -> None:
     loaded = load_model(folder)
     assert loaded.task == Embedding(**SETTINGS)

@@ -62,7 +62,9 @@ def test_batches_hold_each_class_equally_often_and_no_row_twice() -> None:
     assert [sorted(batch) for batch in few] == [[0, 1, 2]] * 2
 
 
-@pytest.mark.parametrize("long", ["truncate", "windows"])
+@pytest.mark.parametrize(
+    "long", ["truncate", pytest.param("windows", marks=pytest.mark.slow)]
+)
 def test_pairs_bring_vectors_of_a_class_together(
     long: str, encoder_folder: Path
 ) -> None:
@@ -330,6 +332,7 @@ def test_the_folder_of_an_encoder_of_vectors_says_how_single_texts_are_pooled(
     assert ("trained with the mean of the tokens" in choice.reason) == bool(pooling)
 
 
+@pytest.mark.slow
 def test_a_reranker_reads_as_its_encoder_of_vectors_was_made(
     embedder: Path,
     encoder_folder: Path,

@@ -222,6 +222,7 @@ def test_few_training_rows_are_compared(name: str, monkeypatch: Any) -> None:
         assert len(set(some["text"])) == 2
 
 
+@pytest.mark.slow
 def test_a_student_of_kept_layers(
     spam_folder: Path, train_spam: Any, tmp_path: Path
 ) -> None:

@@ -143,6 +143,7 @@ def test_truncated_texts_are_told_by_each_verb(
         assert capsys.readouterr().err.count("are truncated to 24 tokens") == told
 
 
+@pytest.mark.slow
 def test_long_texts_on_an_encoder_of_vectors_begin_with_a_fitted_head(
     train_spam: Any,
     make_model: Any,

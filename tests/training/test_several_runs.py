@@ -203,7 +203,7 @@ def test_the_values_of_one_setting_are_searched(
         )
 
 
-@pytest.mark.parametrize("has_dev", [True, False])
+@pytest.mark.parametrize("has_dev", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_methods_are_compared_on_the_same_rows(
     has_dev: bool,
     trainer: Trainer,

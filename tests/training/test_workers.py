@@ -105,7 +105,12 @@ def two_workers(folder: Path) -> Iterator[list[subprocess.Popen]]:
 
 
 @pytest.mark.parametrize(
-    ("lost", "how"), [(1, "killed"), thorough(0, "killed"), thorough(0, "error")]
+    ("lost", "how"),
+    [
+        pytest.param(1, "killed", marks=pytest.mark.slow),
+        thorough(0, "killed"),
+        thorough(0, "error"),
+    ],
 )
 def test_a_worker_that_ends_ends_its_peer(tmp_path: Path, lost: int, how: str) -> None:
     with two_workers(tmp_path) as workers:

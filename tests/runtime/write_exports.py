@@ -80,7 +80,8 @@ def task_model(task: Any) -> TaskModel:
 def items_of(task: Any) -> list[list[Any]]:
     """Return the texts of each kind that a task answers."""
     if isinstance(task, MultipleChoice):
-        return [[(text, TEXTS[place : place + 2] + ["you"]) for place, text in _LONG]]
+        some = [text for text in TEXTS if text.strip()]  # no choice is empty
+        return [[(text, some[place : place + 2] + ["you"]) for place, text in _LONG]]
     found: list[list[Any]] = [TEXTS]
     if len(task.roles) > 1:
         found = [[(text, TEXTS[-1 - place]) for place, text in enumerate(TEXTS)]]

@@ -72,7 +72,7 @@ class Answering:
         """Return dtype and shape of the answers to texts of a signature, by name."""
         raise NotImplementedError
 
-    def are_few(self, texts: Parts) -> bool:
+    def is_small_batch(self, texts: Parts) -> bool:
         """Return whether texts are so few that they are best computed in one batch."""
         if len(texts[0]) < _FEW_TEXTS:
             return True

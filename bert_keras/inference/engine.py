@@ -291,9 +291,9 @@ class _EngineAnswering(Answering):
             return others.outputs(signature)
         return self._answers.outputs(signature)
 
-    def are_few(self, texts: Parts) -> bool:
+    def is_small_batch(self, texts: Parts) -> bool:
         if (others := self._others()) is not None:
-            return others.are_few(texts)
+            return others.is_small_batch(texts)
         return sum(_characters_of(part) for part in texts) <= _FEW_CHARACTERS
 
     def _tokenized(self, texts: Parts, scored: bool) -> list[Any]:

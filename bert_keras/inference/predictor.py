@@ -51,7 +51,7 @@ from bert_keras.tasks.protocols import (
     scores_sides,
     text_specs,
     texts_of,
-    whole_by,
+    truncation_remedy,
 )
 from bert_keras.text.truncation import Truncation
 
@@ -495,7 +495,7 @@ class Predictor:
             of=of,
             length=self.model.preprocessor.max_length,
             in_windows=task.needs.rows_per_text is None,
-            whole_by=whole_by(task, how),
+            remedy=truncation_remedy(task, how),
         )
 
     def _count(self, counts: Truncation, measured: Measured, times: np.ndarray) -> None:
@@ -608,7 +608,9 @@ class Predictor:
         fits = 0 < count <= batch_size and max_tokens is None
         is_untraced = not scored and fits and self._is_untraced()
         is_one_batch = fits and (
-            is_untraced or not answering.in_small_batches or answering.are_few(texts)
+            is_untraced
+            or not answering.in_small_batches
+            or answering.is_small_batch(texts)
         )
         if answering.in_small_batches:
             cached = max(_CACHED_TOKENS // self._needs.readings, 1)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_keras.runs.progress import say
 from bert_keras.tasks.base import Task
-from bert_keras.tasks.protocols import TextTargets, reads_windows, whole_by
+from bert_keras.tasks.protocols import TextTargets, reads_windows, truncation_remedy
 from bert_keras.text.truncation import Truncation
 
 _AT_ONCE = 1024  # rows in memory
@@ -46,7 +46,7 @@ class TruncatedRows(keras.callbacks.Callback):
         self.max_length = max_length
         self.in_windows = task.needs.rows_per_text is None
         self.combines = reads_windows(task)
-        self.whole_by = whole_by(task, 'long="windows"')
+        self.remedy = truncation_remedy(task, 'long="windows"')
         self.drawn = getattr(task, "train_windows", 0) if of == "train" else 0
         self.shown = ((f"{of} texts", max_length), (f"{of} targets", most or 0))
         self.counts = Truncation(), Truncation()
@@ -75,7 +75,7 @@ class TruncatedRows(keras.callbacks.Callback):
                 length=length,
                 in_windows=self.in_windows and is_texts,
                 drawn=self.drawn,
-                whole_by=self.whole_by if is_texts else "",
+                remedy=self.remedy if is_texts else "",
             ):
                 say(line)
 

@@ -347,7 +347,9 @@ def _of_updates(
 ) -> Iterator[Choice]:
     """Yield the choices of the updates, and of the scores between them."""
     if config.budget is not None:
-        yield Choice("budget", duration(config.budget), GIVEN, "--minutes")
+        few = f"{config.minutes:g} min"  # not rounded
+        budget = few if config.budget < 5400 else duration(config.budget)
+        yield Choice("budget", budget, GIVEN, "--minutes")
         reads = _passes(phases[0], steps, config)
         reason = f"{reasons.get('steps', 'as many as it allows')}{reads}"
         yield Choice("steps", f"about {steps:,}", reason, "--steps")

@@ -548,7 +548,7 @@ def may_read_windows(task: Any) -> bool:
     return isinstance(task, Windowed) and task.may_read_windows
 
 
-def whole_by(task: Any, windows: str) -> str:
+def truncation_remedy(task: Any, windows: str) -> str:
     """Return what would let a task read its truncated texts whole, for a message.
 
     It is `windows`, how to set `long`, or more windows; empty if there is nothing.

@@ -84,7 +84,7 @@ class Truncation:
         length: int,
         in_windows: bool,
         drawn: int = 0,
-        whole_by: str = "",
+        remedy: str = "",
     ) -> list[str]:
         """Return the lines about texts that are longer than `length` tokens, if any.
 
@@ -93,7 +93,7 @@ class Truncation:
             length: the maximum length in tokens.
             in_windows: whether longer texts are read in windows.
             drawn: the windows that training draws of each text; 0: it reads all.
-            whole_by: what would read the truncated texts whole, if anything would.
+            remedy: what would read the truncated texts whole, if anything would.
         """
         found = []
         if self.longer:
@@ -110,9 +110,9 @@ class Truncation:
             )
         if self.cut:
             line = self.line(of=of, length=None if in_windows else length)
-            if whole_by:
+            if remedy:
                 times = (self.kept + self.lost) / max(self.kept, 1)
-                line += f"; {whole_by} reads them whole: {times:,.1f} times the tokens"
+                line += f"; {remedy} reads them whole: {times:,.1f} times the tokens"
             found.append(line)
         return found
 

@@ -24,7 +24,7 @@ from bert_keras.tasks.protocols import (
     may_read_windows,
     reads_windows,
     texts_of,
-    whole_by,
+    truncation_remedy,
     windows_of,
 )
 from bert_keras.text.truncation import Truncation, percent
@@ -188,14 +188,14 @@ def truncation_notes(
             length=preprocessor.max_length,
             in_windows=task.needs.rows_per_text is None,
             drawn=drawn,
-            whole_by=whole_by(task, "--set long=windows"),
+            remedy=truncation_remedy(task, "--set long=windows"),
         )
     for name, columns in data.items():
         notes += truncated_targets(task, preprocessor, columns, of=f"{name} targets")
     return notes
 
 
-def reads_long_texts(
+def choose_windows(
     facts: Facts, task: Task, config: TrainConfig, rows: Columns
 ) -> tuple[Task, TrainConfig, Choice | None]:
     """Return task and config that read long texts in windows, if many are long.
@@ -273,7 +273,7 @@ def without_own_lengths(
     return {k: v for k, v in settings.items() if k not in lengths}, [note]
 
 
-def keeps_windows(
+def inherited_windows(
     facts: Facts, task: Task, config: TrainConfig
 ) -> tuple[TrainConfig, Choice | None]:
     """Return the config with the length of the windows that a task has inherited.

@@ -64,9 +64,9 @@ from bert_keras.training.lengths import (
     TextLengths,
     check_truncation,
     choose_length,
-    keeps_windows,
+    choose_windows,
+    inherited_windows,
     measure_lengths,
-    reads_long_texts,
     truncation_notes,
     without_own_lengths,
 )
@@ -286,9 +286,9 @@ def _reading(
     """Choose how long texts are read, by the lengths of all rows."""
     given, windows = config.max_length, None
     if facts.settings is not None:
-        task, config, windows = reads_long_texts(facts, task, config, rows["train"])
+        task, config, windows = choose_windows(facts, task, config, rows["train"])
         if windows is None:
-            config, windows = keeps_windows(facts, task, config)
+            config, windows = inherited_windows(facts, task, config)
     check_truncation(task, config)
     folder, sizes = encoder_to_train(facts.folder, config, tell=str)
     default = max_length_of(task, folder.checkpoint, config.max_length)

@@ -33,7 +33,7 @@ from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.next_sentence import NextSentence
 from bert_keras.tasks.plain_settings import check_effects
-from bert_keras.tasks.protocols import whole_by
+from bert_keras.tasks.protocols import truncation_remedy
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.training.config import TrainConfig
@@ -468,6 +468,6 @@ def test_the_graph_of_an_engine_combines_windows(
 def test_only_tasks_with_the_setting_are_told_of_windows() -> None:
     entailed = Classification(CLASSES, entailment=("entailment", "neutral"))
     tasks = [Embedding(), Embedding(kind="sparse"), Classification(CLASSES)]
-    assert [whole_by(task, "windows") for task in tasks] == ["windows"] * 3
+    assert [truncation_remedy(task, "windows") for task in tasks] == ["windows"] * 3
     others = [TokenVectors(), NextSentence(), entailed, Embedding(long="windows")]
-    assert [whole_by(task, "windows") for task in others] == [""] * 4
+    assert [truncation_remedy(task, "windows") for task in others] == [""] * 4

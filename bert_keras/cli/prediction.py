@@ -407,7 +407,7 @@ def run_search(options: argparse.Namespace) -> None:
     if options.index is not None:
         check_output_place("index", options.index, {"model": options.model})
         check_index(options.index, may_be_new=True)
-    load_backend(options.model, options.rerank, options.fuse)
+    load_backend(options.model, options.rerank, options.fuse, options.query_encoder)
     from bert_keras.inference.answered_rows import BlankTexts
     from bert_keras.retrieval.index import SearchIndex, reranked
 

@@ -394,7 +394,7 @@ def _add_collection(parser: argparse.ArgumentParser) -> None:
         "BEIR folder: vectors of its documents by this model, from `search` or "
         "`features`, which are then not computed again",
     )
-    add_path(parser, "query_encoder", "MODEL", f"of a folder: {QUERY_ENCODER}")
+    add_path(parser, "query_encoder", "MODEL", f"BEIR folder: {QUERY_ENCODER}")
     add_option(
         parser,
         HYBRID_WEIGHT,
@@ -478,7 +478,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
             check_named_columns(options, options.file, task=task, further=further)
     if is_judged and options.index is not None:
         check_index(options.index)
-    load_backend(options.model)
+    load_backend(options.model, options.query_encoder)
     from bert_keras.files.json_file import json_text
     from bert_keras.report.terminal import score_table
 

@@ -312,7 +312,7 @@ def _served(
         finally:
             process.terminate()
             process.wait()
-    return {"served_texts_per_second": rate, "memory_mb": memory}
+    return {_SPEED: rate, "memory_mb": memory}
 
 
 def _is_ready(url: str, process: subprocess.Popen[bytes]) -> bool:

@@ -287,6 +287,8 @@ WITHOUT_A_MODEL = (
     *("features NONE rows.csv --output f.npz", "search NONE rows.csv hi"),
     *("convert NONE o", "classes NONE o --classes a,b", "shrink NONE o --dev rows.csv"),
     *("search ENC rows.csv hi --rerank NONE", "search ENC rows.csv hi --fuse NONE"),
+    "search ENC rows.csv hi --query-encoder NONE",
+    "evaluate ENC beir --query-encoder NONE",
     "select NONE rows.csv --output s.csv",
     "mine NONE --pairs pairs.csv --output n.jsonl",
     "mine ENC --pairs pairs.csv --output n.jsonl --rerank NONE",

@@ -78,11 +78,14 @@ class Item:
         return np.asarray(self.model(rows.batch, training=False), "float32")
 
     def joined(self) -> Rows:
-        """Return the row of a text or of a pair."""
+        """Return the row of a text or of a pair, or a row for each text of a pair."""
         features = self.features()
         parts = zip(self.roles, self.parts, strict=True)
         pieces = [self.words.add(role, text) for role, text in parts]
-        return self.joined_rows(features, [pieces])
+        is_one_row = len(features["token_ids"]) == 1
+        return self.joined_rows(
+            features, [pieces] if is_one_row else [[each] for each in pieces]
+        )
 
     def joined_rows(
         self, features: Mapping[str, Any], pieces: Sequence[Sequence[np.ndarray]]

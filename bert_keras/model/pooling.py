@@ -234,6 +234,38 @@ class UnitVectors(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+class PairFeatures(keras.layers.Layer):
+    """Absolute difference, product and cosine similarity of the vectors of pairs.
+
+    Call: `x` [2B, D], the vectors of the first and the second text of each pair, one
+    after the other. Returns float32 [B, 2 * D + 1].
+
+    Source: Conneau et al. 2017 (arXiv:1705.02364), section 3.1, for difference and
+    product; without the vectors themselves, on which few rows teach a head about single
+    texts. The cosine is what the vectors of sentence encoders are trained for.
+
+    Example:
+        >>> PairFeatures()(np.array([[0.0, 2.0], [3.0, 4.0]])).numpy().round(2).tolist()
+        [[3.0, 2.0, 0.0, 8.0, 0.8]]
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"name": "pair_features", "dtype": "float32", **kwargs})
+
+    def call(self, x: Any) -> Any:
+        def halves(x: Any) -> tuple[Any, Any]:
+            pairs = ops.reshape(x, (-1, 2, x.shape[-1]))
+            return pairs[:, 0], pairs[:, 1]
+
+        (a, b), (of_a, of_b) = halves(x), halves(unit_vectors(x))
+        cosine = ops.sum(of_a * of_b, axis=-1, keepdims=True)
+        return ops.concatenate([ops.abs(a - b), a * b, cosine], axis=-1)
+
+    def compute_output_spec(self, x: Any) -> Any:
+        return keras.KerasTensor((None, 2 * x.shape[-1] + 1), dtype="float32")
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
 class TermWeights(keras.layers.Layer):
     """log(1 + relu(x)) of the largest logits of a text's tokens, float32 [B, V].
 

@@ -23,7 +23,7 @@ from bert_keras.lazy_names import deferred
 from bert_keras.reading.dense import dense_layers
 from bert_keras.reading.layers import LAST, Layers, resolve_layers
 from bert_keras.reading.windows import PREFIX_LENGTHS, Batch, LongTexts
-from bert_keras.settings import POOLER
+from bert_keras.settings import BI, CROSS, POOLER
 
 if TYPE_CHECKING:
     import keras
@@ -59,6 +59,8 @@ class TextVector(LongTexts):
         include_prompt: whether the tokens of prompts are pooled.
         query_length, document_length, default_length: the most tokens of a truncated
             query, of a document and of other texts; 0: as many as the preprocessor's.
+        pair_encoder: `cross`, a pair is one row; or `bi`, each of its texts has a row
+            and a vector, see `PairFeatures`.
     """
 
     pooling: str = "mean"
@@ -74,6 +76,7 @@ class TextVector(LongTexts):
     query_length: int = 0
     document_length: int = 0
     default_length: int = 0
+    pair_encoder: str = CROSS
 
     # Prompts and lengths.
 
@@ -151,6 +154,10 @@ class TextVector(LongTexts):
 
     # Texts to a batch, in graph.
 
+    def separates(self, texts: Any) -> bool:
+        """Return whether texts are pairs, and each text of a pair has its own row."""
+        return self.pair_encoder == BI and isinstance(texts, tuple) and len(texts) > 1
+
     def batch(
         self,
         preprocessor: Preprocessor,
@@ -163,11 +170,14 @@ class TextVector(LongTexts):
 
         Args:
             preprocessor: tokenizes, truncates and lays out the texts.
-            texts: tf.string [B], or a tuple of two for pairs, which have no prompts.
+            texts: tf.string [B], or a tuple of two for pairs, which have no prompts,
+                unless each text is read by itself.
             sides: int32 [B], `QUERY` or `DOCUMENT`, by which texts have their prompt
                 and their length; `None`: all have the default ones.
             draws: int64 [B], see `LongTexts.long_batch`.
         """
+        if self.separates(texts):
+            texts = _one_after_the_other(texts)
         prompts, limits = self.before_each(preprocessor, texts, sides)
         if self.long == "truncate":
             joined = preprocessor.join(prompted(prompts, texts), limits)
@@ -192,8 +202,15 @@ class TextVector(LongTexts):
     ) -> tuple[Any, Any]:
         """Return how many tokens of each text are read, and how many are truncated.
 
-        int32 [B] each, special tokens and prompts included.
+        int32 [B] each, special tokens and prompts included. Of two texts that are read
+        by themselves, it is the longer one.
         """
+        if self.separates(texts):
+            both = self.lengths(preprocessor, _one_after_the_other(texts))
+            read, lost = (
+                tf.reduce_max(tf.reshape(each, [-1, 2]), axis=1) for each in both
+            )
+            return read, lost
         prompts, limits = self.before_each(preprocessor, texts, sides)
         return self.lengths_after(prompts, preprocessor, texts, limits)
 
@@ -234,9 +251,12 @@ class TextVector(LongTexts):
         """Return the Keras tensor of each text's vector, [B, D], which a head reads.
 
         `seed` is of the layers of `dense`. D is the hidden size H, or a multiple of it
-        for several layers or poolings, or the units of the last layer of `dense`.
+        for several layers or poolings and for `PairFeatures`, or the units of the last
+        layer of `dense`.
         """
         vectors = self.row_vectors(encoder, inputs, seed)
+        if self.pair_encoder == BI:
+            return pooling.PairFeatures()(vectors)
         if not self.reads_windows:
             return vectors
         x = self.combined(vectors, inputs)
@@ -295,7 +315,10 @@ class TextVector(LongTexts):
 
     def recipe(self) -> dict[str, Any]:
         """Return how tokens are pooled, as values of JSON, see `recipe_of`."""
-        return {"pooling": self.pooling, "normalized": self.normalize}
+        found = {"pooling": self.pooling, "normalized": self.normalize}
+        if self.pair_encoder == BI:
+            found["rows"] = "one for each text of a pair, one after the other"
+        return found
 
 
 def check_prompts(prompts: Any, default: Any) -> None:
@@ -314,6 +337,11 @@ def check_prompts(prompts: Any, default: Any) -> None:
 def prompted(prompts: Any, texts: Any) -> Any:
     """Return texts, tf.string [B], with the prompt of each, or `None`, before it."""
     return texts if prompts is None else tf.strings.join([prompts, texts])
+
+
+def _one_after_the_other(texts: tuple[Any, Any]) -> Any:
+    """Return both texts of each pair, tf.string [B] each, as tf.string [2B]."""
+    return tf.reshape(tf.stack(texts, axis=1), [-1])
 
 
 def _tokens_before(preprocessor: Preprocessor, prompts: Any) -> Any:

@@ -72,7 +72,14 @@ class TokenizedChoices(NamedTuple):
     is_usual: bool
 
 
-Tokenized = TokenizedText | TokenizedChoices
+class TokenizedPair(NamedTuple):
+    """The tokens of both texts of a pair, which have a row each."""
+
+    first: TokenizedText
+    second: TokenizedText
+
+
+Tokenized = TokenizedText | TokenizedChoices | TokenizedPair
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +115,9 @@ class TokenRows:
             return self._with_choices(reader, *texts)
         if isinstance(reader, TokenWindows) and reader.of_words:
             return self._with_words(texts[0])
+        if isinstance(reader, TextVector) and reader.separates(tuple(texts)):
+            both = (self.tokenize(reader, [part]) for part in texts)
+            return [TokenizedPair(*each) for each in zip(*both, strict=True)]
         given, is_pair = list(texts[-1]), len(texts) > 1
         prompts, limits = self._before(reader, len(given), sides)
         firsts: list[list[int] | None] = [None] * len(given)
@@ -193,13 +203,16 @@ class TokenRows:
     def lengths(self, reader: LongTexts, rows: Sequence[Any]) -> Lengths:
         """Return how many tokens of each text are read, lost and in windows.
 
-        Of choices, of the longest one.
+        Of choices, and of texts of a pair with a row each, of the longest one.
         """
         if isinstance(reader, Choices):
             most = [len(row.text) + max(map(len, row.choices)) + 3 for row in rows]
             whole = np.array(most, np.int64)
             read = np.minimum(whole, self.max_length)
             return Lengths(read, whole - read, np.zeros((len(rows), 2), np.int64))
+        if _have_two_rows(rows):
+            both = [self.lengths(reader, part) for part in zip(*rows, strict=True)]
+            return Lengths(*(np.maximum(*each) for each in zip(*both, strict=True)))
         sizes, first = _sizes(rows)
         special = 3 if _are_pairs(rows) else 2
         if not reader.reads_windows:
@@ -218,6 +231,8 @@ class TokenRows:
         """Return the batch dict of tokenized texts, int32."""
         if isinstance(reader, Choices):
             return self._choices(reader, rows)
+        if _have_two_rows(rows):
+            rows = [text for pair in rows for text in pair]
         if reader.reads_windows:
             return self._windows(reader, rows)
         both_ends = reader.long == "head-tail"
@@ -368,6 +383,10 @@ def _of_tokens(
 
 def _pools_prompts(reader: LongTexts) -> bool:
     return not isinstance(reader, TextVector) or reader.include_prompt
+
+
+def _have_two_rows(rows: Sequence[Any]) -> bool:
+    return bool(rows) and isinstance(rows[0], TokenizedPair)
 
 
 def _are_pairs(rows: Sequence[TokenizedText]) -> bool:

@@ -31,7 +31,7 @@ from bert_keras.data.class_names import (
 from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.holdout import Strata
-from bert_keras.errors import ConfigError, DataError, received
+from bert_keras.errors import ConfigError, DataError, received, shown
 from bert_keras.lazy_names import deferred
 from bert_keras.reading.layers import EMBEDDINGS_AND_ALL, LAST
 from bert_keras.reading.text_vector import TextVector
@@ -50,7 +50,7 @@ from bert_keras.scoring.calibration import (
 )
 from bert_keras.scoring.classification import classification_scores
 from bert_keras.scoring.doubtful_labels import labels_to_check
-from bert_keras.settings import ALL_LAYERS, LAST_LAYER, POOLER
+from bert_keras.settings import ALL_LAYERS, BI, CROSS, LAST_LAYER, POOLER
 from bert_keras.tasks.base import Answers, Batch, Column, Task, check_parts
 from bert_keras.tasks.classifier_settings import (
     COLDEST,
@@ -100,7 +100,8 @@ class PooledTask(LongTextTask, Task):
     A subclass defines its number of outputs in `units`; one that also reads pairs has a
     setting `pairs`, which is `None` for a folder that does not say what its model
     reads: single texts and pairs are both accepted then. With a `pooling` other than
-    `pooler`, the head reads a vector pooled from the tokens. `problem_type` is Hugging
+    `pooler`, the head reads a vector pooled from the tokens, or with the `pair_encoder`
+    bi two of them. `problem_type` is Hugging
     Face's name of the meaning of the outputs, which distinguishes the tasks of one
     architecture; empty if there is one.
     """
@@ -115,6 +116,7 @@ class PooledTask(LongTextTask, Task):
     pooling: str = POOLER
     normalize: bool = False
     layers: str = LAST_LAYER
+    pair_encoder: str = CROSS
     pair_activation: ClassVar[str] = "linear"
 
     def __post_init__(self) -> None:
@@ -130,6 +132,25 @@ class PooledTask(LongTextTask, Task):
                 f"received {self.layers} and {self.pooling}"
             )
 
+        if self.pair_encoder == BI:
+            self._check_separate_texts()
+
+    def _check_separate_texts(self) -> None:
+        """Raise ConfigError if a setting does not go with a row for each text."""
+        rules = {
+            "pairs": ("true", bool(self.pairs)),
+            "pooling": ("of the tokens", self.pooling != POOLER),
+            "layers": (LAST_LAYER, self.layers == LAST_LAYER),
+            "long": ("truncate or head-tail", not self.reads_windows),
+            "entailment": ("left out", not getattr(self, "entailment", ())),
+        }
+        for name, (rule, holds) in rules.items():
+            if not holds:
+                raise ConfigError(
+                    f"`{name}` must be {rule} with `pair_encoder` bi; received "
+                    f"{shown(getattr(self, name))}"
+                )
+
     @classmethod
     def inherited(cls, held: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return how the head of the encoder's folder reads its vectors, of windows,
@@ -141,7 +162,8 @@ class PooledTask(LongTextTask, Task):
         is_same = given.get("pooling", held.pooling) == held.pooling
         if held.pooling != POOLER and is_same:
             found |= {
-                name: getattr(held, name) for name in ("pooling", "normalize", "layers")
+                name: getattr(held, name)
+                for name in ("pooling", "normalize", "layers", "pair_encoder")
             }
         if held.reads_windows and given.get("long", held.long) == held.long:
             names = (each.name for each in dataclasses.fields(LongTextSettings))
@@ -194,6 +216,7 @@ class PooledTask(LongTextTask, Task):
             normalize=self.normalize,
             layers=EMBEDDINGS_AND_ALL if reads_all else LAST,
             pools_each_layer=reads_all,
+            pair_encoder=self.pair_encoder,
             **self.long_settings,
         )
 
@@ -239,12 +262,12 @@ class PooledTask(LongTextTask, Task):
 
     @property
     def needs(self) -> Needs:  # type: ignore[override]
-        reader = self.reader
+        reader, rows = self.reader, 2 if self.pair_encoder == BI else 1
         return Needs(
             pooler=reader.needs_pooler,
             outputs=reader.encoder_outputs,
             inputs=reader.inputs,
-            rows_per_text=None if self.reads_windows else 1,
+            rows_per_text=None if self.reads_windows else rows,
         )
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:

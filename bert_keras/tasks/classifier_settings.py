@@ -9,6 +9,8 @@ import dataclasses
 
 from bert_keras.settings import (
     ALL_LAYERS,
+    BI,
+    CROSS,
     LAST_LAYER,
     POOLER,
     POOLINGS,
@@ -57,6 +59,18 @@ LAYERS = Option(
     needs=Condition(
         "pooling", "a `pooling` of the tokens", lambda task: task.pooling != POOLER
     ),
+)
+PAIR_ENCODER = Option(
+    CROSS,
+    "how a pair is read: cross, both texts in one row, as a cross-encoder does; bi, "
+    "each text by itself, as a bi-encoder does, and the head reads the absolute "
+    "difference, the product and the cosine similarity of their vectors",
+    words=(CROSS, BI),
+    unset="cross. With the method auto and an encoder trained for vectors of texts, bi "
+    "where it was measured to be more accurate. A model that is trained further keeps "
+    "its own",
+    later=True,
+    needs=Condition("pairs", "true", lambda task: bool(task.pairs)),
 )
 # Logits divided by these temperatures stay finite and distinct in float32.
 COLDEST, HOTTEST = 1e-3, 1000

@@ -14,7 +14,7 @@ from bert_keras.checkpoints.sentence_files import (
 from bert_keras.config import BertConfig
 from bert_keras.data.class_names import class_entries, class_names
 from bert_keras.errors import ConfigError
-from bert_keras.settings import LAST_LAYER
+from bert_keras.settings import CROSS, LAST_LAYER
 from bert_keras.tasks.catalog import TASKS
 
 if TYPE_CHECKING:
@@ -143,6 +143,7 @@ class PooledCodec(HeadCodec):
         `encode` pools the last layer, and truncates long texts.
         """
         is_read = task.layers == LAST_LAYER and task.long == "truncate"
+        is_read = is_read and task.pair_encoder == CROSS
         if task.needs.pooler or not is_read or task.name not in TASKS:
             return {}
         own = {"pooling": task.pooling, "normalize": task.normalize}
@@ -169,6 +170,8 @@ def unread_elsewhere(task: Any) -> str:
         if task.layers != LAST_LAYER
         else "the pooled tokens"
     )
+    if task.pair_encoder != CROSS:
+        what += " of both texts of a pair"
     if task.long != "truncate":
         what += f" of long texts by {task.long}"
     return (

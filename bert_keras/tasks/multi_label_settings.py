@@ -8,6 +8,7 @@ from bert_keras.settings import option
 from bert_keras.tasks.classifier_settings import (
     LAYERS,
     NORMALIZE,
+    PAIR_ENCODER,
     PAIRS,
     POOLING,
     CalibrationSettings,
@@ -48,6 +49,7 @@ class MultiLabelSettings(
     pooling: str = POOLING.field()
     normalize: bool = NORMALIZE.field()
     layers: str = LAYERS.field()
+    pair_encoder: str = PAIR_ENCODER.field()
 
 
 def _row(row: Row) -> Row:

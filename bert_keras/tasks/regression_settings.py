@@ -8,6 +8,7 @@ from bert_keras.settings import option
 from bert_keras.tasks.classifier_settings import (
     LAYERS,
     NORMALIZE,
+    PAIR_ENCODER,
     PAIRS,
     POOLING,
 )
@@ -53,6 +54,7 @@ class RegressionSettings(LongTextSettings):
     pooling: str = POOLING.field()
     normalize: bool = NORMALIZE.field()
     layers: str = LAYERS.field()
+    pair_encoder: str = PAIR_ENCODER.field()
 
 
 HELP = TaskHelp(

@@ -9,6 +9,7 @@ from the method and from the folder of the encoder, see `choose_pooling`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -17,7 +18,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError, counted, shown
 from bert_keras.models.folder import Folder
 from bert_keras.models.loading import inherited_settings
-from bert_keras.settings import ALL_LAYERS, POOLER, POOLINGS, options_of
+from bert_keras.settings import ALL_LAYERS, BI, CROSS, POOLER, POOLINGS, options_of
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.hugging_face import from_model_config
@@ -29,6 +30,9 @@ from bert_keras.training.config import TrainConfig, given_options, unused_by
 from bert_keras.training.linear_head import MOST_FOR_LAYERS
 
 _READABLE = (POOLER, *POOLINGS)  # by a head
+_ONE_ROW = ("layers", "long", "entailment")  # settings of a task with one row a pair
+# Up to so many pairs of classes, separate texts are more accurate than one row.
+PAIRS_OF_CLASSES = 512
 _OF_WINDOWS = ("stride", "max_windows", "train_windows")
 # Where `auto` chooses contrastive, by `benchmarks/gpu_quality.py`: a class has at most
 # so many rows on average, and of two classes each has at least so many.
@@ -43,6 +47,58 @@ _ONE_REPLICA = "contrastive needs a strategy of one replica"
 _BY_FOLDER = "as the encoder's folder says"
 _OFTEN_BETTER = "often more accurate than the pooler"
 _READ_ELSEWHERE = "transformers cannot compute such a head"
+
+
+def choose_pair_encoder(facts: Facts) -> tuple[Facts, Choice | None]:
+    """Choose whether both texts of a pair are read in one row, or each by itself.
+
+    An encoder trained for vectors of texts compares texts without further training, and
+    few pairs teach it less in one row. Method linear, which trains no encoder, always
+    reads each text by itself. Returns the facts with the setting; there is no choice
+    without pairs, nor for a task instance, which keeps its own.
+    """
+    task, given = facts.task, facts.given
+    is_named = isinstance(task, type) and "pair_encoder" in options_of(task)
+    if not is_named or "text_pair" not in facts.rows:
+        return facts, None
+
+    def chosen(value: str, reason: str) -> Choice:
+        return Choice("pair encoder", value, reason, "--set pair_encoder")
+
+    if "pair_encoder" in given:
+        return facts, chosen(given["pair_encoder"], _as_given(facts.config))
+    reason = _against_bi(facts)
+    if reason:
+        return facts, chosen(CROSS, reason)
+    reason = "a sentence encoder compares texts without training"
+    if _vectors_of(facts.folder) is None:
+        reason = "linear trains no encoder to compare texts in one row"
+    facts = dataclasses.replace(facts, settings={**given, "pair_encoder": BI})
+    return facts, chosen(BI, reason)
+
+
+def _against_bi(facts: Facts) -> str:
+    """Return why pairs are read in one row by default; "" if each text has its own."""
+    config, given, pairs = facts.config, facts.given, len(facts.rows)
+    own = [each for each in _ONE_ROW if each in given]
+    own += ["pooling"] * (given.get("pooling") == POOLER)
+    if own:
+        return f"`{own[0]}` is given"
+    learns_alone = facts.has_unlabeled and config.teacher is None
+    if config.method == "linear" or (config.method == AUTO and learns_alone):
+        return ""
+    if config.method != AUTO:
+        return f"{config.method} trains the encoder to compare texts in one row"
+    held, has_classes = _vectors_of(facts.folder), _has_classes(facts.task)
+    reasons = {
+        "the encoder's folder names no vectors of texts": held is None,
+        "the encoder's vectors are not dense": held is not None and not held.is_dense,
+        _against_linear(facts): True,
+        f"{pairs:,} pairs, above {PAIRS_OF_CLASSES:,}": (
+            has_classes and pairs > PAIRS_OF_CLASSES
+        ),
+    }
+    return next((each for each, holds in reasons.items() if each and holds), "")
 
 
 def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) -> Choice:
@@ -71,6 +127,9 @@ def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) ->
     sizes = _class_sizes(facts) if has_classes else Counter()
     per_class = len(facts.rows) / max(len(sizes), 1)
     learns_alone = facts.has_unlabeled and config.teacher is None and has_classes
+    compares_vectors = facts.given.get("pair_encoder") == BI
+    if compares_vectors and not learns_alone and not _against_linear(facts):
+        return chosen("linear", "the head compares the vectors of both texts of a pair")
     reason = _against_contrastive(facts, sizes)
     if not reason and not learns_alone:
         reason = _for_finetune(facts, per_class)
@@ -107,13 +166,8 @@ def _against_contrastive(facts: Facts, sizes: Mapping[str, int]) -> str:
     given = [*given_options(facts.config, unused_by("contrastive")), ""]
     combine = facts.given.get("combine", getattr(facts.task, "combine", ""))
     least = min(sizes.values()) if len(sizes) == 2 else LEAST_OF_TWO
-    has_none = f"{facts.task.name} has no classes"
-    is_number = facts.task.name == "regression"
-    if is_number and "text_pair" in facts.rows and _vectors_of(facts.folder):
-        has_none += "; for the similarity of texts, the task embedding starts from the "
-        has_none += "encoder's vectors"
     reasons = {
-        has_none: not _has_classes(facts.task),
+        f"{facts.task.name} has no classes": not _has_classes(facts.task),
         f"`{given[0]}` is given": bool(given[0]),
         f"`combine` is {combine}": combine == "attention",
         f"of two classes, one has {counted(least, 'rows')}": least < LEAST_OF_TWO,
@@ -262,6 +316,8 @@ def choose_pooling(
     is_reranker = issubclass(task if isinstance(task, type) else type(task), Reranking)
     if is_reranker or facts.is_open:
         own = pooling_of(facts)
+    if given.get("pair_encoder") == BI:
+        own = head_settings(facts.folder, given)
     inherited: dict[str, Any] = {}
     if not is_given:
         inherited = inherited_settings(task, facts.folder, {**given, **own})
@@ -283,6 +339,8 @@ def choose_pooling(
     if not isinstance(task, Linear):
         return found, None
     reason = "BERT's pooler: the encoder's folder names no other"
+    if "text_pair" in facts.rows:
+        reason = "BERT's pooler, as cross-encoders read a pair"
     return found, _pooling_choice({"pooling": POOLER, **given}, facts, reason)
 
 
@@ -353,6 +411,7 @@ def tries_layers(task: Task, method: str, rows: int, given: Mapping[str, Any]) -
         and isinstance(task, Linear)
         and "layers" in options_of(type(task))
         and getattr(task, "pooling", POOLER) != POOLER
+        and getattr(task, "pair_encoder", CROSS) == CROSS
         and "layers" not in given
         and rows <= MOST_FOR_LAYERS
     )

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from bert_keras.errors import ConfigError, shown
-from bert_keras.settings import LAST_LAYER, POOLER, options_of
+from bert_keras.settings import CROSS, LAST_LAYER, POOLER, options_of
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.hugging_face import ENCODER_ALONE
@@ -16,6 +16,7 @@ _READ: dict[str, Any] = {
     "pooling": POOLER,
     "normalize": False,
     "layers": LAST_LAYER,
+    "pair_encoder": CROSS,
     "long": "truncate",
 }
 _COST = (

@@ -74,6 +74,7 @@ from bert_keras.training.methods import (
     check_method,
     check_unlabeled,
     choose_method,
+    choose_pair_encoder,
     choose_pooling,
     tries_layers,
 )
@@ -186,6 +187,7 @@ def make_plan(
         compared.append(compare_layers(task, facts))
         return compared[-1].lower_help
 
+    facts, pairs = choose_pair_encoder(facts)
     method = choose_method(facts, lower_layers_help=lower_layers_help)
     facts = with_compared_rows(facts)
     config = dataclasses.replace(facts.config, method=method.value)
@@ -230,7 +232,7 @@ def make_plan(
         task, config.method, labelled, facts.given
     )
     layers = _layers(facts, tries)
-    choices = [method, pooling, layers, *reading.choices, split, *updates]
+    choices = [method, pairs, pooling, layers, *reading.choices, split, *updates]
     return Plan(
         request=request,
         task=replaced(task, layers=ALL_LAYERS) if tries else task,

@@ -111,16 +111,19 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, TokenIds]
 def test_rows_are_those_of_the_graph(
     reading: dict[str, Any], before: dict[str, Any], tokenizers: tuple[Any, TokenIds]
 ) -> None:
-    reader = TextVector(**reading, **before)
+    one_row = TextVector(**reading, **before)
     texts, others = random_texts(20, 2), random_texts(20, 3)
     draw = random.Random(4)
     sides = [draw.randrange(2) for _ in texts]
-    forms: list[Any] = [((texts,), None, WAYS[0])]
+    forms: list[Any] = [(one_row, (texts,), None, WAYS[0])]
     if before:
-        forms.append(((texts,), sides, WAYS[0]))
+        forms.append((one_row, (texts,), sides, WAYS[0]))
     else:
-        forms += [((texts, others), None, way) for way in WAYS]
-    for parts, of_side, way in forms:
+        forms += [(one_row, (texts, others), None, way) for way in WAYS]
+    if not one_row.reads_windows:
+        two_rows = TextVector(**reading, **before, pair_encoder="bi")
+        forms.append((two_rows, (texts, others), None, WAYS[0]))
+    for reader, parts, of_side, way in forms:
         preprocessor = Preprocessor(tokenizers[0], max_length=LENGTH, truncation=way)
         rows = TokenRows(tokenizers[1], LENGTH, way)
         tokens = rows.tokenize(reader, parts, of_side)

@@ -44,6 +44,7 @@ TASKS: dict[str, Any] = {
     "multi-label": MultiLabel(CLASSES),
     "regression": Regression(),
     "similarity": Regression(pairs=True, activation="sigmoid"),
+    "two-rows": Regression(pairs=True, pooling="mean", pair_encoder="bi"),
     "embedding": Embedding(prompts=PROMPTS, normalize=True),
     "sparse": Embedding(kind="sparse"),
     "reranking": Reranking(),

@@ -14,7 +14,12 @@ import tensorflow as tf
 from conftest import ROWS, SHARED, refused
 
 from bert_keras.data.table import as_columns
+from bert_keras.explanations.explainer import explain
 from bert_keras.inference.predictor import Predictor, load_predictor
+from bert_keras.models.model_folder import save_model
+from bert_keras.models.task_model import TaskModel
+from bert_keras.tasks.embedding import Embedding
+from bert_keras.tasks.hugging_face import unread_elsewhere
 from bert_keras.tasks.regression import Regression
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.finetune import TrainResult, train
@@ -63,6 +68,52 @@ def test_the_head_takes_over_the_units(make_model: Callable[..., Any]) -> None:
     np.testing.assert_allclose(model(batch)[:, 0], before, rtol=1e-5)
 
 
+BI: dict[str, Any] = {"pairs": True, "pooling": "mean", "pair_encoder": "bi"}
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_a_bi_encoder_compares_the_vectors_of_both_texts(
+    layout: str, make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    model = make_model(Regression(**BI, normalize=True), layout=layout)
+    first, second = TEXTS, TEXTS[::-1]
+    vectors = Embedding("mean", normalize=True)
+    pooled = TaskModel(model.backbone, vectors, model.preprocessor)
+    u, v = (
+        np.asarray(pooled.answer(tf.constant(x))["embedding"]) for x in (first, second)
+    )
+    features = [abs(u - v), u * v, (u * v).sum(axis=1, keepdims=True)]
+    head = model.get_layer("classifier")
+    wanted = np.hstack(features) @ head.kernel.numpy() + head.bias.numpy()
+    predictor = Predictor(model)
+    rows = list(zip(first, second, strict=True))
+    found = [each["score"] for each in predictor.predict(rows)]
+    np.testing.assert_allclose(found, wanted[:, 0], atol=1e-5)
+    again = load_predictor(save_model(model, tmp_path / "folder"))
+    assert again.model.task == model.task
+    assert [each["score"] for each in again.predict(rows)] == found
+    note = "no other tool opens the model folder: the head reads the pooled tokens of"
+    assert unread_elsewhere(model.task).startswith(f"{note} both texts of a pair")
+
+
+def test_the_words_of_both_texts_explain_a_comparison(make_model: Any) -> None:
+    model = make_model(Regression(**BI))
+    for method in ("shapley", "integrated-gradients"):
+        found = explain(model, [("free cash", "see you")], method=method)[0]
+        roles = [word.role for word in found.words]
+        assert roles == ["text"] * 2 + ["text_pair"] * 2
+        changes = found.values - found.baseline_values
+        np.testing.assert_allclose(found.attributions.sum(1), changes, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("pairs", False), ("pooling", "pooler"), ("layers", "all"), ("long", "windows")],
+)
+def test_what_does_not_go_with_a_bi_encoder(name: str, value: Any) -> None:
+    refused(lambda: Regression(**{**BI, name: value}), f"`{name}`", "bi")
+
+
 @pytest.fixture(scope="module")
 def trained(encoder_folder: Path, tmp_path_factory: Any) -> TrainResult:
     """Return a model of prices, trained on the same few rows many times."""
@@ -89,7 +140,7 @@ def test_prices_are_learned_as_quickly_as_grades(trained: TrainResult) -> None:
 @pytest.mark.thorough
 def test_a_finished_folder_has_the_units_in_its_head(trained: TrainResult) -> None:
     predictor = load_predictor(trained.folder)
-    assert predictor.model.task == Regression()
+    assert (predictor.model.task.mean, predictor.model.task.std) == (0, 1)
     found = [answer["score"] for answer in predictor.predict(TEXTS)]
     wanted = Predictor(trained.model).answers(ROOM)["score"]
     np.testing.assert_allclose(found, wanted, rtol=1e-5)

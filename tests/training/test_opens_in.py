@@ -47,6 +47,8 @@ def test_the_head_is_on_the_pooler(
     vectors = save_model(make_model(Embedding("mean")), tmp_path / "vectors")
     _, notes = opened("reranking", vectors, pooling="pooler")
     assert len(notes) == 1 and "accuracy is lower" in notes[0]
+    apart = {"pair_encoder": "bi"}
+    refused(lambda: opened("regression", vectors, **apart), "`pair_encoder`", "cross")
     # A task that is kept as it is.
     mean = Classification(("a", "b"), pooling="mean")
     refused(lambda: opened(mean, encoder_folder), "`pooling`", "received 'mean'")

@@ -12,6 +12,8 @@ from conftest import ROWS, refused, write_tsv
 import bert_keras
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
+from bert_keras.models.model_folder import save_model
+from bert_keras.tasks.embedding import Embedding
 from bert_keras.training.choices import GIVEN
 from bert_keras.training.config import TrainConfig
 
@@ -50,6 +52,37 @@ def test_several_runs_are_compared_on_dev_rows(plan_for: Any) -> None:
     reason = "4 rows per class; not linear, as several runs are compared"
     assert choices(plan)["method"][:2] == ("contrastive", reason)
     assert len(plan.rows["dev"]) == 1
+
+
+PAIRS = as_columns(text=TEXTS, text_pair=TEXTS[::-1], label=list(range(len(TEXTS))))
+
+
+def test_a_sentence_encoder_reads_each_text_of_a_pair_by_itself(
+    plan_for: Any, make_model: Any, tmp_path: Path
+) -> None:
+    vectors = save_model(make_model(Embedding("mean")), tmp_path / "vectors")
+
+    def chosen(encoder: Path | None = vectors, **given: Any) -> tuple[str, str]:
+        """Return the method, how pairs are read, and the reason if in one row."""
+        settings = {name: given.pop(name) for name in ("pooling",) if name in given}
+        more = {} if encoder is None else {"encoder": encoder}
+        config = TrainConfig(**given)
+        plan = plan_for(
+            "regression", train=PAIRS, config=config, task_settings=settings, **more
+        )
+        read, reason, _ = choices(plan)["pair encoder"]
+        assert plan.task.pair_encoder == read
+        assert plan.task.pooling == ("mean" if read == "bi" else "pooler")
+        return choices(plan)["method"][0], reason if read == "cross" else read
+
+    assert chosen() == ("linear", "bi")
+    assert chosen(method="linear") == ("linear", "bi")
+    assert chosen(epochs=2) == ("finetune", "`epochs` is given")
+    assert chosen(pooling="pooler") == ("finetune", "`pooling` is given")
+    reason = "finetune trains the encoder to compare texts in one row"
+    assert chosen(method="finetune") == ("finetune", reason)
+    reason = "the encoder's folder names no vectors of texts"
+    assert chosen(None) == ("finetune", reason)
 
 
 @pytest.mark.parametrize("method", ["finetune", "linear", "contrastive"])

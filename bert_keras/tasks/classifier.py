@@ -162,9 +162,10 @@ class PooledTask(LongTextTask, Task):
         is_same = given.get("pooling", held.pooling) == held.pooling
         if held.pooling != POOLER and is_same:
             found |= {
-                name: getattr(held, name)
-                for name in ("pooling", "normalize", "layers", "pair_encoder")
+                name: getattr(held, name) for name in ("pooling", "normalize", "layers")
             }
+            if held.pair_encoder != CROSS:
+                found["pair_encoder"] = held.pair_encoder
         if held.reads_windows and given.get("long", held.long) == held.long:
             names = (each.name for each in dataclasses.fields(LongTextSettings))
             found |= {name: getattr(held, name) for name in names}

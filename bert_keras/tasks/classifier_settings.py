@@ -70,7 +70,7 @@ PAIR_ENCODER = Option(
     "where it was measured to be more accurate. A model that is trained further keeps "
     "its own",
     later=True,
-    needs=Condition("pairs", "true", lambda task: bool(task.pairs)),
+    needs=("pairs", True),
 )
 # Logits divided by these temperatures stay finite and distinct in float32.
 COLDEST, HOTTEST = 1e-3, 1000

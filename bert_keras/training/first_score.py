@@ -216,7 +216,8 @@ def _linear_plan(plan: Plan) -> Plan:
         task, tries = head_task(task, folder, len(rows["train"]), given)
     unused = {name.replace("_", " ") for name in unused_by("linear")}
     method = Choice("method", "linear", f"the first score of {plan.config.method}")
-    kept = [each for each in plan.choices if each.name not in {"method", *unused}]
+    unused |= {"method", "pair encoder", "pooling"}  # which may be others
+    kept = [each for each in plan.choices if each.name not in unused]
     return dataclasses.replace(
         plan,
         request=dataclasses.replace(plan.request, slices=()),

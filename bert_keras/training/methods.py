@@ -395,7 +395,10 @@ def head_task(
     `given` are the user's settings; `None`: the task is kept as it is.
     """
     if task.pooling == POOLER:
-        task = replaced(task, **head_settings(folder, {}))
+        is_pair = task.pairs and task.long != "windows"
+        is_pair = is_pair and not getattr(task, "entailment", ())
+        apart = {"pair_encoder": BI} if is_pair else {}
+        task = replaced(task, **head_settings(folder, apart))
     tries = given is not None and tries_layers(task, "linear", rows, given)
     return (replaced(task, layers=ALL_LAYERS) if tries else task), tries
 

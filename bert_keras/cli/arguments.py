@@ -63,13 +63,25 @@ def add_columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
     add_header(parser)
 
 
-def add_plan(parser: argparse.ArgumentParser) -> None:
+def add_planned_output(
+    parser: argparse.ArgumentParser, metavar: str, help: str
+) -> None:
+    """Add `--output` and `--plan`, which needs none."""
+    add_path(parser, "output", metavar, f"{help}; required unless --plan is given")
     parser.add_argument(
         "--plan",
         action="store_true",
         help="show what would be done, with the reason of each choice, and about how "
         "long it takes; train and write nothing",
     )
+
+
+def check_planned_output(options: argparse.Namespace) -> None:
+    """Raise ConfigError if a command that writes has no output."""
+    if options.output is None and not options.plan:
+        raise ConfigError(
+            "`--output` must be given unless `--plan` is; received neither"
+        )
 
 
 def print_plan(plan: Decided) -> None:
@@ -377,7 +389,8 @@ def load_backend(*models: str | None, checkpoints: Iterable[str | None] = ()) ->
     needed = [place for place in checkpoints if place is not None]
     check_models(*models, checkpoints=needed)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if needed or not all(answers_alone(x) for x in models if x is not None):
+    given = [place for place in models if place is not None]
+    if not given or needed or not all(map(answers_alone, given)):
         load_tensorflow()
 
 

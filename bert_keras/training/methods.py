@@ -42,7 +42,7 @@ LONG_TEXTS = 2048  # characters
 _ONE_REPLICA = "contrastive needs a strategy of one replica"
 _BY_FOLDER = "as the encoder's folder says"
 _OFTEN_BETTER = "often more accurate than the pooler"
-_READ_ELSEWHERE = "transformers cannot compute such a head"
+_READ_ELSEWHERE = "transformers does not read this head"
 
 
 def choose_method(facts: Facts, *, lower_layers_help: Callable[[Task], bool]) -> Choice:

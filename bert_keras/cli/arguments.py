@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 MODEL = "model folder or hf://owner/name"
 ASKED = f"{MODEL}, or what `export` wrote"
-QUERY_ENCODER = (
-    "a student of the model, aligned to its vectors, which reads the queries in its "
-    "place"
-)
+QUERY_ENCODER = "a student that has learned the model's vectors, for the queries"
 ROWS = "TSV, CSV, JSONL, Parquet or Arrow file"
 # Roles with their own option, and its `dest`; `explain --target` is not a column.
 _ROLES = {
@@ -71,8 +68,8 @@ def add_planned_output(
     parser.add_argument(
         "--plan",
         action="store_true",
-        help="show what would be done, with the reason of each choice, and about how "
-        "long it takes; train and write nothing",
+        help="only show the choices with their reasons, and estimate time, memory and "
+        "disk space; nothing is trained or written",
     )
 
 
@@ -101,7 +98,7 @@ def add_slices(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="slices",
         metavar="COLUMN",
-        help=f"{WHERE} of the scored rows: also score the rows of each of its values; "
+        help=f"{WHERE} of the scored rows: also score each of its values separately; "
         "may be repeated",
     )
 
@@ -174,7 +171,7 @@ def add_classes(parser: argparse.ArgumentParser, *, required: bool = False) -> N
         "--template",
         action="append",
         metavar="TEXT",
-        help="sentence about a class, with {} in place of its name; default: This "
+        help="sentence about a class, with {} for its name; default: This "
         "example is {}. for entailment; {} for an embedding model, for which it may be "
         "repeated",
     )

@@ -198,7 +198,7 @@ def add_pretraining_data(parser: argparse.ArgumentParser) -> None:
         parser,
         "add_tokens",
         "FILE",
-        "words that the tokenizer gets as added tokens, one a line; `pretrain` needs "
+        "words that the tokenizer gets as added tokens, one per line; `pretrain` needs "
         "the same",
     )
     add_path(

@@ -129,9 +129,9 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     )
     declared = Option(
         None,
-        "train at each point of a grid; paper: 18 combinations of batch size, learning "
-        "rate and epochs; or the values of one setting: batch_size, learning_rate, "
-        "epochs, or method",
+        "train with each combination of settings: paper, for 18 combinations of batch "
+        "size, learning rate and epochs; or the values of one setting (batch_size, "
+        "learning_rate, epochs or method), such as epochs=2,4,8",
         name="search",
         unit="grid",
         pattern="paper|[a-z_]+=.+",
@@ -249,7 +249,7 @@ def _check_columns(
     if any(source is not None and target is None for source, target in files):
         return
     refuse_columns(
-        options, "a file beside `--target-file` has one text per line and no columns"
+        options, "a file used with `--target-file` has one text per line and no columns"
     )
 
 

@@ -155,7 +155,7 @@ def test_the_table_of_an_example() -> None:
         "| `--word` | `one`, `two` | one | a word |",
         "| `--switch` | a switch | no | on or off |",
         "| `--place` | a path |  | a folder |",
-        "| `--names` | a file with one a line | none | some |",
+        "| `--names` | a file with one per line | none | some |",
     ]
 
 

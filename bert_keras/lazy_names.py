@@ -86,7 +86,7 @@ def tensorflow_needed() -> Iterator[None]:
             raise
         raise ConfigError(
             f"this needs TensorFlow, and {error.name} is not installed: pip install "
-            "bert_keras, in place of bert_keras-runtime"
+            "bert_keras, instead of bert_keras-runtime"
         ) from None
 
 

@@ -160,7 +160,7 @@ class Option:
         default: the value if none is given.
         help: what it does, in one sentence without the full stop.
         unit: what a number counts, such as `tokens`; for a path, what it refers to; for
-            a list of strings, `file`: the command line takes a file with one a line.
+            a list of strings, `file`: the command line takes a file with one per line.
         words: the allowed values of an option that takes one of several words.
         least, most: the smallest and the largest number allowed; whole numbers are at
             most `INT32` by default.

@@ -59,7 +59,7 @@ FIGURE = re.compile(
 )
 VERSION = re.compile(
     r"(?:Keras|KerasHub|TensorFlow|TF Model Garden|sentence-transformers|Python|Docker"
-    r"|`kserve`) (?:≥ )?\d[\d.]*(?:(?:,| to| and) \d[\d.]*)*"
+    r"|NumPy|`kserve`) (?:≥ )?\d[\d.]*(?:(?:,| to| and) \d[\d.]*)*"
 )
 FOLDERS = "bert_keras|tests|docs|benchmarks"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.M | re.S)

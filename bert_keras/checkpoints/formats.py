@@ -309,7 +309,7 @@ KERAS_HUB_TYPES = {  # by `model_type`
         heads={},
         left_out={
             "bert/pooler/": "layer on [CLS] with gelu",
-            f"{DISCRIMINATOR}/": "head that tells replaced tokens",
+            f"{DISCRIMINATOR}/": "head for replaced tokens",
         },
         model_type="electra",
     ),

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 MODEL = "model folder or hf://owner/name"
 ASKED = f"{MODEL}, or what `export` wrote"
-QUERY_ENCODER = (
-    "a student of the model, aligned to its vectors, which reads the queries in its "
-    "place"
-)
+QUERY_ENCODER = "a student that has learned the model's vectors, for the queries"
 ROWS = "TSV, CSV, JSONL, Parquet or Arrow file"
 # Roles with their own option, and its `dest`; `explain --target` is not a column.
 _ROLES = {
@@ -63,13 +60,25 @@ def add_columns(parser: argparse.ArgumentParser, *, label: bool = True) -> None:
     add_header(parser)
 
 
-def add_plan(parser: argparse.ArgumentParser) -> None:
+def add_planned_output(
+    parser: argparse.ArgumentParser, metavar: str, help: str
+) -> None:
+    """Add `--output` and `--plan`, which needs none."""
+    add_path(parser, "output", metavar, f"{help}; required unless --plan is given")
     parser.add_argument(
         "--plan",
         action="store_true",
-        help="show what would be done, with the reason of each choice, and about how "
-        "long it takes; train and write nothing",
+        help="only show the choices with their reasons, and estimate time, memory and "
+        "disk space; nothing is trained or written",
     )
+
+
+def check_planned_output(options: argparse.Namespace) -> None:
+    """Raise ConfigError if a command that writes has no output."""
+    if options.output is None and not options.plan:
+        raise ConfigError(
+            "`--output` must be given unless `--plan` is; received neither"
+        )
 
 
 def print_plan(plan: Decided) -> None:
@@ -89,7 +98,7 @@ def add_slices(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="slices",
         metavar="COLUMN",
-        help=f"{WHERE} of the scored rows: also score the rows of each of its values; "
+        help=f"{WHERE} of the scored rows: also score each of its values separately; "
         "may be repeated",
     )
 
@@ -162,7 +171,7 @@ def add_classes(parser: argparse.ArgumentParser, *, required: bool = False) -> N
         "--template",
         action="append",
         metavar="TEXT",
-        help="sentence about a class, with {} in place of its name; default: This "
+        help="sentence about a class, with {} for its name; default: This "
         "example is {}. for entailment; {} for an embedding model, for which it may be "
         "repeated",
     )
@@ -377,7 +386,8 @@ def load_backend(*models: str | None, checkpoints: Iterable[str | None] = ()) ->
     needed = [place for place in checkpoints if place is not None]
     check_models(*models, checkpoints=needed)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    if needed or not all(answers_alone(x) for x in models if x is not None):
+    given = [place for place in models if place is not None]
+    if not given or needed or not all(map(answers_alone, given)):
         load_tensorflow()
 
 

@@ -28,14 +28,14 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="EXPORT",
         type=path,
-        help="what `export` wrote, or another model folder; without any, each form of "
-        "the model folder is made that this machine can run",
+        help="what `export` wrote, or another model folder; default: each form of the "
+        "model folder that this machine can run",
     )
     add_count(
         parser,
         "clients",
         32,
-        "clients of `serve`, which each wait for an answer before the next text",
+        "clients of `serve`; each waits for an answer before it sends the next text",
         unit="clients",
     )
     add_path(
@@ -47,14 +47,14 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
     add_option(
         parser,
         MAX_DROP,
-        help="how much lower the task's main score of the form to take may be than the "
-        "folder's",
+        help="how much lower than the model folder's main score the score of the "
+        "recommended form may be",
     )
     add_path(
         parser,
         "output",
         "FILE",
-        "file to write the rows of the table to, too: .jsonl, .csv or .parquet",
+        "file for the rows of the table: .jsonl, .csv or .parquet",
     )
     add_json(parser)
 

@@ -90,7 +90,7 @@ def add_explain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--label",
         metavar="COLUMN",
-        help=f"{WHERE} of the true label, which stands beside the answer; default: "
+        help=f"{WHERE} of the true label, shown next to the answer; default: "
         "label, if there is one. The colour of --view map; default: the predicted "
         "class, if the model has classes",
     )

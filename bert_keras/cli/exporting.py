@@ -100,8 +100,8 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         parser,
         "rerank",
         "MODEL",
-        "with --index: a model of the task reranking inside the SavedModel, that sorts "
-        "the texts found by its scores",
+        "with --index: model of the task reranking, which becomes part of the "
+        "SavedModel and sorts the texts by its scores",
     )
     add_count(
         parser,
@@ -221,7 +221,7 @@ def _check_export(options: argparse.Namespace) -> None:
         raise ConfigError("`--calibrate` needs `--int8`")
     if options.calibrate and options.dev and options.format == "onnx":
         raise ConfigError(
-            "`--calibrate` is for int8 with --format openvino; received it beside "
+            "`--calibrate` is for int8 with --format openvino; received it with "
             "--dev for onnx, which is not calibrated"
         )
     if options.dev is not None and not options.int8 and options.precision == "float32":
@@ -312,7 +312,7 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
     add(
         "--part",
         metavar="PART",
-        help="of Google's checkpoint of an ELECTRA, discriminator or generator; "
+        help="model of a Google checkpoint of ELECTRA: discriminator or generator; "
         "default: discriminator, unless there is only a generator",
     )
     add_option(parser, CARD, help=f"{CARD.help}; only --to huggingface has one")

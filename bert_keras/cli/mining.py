@@ -53,8 +53,9 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
     add_count(parser, "negatives", 5, "maximum number of new negatives of a pair")
     ranks = Option(
         "10:50",
-        "take negatives from these ranks, by cosine to the first text and without "
-        "known pairs; the first rank is 0. The first ones are often unknown matches",
+        "take negatives from these ranks, by cosine to the first text, without known "
+        "pairs; the first rank is 0. The nearest texts are often right answers that "
+        "the pairs lack",
         unit="from:to",
         name="range",
         pattern=r"\d{1,9}:\d{1,9}",
@@ -63,8 +64,8 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
     add_option(parser, ranks)
     margin = Option(
         0.05,
-        "how much lower than the pair's the cosine of a negative, or its score by "
-        "--rerank, must be",
+        "how much lower than the pair's cosine (with --rerank, its score) a negative's "
+        "must be",
         unit="score",
         name="margin",
         kind=float,
@@ -76,7 +77,7 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
         parser,
         "rerank",
         "MODEL",
-        "a model of the task reranking, by whose scores the margin is measured",
+        "model of the task reranking; the margin is then a difference of its scores",
     )
     add_positive_class(parser)
     add_header(parser)

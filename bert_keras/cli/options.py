@@ -198,10 +198,10 @@ def help_line(declared: Option) -> str:
     """Return the help of an option with its default; `%` is escaped for argparse."""
     sentences = [switched(declared)]
     if is_file(declared):
-        sentences.append("one a line")
+        sentences.append("one per line")
     if declared.kind is not bool and (declared.default is not None or declared.unset):
         is_number = declared.kind is not str and not declared.is_list
-        none = "default: auto, which is " if is_number else "default: "
+        none = "auto (default): " if is_number else "default: "
         sentences.append(default_of(declared, none=none))
     return "; ".join(sentences).replace("%", "%%")
 

@@ -23,7 +23,7 @@ def options_table(config: type) -> str:
         if declared.kind is bool:
             value = "a switch"
         elif is_file(declared):
-            value = "a file with one a line"
+            value = "a file with one per line"
         elif declared.kind is str and not words:
             value = "a path" if declared.unit == "dir" else value
         elif declared.is_list:

@@ -28,7 +28,10 @@ VERBS = {
         "compare the scores, curves and settings of runs on a page",
     ),
     "predict": ("prediction", "print predictions for texts, one JSON object per line"),
-    "explain": ("explanation", "show which words led to a model's answers, as a page"),
+    "explain": (
+        "explanation",
+        "write a page with the words that led to a model's answers",
+    ),
     "features": ("prediction", "write vectors of texts or of their tokens to a file"),
     "search": (
         "prediction",
@@ -40,7 +43,7 @@ VERBS = {
         "exporting",
         "write a SavedModel for serving, or a model for another engine",
     ),
-    "bench": ("bench", "measure the forms of a model, and name the one to serve"),
+    "bench": ("bench", "measure the forms of a model, and recommend one to serve"),
     "serve": ("serving", "answer requests over HTTP and gRPC"),
     "convert": ("exporting", "convert a checkpoint to another format"),
     "classes": (

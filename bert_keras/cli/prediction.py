@@ -329,8 +329,8 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         parser,
         "rerank",
         "MODEL",
-        "a model of the task reranking, such as a cross-encoder, that sorts the texts "
-        "found by its scores",
+        "model of the task reranking, such as a cross-encoder, that sorts the texts by "
+        "its scores",
     )
     add_positive_class(parser)
     add_count(

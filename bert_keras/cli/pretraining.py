@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.arguments import (
     add_beam,
-    add_plan,
+    add_planned_output,
     add_settings,
+    check_planned_output,
     load_backend,
     print_plan,
 )
@@ -197,7 +198,7 @@ def add_pretraining_data(parser: argparse.ArgumentParser) -> None:
         parser,
         "add_tokens",
         "FILE",
-        "words that the tokenizer gets as added tokens, one a line; `pretrain` needs "
+        "words that the tokenizer gets as added tokens, one per line; `pretrain` needs "
         "the same",
     )
     add_path(
@@ -288,12 +289,8 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
         help="folder written by `pretraining-data`; repeat it for several phases, such "
         "as rows of 512 tokens after rows of 128",
     )
-    add_path(
-        parser,
-        "output",
-        "RUN",
-        "folder of the run; an interrupted run resumes there",
-        required=True,
+    add_planned_output(
+        parser, "RUN", "folder of the run; an interrupted run resumes there"
     )
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
@@ -318,11 +315,11 @@ def add_pretrain(parser: argparse.ArgumentParser) -> None:
         "a key of bert_config.json for a new model, such as hidden_dropout_prob=0",
     )
     add_path(parser, "held_out", "DIR", "data to score during training")
-    add_plan(parser)
     add_options(parser.add_argument_group("settings of the training"), PretrainConfig)
 
 
 def run_pretrain(options: argparse.Namespace) -> None:
+    check_planned_output(options)
     config = config_of(options, PretrainConfig)
     for name in ("evaluate_every", "held_out_examples"):
         if options.held_out is None and name in vars(options):

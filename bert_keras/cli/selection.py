@@ -23,7 +23,7 @@ from bert_keras.settings import SEED, SELECTIONS
 
 def add_select(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("model", metavar="MODEL", type=path, help=f"classifier, encoder or {MODEL}")
+    add("model", metavar="MODEL", type=path, help=f"classifier or encoder: {MODEL}")
     add(
         "file", metavar="UNLABELED", type=path, help=f"{ROWS} with texts to choose from"
     )

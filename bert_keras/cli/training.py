@@ -16,11 +16,12 @@ from bert_keras.cli.arguments import (
     add_columns,
     add_inference,
     add_json,
-    add_plan,
+    add_planned_output,
     add_settings,
     add_slices,
     add_target_file,
     check_named_columns,
+    check_planned_output,
     chosen_columns,
     declared_task,
     load_backend,
@@ -83,7 +84,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         "also trained on its confident predictions for them, if this improves the "
         "cross-validated score; with a teacher: the student learns its answers to them",
     )
-    add_path(parser, "output", "DIR", "the model folder to write", required=True)
+    add_planned_output(parser, "DIR", "the model folder to write")
     add_columns(parser)
     add_bad_rows(parser)
     add_slices(parser)
@@ -118,7 +119,6 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         "auto: resume an interrupted run with the same settings and rows; never: "
         "delete it",
     )
-    add_plan(parser)
     several = parser.add_mutually_exclusive_group()
     add_count(
         several,
@@ -129,9 +129,9 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     )
     declared = Option(
         None,
-        "train at each point of a grid; paper: 18 combinations of batch size, learning "
-        "rate and epochs; or the values of one setting: batch_size, learning_rate, "
-        "epochs, or method",
+        "train with each combination of settings: paper, for 18 combinations of batch "
+        "size, learning rate and epochs; or the values of one setting (batch_size, "
+        "learning_rate, epochs or method), such as epochs=2,4,8",
         name="search",
         unit="grid",
         pattern="paper|[a-z_]+=.+",
@@ -156,6 +156,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
 
 def run_train(options: argparse.Namespace) -> None:
     check_task_name(options.task)
+    check_planned_output(options)
     tests = _tests(options)
     files = [
         (options.train, options.target_file),
@@ -194,6 +195,8 @@ def run_train(options: argparse.Namespace) -> None:
         train = functools.partial(several_runs.search_settings, grid=options.search)
     elif options.learning_curve:
         train = several_runs.train_sizes
+    if not options.plan:
+        train = functools.partial(train, output=options.output)
     result = train(
         task,
         encoder=options.encoder,
@@ -204,7 +207,6 @@ def run_train(options: argparse.Namespace) -> None:
         columns=chosen_columns(options),
         header=options.header,
         bad_rows=options.bad_rows,
-        output=options.output,
         config=config,
         slices=options.slices,
         task_settings=task_settings,
@@ -247,7 +249,7 @@ def _check_columns(
     if any(source is not None and target is None for source, target in files):
         return
     refuse_columns(
-        options, "a file beside `--target-file` has one text per line and no columns"
+        options, "a file used with `--target-file` has one text per line and no columns"
     )
 
 

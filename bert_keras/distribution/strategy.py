@@ -123,8 +123,8 @@ class Devices:
     def line(self) -> str:
         """Return the selected strategy and the reason."""
         place = f"worker {self.worker} of {self.workers}, " if self.workers > 1 else ""
-        many = "replica" if self.replicas == 1 else "replicas"
-        return f"strategy {self.name}: {place}{self.replicas} {many} ({self.reason})"
+        place += f"{self.replicas} replicas, " if self.replicas > 1 else ""
+        return f"strategy {self.name}: {place}{self.reason}"
 
     def announce(self, precision: str) -> None:
         """Print the strategy, and that processors emulate the precision if they do."""

@@ -257,7 +257,7 @@ class Predictor:
         if not self.answering.runs_keras:  # what an export needs no TensorFlow to say
             raise ConfigError(
                 "`model` must be a model folder to get classes (an export with classes "
-                "takes others beside each text, see docs/no-labels.md); received one "
+                "takes others with each text, see docs/no-labels.md); received one "
                 f"that {given.platform} computes"
             )
         model = zero_shot.zero_shot_model(

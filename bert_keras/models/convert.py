@@ -170,7 +170,7 @@ def extend(
     """Write an encoder, and its heads, with words as further entries of its vocabulary.
 
     Their embeddings start as the mean of the embeddings of their pieces. The file
-    `new_tokens.txt` of the folder lists them, one a line.
+    `new_tokens.txt` of the folder lists them, one per line.
 
     Args:
         encoder: what `read_checkpoint` reads.

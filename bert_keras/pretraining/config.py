@@ -170,7 +170,7 @@ class PretrainConfig:
     )
     hours: float | None = option(
         None,
-        "a budget of time instead of steps: training ends with it, by the clock",
+        "train for this time instead of a number of steps",
         unit="hours",
         above=0,
         unset="no budget",
@@ -180,7 +180,7 @@ class PretrainConfig:
         "the same in minutes, at least 1",
         unit="minutes",
         above=0,
-        unset="as hours",
+        unset="no budget",
     )
     phase_shares: tuple[float, ...] | None = option(
         None,

@@ -542,8 +542,8 @@ def _directed(
             notes.append("the checkpoint reads in both directions: now left to right")
         if checkpoint is not None and has_scope(checkpoint, f"{DISCRIMINATOR}/"):
             notes.append(
-                "left out of the model: the checkpoint's head that tells replaced "
-                f"tokens, since the objective is {config.objective}"
+                "left out of the model: the checkpoint's head for replaced tokens, "
+                f"since the objective is {config.objective}"
             )
         return dataclasses.replace(sizes, is_decoder=causal)
     if not sizes.type_vocab_size:
@@ -553,7 +553,7 @@ def _directed(
         )
     if checkpoint is not None and sizes.model_type == BERT:
         notes.append(
-            "the checkpoint, a BERT, goes on as the discriminator of an ELECTRA: its "
+            "the checkpoint, a BERT, continues as the discriminator of an ELECTRA: its "
             "pooler and heads are left out"
         )
     return dataclasses.replace(sizes, model_type="electra")
@@ -649,7 +649,7 @@ def _trains_pairs(
         if lost:
             notes.append(
                 "left out of the model: the pooler and the next-sentence head of the "
-                "checkpoint, since no pairs are trained"
+                "checkpoint, since pairs are not trained"
             )
     reasons = {
         "the data has pairs": trains,

@@ -16,7 +16,7 @@ from typing import Any
 from bert_keras.config import BertConfig
 from bert_keras.distribution.strategy import Devices, find_strategy
 from bert_keras.exports.model_card import write_readme
-from bert_keras.files.atomic import check_output_place, replaced_folder
+from bert_keras.files.atomic import check_output_place, check_path, replaced_folder
 from bert_keras.pretraining.budget import plan_of_budget
 from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.estimate import estimate_of
@@ -103,6 +103,7 @@ def pretrain(
         >>> pretrain(sizes, "data", "runs/tiny", vocab="vocab", config=config).folder
         PosixPath('runs/tiny/model')
     """
+    check_path("output", output)
     planned, devices = _plan_of(encoder, data, output, vocab, held_out, config)
     with devices.together():
         return _run(planned, devices, output, command)
@@ -111,7 +112,7 @@ def pretrain(
 def plan_pretraining(
     encoder: BertConfig | str | os.PathLike[str] | None,
     data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    output: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
     *,
     vocab: str | os.PathLike[str] | None = None,
     held_out: str | os.PathLike[str] | None = None,
@@ -124,8 +125,8 @@ def plan_pretraining(
     memory and bytes on disk, measured by a few updates on the data.
 
     Args:
-        encoder, data, output, vocab, held_out, config: as in `pretrain`, with its
-            errors.
+        encoder, data, vocab, held_out, config: as in `pretrain`, with its errors.
+        output: the folder of the run, if an interrupted run is to be resumed.
     """
     planned, devices = _plan_of(encoder, data, output, vocab, held_out, config)
     with devices.together():
@@ -139,7 +140,8 @@ def _plan_of(
     """Return the plan of a call of `pretrain`, and where it runs."""
     config = config or PretrainConfig()
     inputs = {"encoder": encoder, "data": data, "vocab": vocab, "held_out": held_out}
-    check_output_place("output", output, {**inputs, "teacher": config.teacher})
+    if output is not None:
+        check_output_place("output", output, {**inputs, "teacher": config.teacher})
     devices = find_strategy(config.strategy)  # before TensorFlow computes anything
     with devices.together():
         own = output if devices.is_chief else None  # which alone reads the run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -23,7 +22,6 @@ from bert_keras.training.progress import Row, UpdateProgress
 from bert_keras.training.train_step import Update
 
 TRAINING = 3  # a backward pass takes twice the products of the forward pass
-_PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 _SECONDS_BETWEEN_DRAWS = 2.0  # reading the values waits for the device
 
 
@@ -77,6 +75,7 @@ class PretrainingProgress(UpdateProgress):
         self._bar = Progress(
             "pretraining",
             unit="steps",
+            has_speed=False,  # the tokens have
             total=steps,
             done=start,
             is_shown=is_shown,
@@ -202,21 +201,10 @@ def _fields(row: Mapping[str, float]) -> list[str]:
     shown = [f"loss {row['loss']:.4f}"]
     if "masked_lm_perplexity" in row:  # else a teacher alone is learned from
         shown.append(f"perplexity {row['masked_lm_perplexity']:,.1f}")
-    shown.append(f"masked {row['masked_lm_accuracy']:.1%}")
+    shown.append(f"masked words {row['masked_lm_accuracy']:.1%} right")
     if "next_sentence_accuracy" in row:
-        shown.append(f"next {row['next_sentence_accuracy']:.1%}")
+        shown.append(f"next sentences {row['next_sentence_accuracy']:.1%} right")
     if f"{REPLACED}_recall" in row:
         found = (row[f"{REPLACED}_{name}"] for name in ("precision", "recall"))
         shown.append("replaced {:.1%} precision {:.1%} recall".format(*found))
-    return [
-        *shown,
-        f"{row['tokens_per_second']:,.0f} tokens/s",
-        f"{with_prefix(row['operations_per_second'])}FLOP/s",
-        f"{row['input_wait_share']:.0%} waiting for input",
-    ]
-
-
-def with_prefix(value: float) -> str:
-    """Return a number of three digits with a metric prefix, such as `45.2 G`."""
-    power = min(int(math.log10(max(value, 1.0)) / 3), len(_PREFIXES) - 1)
-    return f"{value / 1000**power:.3g} {_PREFIXES[power]}"
+    return [*shown, f"{row['tokens_per_second']:,.0f} tokens/s"]

@@ -9,6 +9,7 @@ from typing import Any
 
 _WORDS = {
     **{word: word.upper() for word in "auc bleu f1 id lm map mlm mrr".split()},
+    **{word: word.title() for word in "matthews pearson spearman".split()},
     **{"ndcg": "NDCG", "roc": "ROC", "chrf": "chrF", "num": "number of"},
     **{f"rouge{kind}": f"ROUGE-{kind}" for kind in ("1", "2", "L", "Lsum")},
 }

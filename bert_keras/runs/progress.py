@@ -114,6 +114,7 @@ class Progress:
             in the time left. NaN if unknown: then no time left is shown.
         may_end_early: whether the time left is an upper bound.
         seconds_between_draws: of the bar; longer if its fields are costly.
+        has_speed: whether the units per second are shown.
 
     Attributes:
         done: completed units.
@@ -135,12 +136,14 @@ class Progress:
         later: Callable[[], float] = float,
         may_end_early: bool = False,
         seconds_between_draws: float = _SECONDS_BETWEEN_DRAWS,
+        has_speed: bool = True,
     ) -> None:
         self.name = name
         self.unit = unit
         self.total = total
         self.done = done
         self.is_shown = is_shown
+        self._has_speed = has_speed
         self._later = later
         self._may_end_early = may_end_early
         self._between_draws = seconds_between_draws
@@ -238,12 +241,15 @@ class Progress:
         done = counted(self.done, self.unit)
         if self.total is not None:
             done = f"{self.done:,} of {counted(self.total, self.unit)}"
+        speed = [self._speed()] if self._has_speed else []
+        return "  ".join([f"{self.name}: {done}", *speed, *fields, *self._left()])
+
+    def _speed(self) -> str:
         rate, per = (1 / self.unit_seconds if self.unit_seconds else 0.0), "s"
         if 0 < rate < 0.1:
             rate, per = 60 * rate, "min"
         shown = f"{rate:,.0f}" if rate >= 1000 else f"{rate:,.1f}"
-        speed = f"{shown} {self.unit}/{per}"
-        return "  ".join([f"{self.name}: {done}", speed, *fields, *self._left()])
+        return f"{shown} {self.unit}/{per}"
 
     def close(self) -> None:
         """Stop the clock until `resume`, and remove the bar from the terminal."""

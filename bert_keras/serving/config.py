@@ -112,7 +112,7 @@ class ServeConfig:
     hybrid_weight: float = HYBRID_WEIGHT.field()
     rerank: str | None = option(
         None,
-        "a model of the task reranking that sorts the texts found by its scores",
+        "model of the task reranking that sorts the texts by its scores",
         unit="model",
         unset="no model",
     )

@@ -108,7 +108,7 @@ class EntailmentSettings:
     )
     template: str = option(
         "This example is {}.",
-        "the sentence about a class, with {} in place of its name; for `entailment`",
+        "the sentence about a class, with {} for its name; for `entailment`",
         form="a text with {}",
         free=True,
         later=True,

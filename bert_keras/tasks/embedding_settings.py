@@ -75,7 +75,7 @@ class EmbeddingSettings(LongTextSettings):
         "similarities learn the order of the labels; vectors: the vectors of texts, "
         "read as queries, become those of the teacher",
         words=("ranking", "similarity", VECTORS),
-        unset="ranking; similarity with labels; vectors of rows that are no pairs",
+        unset="ranking; similarity with labels; vectors for single texts",
     )
     similarity_loss: str = option(
         "cosine",

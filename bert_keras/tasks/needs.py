@@ -18,7 +18,7 @@ _HEADS = {
     "cls/predictions": "masked-LM head (cls/predictions)",
     "cls/seq_relationship": "next-sentence head (cls/seq_relationship)",
     "discriminator_predictions": (
-        "head that tells replaced tokens (discriminator_predictions)"
+        "head for replaced tokens (discriminator_predictions)"
     ),
     "qa_outputs": "question-answering head (qa_outputs)",
 }

@@ -125,7 +125,7 @@ def _check_forms(names: list[str]) -> None:
         if name == "accents" and set(names) - {"clean", "chinese", "accents", "lower"}:
             if "marks" not in later:
                 raise ConfigError(
-                    "`normalizer` must have no other steps beside BertNormalizer with "
+                    "`normalizer` must have no steps other than BertNormalizer with "
                     "`strip_accents`, except a later StripAccents"
                 )
 

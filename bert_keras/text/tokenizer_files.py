@@ -306,8 +306,8 @@ def _check_pieces(path: pathlib.Path, tokens: Sequence[str]) -> None:
     begun = [token for token in tokens if len(token) > 1 and token[0] == "\u2581"]
     if len(begun) > sum(token.startswith("##") for token in tokens):
         raise CheckpointError(
-            f"{path}: the tokenizer SentencePiece, of which {shown(begun[0])} is a "
-            f"piece, {_OTHER_WORDS}"
+            f"{path}: the tokenizer SentencePiece, which has the piece "
+            f"{shown(begun[0])}, {_OTHER_WORDS}"
         )
 
 
@@ -525,7 +525,7 @@ def write_folder(
     if first != folder or (folder / _KERAS_HUB_VOCABULARY).exists():
         raise CheckpointError(
             f"{folder}: must not hold a SavedModel or a KerasHub preset, whose own "
-            "vocabulary would be read in place of this one"
+            "vocabulary would be read instead of this one"
         )
     config = {key: settings[ours] for key, ours in _CONFIG_KEYS.items()}
     known = set(settings["vocabulary"])
@@ -564,7 +564,7 @@ def _remove_others(folder: pathlib.Path, others: Sequence[str]) -> None:
     if found:
         warnings.warn(
             f"{folder}: removed {', '.join(found)} of another tokenizer, which would "
-            "be read in place of this one",
+            "be read instead of this one",
             stacklevel=4,
         )
 

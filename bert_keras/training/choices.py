@@ -48,6 +48,7 @@ class TrainRequest:
     command: str = ""
     resume: str = "auto"
     devices: Devices | None = None
+    writes: bool = True  # whether a model is written; otherwise only planned
     is_compared: bool = False  # whether its dev score is compared with other runs'
     tries_methods: bool = False  # whether `train` chooses the method by such scores
 

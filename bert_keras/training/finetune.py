@@ -219,14 +219,15 @@ def plan(task: str | type[Task] | Task, **given: Any) -> Plan:
 
     Args:
         task: as in `train`.
-        **given: further arguments of `train`, with its errors.
+        **given: further arguments of `train`, with its errors. `output` may be left
+            out, and is not checked.
 
     Example:
-        >>> for choice in bert_keras.plan("classification", train=t, output=o).choices:
+        >>> for choice in bert_keras.plan("classification", train=t).choices:
         ...     print(choice.name, choice.value, choice.reason)
     """
-    given["config"] = given.get("config") or TrainConfig()
-    planned, devices = plan_of(TrainRequest(task=task, **given))
+    given = {"output": "model", **given, "config": given.get("config") or TrainConfig()}
+    planned, devices = plan_of(TrainRequest(task=task, writes=False, **given))
     return dataclasses.replace(planned, estimate=estimate_of(planned, devices))
 
 
@@ -342,9 +343,10 @@ class _Training:
             trainer: Trainer = TRAINERS[config.method](model, plan.rows, context)
             if attempt == 0 and not plan.request.is_one_of_several:
                 devices.announce(config.precision)
+            dev = f", {len(plan.rows['dev']):,} dev rows" if "dev" in plan.rows else ""
             devices.say(
-                f"training {plan.task.name}: {len(plan.rows['train']):,} examples, "
-                f"{len(plan.rows.get('dev', ())):,} for dev; the run is in {path}"
+                f"training {plan.task.name}: {len(plan.rows['train']):,} rows{dev}; "
+                f"the run is in {path}"
             )
             head = None
             if config.linear_probe and not (run and run.steps):

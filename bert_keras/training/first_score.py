@@ -70,7 +70,7 @@ class FirstScore:
         )
 
     def beside(self, scores: Mapping[str, Mapping[str, Any]]) -> str:
-        """Return what training added to it, for the report."""
+        """Return the score and how training changed it, for the report."""
         known = {
             name: float(found[self.score])
             for name, found in scores.items()
@@ -82,7 +82,7 @@ class FirstScore:
             f"head on vectors of the encoder, after {self.seconds:.0f} s"
         )
         for name, value in known.items():
-            line += f"; training added {value - self.value:+.4f}"
+            line += f"; training changed it by {value - self.value:+.4f}"
             line += "" if name == self.of else f" ({name})"
         return line
 

@@ -242,7 +242,7 @@ def choose_windows(
         config = dataclasses.replace(config, max_length=window)
         choice = Choice("long texts", "windows", line, "--set long")
         return replaced(task, long="windows"), config, choice
-    line += f", of which an epoch draws {_TRAIN_WINDOWS} windows"
+    line += f"; an epoch draws {_TRAIN_WINDOWS} windows of a text"
     own = methods.vectors_of(facts, task)
     if own and facts.one_replica:
         config = probed(config, task, folder.checkpoint.config.hidden_size)

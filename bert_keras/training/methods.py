@@ -46,7 +46,7 @@ LONG_TEXTS = 2048  # characters
 _ONE_REPLICA = "contrastive needs a strategy of one replica"
 _BY_FOLDER = "as the encoder's folder says"
 _OFTEN_BETTER = "often more accurate than the pooler"
-_READ_ELSEWHERE = "transformers cannot compute such a head"
+_READ_ELSEWHERE = "transformers does not read this head"
 
 
 def choose_pair_encoder(facts: Facts) -> tuple[Facts, Choice | None]:

@@ -328,8 +328,9 @@ def _facts(
     check_path("encoder", encoder)
     places = {"encoder": encoder, "teacher": config.teacher}
     places = {name: place for name, place in places.items() if place is not None}
-    check_output_place("output", request.output, places)
-    check_replaceable(request.output)
+    if request.writes:
+        check_output_place("output", request.output, places)
+        check_replaceable(request.output)
     check_tracking(config, Path(request.output))
     task, settings = named_or_given(request.task), request.task_settings or {}
     if isinstance(task, Task) and settings:

@@ -165,6 +165,7 @@ class TrainingProgress(UpdateProgress):
         self._bar = Progress(
             "training",
             unit="steps",
+            has_speed=False,  # the rows have
             total=rows.steps,
             done=start,
             is_shown=is_shown,

@@ -247,7 +247,7 @@ def test_what_other_types_leave_out_or_refuse(tmp_path: Path) -> None:
     arrays = {weight.path: weight.numpy() for weight in encoder.weights}
     arrays["discriminator_predictions/dense/bias"] = np.ones(16, "float32")
     notes = write_keras_hub(tmp_path / "preset", arrays, config)
-    assert any("head that tells replaced tokens" in note for note in notes)
+    assert any("head for replaced tokens" in note for note in notes)
     changes = {"model_type": "distilbert", "type_vocab_size": 0}
     folder = write_encoder(tmp_path / "distilbert", **changes)
     notes = convert(folder, tmp_path / "out", to="keras-hub")

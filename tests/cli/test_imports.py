@@ -426,3 +426,16 @@ def test_every_form_of_a_table_is_accepted(
     needed = TASKS["reranking"].needed({"text": "question"}, labelled=True)
     path.write_text(json.dumps(other))
     refused(lambda: check_columns(str(path), *needed), "has no key `question`")
+
+
+def test_without_a_checkpoint_tensorflow_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a new model, which `pretrain --size` makes."""
+    from bert_keras.cli.arguments import load_backend
+
+    loaded: list[bool] = []
+    place = "bert_keras.runs.environment.load_tensorflow"
+    monkeypatch.setattr(place, lambda: loaded.append(True))
+    load_backend(checkpoints=[None, None])
+    assert loaded

@@ -155,7 +155,7 @@ def test_the_table_of_an_example() -> None:
         "| `--word` | `one`, `two` | one | a word |",
         "| `--switch` | a switch | no | on or off |",
         "| `--place` | a path |  | a folder |",
-        "| `--names` | a file with one a line | none | some |",
+        "| `--names` | a file with one per line | none | some |",
     ]
 
 
@@ -212,7 +212,7 @@ def test_columns_of_files_of_lines_are_an_error(
     argv = ["train", "translation", "--encoder", "x", *files, *options]
     assert main([*argv, "--output", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "beside `--target-file` has one text per line and no columns" in line
+    assert "with `--target-file` has one text per line and no columns" in line
 
 
 @pytest.mark.parametrize(

@@ -172,5 +172,5 @@ def test_a_run_on_replicas_resumes_with_the_same_bytes(
         found.append({path.name: path.read_bytes() for path in saved.iterdir()})
         shutil.rmtree(saved)
     assert "resuming after step 4 of 8" in done.stderr
-    assert "strategy mirrored: 2 replicas (2 CPUs here)" in done.stderr
+    assert "strategy mirrored: 2 replicas, 2 CPUs here" in done.stderr
     assert found[0] == found[1]

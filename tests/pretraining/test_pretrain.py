@@ -193,11 +193,17 @@ def test_a_plan_has_the_reason_and_the_option_of_each_choice(
 
 
 def test_the_command_shows_the_plan_alone(
-    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    place: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = ["--data", str(place / "dynamic"), "--vocab", str(place / "vocab")]
-    command = ["pretrain", *data, "--size", "1/16/2", "--output", str(tmp_path / "r")]
-    assert main([*command, "--steps", "2", "--batch-size", "4", "--plan"]) == 0
+    command = ["pretrain", *data, "--size", "1/16/2", "--steps", "2"]
+    assert main(command) == 2
+    assert "`--output` must be given unless `--plan` is" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    assert main([*command, "--batch-size", "4", "--plan"]) == 0
     out = capsys.readouterr().out
     assert re.search("^batch size +4 +--batch-size +as given$", out, re.MULTILINE)
     assert out.splitlines()[-1].startswith("about ")

@@ -183,7 +183,7 @@ def test_where_it_starts_is_told(
     shutil.copytree(whole.folder, plain)
     shutil.rmtree(plain / "generator")
     for folder, lines in (
-        (bert, ["goes on as the discriminator of an ELECTRA", "no generator"]),
+        (bert, ["continues as the discriminator of an ELECTRA", "no generator"]),
         (plain, ["the checkpoint has no generator: it is initialized randomly"]),
         (whole.folder, []),
     ):
@@ -198,7 +198,7 @@ def test_where_it_starts_is_told(
     notes = make_pretraining_plan(
         whole.folder, place / "single", vocab=None, config=CONFIG
     ).notes
-    assert any("head that tells replaced tokens" in note for note in notes)
+    assert any("head for replaced tokens" in note for note in notes)
 
 
 def test_bad_input(place: Path, whole: PretrainResult, tmp_path: Path) -> None:

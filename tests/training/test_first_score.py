@@ -76,7 +76,7 @@ def test_a_long_run_has_a_first_score_that_ctrl_c_keeps(
     found = run(output=output)
     assert "Ctrl-C keeps it" not in capsys.readouterr().err
     line = found.report["settings"]["first_score"]
-    assert ("training added" in line) == (of_dev or dev is None)
+    assert ("training changed it by" in line) == (of_dev or dev is None)
     for one, other in zip(without.model.weights, found.model.weights, strict=True):
         assert (one.numpy() == other.numpy()).all()
     # A model that was there before stays.

@@ -89,6 +89,9 @@ def test_a_sentence_encoder_reads_each_text_of_a_pair_by_itself(
 def test_a_planned_run_writes_nothing(
     method: str, encoder_folder: Path, tmp_path: Path
 ) -> None:
+    other = tmp_path / "model" / "notes.txt"  # which `train` would not replace
+    other.parent.mkdir()
+    other.touch()
     plan = bert_keras.plan(
         "classification",
         encoder=encoder_folder,
@@ -96,7 +99,8 @@ def test_a_planned_run_writes_nothing(
         output=tmp_path / "model",
         config=TrainConfig(method=method, max_length=24),
     )
-    assert plan.estimate is not None and os.listdir(tmp_path) == []
+    assert plan.estimate is not None
+    assert [*tmp_path.rglob("*")] == [other.parent, other]
     assert 0 < plan.estimate.seconds < 1000
     weights = sum(
         file.stat().st_size for file in encoder_folder.glob("model.safetensors")
@@ -112,12 +116,15 @@ def test_the_command_shows_the_plan_that_train_follows(
 ) -> None:
     file = write_tsv(tmp_path / "spam.tsv", [("text", "label"), *ROWS])
     words = ["train", "classification", "--encoder", str(encoder_folder)]
-    words += ["--train", str(file), "--output", str(tmp_path / "model")]
-    words += ["--epochs", "1", "--max-length", "24", "--explain-mistakes", "0"]
+    words += ["--train", str(file), "--epochs", "1", "--max-length", "24"]
+    words += ["--explain-mistakes", "0"]
+    assert main(words) == 2
+    assert "`--output` must be given unless `--plan` is" in capsys.readouterr().err
     assert main([*words, "--plan"]) == 0
     *table, estimate = capsys.readouterr().out.splitlines()
     assert estimate.startswith("about ") and os.listdir(tmp_path) == ["spam.tsv"]
     assert table[0].split() == "method finetune --method `epochs` is given".split()
+    words += ["--output", str(tmp_path / "model")]
     assert main(words) == 0
     assert set(table) <= set(capsys.readouterr().err.splitlines())
     page, card = (

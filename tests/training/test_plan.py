@@ -52,7 +52,14 @@ def test_several_runs_are_compared_on_dev_rows(plan_for: Any) -> None:
     assert len(plan.rows["dev"]) == 1
 
 
-@pytest.mark.parametrize("method", ["finetune", "linear", "contrastive"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "linear",
+        pytest.param("contrastive", marks=pytest.mark.slow),
+        pytest.param("finetune", marks=pytest.mark.slow),  # below, by the command
+    ],
+)
 def test_a_planned_run_writes_nothing(
     method: str, encoder_folder: Path, tmp_path: Path
 ) -> None:

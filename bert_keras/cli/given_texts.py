@@ -44,15 +44,13 @@ def given_texts(
     if options.texts and options.input:
         raise ConfigError("`TEXT` and `--input` cannot both be given")
     if options.input:
+        from bert_keras.data.row_source import RowSource
         from bert_keras.inference.answered_rows import read_rows
 
-        yield from read_rows(
-            task,
-            options.input,
-            columns=chosen_columns(options),
-            header=options.header,
-            bad_rows="keep" if keeps else "error",
-        )
+        bad_rows = "keep" if keeps else "error"
+        columns = chosen_columns(options)
+        source = RowSource(options.input, columns, options.header, bad_rows)
+        yield from read_rows(task, source)
         return
     refuse_columns(options, "columns need `--input`, which is not given")
     given = _row_words(words(options.texts), task) if options.texts else None

@@ -66,38 +66,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         "pretrained model: folder, Google checkpoint or hf://owner/name; needed unless "
         "a student starts from its --teacher",
     )
-    add_path(parser, "train", "FILE", f"{ROWS} of training rows", required=True)
-    add_path(parser, "dev", "FILE", "rows on which the best epoch is chosen")
-    add(
-        "--test",
-        action="append",
-        default=[],
-        metavar="[NAME=]FILE",
-        type=path,
-        help="rows to score once at the end; may be repeated",
-    )
-    add_path(
-        parser,
-        "unlabeled",
-        "FILE",
-        f"{ROWS} of texts without labels. Methods linear and contrastive: the head is "
-        "also trained on its confident predictions for them, if this improves the "
-        "cross-validated score; with a teacher: the student learns its answers to them",
-    )
-    add_planned_output(parser, "DIR", "the model folder to write")
-    add_columns(parser)
-    add_bad_rows(parser)
-    add_slices(parser)
-    add_target_file(parser)
-    add_path(parser, "dev_target_file", "FILE", "the same for --dev")
-    add(
-        "--test-target-file",
-        action="append",
-        default=[],
-        metavar="FILE",
-        type=path,
-        help="the same for --test; one for each --test, in the same order",
-    )
+    _add_rows(parser)
     add_settings(parser, "a setting of the task, such as class_weights=balanced")
     add(
         "--decoder",
@@ -119,6 +88,48 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         "auto: resume an interrupted run with the same settings and rows; never: "
         "delete it",
     )
+    _add_several_runs(parser)
+    add_options(parser.add_argument_group("settings of the training"), TrainConfig)
+
+
+def _add_rows(parser: argparse.ArgumentParser) -> None:
+    """Add what a run reads, and where it writes."""
+    add_path(parser, "train", "FILE", f"{ROWS} of training rows", required=True)
+    add_path(parser, "dev", "FILE", "rows on which the best epoch is chosen")
+    parser.add_argument(
+        "--test",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        type=path,
+        help="rows to score once at the end; may be repeated",
+    )
+    add_path(
+        parser,
+        "unlabeled",
+        "FILE",
+        f"{ROWS} of texts without labels. Methods linear and contrastive: the head is "
+        "also trained on its confident predictions for them, if this improves the "
+        "cross-validated score; with a teacher: the student learns its answers to them",
+    )
+    add_planned_output(parser, "DIR", "the model folder to write")
+    add_columns(parser)
+    add_bad_rows(parser)
+    add_slices(parser)
+    add_target_file(parser)
+    add_path(parser, "dev_target_file", "FILE", "the same for --dev")
+    parser.add_argument(
+        "--test-target-file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        type=path,
+        help="the same for --test; one for each --test, in the same order",
+    )
+
+
+def _add_several_runs(parser: argparse.ArgumentParser) -> None:
+    """Add the options of which each makes several runs."""
     several = parser.add_mutually_exclusive_group()
     add_count(
         several,
@@ -151,7 +162,6 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         help="also train on 1/8, 1/4 and 1/2 of the rows; the report shows the scores "
         "by the number of rows",
     )
-    add_options(parser.add_argument_group("settings of the training"), TrainConfig)
 
 
 def run_train(options: argparse.Namespace) -> None:

@@ -35,7 +35,6 @@ from bert_keras.data.rows import (
     ending_of,
     format_of,
     has_objects,
-    quote,
     read_text,
     selection_of,
     start_of,
@@ -176,42 +175,6 @@ def rules_of_others(roles: Iterable[str] | None) -> dict[str, Any]:
     """
     names = list(roles or ())
     return {"optional": names, "empty": names, "lists": names, "nulls": names}
-
-
-def with_slices(
-    columns: Columns,
-    source: Any,
-    names: Sequence[str],
-    *,
-    header: str = "auto",
-    bad_rows: str = "error",
-) -> Columns:
-    """Return rows with further columns, which `sliced` reads; cells may be empty.
-
-    `columns` are some or all rows of the source. `names` are column names or, in
-    TSV and CSV, numbers from 0; `Columns` as a source have them already.
-    """
-    if not names or isinstance(source, Columns):
-        for name in names:
-            sliced(columns, name)
-        return columns
-    wanted = {f"{SLICE}{name}": name for name in names}
-    roles = list(wanted)
-    found = read_columns(
-        source,
-        wanted,
-        empty=roles,
-        lists=roles,
-        nulls=roles,
-        header=header,
-        bad_rows=bad_rows,
-    )
-    row_of = {line: row for row, line in enumerate(found.lines)}
-    if any(line not in row_of for line in columns.lines):
-        message = f"has no header with the column {quote(names[0])}: give its number"
-        raise DataError(message, path=columns.path)
-    found = found.take(row_of[line] for line in columns.lines)
-    return dataclasses.replace(columns, cells={**columns.cells, **found.cells})
 
 
 def sliced(columns: Columns, name: str) -> list[Any]:

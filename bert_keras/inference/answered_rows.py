@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_keras.data.items import is_blank
+from bert_keras.data.row_source import RowSource
 from bert_keras.errors import DataError, NoRowsError, UnreadError
 from bert_keras.inference.predictor import Predictor
 from bert_keras.runs.progress import say
@@ -36,32 +37,13 @@ class Row(NamedTuple):
     place: str = ""
 
 
-def read_rows(
-    task: Task,
-    path: str,
-    *,
-    columns: Mapping[str, str] | None = None,
-    header: str = "auto",
-    bad_rows: str = "error",
-) -> Iterator[tuple[str | None, Any]]:
+def read_rows(task: Task, source: RowSource) -> Iterator[tuple[str | None, Any]]:
     """Yield the name and the texts of each row of a file; see `Row`.
 
     The file is read in parts, in bounded memory; a bad row raises when it is reached.
-
-    Args:
-        task: defines the roles of a row.
-        path, columns, header, bad_rows: as in `Task.read`.
     """
-    given = stream_rows(
-        task,
-        path,
-        columns=columns,
-        header=header,
-        bad_rows=bad_rows,
-        rows_at_once=_ROWS_AT_ONCE,
-    )
     try:
-        for rows in given:
+        for rows in stream_rows(task, source, rows_at_once=_ROWS_AT_ONCE):
             parts = texts_of(task, rows)
             items = zip(*parts, strict=True) if len(parts) > 1 else parts[0]
             names = rows["id"] if "id" in rows else [None] * len(rows)

@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from bert_keras.data.row_source import RowSource
 from bert_keras.errors import DataError
 from bert_keras.files import filesystems
 from bert_keras.files.answer_file import answers_to, check_answer_file
@@ -107,7 +108,7 @@ def run_beam_predictions(
     task = predictor.model.task
     blank = BlankTexts(task, on_empty, source)
     bad_rows = "keep" if on_empty == "null" else "error"
-    given = read_rows(task, source, columns=columns, header=header, bad_rows=bad_rows)
+    given = read_rows(task, RowSource(source, columns or {}, header, bad_rows))
     truncation = Truncation()
     limits = (batch_size, max_batch_tokens)
     with _folder_beside(output) as work:

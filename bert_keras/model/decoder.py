@@ -164,6 +164,17 @@ def target_inputs() -> dict[str, Any]:
     }
 
 
+def _memory_inputs(size: int, dtype: str) -> dict[str, Any]:
+    """Return Keras inputs of an encoder's output, and of what its rows hold."""
+    return {
+        "memory": keras.Input((None, size), dtype=dtype, name="memory"),
+        "padding_mask": keras.Input((None,), dtype="int32", name="padding_mask"),
+        "sequence_ids": keras.Input(
+            (None,), dtype="int32", name="sequence_ids", optional=True
+        ),
+    }
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
 class BertDecoder(FromConfig, keras.Model):
     """The BERT decoder as a functional model.
@@ -213,16 +224,7 @@ class BertDecoder(FromConfig, keras.Model):
             and shared.config.replace(is_decoder=config.is_decoder) != config
         ):
             raise ConfigError("`shared` must be an encoder of the decoder's `config`")
-        inputs = {
-            **target_inputs(),
-            "memory": keras.Input(
-                (None, memory_size), dtype=dtype.compute_dtype, name="memory"
-            ),
-            "padding_mask": keras.Input((None,), dtype="int32", name="padding_mask"),
-            "sequence_ids": keras.Input(
-                (None,), dtype="int32", name="sequence_ids", optional=True
-            ),
-        }
+        inputs = {**target_inputs(), **_memory_inputs(memory_size, dtype.compute_dtype)}
         memory = inputs["memory"]
         projection = None
         if memory_size != config.hidden_size:

@@ -132,17 +132,6 @@ class BertEncoderDecoder(BatchModel, keras.Model):
             "seed": seed,
         }
 
-    def copy_encoder(self) -> None:
-        """Start the decoder from the weights of the encoder: `bert2bert`.
-
-        Cross-attention and the transform of the output have no weights to copy.
-        """
-        known = {weight.path: weight for weight in self.encoder.weights}
-        for weight in self.decoder.weights:
-            source = known.get(weight.path.removeprefix("decoder/"))
-            if source is not None and source is not weight:
-                weight.assign(ops.convert_to_tensor(source))
-
     @classmethod
     def from_pretrained(
         cls,

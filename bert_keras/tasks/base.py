@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
@@ -20,15 +19,15 @@ from typing_extensions import Self  # in typing since Python 3.11
 from bert_keras.data.class_names import renamed
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata
-from bert_keras.data.rows import ColumnNames, check_header
-from bert_keras.data.table import read_columns, stream_columns
+from bert_keras.data.row_source import RowSource
+from bert_keras.data.rows import ColumnNames
 from bert_keras.errors import ConfigError
 from bert_keras.reading.windows import LongTexts
 from bert_keras.settings import options_of
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.plain_settings import PlainSettings, check_effects
-from bert_keras.tasks.protocols import Answers, Batch, Reading, Responding, Run
+from bert_keras.tasks.protocols import Answers, Batch, Responding, Run
 
 if TYPE_CHECKING:
     import keras
@@ -106,20 +105,18 @@ def by_role(usual: Mapping[str, str], columns: ColumnNames) -> dict[str, Any]:
     return chosen
 
 
-def read_table(columns: Mapping[str, str], reading: Reading) -> Columns:
+def read_table(columns: Mapping[str, str], source: RowSource) -> Columns:
     """Return the rows of a table with labels.
 
     A role that the user names must exist; a default one may be missing.
     """
     optional = roles_with(columns, "optional")
-    return read_columns(
-        reading.source,
-        {**columns, **reading.columns},
-        optional=[role for role in optional if role not in reading.columns],
+    return source.table(
+        {**columns, **source.columns},
+        optional=[role for role in optional if role not in source.columns],
         empty=roles_with(columns, "empty"),
         lists=roles_with(columns, "lists"),
         singles=roles_with(columns, "single"),
-        **reading.rules,
     )
 
 
@@ -184,42 +181,32 @@ class Task(PlainSettings, abc.ABC):
         Raises:
             ConfigError: the task has no such role.
         """
-        labelled = roles is None
-        reading = cls._reading(
-            source, columns, header, bad_rows, labelled=labelled, others=others
+        chosen = by_role(cls.columns, columns or {})
+        found = RowSource(
+            source,
+            chosen,
+            header,
+            bad_rows,
+            labelled=roles is None,
+            others=others or {},
         )
-        own = cls.read_own(reading)
+        own = cls.read_own(found)
         if own is not None:
             return own
         if roles is not None:
-            rules = cls._of_texts(reading, roles, reading.others)
-            return read_columns(source, lists=[*reading.others], **rules)
-        return read_table(cls.columns, reading)
-
-    @classmethod
-    def _reading(
-        cls,
-        source: Any,
-        columns: ColumnNames | None,
-        header: str,
-        bad_rows: str,
-        *,
-        labelled: bool,
-        others: Mapping[str, str] | None = None,
-    ) -> Reading:
-        check_header(source, header)
-        chosen = by_role(cls.columns, columns or {})
-        return Reading(source, chosen, header, bad_rows, labelled, others or {})
+            rules = cls._of_texts(found, roles, found.others)
+            return found.table(lists=[*found.others], **rules)
+        return read_table(cls.columns, found)
 
     @classmethod
     def _of_texts(
-        cls, reading: Reading, roles: Sequence[str], others: Mapping[str, str]
+        cls, source: RowSource, roles: Sequence[str], others: Mapping[str, str]
     ) -> dict[str, Any]:
         """Return the arguments of `read_columns` for rows without labels.
 
         `others` are further columns by role, which may be missing or empty.
         """
-        chosen = reading.columns
+        chosen = source.columns
         # A second text is read even by a model of single texts, which refuses it.
         optional = roles_with(cls.columns, "optional")
         may_be = [r for r in optional if r != "label" and r not in roles]
@@ -237,20 +224,19 @@ class Task(PlainSettings, abc.ABC):
             "optional": [*(role for role in more if role not in chosen), *others],
             "empty": [*roles_with(cls.columns, "empty"), *others],
             "nulls": [*others],
-            **reading.rules,
         }
 
     @classmethod
-    def read_own(cls, reading: Reading) -> Columns | None:
+    def read_own(cls, source: RowSource) -> Columns | None:
         """Return the rows of a file of the task's own format; `None`: it is a table."""
         return None
 
     @classmethod
     def stream_own(
-        cls, reading: Reading, rows_at_once: int
+        cls, source: RowSource, rows_at_once: int
     ) -> Iterator[Columns] | None:
         """Yield the rows of such a file without labels; by default in one part."""
-        rows = cls.read_own(reading)
+        rows = cls.read_own(source)
         return iter([rows]) if rows else None
 
     @property
@@ -445,24 +431,18 @@ class Task(PlainSettings, abc.ABC):
 
 
 def stream_rows(
-    task: Task,
-    path: str | os.PathLike[str],
-    *,
-    columns: ColumnNames | None = None,
-    header: str = "auto",
-    bad_rows: str = "error",
-    rows_at_once: int,
+    task: Task, source: RowSource, *, rows_at_once: int
 ) -> Iterator[Columns]:
     """Yield the rows of a file without labels in parts, see `stream_columns`.
 
-    A column `id` is read, too. The arguments are as in `Task.read` and
-    `stream_columns`.
+    A column `id` is read, too.
     """
-    reading = task._reading(path, columns, header, bad_rows, labelled=False)
-    own = task.stream_own(reading, rows_at_once)
+    columns = by_role(task.columns, source.columns)
+    source = dataclasses.replace(source, columns=columns, labelled=False)
+    own = task.stream_own(source, rows_at_once)
     if own is None:
-        rules = task._of_texts(reading, task.roles, {"id": "id"})
-        own = stream_columns(path, rows_at_once=rows_at_once, **rules)
+        rules = task._of_texts(source, task.roles, {"id": "id"})
+        own = source.stream(rows_at_once=rows_at_once, **rules)
     yield from own
 
 

@@ -26,6 +26,7 @@ from bert_keras.checkpoints.sentence_files import (
 )
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata, quantiles
+from bert_keras.data.row_source import RowSource
 from bert_keras.errors import (
     CheckpointError,
     ConfigError,
@@ -74,7 +75,6 @@ from bert_keras.tasks.negatives import (
 )
 from bert_keras.tasks.protocols import (
     TAUGHT,
-    Reading,
     TextSpec,
     check_dense,
     role_signatures,
@@ -300,20 +300,20 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
     # Data.
 
     @classmethod
-    def read_own(cls, reading: Reading) -> Columns | None:
-        columns = reading.columns
-        if not reading.labelled and NEGATIVE in columns:
+    def read_own(cls, source: RowSource) -> Columns | None:
+        columns = source.columns
+        if not source.labelled and NEGATIVE in columns:
             raise ConfigError(
                 f"`columns` must name columns of {', '.join(cls.roles)}, which the "
                 f"model reads; received {NEGATIVE}"
             )
-        if not reading.labelled:
+        if not source.labelled:
             return None
         others = ("text_pair", "label", NEGATIVE)
         optional = [role for role in others if role not in columns]
         wanted = {**cls.columns, **columns}
         return read_with_negatives(
-            reading.source, wanted, optional=optional, **reading.rules
+            source.data, wanted, optional=optional, **source.rules
         )
 
     @classmethod

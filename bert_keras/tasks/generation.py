@@ -29,6 +29,7 @@ from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.data.memory import is_path
 from bert_keras.data.parallel import stream_sources, without_empty
+from bert_keras.data.row_source import RowSource
 from bert_keras.errors import CheckpointError, ConfigError, received
 from bert_keras.generation.search import write
 from bert_keras.model.decoder import BertDecoder, target_inputs
@@ -64,7 +65,6 @@ from bert_keras.tasks.generation_settings import (
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.long_texts import LongTextTask
 from bert_keras.tasks.needs import Needs
-from bert_keras.tasks.protocols import Reading
 from bert_keras.text.detokenizer import detokenized
 from bert_keras.text.packing import (
     both_ends,
@@ -236,23 +236,23 @@ class Generation(GenerationSettings, LongTextTask, Task):
     # Data.
 
     @classmethod
-    def read_own(cls, reading: Reading) -> Columns | None:
+    def read_own(cls, source: RowSource) -> Columns | None:
         """Return the pairs of a table, those with an empty text left out."""
-        if reading.labelled:
-            return without_empty(read_table(cls.columns, reading))
-        parts = cls.stream_own(reading, sys.maxsize)
+        if source.labelled:
+            return without_empty(read_table(cls.columns, source))
+        parts = cls.stream_own(source, sys.maxsize)
         return None if parts is None else next(parts)
 
     @classmethod
     def stream_own(
-        cls, reading: Reading, rows_at_once: int
+        cls, source: RowSource, rows_at_once: int
     ) -> Iterator[Columns] | None:
         """Yield the lines of a file, each a source to answer."""
-        is_table = reading.columns or reading.header == "yes"
-        if is_table or not is_path(reading.source):
+        is_table = source.columns or source.header == "yes"
+        if is_table or not is_path(source.data):
             return None
         column = cls.columns["source"]
-        return stream_sources(reading.source, rows_at_once, column=column)
+        return stream_sources(source.data, rows_at_once, column=column)
 
     def targets(self, columns: Columns) -> np.ndarray:
         """Return the targets as UTF-8, object [N]."""

@@ -25,6 +25,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.items import as_strings
 from bert_keras.data.memory import is_path
 from bert_keras.data.parallel import stream_texts
+from bert_keras.data.row_source import RowSource
 from bert_keras.data.rows import ending_of, stream_lines
 from bert_keras.errors import ConfigError, received
 from bert_keras.model.encoder import BertEncoder, batch_inputs
@@ -35,7 +36,6 @@ from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.masked_lm_settings import MaskedLMSettings
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import (
-    Reading,
     texts_of,
 )
 from bert_keras.text.masking import Masking, mask_id_of, ordinary
@@ -108,20 +108,20 @@ class MaskedLM(MaskedLMSettings, Task):
     # Data.
 
     @classmethod
-    def read_own(cls, reading: Reading) -> Columns | None:
-        parts = cls.stream_own(reading, sys.maxsize)
+    def read_own(cls, source: RowSource) -> Columns | None:
+        parts = cls.stream_own(source, sys.maxsize)
         return None if parts is None else next(parts)
 
     @classmethod
     def stream_own(
-        cls, reading: Reading, rows_at_once: int
+        cls, source: RowSource, rows_at_once: int
     ) -> Iterator[Columns] | None:
         """Yield the lines of a `.txt` file as texts, blank ones skipped or kept."""
-        path = os.fspath(reading.source) if is_path(reading.source) else ""
-        is_table = reading.columns or reading.header == "yes"
+        path = os.fspath(source.data) if is_path(source.data) else ""
+        is_table = source.columns or source.header == "yes"
         if is_table or ending_of(path) != ".txt":
             return None
-        keeps = reading.bad_rows == "keep"
+        keeps = source.bad_rows == "keep"
         lines = enumerate(stream_lines(path), 1)
         texts = ((number, t) for number, t in lines if keeps or t.strip())
         return stream_texts(path, texts, rows_at_once, role="text")

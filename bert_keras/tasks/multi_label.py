@@ -24,7 +24,7 @@ from bert_keras.data.class_names import (
 from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.json_rows import list_in
-from bert_keras.data.table import read_columns
+from bert_keras.data.row_source import RowSource
 from bert_keras.data.text_column import TextColumn
 from bert_keras.errors import ConfigError, received
 from bert_keras.lazy_names import deferred, serializable
@@ -52,7 +52,6 @@ from bert_keras.tasks.hugging_face import MULTI_LABEL
 from bert_keras.tasks.multi_label_settings import MultiLabelSettings
 from bert_keras.tasks.protocols import (
     Decisions,
-    Reading,
     texts_of,
 )
 
@@ -141,22 +140,20 @@ class MultiLabel(MultiLabelSettings, EntailedClasses, Calibrated):
         return cls(**{**learned, **with_clean_names(settings)})
 
     @classmethod
-    def read_own(cls, reading: Reading) -> Columns | None:
+    def read_own(cls, source: RowSource) -> Columns | None:
         """Return rows whose labels are in one column of 0 and 1 each."""
-        chosen = reading.columns
+        chosen = source.columns
         flags = str(chosen.get("label") or "").split(",")
-        if not reading.labelled or len(flags) < 2:
+        if not source.labelled or len(flags) < 2:
             return None
         texts = {**cls.columns, **chosen, "label": None}
-        found = read_columns(
-            reading.source,
+        found = source.table(
             {**texts, **{f"label {name}": name.strip() for name in flags}},
             optional=[
                 role
                 for role in roles_with(cls.columns, "optional")
                 if role not in chosen
             ],
-            **reading.rules,
         )
         return _with_flags(found, [name.strip() for name in flags])
 

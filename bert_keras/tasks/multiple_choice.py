@@ -18,12 +18,11 @@ from bert_keras.data.class_names import label_names
 from bert_keras.data.columns import Columns
 from bert_keras.data.json_rows import json_cell
 from bert_keras.data.memory import is_path
+from bert_keras.data.row_source import RowSource
 from bert_keras.data.rows import ColumnNames, has_objects
 from bert_keras.data.table import (
     names_of,
-    read_columns,
     rules_of_others,
-    stream_columns,
 )
 from bert_keras.errors import DataError, received, shown
 from bert_keras.lazy_names import deferred, serializable
@@ -47,7 +46,7 @@ from bert_keras.tasks.classifier import (
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.multiple_choice_settings import LAYOUTS
 from bert_keras.tasks.needs import Needs
-from bert_keras.tasks.protocols import Reading, TextSpec
+from bert_keras.tasks.protocols import TextSpec
 
 if TYPE_CHECKING:
     import keras
@@ -63,44 +62,28 @@ else:
     encoder, heads = deferred("bert_keras.model.encoder", "bert_keras.model.heads")
 
 
-def read_choices(
-    path: Any,
-    columns: ColumnNames,
-    *,
-    header: str = "auto",
-    bad_rows: str = "error",
-    others: Mapping[str, Any] | None = None,
-) -> Columns:
+def read_choices(source: RowSource) -> Columns:
     """Return the rows of a file: `context`, `choices` (lists) and `label`.
 
     The layout is the first of `LAYOUTS` whose context column the file has. If a row has
     a question (SWAG's second sentence, COPA's `cause` or `effect`), each of its choices
-    starts with it.
+    starts with it. Bad lists are always an error.
 
     Args:
-        path: TSV, CSV or JSONL; or a table in memory, as in `as_columns`.
-        columns: overrides columns by role, see `LAYOUTS`. `choices` is the name of a
-            list in JSONL, or the names or numbers of several columns, separated by
-            commas; a role of `None` is left out.
-        header, bad_rows: as in `read_columns`; bad lists are always an error.
-        others: further columns by role, which may be missing and have any cells.
+        source: TSV, CSV or JSONL, or a table in memory. Its columns override those of
+            `LAYOUTS`: `choices` is the name of a list in JSONL, or the names or numbers
+            of several columns, separated by commas; a role of `None` is left out.
 
     Raises:
         ConfigError: an argument is wrong.
         DataError: the file is broken or lacks a column; bad rows are named by line.
     """
-    wanted, rules = _selection(path, columns)
-    more = rules_of_others(others)
+    no_label = {} if source.labelled else {"label": None}
+    wanted, rules = _selection(source.data, {**source.columns, **no_label})
+    more = rules_of_others(source.others)
     more["optional"] = [*rules.pop("optional"), *more["optional"]]
-    found = read_columns(
-        path,
-        {**wanted, **(others or {})},
-        header=header,
-        bad_rows=bad_rows,
-        **rules,
-        **more,
-    )
-    return _with_lists(found, wanted, kept=("label", *(others or ())))
+    found = source.table({**wanted, **source.others}, **rules, **more)
+    return _with_lists(found, wanted, kept=("label", *source.others))
 
 
 def _selection(
@@ -190,20 +173,13 @@ class MultipleChoice(Confidence, Task):
     # Data.
 
     @classmethod
-    def read_own(cls, reading: Reading) -> Columns:
-        no_label = {} if reading.labelled else {"label": None}
-        chosen = {**reading.columns, **no_label}
-        return read_choices(
-            reading.source, chosen, others=reading.others, **reading.rules
-        )
+    def read_own(cls, source: RowSource) -> Columns:
+        return read_choices(source)
 
     @classmethod
-    def stream_own(cls, reading: Reading, rows_at_once: int) -> Iterator[Columns]:
-        chosen = {**reading.columns, "label": None}
-        wanted, rules = _selection(reading.source, chosen)
-        parts = stream_columns(
-            reading.source, wanted, rows_at_once=rows_at_once, **rules, **reading.rules
-        )
+    def stream_own(cls, source: RowSource, rows_at_once: int) -> Iterator[Columns]:
+        wanted, rules = _selection(source.data, {**source.columns, "label": None})
+        parts = source.stream(wanted, rows_at_once=rows_at_once, **rules)
         return (_with_lists(part, wanted) for part in parts)
 
     @classmethod

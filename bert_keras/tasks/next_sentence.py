@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.memory import is_path
+from bert_keras.data.row_source import RowSource
 from bert_keras.data.rows import ending_of, read_text
 from bert_keras.errors import ConfigError, DataError, received
 from bert_keras.model.encoder import BertEncoder
@@ -33,7 +34,6 @@ from bert_keras.tasks.next_sentence_settings import (
     NOT_NEXT,
     NextSentenceSettings,
 )
-from bert_keras.tasks.protocols import Reading
 
 _SEED = 42  # so that a file gives the same pairs each time it is read
 Sentence = tuple[int, str]  # its line in the file, and the text
@@ -72,14 +72,14 @@ class NextSentence(NextSentenceSettings, SingleLabel):
         object.__setattr__(self, "labels", labels)
 
     @classmethod
-    def read_own(cls, reading: Reading) -> Columns | None:
+    def read_own(cls, source: RowSource) -> Columns | None:
         """Return pairs built from a `.txt` file of documents, see `pairs_of_documents`.
 
         It has one sentence per line, blank lines between documents, and no tabs.
         """
-        place = os.fspath(reading.source) if is_path(reading.source) else ""
-        is_text = ending_of(place) == ".txt" and reading.header != "yes"
-        if reading.labelled and not reading.columns and is_text:
+        place = os.fspath(source.data) if is_path(source.data) else ""
+        is_text = ending_of(place) == ".txt" and source.header != "yes"
+        if source.labelled and not source.columns and is_text:
             text = read_text(place)
             if "\t" not in text:
                 return pairs_of_documents(_documents(text), path=place)

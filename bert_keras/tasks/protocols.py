@@ -6,7 +6,6 @@ A function after a protocol is what callers use: it says what holds for other ta
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import (
@@ -49,30 +48,6 @@ Decisions = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 # Rows.
-
-
-@dataclasses.dataclass(frozen=True)
-class Reading:
-    """What `read_own` reads.
-
-    Args:
-        source, columns, header, bad_rows: as in `Task.read`.
-        labelled: whether labels are read.
-        others: further columns by role for rows without labels, which may be missing
-            and have any cells.
-    """
-
-    source: Any
-    columns: Mapping[str, Any]
-    header: str
-    bad_rows: str
-    labelled: bool
-    others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    @property
-    def rules(self) -> dict[str, Any]:
-        """The arguments `header` and `bad_rows` of a function that reads rows."""
-        return {"header": self.header, "bad_rows": self.bad_rows}
 
 
 @runtime_checkable

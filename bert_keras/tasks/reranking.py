@@ -19,12 +19,11 @@ from bert_keras.config import WINDOW_STARTS
 from bert_keras.data.columns import Columns
 from bert_keras.data.items import is_blank
 from bert_keras.data.json_rows import list_in
+from bert_keras.data.row_source import RowSource
 from bert_keras.data.rows import ColumnNames
 from bert_keras.data.table import (
     names_of,
-    read_columns,
     rules_of_others,
-    stream_columns,
 )
 from bert_keras.errors import DataError, received, shown
 from bert_keras.lazy_names import deferred, serializable
@@ -41,7 +40,7 @@ from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch
 from bert_keras.tasks.classifier import checked, label_numbers
 from bert_keras.tasks.hugging_face import REGRESSION
-from bert_keras.tasks.protocols import Reading, TextSpec
+from bert_keras.tasks.protocols import TextSpec
 from bert_keras.tasks.regression import NumberCodec, NumberTask, is_cross_encoder
 from bert_keras.tasks.reranking_settings import (
     BEST,
@@ -67,42 +66,24 @@ RANK = "rank"  # the signature of one query with several documents
 _GIVEN, _OTHERS = "positive", "negatives"  # roles of documents with the label 1 and 0
 
 
-def read_rankings(
-    source: Any,
-    columns: ColumnNames,
-    *,
-    header: str = "auto",
-    labelled: bool = True,
-    bad_rows: str = "error",
-    others: Mapping[str, Any] | None = None,
-) -> Columns:
+def read_rankings(source: RowSource) -> Columns:
     """Return the rows of a file: `text` (the query), `text_pair` (a document), `label`.
 
     The columns of query and document are the first of `LAYOUTS` that the file has. A
     file with a column `positive`, and `negatives` or `negative`, is read as documents
     with the labels 1 and 0; so is what `mine` writes, pairs with a column `negative`.
 
-    Args:
-        source: a file or a table in memory, as in `read_columns`.
-        columns: overrides columns by role.
-        labelled: whether labels are read.
-        header, bad_rows: as in `read_columns`.
-        others: further columns by role, which may be missing and have any cells.
-
     Raises:
         DataError: the file is broken or lacks a column; bad rows are named by line.
     """
-    names = names_of(source)
-    rules: dict[str, Any] = {"header": header, "bad_rows": bad_rows}
+    names = names_of(source.data)
     given = _columns_of_positives(names)
-    if labelled and given and not {"text_pair", "label"} & set(columns):
-        return _read_positives(source, {**given, **columns}, rules)
-    wanted = _columns_of_pairs(names, columns)
-    if labelled:
+    if source.labelled and given and not {"text_pair", "label"} & set(source.columns):
+        return _read_positives(source, {**given, **source.columns})
+    wanted = _columns_of_pairs(names, source.columns)
+    if source.labelled:
         wanted = {"label": "label", **wanted}
-    return read_columns(
-        source, {**wanted, **(others or {})}, **rules_of_others(others), **rules
-    )
+    return source.table({**wanted, **source.others}, **rules_of_others(source.others))
 
 
 def _columns_of_pairs(names: Sequence[str], columns: ColumnNames) -> dict[str, Any]:
@@ -124,11 +105,9 @@ def _columns_of_positives(names: Sequence[str]) -> dict[str, str]:
     )
 
 
-def _read_positives(
-    source: Any, columns: ColumnNames, rules: Mapping[str, Any]
-) -> Columns:
+def _read_positives(source: RowSource, columns: ColumnNames) -> Columns:
     """Return a row for each document of a query, its positives and its negatives."""
-    found = read_columns(source, columns, lists=[_GIVEN, _OTHERS], **rules)
+    found = source.table(columns, lists=[_GIVEN, _OTHERS])
     rows: list[tuple[str, str, str, int]] = []
     for row, query in enumerate(found["text"]):
         for role, label in ((_GIVEN, "1"), (_OTHERS, "0")):
@@ -185,21 +164,13 @@ class Reranking(RerankingSettings, NumberTask):
     # Data.
 
     @classmethod
-    def read_own(cls, reading: Reading) -> Columns:
-        return read_rankings(
-            reading.source,
-            reading.columns,
-            labelled=reading.labelled,
-            others=reading.others,
-            **reading.rules,
-        )
+    def read_own(cls, source: RowSource) -> Columns:
+        return read_rankings(source)
 
     @classmethod
-    def stream_own(cls, reading: Reading, rows_at_once: int) -> Iterator[Columns]:
-        wanted = _columns_of_pairs(names_of(reading.source), reading.columns)
-        return stream_columns(
-            reading.source, wanted, rows_at_once=rows_at_once, **reading.rules
-        )
+    def stream_own(cls, source: RowSource, rows_at_once: int) -> Iterator[Columns]:
+        wanted = _columns_of_pairs(names_of(source.data), source.columns)
+        return source.stream(wanted, rows_at_once=rows_at_once)
 
     def texts(self, columns: Columns, *, use: str) -> tuple[list[Any], ...]:
         is_ranked = use == "score" and self.objective != "margin-mse"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bert_keras.data.columns import Columns
+from bert_keras.data.row_source import RowSource
 from bert_keras.data.rows import ColumnNames
 from bert_keras.runs.progress import duration
 from bert_keras.tasks.base import Task
@@ -51,6 +52,10 @@ class TrainRequest:
     writes: bool = True  # whether a model is written; otherwise only planned
     is_compared: bool = False  # whether its dev score is compared with other runs'
     tries_methods: bool = False  # whether `train` chooses the method by such scores
+
+    def rows_of(self, data: Any) -> RowSource:
+        """Return where the rows of an argument are read from."""
+        return RowSource(data, self.columns or {}, self.header, self.bad_rows)
 
     @property
     def is_one_of_several(self) -> bool:

@@ -20,8 +20,8 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.duplicates import new_rows, shared_rows
 from bert_keras.data.holdout import stratified_holdout, uncovered_classes
 from bert_keras.data.memory import is_data, is_path, rows_in_memory
-from bert_keras.data.rows import ColumnNames
-from bert_keras.data.table import with_slices, without_slices
+from bert_keras.data.row_source import RowSource
+from bert_keras.data.table import without_slices
 from bert_keras.errors import ConfigError, DataError, counted
 from bert_keras.settings import options_of
 from bert_keras.tasks.base import AnyTask, Task, by_role, replaced
@@ -63,15 +63,8 @@ def read_rows(
 
     def read(name: str, data: Any) -> Columns:
         is_scored = name != "train" or request.dev is None
-        return labelled_rows(
-            task,
-            data,
-            name=name,
-            columns=request.columns,
-            header=request.header,
-            bad_rows=request.bad_rows,
-            slices=request.slices if is_scored else (),
-        )
+        slices = request.slices if is_scored else ()
+        return labelled_rows(task, request.rows_of(data), name=name, slices=slices)
 
     rows = {"train": read("train", request.train)}
     if request.dev is not None:
@@ -129,12 +122,9 @@ def row_notes(task: Task, rows: Mapping[str, Columns]) -> list[str]:
 
 def labelled_rows(
     task: type[Task] | Task,
-    data: Any,
+    source: RowSource,
     *,
     name: str = "data",
-    columns: ColumnNames | None = None,
-    header: str = "auto",
-    bad_rows: str = "error",
     slices: Sequence[str] = (),
 ) -> Columns:
     """Return the rows of data that `as_columns` accepts, as a task reads them.
@@ -142,19 +132,18 @@ def labelled_rows(
     `Columns` are returned as they are; `name` is the argument, for errors; `slices` are
     further columns, to slice the scores by.
     """
+    data = source.data
     if isinstance(data, Columns):
-        return with_slices(data, data, slices)
+        return source.with_slices(data, slices)
     if is_collection(data):
         raise ConfigError(
             "a folder of documents and queries may be `test` of one run; received it "
             f"as `{name}`, or with several runs"
         )
-    source = data if is_path(data) else rows_in_memory(data, name=name)
-    rules: dict[str, Any] = {"header": header}
-    if bad_rows != "error":  # a user's own `read` need not know it
-        rules["bad_rows"] = bad_rows
-    found = task.read(source, columns=columns, **rules)
-    return with_slices(found, source, slices, **rules)
+    if not is_path(data):
+        source = dataclasses.replace(source, data=rows_in_memory(data, name=name))
+    found = task.read(source.data, columns=source.columns, **source.rules)
+    return source.with_slices(found, slices)
 
 
 def new_unlabeled_rows(
@@ -196,13 +185,13 @@ def unlabeled_rows(request: TrainRequest, task: Task) -> Columns:
     if isinstance(data, Columns):
         data.refuse_labels(use)
         return data
-    source = data if is_path(data) else rows_in_memory(data, name=UNLABELED)
+    if not is_path(data):
+        data = rows_in_memory(data, name=UNLABELED)
     texts = {role: name for role, name in named.items() if role in task.roles}
-    rules: dict[str, Any] = {"header": request.header, "bad_rows": request.bad_rows}
     flags = str(named.get("label") or task.columns.get("label", "")).split(",")
     labels = {f"label {name}": name.strip() for name in flags if name}
     given: dict[str, Any] = {"columns": texts, "roles": task.roles, "others": labels}
-    found = task.read(source, **given, **rules)
+    found = task.read(data, **given, **request.rows_of(data).rules)
     found.refuse_labels(use)
     cells = {role: c for role, c in found.cells.items() if role not in labels}
     return Columns(found.path, cells, found.lines)

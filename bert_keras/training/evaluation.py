@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.data.collection import is_collection
+from bert_keras.data.row_source import RowSource
 from bert_keras.data.rows import ColumnNames
 from bert_keras.errors import ConfigError, received
 from bert_keras.inference.predictor import Predictor
@@ -65,9 +66,8 @@ def evaluate(
             max_batch_tokens=max_batch_tokens,
         )
     task = predictor.model.task
-    rows = labelled_rows(
-        task, data, columns=columns, header=header, bad_rows=bad_rows, slices=slices
-    )
+    source = RowSource(data, columns or {}, header, bad_rows)
+    rows = labelled_rows(task, source, slices=slices)
     task.targets(rows)  # before the model runs
     truncation = RowLengths()
     with Progress("scoring", unit="rows", total=len(rows)) as shown:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from bert_keras.data.columns import Columns
+from bert_keras.data.row_source import RowSource
 from bert_keras.data.rows import ColumnNames
 from bert_keras.errors import BertKerasError, ConfigError, DataError
 from bert_keras.exports.model_card import write_readme
@@ -157,7 +158,7 @@ def shrink(
     rows, held = (
         None
         if data is None
-        else labelled_rows(task, data, name=name, columns=columns, header=header)
+        else labelled_rows(task, RowSource(data, columns or {}, header), name=name)
         for name, data in (("train", train), ("dev", dev))
     )
     dev = cast(Columns, held)

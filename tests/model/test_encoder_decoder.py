@@ -64,19 +64,6 @@ def test_a_target_in_packed_rows_attends_to_its_own_source(config):
     np.testing.assert_allclose(together[2:], apart[1], atol=1e-5)
 
 
-def test_a_decoder_starts_from_the_encoder():
-    model = new()
-    model.copy_encoder()
-    weights = {w.path: w.numpy() for w in model.weights}
-    for name in ("embeddings/word_embeddings", "encoder/layer_1/output/dense/kernel"):
-        np.testing.assert_array_equal(
-            weights[f"decoder/bert/{name}"], weights[f"bert/{name}"]
-        )
-    cross = weights["decoder/bert/encoder/layer_0/crossattention/self/query/kernel"]
-    own = weights["bert/encoder/layer_0/attention/self/query/kernel"]
-    assert np.abs(cross - own).max() > 0.1
-
-
 WAYS = {
     "same": {},
     "smaller": {"config": SMALLER},

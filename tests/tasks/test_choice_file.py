@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from conftest import SHARED, refused
 
+from bert_keras.data.row_source import RowSource
 from bert_keras.tasks.multiple_choice import read_choices
 
 SWAG = """video-id,fold-ind,startphrase,sent1,sent2,gold-source,\
@@ -28,7 +29,7 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 
 def test_swag(tmp_path: Path) -> None:
-    columns = read_choices(write(tmp_path, "a.csv", SWAG), {})
+    columns = read_choices(RowSource(write(tmp_path, "a.csv", SWAG)))
     assert columns["context"] == ["A man sits, waiting.", "Someone enters."]
     assert columns["choices"][0] == [
         "He smiles.",
@@ -37,35 +38,39 @@ def test_swag(tmp_path: Path) -> None:
         "He sleeps.",
     ]
     assert (columns["label"], columns.lines) == (["2", "0"], [2, 3])
-    without = read_choices(tmp_path / "a.csv", {"label": None, "question": None})
+    without = read_choices(
+        RowSource(tmp_path / "a.csv", {"label": None, "question": None})
+    )
     assert "label" not in without
     assert without["choices"][1] == ["waves.", "falls.", "leaves.", "speaks."]
 
 
 def test_lists_of_any_length(tmp_path: Path) -> None:
-    columns = read_choices(write(tmp_path, "a.jsonl", LISTS), {})
+    columns = read_choices(RowSource(write(tmp_path, "a.jsonl", LISTS)))
     assert columns["choices"] == [["four", "five", "6"], ["is blue", "is green"]]
     assert columns["label"] == ["0", "1"]
 
 
 def test_a_question_precedes_each_choice(tmp_path: Path) -> None:
     row = '{"context": "c", "question": "q?", "choices": ["a", "b"], "label": 1}'
-    columns = read_choices(write(tmp_path, "a.jsonl", row), {})
+    columns = read_choices(RowSource(write(tmp_path, "a.jsonl", row)))
     assert columns["choices"] == [["q? a", "q? b"]]
 
 
 def test_custom_columns(tmp_path: Path) -> None:
     text = "story\tright?\tone\ttwo\nOnce\t1\tupon\ta time\n"
     columns = {"context": "story", "choices": "one, two", "label": "right?"}
-    found = read_choices(write(tmp_path, "a.tsv", text), columns)
+    found = read_choices(RowSource(write(tmp_path, "a.tsv", text), columns))
     assert (found["choices"], found["label"]) == ([["upon", "a time"]], ["1"])
     numbers = {"context": 0, "choices": "2,3", "label": 1}
-    assert read_choices(tmp_path / "a.tsv", numbers, header="yes").cells == found.cells
+    assert (
+        read_choices(RowSource(tmp_path / "a.tsv", numbers, "yes")).cells == found.cells
+    )
 
 
 @pytest.mark.skipif(not XCOPA.is_file(), reason=f"there is no {XCOPA}")
 def test_xcopa() -> None:
-    columns = read_choices(XCOPA, {})
+    columns = read_choices(RowSource(XCOPA))
     assert len(columns) == 100
     assert columns["context"][0] == "L'uomo aprì il rubinetto."
     assert columns["choices"][0][1] == "effect Dell'acqua fluì dal beccuccio."
@@ -97,4 +102,4 @@ def test_broken_files(
     tmp_path: Path, name: str, text: str, columns: Any, parts: tuple[str, ...]
 ) -> None:
     path = write(tmp_path, name, text)
-    refused(lambda: read_choices(path, columns), *parts)
+    refused(lambda: read_choices(RowSource(path, columns)), *parts)

@@ -10,6 +10,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from bert_keras.data.row_source import RowSource
 from bert_keras.errors import DataError
 from bert_keras.inference.answered_rows import read_rows
 from bert_keras.tasks import find_task
@@ -41,8 +42,8 @@ def outcome(task: Task, path: Path, rows_at_once: int | None) -> tuple[Any, ...]
         if rows_at_once is None:
             parts = [task.read(path, roles=task.roles, bad_rows="keep")]
         else:
-            rules: dict[str, Any] = {"bad_rows": "keep", "rows_at_once": rows_at_once}
-            parts += stream_rows(task, path, **rules)
+            source = RowSource(path, bad_rows="keep")
+            parts += stream_rows(task, source, rows_at_once=rows_at_once)
     except DataError as found:
         error = str(found)
     roles = parts[0].cells if parts else {}
@@ -107,5 +108,5 @@ def new_task(name: str) -> Task:
 def test_a_column_id_names_the_rows(tmp_path: Path, file: str, text: str) -> None:
     (tmp_path / file).write_text(text, encoding="utf-8")
     task = find_task("classification")(("no", "yes"))
-    rows = read_rows(task, str(tmp_path / file))
+    rows = read_rows(task, RowSource(str(tmp_path / file)))
     assert list(rows) == [("7", "a"), ("", "b")]

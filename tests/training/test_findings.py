@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_keras.data.table import as_columns, with_slices
+from bert_keras.data.row_source import RowSource
+from bert_keras.data.table import as_columns
 from bert_keras.inference.predictor import Predictor
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
@@ -143,7 +144,7 @@ def test_explained_mistakes_differ_in_their_classes() -> None:
 def test_slices_come_from_a_column_of_the_source(empty: Any) -> None:
     table = {"text": ["a", "b"], "label": ["ham", "spam"], "channel": ["web", empty]}
     columns = TWO.read(table).take([1, 0])
-    found = with_slices(columns, table, ["channel"])
+    found = RowSource(table).with_slices(columns, ["channel"])
     assert found["slice channel"] == ["", "web"] and len(found) == 2
 
 

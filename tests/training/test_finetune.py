@@ -34,7 +34,7 @@ from bert_keras.tasks.generation import Translation
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
 from bert_keras.tasks.tagging.task import FeatureTagging, TokenClassification
-from bert_keras.text.tokenizer import WordPieceTokenizer
+from bert_keras.text import word_pieces
 from bert_keras.training import finetune as training
 from bert_keras.training import loop, results
 from bert_keras.training.config import TrainConfig
@@ -87,14 +87,15 @@ def test_the_same_seed_gives_the_same_weights(run: Any, spam_run: TrainResult) -
 def test_a_run_traces_the_tokenizer_once(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    traced, tokenize = [], WordPieceTokenizer._tokenize
+    traced, tokenize = [], word_pieces.WordPieces._tokenize
+    word_pieces.known_pieces.cache_clear()  # other tests have the vocabulary, too
 
-    def counted(self: WordPieceTokenizer, *given: Any) -> Any:
+    def counted(self: word_pieces.WordPieces, *given: Any) -> Any:
         if not tf.executing_eagerly():
             traced.append(self)
         return tokenize(self, *given)
 
-    monkeypatch.setattr(WordPieceTokenizer, "_tokenize", counted)
+    monkeypatch.setattr(word_pieces.WordPieces, "_tokenize", counted)
     model = run(test={"test": FEW}, **NO_LEARNING).model
     answers = Predictor(model).predict(TEXTS * 3)
     exported = export_model(model, tmp_path / "exported")

@@ -85,7 +85,14 @@ def test_a_sentence_encoder_reads_each_text_of_a_pair_by_itself(
     assert chosen(None) == ("finetune", reason)
 
 
-@pytest.mark.parametrize("method", ["finetune", "linear", "contrastive"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "linear",
+        pytest.param("contrastive", marks=pytest.mark.slow),
+        pytest.param("finetune", marks=pytest.mark.slow),  # below, by the command
+    ],
+)
 def test_a_planned_run_writes_nothing(
     method: str, encoder_folder: Path, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_keras.data.columns import Columns
+from bert_keras.data.row_source import RowSource
 from bert_keras.data.squad import (
     NO_ANSWER,
     UNKNOWN,
@@ -32,7 +33,7 @@ from bert_keras.tasks.base import Answers, Batch, Column, Run, Task, refuse_weig
 from bert_keras.tasks.classifier import Confidence, checked
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
-from bert_keras.tasks.protocols import Reading, string_parts
+from bert_keras.tasks.protocols import string_parts
 from bert_keras.tasks.question_answering.answers import AnswerFinder, QuestionWindows
 from bert_keras.tasks.question_answering.explanation import explained_span
 from bert_keras.tasks.question_answering.settings import QuestionAnsweringSettings
@@ -83,12 +84,11 @@ class QuestionAnswering(QuestionAnsweringSettings, Confidence, Task):
     # Data.
 
     @classmethod
-    def read_own(cls, reading: Reading) -> Columns | None:
+    def read_own(cls, source: RowSource) -> Columns | None:
         """Return the questions of a SQuAD file; without answers it may be a table."""
-        source, columns = reading.source, reading.columns
-        if reading.labelled:
-            return read_squad(source, columns=columns, **reading.rules)
-        return None if columns else read_questions(source)
+        if source.labelled:
+            return read_squad(source.data, columns=source.columns, **source.rules)
+        return None if source.columns else read_questions(source.data)
 
     @classmethod
     def from_columns(cls, columns: Columns, **settings: Any) -> QuestionAnswering:

@@ -30,6 +30,7 @@ from bert_keras.data.conll import WORD_LINES
 from bert_keras.data.duplicates import contradicting_labels, near_names
 from bert_keras.data.holdout import Strata, classes_of
 from bert_keras.data.memory import source_of
+from bert_keras.data.row_source import RowSource
 from bert_keras.data.rows import refuse_lines
 from bert_keras.data.tagged import (
     read_tagged,
@@ -61,7 +62,6 @@ from bert_keras.tasks.classifier import Confidence, checked, class_numbers
 from bert_keras.tasks.hugging_face import HeadCodec
 from bert_keras.tasks.needs import Needs
 from bert_keras.tasks.protocols import (
-    Reading,
     TextSpec,
     role_signatures,
     role_texts,
@@ -140,23 +140,22 @@ class TaggingTask(TaggingSettings, Confidence, Task):
     # Data.
 
     @classmethod
-    def read_own(cls, reading: Reading) -> Columns | None:
+    def read_own(cls, source: RowSource) -> Columns | None:
         """Return words and tags, see `tagged`, or the words of a CoNLL file alone."""
-        source, columns = reading.source, reading.columns
-        if reading.labelled:
-            return read_tagged(source, columns=columns, **reading.rules)
-        source = source_of(source)
-        parts = stream_words(source, columns=columns, header=reading.header)
+        given: dict[str, Any] = {"columns": source.columns, "header": source.header}
+        if source.labelled:
+            return read_tagged(source.data, **given, bad_rows=source.bad_rows)
+        parts = stream_words(source_of(source.data), **given)
         return None if parts is None else next(parts)
 
     @classmethod
     def stream_own(
-        cls, reading: Reading, rows_at_once: int
+        cls, source: RowSource, rows_at_once: int
     ) -> Iterator[Columns] | None:
         return stream_words(
-            os.fspath(reading.source),
-            columns=reading.columns,
-            header=reading.header,
+            os.fspath(source.data),
+            columns=source.columns,
+            header=source.header,
             rows_at_once=rows_at_once,
         )
 

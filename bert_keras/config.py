@@ -14,6 +14,7 @@ from typing import Any
 from bert_keras.errors import ConfigError, one_line, shown
 from bert_keras.settings import check_boolean, check_choice
 
+KEY = "bert_keras"  # our entry in a `config.json`
 # `gelu` is the erf form and `gelu_new` the tanh form, as in Hugging Face. In Google's
 # own files "gelu" means the tanh form; their reader translates it.
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "tanh")
@@ -54,6 +55,7 @@ VOCABULARY_SIZES = {
 }
 # An input of models that read long texts in windows: 1 where a text starts, else 0.
 WINDOW_STARTS = "window_starts"
+DENSE_SCOPE = "dense_"  # of the names of dense layers on vectors: `dense_0/kernel`
 _LARGEST = 1 << 24  # above any real vocabulary or width, to reject forged configs
 _MOST_PARAMETERS = 100_000_000_000
 

@@ -62,6 +62,8 @@ POOLER = "pooler"  # of BERT, in place of a pooling of the tokens
 LAST_LAYER, ALL_LAYERS = "last", "all"  # that a head on vectors reads
 CROSS, BI = "cross", "bi"  # a pair in one row, or each of its texts by itself
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in `encode_document`'s order
+OWN_LENGTHS = ("query_length", "document_length")
 DTYPES = ("float32", "int8", "binary")  # of stored vectors
 # The kinds of vectors of texts, and their names among a model's answers.
 VECTOR_OUTPUTS = {

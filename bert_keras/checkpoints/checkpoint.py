@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.checkpoints.names import head_axis
-from bert_keras.config import BertConfig
+from bert_keras.config import KEY, BertConfig
 from bert_keras.errors import (
     CheckpointError,
     ConfigError,
@@ -311,10 +311,7 @@ def as_checkpoint_error(what: str, *errors: type[Exception]) -> Iterator[None]:
         raise CheckpointError(f"{what}: {one_line(reason_of(error))}") from None
 
 
-# Our entry in a config.
-
-KEY = "bert_keras"
-FORMAT = 1
+FORMAT = 1  # of our entry in a config
 _PREPROCESSING = {
     "max_length": int,
     "truncation": str,

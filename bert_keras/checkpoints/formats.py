@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_keras.checkpoints.checkpoint import KEY, Checkpoint, listed
+from bert_keras.checkpoints.checkpoint import Checkpoint, listed
 from bert_keras.checkpoints.names import DISCRIMINATOR
 from bert_keras.checkpoints.sentence_files import encoder_folder
 from bert_keras.checkpoints.sentence_modules import check_no_router
@@ -29,7 +29,7 @@ from bert_keras.checkpoints.unread_files import (
     unread_file,
     unread_weights,
 )
-from bert_keras.config import BertConfig
+from bert_keras.config import KEY, BertConfig
 from bert_keras.errors import CheckpointError, ConfigError, one_line
 from bert_keras.files.atomic import check_path
 

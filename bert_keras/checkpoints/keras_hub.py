@@ -26,7 +26,6 @@ import numpy as np
 from bert_keras.checkpoints import formats, names
 from bert_keras.checkpoints.checkpoint import (
     FORMAT,
-    KEY,
     Checkpoint,
     LazyArrays,
     Shape,
@@ -39,7 +38,7 @@ from bert_keras.checkpoints.checkpoint import (
     weight_of,
 )
 from bert_keras.checkpoints.h5_file import StoredArray, stored_arrays, write_arrays
-from bert_keras.config import BertConfig
+from bert_keras.config import KEY, BertConfig
 from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.json_file import read_json
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints.checkpoint import KEY, StoredTensor, choose
+from bert_keras.checkpoints.checkpoint import StoredTensor, choose
 from bert_keras.checkpoints.safetensors_file import stored_tensors, write_tensors
 from bert_keras.checkpoints.sentence_modules import (
     CONFIG,
@@ -47,14 +47,13 @@ from bert_keras.checkpoints.sentence_modules import (
 )
 from bert_keras.checkpoints.sentence_modules import MODULES as MODULE_TABLE
 from bert_keras.checkpoints.sentence_modules import MODULES_FILE as MODULES
+from bert_keras.config import DENSE_SCOPE, KEY
 from bert_keras.errors import CheckpointError, one_line
 from bert_keras.files.json_file import read_json
-from bert_keras.settings import POOLINGS
+from bert_keras.settings import DOCUMENT_PROMPTS, OWN_LENGTHS, POOLINGS
 
 MODEL_SETTINGS = "config_sentence_transformers.json"
-DENSE_SCOPE = "dense_"  # of the canonical names of `Dense`, such as `dense_0/kernel`
 _HEAD_SCOPE = "classifier"  # of a `Dense` that is the head of a task
-DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in `encode_document`'s order
 # sentence-transformers' older names of poolings.
 _OLD_KEYS = {
     "pooling_mode_cls_token": "cls",
@@ -91,7 +90,6 @@ _BASE = {  # the places of the modules of all kinds of models, since version 6
     "Normalize": "sentence_transformers.base.modules.normalize",
 }
 _NO_LIMIT = 1 << 20  # tokenizers without one say 1e30
-OWN_LENGTHS = ("query_length", "document_length")
 _LENGTHS = ((SETTINGS, "max_seq_length"), ("tokenizer_config.json", "model_max_length"))
 
 

@@ -280,8 +280,6 @@ def check_named_columns(
         labelled: whether the rows have labels.
         further: columns that the user names in addition to roles.
     """
-    from bert_keras.data.table import check_columns
-
     header = getattr(options, "header", HEADER[0])
     chosen = chosen_columns(options) if hasattr(options, "column") else {}
     needed = task.needed(chosen, labelled=labelled) if task is not None else []
@@ -289,6 +287,8 @@ def check_named_columns(
     others = {name: name for name in further}
     for file in files:
         if file is not None:
+            from bert_keras.data.table import check_columns
+
             check_columns(file, *forms, header=header)
             check_columns(file, others, header=header, fixed=True)
 
@@ -297,7 +297,7 @@ def declared_task(options: argparse.Namespace) -> TaskHelp | None:
     """Return what is declared of the task of `options.model`, `None` if unknown."""
     import json
 
-    from bert_keras.checkpoints.checkpoint import KEY
+    from bert_keras.config import KEY
 
     name = getattr(options, "task", None)
     if getattr(options, "classes", None) is not None:
@@ -369,7 +369,7 @@ def given_classes(options: argparse.Namespace) -> Any:
 
 
 def load_backend(*models: str | None, checkpoints: Iterable[str | None] = ()) -> None:
-    """Import TensorFlow, unless each of the models is an export that needs none.
+    """Import what computes: TensorFlow, unless each model is an export without it.
 
     What needs it nevertheless, such as another setting, imports it quietly.
 
@@ -381,7 +381,7 @@ def load_backend(*models: str | None, checkpoints: Iterable[str | None] = ()) ->
         BertKerasError: there is no model at a path, which is told before the import.
     """
     from bert_keras.inference.session import answers_alone
-    from bert_keras.runs.environment import load_tensorflow
+    from bert_keras.runs.environment import load_tensorflow, staying
 
     needed = [place for place in checkpoints if place is not None]
     check_models(*models, checkpoints=needed)
@@ -389,6 +389,9 @@ def load_backend(*models: str | None, checkpoints: Iterable[str | None] = ()) ->
     given = [place for place in models if place is not None]
     if not given or needed or not all(map(answers_alone, given)):
         load_tensorflow()
+        return
+    with staying():
+        import bert_keras.inference.predictor  # noqa: F401
 
 
 def check_models(*models: str | None, checkpoints: Iterable[str] = ()) -> None:
@@ -396,13 +399,14 @@ def check_models(*models: str | None, checkpoints: Iterable[str] = ()) -> None:
 
     What is on a hub is not looked for.
     """
-    from bert_keras.checkpoints.formats import HUB, read_checkpoint
     from bert_keras.exports.saved_model_folder import find_saved_model
     from bert_keras.inference.session import find_engine
 
     given = [place for place in models if place is not None]
     others = [x for x in given if not find_engine(x) and not find_saved_model(x)]
     for place in (*others, *checkpoints):
+        from bert_keras.checkpoints.formats import HUB, read_checkpoint
+
         if not place.startswith(HUB):
             read_checkpoint(place)
 

@@ -73,7 +73,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         ConfigError: an argument is wrong.
     """
     verb = next((word for word in arguments if word[:1] != "-"), None)
-    root, verbs = parsers([] if verb is None else [verb])
+    # The parsers of the other verbs are only for a help that is asked for before it.
+    is_first = verb in VERBS and arguments[0] == verb
+    root, verbs = parsers([] if verb is None else [verb], is_alone=is_first)
     if verb is not None and verb not in VERBS:
         names = ", ".join(VERBS)
         root.error(
@@ -117,8 +119,15 @@ def _module(verb: str) -> Any:
     return importlib.import_module(f"bert_keras.cli.{VERBS[verb][0]}")
 
 
-def parsers(chosen: Iterable[str]) -> tuple[Parser, dict[str, Parser]]:
-    """Return the main parser and the parser of each verb; `chosen` as in `parser`."""
+def parsers(
+    chosen: Iterable[str], *, is_alone: bool = False
+) -> tuple[Parser, dict[str, Parser]]:
+    """Return the main parser and the parser of each verb.
+
+    Args:
+        chosen: as in `parser`.
+        is_alone: whether the other verbs are left out.
+    """
     root = Parser(
         prog="bert-keras",
         description="BERT for Keras 3: from raw text to a served model.",
@@ -126,10 +135,12 @@ def parsers(chosen: Iterable[str]) -> tuple[Parser, dict[str, Parser]]:
     _add_version(root)
     verbs = root.add_subparsers(required=True, metavar="VERB", dest="verb")
     found = {}
-    for name, (_, summary) in VERBS.items():
+    names = {*chosen} & {*VERBS}
+    for name in [*names] if is_alone else VERBS:
+        summary = VERBS[name][1]
         description = f"{summary[:1].upper()}{summary[1:]}."
         found[name] = verbs.add_parser(name, help=summary, description=description)
-    for name in {*chosen} & {*VERBS}:
+    for name in names:
         _module(name).VERBS[name][0](found[name])
         _add_version(found[name])
         loudness = found[name].add_mutually_exclusive_group()

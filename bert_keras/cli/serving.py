@@ -23,12 +23,13 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
 
 def run_serve(options: argparse.Namespace) -> None:
     config = config_of(options, ServeConfig)
-    from bert_keras.retrieval.vector_file import check_index
     from bert_keras.serving.models import named_paths, value_by_name
     from bert_keras.serving.server import serve
 
     paths = named_paths(options.paths)
     for index in value_by_name("index", config.index, list(paths)).values():
+        from bert_keras.retrieval.vector_file import check_index
+
         check_index(index)
     load_backend(*paths.values(), config.rerank)
 

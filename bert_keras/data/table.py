@@ -9,13 +9,12 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert_keras.data.annotations import plain_rows
 from bert_keras.data.columns import Columns
 from bert_keras.data.conll import ENDINGS
 from bert_keras.data.json_rows import json_rows, one_object
-from bert_keras.data.large_files import read_large
 from bert_keras.data.memory import (
     MemoryRows,
     Row,
@@ -49,8 +48,6 @@ from bert_keras.data.selected import (
     table_dialect,
     told,
 )
-from bert_keras.data.squad import is_squad, read_squad
-from bert_keras.data.tagged import read_tagged
 from bert_keras.errors import (
     BertKerasError,
     ConfigError,
@@ -59,6 +56,14 @@ from bert_keras.errors import (
     received,
 )
 from bert_keras.files.parquet import is_stored, stream_tables
+from bert_keras.lazy_names import deferred
+
+if TYPE_CHECKING:
+    from bert_keras.data import large_files, squad, tagged
+else:  # of some files only: a process that answers a request reads none
+    large_files, squad, tagged = deferred(
+        "bert_keras.data.large_files", "bert_keras.data.squad", "bert_keras.data.tagged"
+    )
 
 
 def as_columns(data: Any = None, /, *, header: str = "auto", **roles: Any) -> Columns:
@@ -132,11 +137,11 @@ def _of_file(path: str, columns: Mapping[str, str | int], header: str) -> Column
     text = start_of(path)
     is_json = format_of(path, text) == "jsonl"
     content = one_object(text) if is_json else None
-    if is_squad(content):
-        found = read_squad(path)
+    if squad.is_squad(content):
+        found = squad.read_squad(path)
         return found.select(columns) if columns else found
     if ending_of(path) in ENDINGS:
-        return read_tagged(path, columns=columns, header=header)
+        return tagged.read_tagged(path, columns=columns, header=header)
     if not columns:
         columns = {name: name for name in column_names(path, text)}
         header = "auto" if is_json else "yes"
@@ -261,7 +266,7 @@ def read_columns(
     )
     check_header(path, header)
     if is_path(path):
-        large = read_large(os.fspath(path), chosen)
+        large = large_files.read_large(os.fspath(path), chosen)
         if large is not None:
             return large
     place = source_of(path)

@@ -77,7 +77,7 @@ def check_answers(
     kinds: tuple[type[Exception], ...] = (KeyError, ValueError, TypeError, IndexError)
     kinds += (AttributeError, *errors)
     try:
-        (row,) = rows_of(answer())
+        (row,) = rows_of(answer(), task.name)
         classes, by_class = getattr(task, "classes", ()), row.get("probabilities")
         if classes and isinstance(by_class, dict):
             if list(by_class) != list(classes):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-import logging
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -61,6 +60,8 @@ def package(name: str, what: str) -> Any:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Keep exporters and quantizers from printing and logging; errors are raised."""
+    import logging  # takes 7 ms, which an answer does not need
+
     disabled = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

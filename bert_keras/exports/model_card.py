@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import jinja2
 
-from bert_keras.checkpoints.checkpoint import KEY
 from bert_keras.checkpoints.formats import HUB
 from bert_keras.checkpoints.model_types import their_architecture, title_of, to_ours
 from bert_keras.checkpoints.sentence_files import (
@@ -31,8 +30,9 @@ from bert_keras.checkpoints.sentence_files import (
     pair_scores,
     text_length,
 )
-from bert_keras.config import BertConfig
+from bert_keras.config import KEY, BertConfig
 from bert_keras.errors import CheckpointError, ConfigError, first_of
+from bert_keras.files.atomic import CARD
 from bert_keras.files.json_file import read_json
 from bert_keras.scoring.intervals import wilson_interval
 from bert_keras.tasks import TASKS, find_task
@@ -42,7 +42,6 @@ from bert_keras.tasks.hugging_face import (
     from_model_config,
 )
 
-CARD = "README.md"
 VALIDATION = "cross-validation"  # the first word of such scores
 _LIBRARY = "bert_keras"
 _several = functools.partial(first_of, most=50)  # the classes that a card lists

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -90,6 +89,8 @@ def rounded(value: Any) -> Any:
 def _new_file(path: str) -> Iterator[Path]:
     """Yield the name of a file to write, which is then moved to its place."""
     if is_remote(path):
+        import tempfile
+
         with tempfile.TemporaryDirectory(prefix="bert_keras-") as place:
             whole = Path(place, path.rpartition("/")[2])
             yield whole

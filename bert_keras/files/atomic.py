@@ -18,7 +18,6 @@ import fcntl
 import glob
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -114,6 +113,8 @@ def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
 @contextlib.contextmanager
 def _locked(parent: Path, prefix: str) -> Iterator[Path]:
     """Yield a new lock file held by this process."""
+    import tempfile  # takes 3 ms, which an answer does not need
+
     while True:
         handle, name = tempfile.mkstemp(prefix=prefix, suffix=LOCK, dir=parent)
         try:
@@ -185,6 +186,7 @@ def _held(path: Path) -> Iterator[None]:
 
 
 CONFIG = "config.json"  # required for a folder to be a model
+CARD = "README.md"
 NEW_TOKENS = "new_tokens.txt"  # the words that `vocab --extend` has added
 # The files of a model folder; a folder with any other file is never replaced.
 _OF_A_LAYER = (CONFIG, "model.safetensors")
@@ -203,7 +205,7 @@ DESCRIPTION = frozenset(  # all but the weights, and what reports on a training
     )
 )
 FILES = DESCRIPTION | {
-    "README.md",
+    CARD,
     "doubtful_labels.csv",
     "model.safetensors",
     "report.html",

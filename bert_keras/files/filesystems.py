@@ -15,7 +15,6 @@ import io
 import posixpath
 import re
 import shutil
-import uuid
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -147,6 +146,8 @@ def put(source: BinaryIO, path: str) -> None:
 
     Two processes may do so at once if both write the same bytes.
     """
+    import uuid
+
     with _located(path) as (system, name):
         folder, last = posixpath.split(name)
         temporary = f"{folder}/.{last}.{uuid.uuid4().int}.partial"

@@ -9,10 +9,8 @@ order mark. `lines_of` needs the memory of one line, of at most `MOST_BYTES` byt
 from __future__ import annotations
 
 import contextlib
-import gzip
 import importlib
 import io
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -119,6 +117,8 @@ _ARCHIVES = {
 def _unpacked(path: str, file: io.BufferedReader) -> BinaryIO:
     start = file.peek(len(POINTER))
     if start.startswith(b"\x1f\x8b"):
+        import gzip
+
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
     if start.startswith(b"PK\x03\x04"):
         return _unzipped(path, file)
@@ -134,6 +134,8 @@ def _unpacked(path: str, file: io.BufferedReader) -> BinaryIO:
 
 def _unzipped(path: str, file: BinaryIO) -> BinaryIO:
     """Open the one file of a zip archive."""
+    import zipfile
+
     try:
         archive = zipfile.ZipFile(file)
         names = [name for name in archive.namelist() if not name.endswith("/")]

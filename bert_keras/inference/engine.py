@@ -11,9 +11,9 @@ texts of similar length together.
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,6 @@ from bert_keras.exports.saved_model_folder import ANSWERS
 from bert_keras.inference.session import (
     Session,
     check_engine,
-    check_installed,
     model_path,
     session_of,
 )
@@ -46,25 +45,17 @@ from bert_keras.runs.progress import say, say_once
 from bert_keras.tasks.base import Batch, Task, answers_as
 from bert_keras.tasks.protocols import Spelling, from_named, scores_sides, text_specs
 from bert_keras.text.token_ids import TokenIds
-from bert_keras.text.tokenizer_files import write_tokenizer_json
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from bert_keras.answering import answer_graphs
-    from bert_keras.exports import answers_graph, model_file
-    from bert_keras.inference import equality, served_model
-    from bert_keras.models.task_model import TaskModel
+    from bert_keras.inference import served_model
 else:
-    tf, answer_graphs, answers_graph = deferred(
+    tf, answer_graphs, served_model = deferred(
         "tensorflow",
         "bert_keras.answering.answer_graphs",
-        "bert_keras.exports.answers_graph",
-    )
-    equality, served_model, model_file = deferred(
-        "bert_keras.inference.equality",
         "bert_keras.inference.served_model",
-        "bert_keras.exports.model_file",
     )
 
 # Of all texts of a batch that is computed at once, without sorting.
@@ -314,78 +305,6 @@ def _characters_of(texts: Sequence[Any]) -> int:
     )
 
 
-def engine_model(
-    model: TaskModel, engine: str, *, precision: str = "float32", at_once: int = 1
-) -> EngineModel:
-    """Return a task model in an engine, converted in a temporary folder.
-
-    Args:
-        model: a task model in float32, with its preprocessor.
-        engine: `openvino` or `onnx`.
-        precision: of the engine: `float32`, or OpenVINO's `mixed_bfloat16`.
-        at_once: batches that share the cores, see `Session`.
-
-    Raises:
-        BertKerasError: the model cannot be converted, or a package is missing.
-    """
-    check_engine(engine, precision)
-    check_installed(engine)
-    with tempfile.TemporaryDirectory(prefix="bert-keras-") as folder:
-        path, _ = model_file.write_model_file(model, Path(folder), engine)
-        session = session_of(path, engine, precision, at_once=at_once)
-        try:
-            found, _ = light_engine(model, session, Path(folder), engine)
-        except answers_graph.NeedsTensorFlow:
-            return EngineModel(model.task, model.preprocessor, session)
-    return found
-
-
-def light_engine(
-    model: TaskModel,
-    session: Session,
-    folder: Path,
-    engine: str,
-    texts: Parts | None = None,
-) -> tuple[EngineModel, dict[str, Any]]:
-    """Return a task model in an engine that answers without TensorFlow.
-
-    Writes the graph of the answers into the folder. Returns also what
-    `write_answers_graph` returns.
-
-    Args:
-        model: the task model.
-        session: its model file in the engine.
-        folder: an export that is written.
-        engine: `openvino` or `onnx`.
-        texts: texts of each role whose ids and answers must be equal to those of
-            TensorFlow, besides some of all kinds of characters.
-
-    Raises:
-        NeedsTensorFlow: they are not, or the answers cannot be computed so.
-    """
-    outputs = {spec.name: spec for spec in session.specs()[1]}
-    function = answers_graph.answers_function(model.task, outputs)
-    path = folder / ANSWER_FILES[engine]
-    facts = answers_graph.write_answers_graph(function, path, engine)
-    preprocessor = model.preprocessor
-    with tempfile.TemporaryDirectory(prefix="bert-keras-") as place:
-        # In the folder it would be taken for a tokenizer of another program's.
-        write_tokenizer_json(
-            place,
-            preprocessor.tokenizer.get_config(),
-            max_length=preprocessor.max_length,
-            read_tokens=model.task.needs.read_tokens,
-        )
-        tokenizer = TokenIds(Path(place))
-    rows = TokenRows(tokenizer, preprocessor.max_length, preprocessor.truncation)
-    answers = AnswerSession(session_of(path, engine), facts, model.task)
-    found = EngineModel(
-        model.task, rows, session, answers=answers, in_graph=lambda: model.preprocessor
-    )
-    facts |= equality.check_equal(found, model, function, texts)
-    return found, facts
-
-
 def load_engine_folder(
     folder: str | os.PathLike[str],
     engine: str,
@@ -407,15 +326,21 @@ def load_engine_folder(
     """
     check_engine(engine, precision)
     place = Path(folder)
-    found, record = read_answers_file(place, place / ANSWERS, task)
     path = model_path(place, engine) or place / FILES[engine]
+    # The engine reads the weights while Python reads the task and the tokenizer.
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(session_of, path, engine, precision, at_once=at_once)
+        found, record = read_answers_file(place, place / ANSWERS, task)
+        facts = record.get("answers")
+        parts = None
+        if isinstance(facts, dict) and "strings" in facts:
+            parts = _light_parts(place, engine, found, record)
     named = record.get("model")
     if isinstance(named, str) and path.is_file() and not (place / named).is_file():
         say(f"{place}: {one_line(named)} is missing: {path.name} is used")
-    session = session_of(path, engine, precision, at_once=at_once)
-    facts = record.get("answers")
-    if isinstance(facts, dict) and "strings" in facts:
-        answers, rows = _light_parts(place, engine, found, record)
+    session = reading.result()
+    if parts is not None:
+        answers, rows = parts
         model = EngineModel(
             found,
             rows,

@@ -29,7 +29,7 @@ from bert_keras.exports.engine_files import (
     all_files,
 )
 from bert_keras.exports.engine_graph import EngineGraph
-from bert_keras.exports.model_card import CARD, write_readme
+from bert_keras.exports.model_card import write_readme
 from bert_keras.exports.model_file import (
     check_convertible,
     check_int8,
@@ -38,9 +38,10 @@ from bert_keras.exports.model_file import (
 )
 from bert_keras.exports.saved_model import write_description
 from bert_keras.exports.saved_model_folder import ANSWERS
-from bert_keras.files.atomic import CONFIG, DESCRIPTION, replaced_folder
+from bert_keras.files.atomic import CARD, CONFIG, DESCRIPTION, replaced_folder
 from bert_keras.files.json_file import json_text
-from bert_keras.inference.engine import EngineModel, light_engine
+from bert_keras.inference.engine import EngineModel
+from bert_keras.inference.engine_conversion import light_engine
 from bert_keras.inference.predictor import Predictor
 from bert_keras.inference.session import Session, session_of
 from bert_keras.model.lora import plain_weights
@@ -56,7 +57,8 @@ from bert_keras.tasks.protocols import (
     recipe_of,
     texts_of,
 )
-from bert_keras.text.tokenizer_files import TOKENIZER_JSON, write_tokenizer_json
+from bert_keras.text.token_ids import TOKENIZER_JSON
+from bert_keras.text.tokenizer_files import write_tokenizer_json
 
 _MOST_CALIBRATED = 300  # texts; NNCF's own default
 # Batches that are timed, their texts, and how often: less often after some seconds.

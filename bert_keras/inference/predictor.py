@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bert_keras import checkpoints
 from bert_keras.answering.answering import Answering, Measured, Parts, bytes_of
 from bert_keras.answering.backend import Backend
-from bert_keras.checkpoints import read_checkpoint
 from bert_keras.data.class_names import listed
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import classes_of
@@ -32,7 +32,7 @@ from bert_keras.exports.saved_model_folder import (
     is_exported,
 )
 from bert_keras.files.atomic import check_path
-from bert_keras.inference.engine import engine_model, load_engine_folder
+from bert_keras.inference.engine import load_engine_folder
 from bert_keras.inference.equal_texts import EqualTexts, joined
 from bert_keras.inference.session import check_engine, find_engine
 from bert_keras.lazy_names import deferred
@@ -58,11 +58,12 @@ from bert_keras.text.truncation import Truncation
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from bert_keras.inference import served_model
+    from bert_keras.inference import engine_conversion, served_model
     from bert_keras.models import loading, zero_shot
 else:
-    tf, served_model, loading, zero_shot = deferred(
+    tf, engine_conversion, served_model, loading, zero_shot = deferred(
         "tensorflow",
+        "bert_keras.inference.engine_conversion",
         "bert_keras.inference.served_model",
         "bert_keras.models.loading",
         "bert_keras.models.zero_shot",
@@ -137,7 +138,7 @@ def load_predictor(
         return Predictor(served_model.load_saved_model(exported, task=task))
     try:
         # Before TensorFlow is imported: there may be no model.
-        checkpoint = read_checkpoint(folder)
+        checkpoint = checkpoints.read_checkpoint(folder)
         if engine in (None, "tensorflow"):
             model = loading.load_model(
                 checkpoint, task=task, dtype=precision, classes=classes
@@ -154,7 +155,9 @@ def load_predictor(
             f"{EXTRA}/{ANSWERS} is missing: export the model folder again"
         ) from None
     return Predictor(
-        engine_model(loaded, str(engine), precision=precision, at_once=at_once)
+        engine_conversion.engine_model(
+            loaded, str(engine), precision=precision, at_once=at_once
+        )
     )
 
 
@@ -387,7 +390,7 @@ class Predictor:
         for answers in self.stream(parts, truncation=counts, **limits):
             end = len(rows) + len(next(iter(answers.values())))
             some = tuple(part[len(rows) : end] for part in parts)
-            rows += rows_of(chosen(some, answers))
+            rows += rows_of(chosen(some, answers), self.model.task.name)
         if truncation is None:
             self.tell_truncated(counts)
         return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import queue
 import sys
@@ -12,8 +13,8 @@ import numpy as np
 
 from bert_keras.answering.answering import Spec
 from bert_keras.config import WINDOW_STARTS
-from bert_keras.errors import CheckpointError, ConfigError, one_line
-from bert_keras.exports.engine_files import ANSWER_FILES, FILES, INT8_FILES, package
+from bert_keras.errors import CheckpointError, ConfigError, needs, one_line
+from bert_keras.exports.engine_files import ANSWER_FILES, FILES, INT8_FILES
 from bert_keras.exports.saved_model_folder import ANSWERS
 from bert_keras.files.lfs import check_no_pointer
 from bert_keras.settings import ENGINES, check_choice
@@ -77,7 +78,7 @@ class _OpenVino(Session):
     platform = "openvino"
 
     def __init__(self, path: Path, precision: str, at_once: int) -> None:
-        openvino = package("openvino", "the engine openvino")
+        openvino = check_installed("openvino")
         settings: dict[str, Any] = {
             # Otherwise OpenVINO computes in bfloat16 where the processor can.
             "INFERENCE_PRECISION_HINT": "f32" if precision == "float32" else "bf16",
@@ -120,7 +121,7 @@ class _OnnxRuntime(Session):
     platform = "onnxruntime_onnx"
 
     def __init__(self, path: Path, precision: str, at_once: int) -> None:
-        runtime = package("onnxruntime", "the engine onnx")
+        runtime = check_installed("onnx")
         settings = runtime.SessionOptions()
         threads = _threads()
         if at_once > 1:
@@ -152,6 +153,7 @@ _SESSIONS: dict[str, type[_OpenVino] | type[_OnnxRuntime]] = {
     "openvino": _OpenVino,
     "onnx": _OnnxRuntime,
 }
+_PACKAGES = {"openvino": "openvino", "onnx": "onnxruntime"}
 _ONNX_DTYPES = {"tensor(int32)": "int32", "tensor(int64)": "int64"}
 
 
@@ -161,9 +163,10 @@ def _threads() -> int:
     return tf.config.threading.get_intra_op_parallelism_threads() if tf else 0
 
 
-def check_installed(engine: str) -> None:
-    """Raise a ConfigError unless the runtime of an engine is installed."""
-    package({"onnx": "onnxruntime"}.get(engine, engine), f"the engine {engine}")
+def check_installed(engine: str) -> Any:
+    """Return the package of an engine; raise a ConfigError unless it is installed."""
+    with needs(f"the engine {engine}", extra="engines"):
+        return importlib.import_module(_PACKAGES[engine])
 
 
 def session_of(

@@ -28,13 +28,12 @@ from bert_keras.checkpoints import (
     write_huggingface,
     write_model_garden,
 )
-from bert_keras.checkpoints.checkpoint import FORMAT, KEY, as_checkpoint_error, listed
+from bert_keras.checkpoints.checkpoint import FORMAT, as_checkpoint_error, listed
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.checkpoints.keras_hub import FILES as KERAS_HUB_FILES
 from bert_keras.checkpoints.keras_hub import KINDS, TASK, embeds, write_keras_hub
 from bert_keras.checkpoints.model_types import their_architecture
 from bert_keras.checkpoints.sentence_files import (
-    OWN_LENGTHS,
     dense_tensors,
     pair_entry,
     pair_scores,
@@ -45,6 +44,7 @@ from bert_keras.checkpoints.sentence_files import (
     write_head,
     write_sentence_files,
 )
+from bert_keras.config import KEY
 from bert_keras.errors import CheckpointError, ConfigError, counted, shown
 from bert_keras.exports.model_card import Source, write_readme
 from bert_keras.files.atomic import (
@@ -62,7 +62,7 @@ from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import config_of
 from bert_keras.models.new_tokens import widened
 from bert_keras.models.task_model import TaskModel
-from bert_keras.settings import check_choice, layer_numbers
+from bert_keras.settings import OWN_LENGTHS, check_choice, layer_numbers
 from bert_keras.text.new_tokens import with_words
 
 # Keys of a config.json, other than sizes, that our readers use.

@@ -24,13 +24,12 @@ from bert_keras.checkpoints import (
     named_outputs,
     read_checkpoint,
 )
-from bert_keras.checkpoints.checkpoint import KEY, as_checkpoint_error, listed
+from bert_keras.checkpoints.checkpoint import as_checkpoint_error, listed
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.checkpoints.model_types import their_architecture
 from bert_keras.checkpoints.names import tied_names
 from bert_keras.checkpoints.sentence_files import (
     MODULES,
-    OWN_LENGTHS,
     dense_tensors,
     head_tensors,
     pair_activation,
@@ -41,7 +40,7 @@ from bert_keras.checkpoints.sentence_files import (
     unused_similarity,
 )
 from bert_keras.checkpoints.unread_files import unread_beside
-from bert_keras.config import BertConfig
+from bert_keras.config import KEY, BertConfig
 from bert_keras.data.class_names import (
     class_entries,
     class_names,
@@ -60,7 +59,7 @@ from bert_keras.files.json_file import read_json
 from bert_keras.generation.settings import from_transformers
 from bert_keras.lazy_names import deferred
 from bert_keras.runs.progress import say_once
-from bert_keras.settings import check_whole_number
+from bert_keras.settings import OWN_LENGTHS, check_whole_number
 from bert_keras.tasks import TASKS, find_task, name_of, named_or_given
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.hugging_face import ENCODER_ALONE, from_model_config

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from bert_keras.checkpoints import Checkpoint, LazyArrays
-from bert_keras.checkpoints.checkpoint import KEY
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
+from bert_keras.config import KEY
 from bert_keras.errors import ConfigError, shown
 from bert_keras.models.folder import Folder
 from bert_keras.settings import ALL_LAYERS, LAST_LAYER, layer_numbers

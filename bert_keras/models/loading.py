@@ -22,8 +22,8 @@ from bert_keras.checkpoints import (
     has_pooler,
 )
 from bert_keras.checkpoints.checkpoint import as_checkpoint_error
-from bert_keras.checkpoints.sentence_files import DENSE_SCOPE, pair_scores
-from bert_keras.config import BertConfig
+from bert_keras.checkpoints.sentence_files import pair_scores
+from bert_keras.config import DENSE_SCOPE, BertConfig
 from bert_keras.data.class_names import comparable
 from bert_keras.distribution.strategy import Devices
 from bert_keras.errors import CheckpointError, ConfigError, first_of

@@ -11,7 +11,7 @@ import keras
 
 from bert_keras.checkpoints import Checkpoint, assign, has_pooler
 from bert_keras.checkpoints.names import tied_names
-from bert_keras.checkpoints.sentence_files import DENSE_SCOPE
+from bert_keras.config import DENSE_SCOPE
 from bert_keras.data.class_names import with_clean_names
 from bert_keras.errors import CheckpointError, ConfigError
 from bert_keras.model.encoder import BertEncoder

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.answering.backend import Backend
 from bert_keras.checkpoints.model_types import check_architecture
@@ -58,6 +57,9 @@ from bert_keras.tasks.protocols import (
     windows_of,
 )
 from bert_keras.text.preprocessor import Preprocessor, one_or_all
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # in typing since Python 3.11
 
 register_with_keras()  # a saved model names its task
 _REPORTED_BATCH = "_has_reported_a_batch"

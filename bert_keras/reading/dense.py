@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.checkpoints.sentence_files import DENSE_SCOPE
+from bert_keras.config import DENSE_SCOPE
 from bert_keras.errors import ConfigError, shown
 from bert_keras.lazy_names import deferred
 from bert_keras.reading.layers import LAST, Layers

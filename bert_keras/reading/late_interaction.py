@@ -12,8 +12,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import Self  # in typing since Python 3.11
-
 from bert_keras.errors import ConfigError
 from bert_keras.lazy_names import deferred
 from bert_keras.reading.dense import dense_layers
@@ -31,6 +29,7 @@ from bert_keras.text.ragged import put, sizes_of, with_sizes
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
+    from typing_extensions import Self  # in typing since Python 3.11
 
     from bert_keras.model import encoder as model_encoder
     from bert_keras.model import pooling

@@ -14,20 +14,18 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import Self  # in typing since Python 3.11
-
-from bert_keras.checkpoints.sentence_files import DOCUMENT_PROMPTS
 from bert_keras.config import WINDOW_STARTS
 from bert_keras.errors import ConfigError, received, shown
 from bert_keras.lazy_names import deferred
 from bert_keras.reading.dense import dense_layers
 from bert_keras.reading.layers import LAST, Layers, resolve_layers
 from bert_keras.reading.windows import PREFIX_LENGTHS, Batch, LongTexts
-from bert_keras.settings import BI, CROSS, POOLER
+from bert_keras.settings import BI, CROSS, DOCUMENT_PROMPTS, POOLER
 
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
+    from typing_extensions import Self  # in typing since Python 3.11
 
     from bert_keras.model import encoder, pooling
     from bert_keras.model.encoder import BertEncoder

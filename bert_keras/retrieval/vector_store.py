@@ -7,15 +7,17 @@ mining, evaluation, index files and serving ask a store alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
-from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.errors import ConfigError
 from bert_keras.retrieval.packed_vectors import PackedVectors
 from bert_keras.retrieval.sparse_vectors import SparseVectors
 from bert_keras.retrieval.token_vectors import TokenVectors
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # in typing since Python 3.11
 
 
 class VectorStore(Protocol):

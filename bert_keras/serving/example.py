@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bert_keras.exports.model_card import CARD
+from bert_keras.files.atomic import CARD
 
 # Names of the hub's inputs, and of ours where they differ.
 _FIELDS = {"source_sentence": "query", "sentences": "texts", "text_pair": "text_b"}

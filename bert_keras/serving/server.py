@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import importlib.util
 import ipaddress
@@ -99,7 +100,10 @@ class Server:
         log_to_stderr(is_quiet=is_quiet)
         try:
             metrics = Metrics(lambda: self._models.queued())
-            self._models = Models(named, self._config, seen_of=metrics.seen_of)
+            # An engine reads the weights of a model while the packages are imported.
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                pool.submit(importlib.import_module, "bert_keras.serving.app")
+                self._models = Models(named, self._config, seen_of=metrics.seen_of)
         except BaseException:
             self._socket.close()
             raise

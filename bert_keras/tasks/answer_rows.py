@@ -15,14 +15,16 @@ from bert_keras.tasks.catalog import TASKS
 from bert_keras.tasks.declaration import Row, RowForm
 
 
-def rows_of(outputs: Mapping[str, Any]) -> list[Row]:
+def rows_of(outputs: Mapping[str, Any], task: str = "") -> list[Row]:
     """Return the outputs for N texts as one JSON-serializable dict per text.
 
     Args:
         outputs: arrays [N, …], or lists of N plain values, by name. Names that no task
             of the package declares, such as a custom task's, are unchanged.
+        task: the name of the task whose outputs these are, if it is known: the others
+            need not be imported.
     """
-    form = next((form for form in _forms() if form.outputs <= outputs.keys()), None)
+    form = next((form for form in _forms(task) if form.outputs <= outputs.keys()), None)
     plain = [plain_values(values) for values in outputs.values()]
     rows = [dict(zip(outputs, row, strict=True)) for row in zip(*plain, strict=True)]
     return rows if form is None else [form.row(row) for row in rows]
@@ -51,8 +53,9 @@ def with_top(row: Mapping[str, Any], count: int) -> Row:
 
 
 @functools.cache  # reading the tasks takes longer than the row of one text
-def _forms() -> list[RowForm]:
-    return [form for task in TASKS.values() for form in task.row_forms]
+def _forms(task: str) -> list[RowForm]:
+    tasks = [TASKS[task]] if task in TASKS else TASKS.values()
+    return [form for each in tasks for form in each.row_forms]
 
 
 def plain_values(values: Any) -> list[Any]:

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
 import numpy as np
-from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.data.class_names import renamed
 from bert_keras.data.columns import Columns
@@ -32,6 +31,7 @@ from bert_keras.tasks.protocols import Answers, Batch, Responding, Run
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
+    from typing_extensions import Self  # in typing since Python 3.11
 
     from bert_keras.model.encoder import BertEncoder
     from bert_keras.text.preprocessor import Preprocessor

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.config import WINDOW_STARTS
 from bert_keras.data.class_names import (
@@ -81,6 +80,7 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
     import tensorflow_text as tf_text
+    from typing_extensions import Self  # in typing since Python 3.11
 
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Rows, Target

@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_keras.checkpoints import Checkpoint
-from bert_keras.checkpoints.sentence_files import (
-    DENSE_SCOPE,
-    OWN_LENGTHS,
-    sentence_settings,
-    write_sentence_files,
-)
+from bert_keras.config import DENSE_SCOPE
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata, quantiles
 from bert_keras.data.row_source import RowSource
@@ -55,6 +49,7 @@ from bert_keras.scoring.embeddings import (
 )
 from bert_keras.scoring.similarity import COSINE, DOT, MAXSIM, Similarity
 from bert_keras.settings import (
+    OWN_LENGTHS,
     POOLINGS,
     VECTOR_OUTPUTS,
     check_choice,
@@ -85,6 +80,7 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
+    from bert_keras.checkpoints import Checkpoint, sentence_files
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Target
     from bert_keras.model import contrastive, distillation, pooling
@@ -92,6 +88,7 @@ if TYPE_CHECKING:
     from bert_keras.text.preprocessor import Preprocessor
 else:
     keras, tf = deferred("keras", "tensorflow")
+    (sentence_files,) = deferred("bert_keras.checkpoints.sentence_files")
     contrastive, distillation, pooling = deferred(
         "bert_keras.model.contrastive",
         "bert_keras.model.distillation",
@@ -145,11 +142,11 @@ class EmbeddingCodec(HeadCodec):
     """The settings of a folder of sentence-transformers, or of a plain encoder."""
 
     def reads(self, config: Mapping[str, Any]) -> bool:
-        return bool(sentence_settings(config))
+        return bool(sentence_files.sentence_settings(config))
 
     def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings; the vectors of a plain encoder are not normalized."""
-        stored = sentence_settings(config) or {"normalize": False}
+        stored = sentence_files.sentence_settings(config) or {"normalize": False}
         if "error" in stored:
             raise CheckpointError(stored["error"])
         own = ("max_length", "unused", "head", "marks")
@@ -163,7 +160,7 @@ class EmbeddingCodec(HeadCodec):
     ) -> None:
         """Write sentence-transformers' files; it supports only the last layer."""
         if task.layers == LAST:
-            write_sentence_files(
+            sentence_files.write_sentence_files(
                 folder,
                 hidden_size=hidden_size,
                 pooling=task.pooling,

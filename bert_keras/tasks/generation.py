@@ -20,12 +20,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.checkpoints import Checkpoint, read_checkpoint
-from bert_keras.checkpoints.checkpoint import KEY
 from bert_keras.checkpoints.huggingface import (
     encoder_decoder_config,
     is_encoder_decoder,
 )
-from bert_keras.config import BertConfig
+from bert_keras.config import KEY, BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.data.memory import is_path
 from bert_keras.data.parallel import stream_sources, without_empty

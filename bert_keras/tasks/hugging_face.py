@@ -6,21 +6,20 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from bert_keras.checkpoints.sentence_files import (
-    pair_entry,
-    pair_scores,
-    write_sentence_files,
-)
 from bert_keras.config import BertConfig
 from bert_keras.data.class_names import class_entries, class_names
 from bert_keras.errors import ConfigError
+from bert_keras.lazy_names import deferred
 from bert_keras.settings import CROSS, LAST_LAYER
 from bert_keras.tasks.catalog import TASKS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bert_keras.checkpoints import sentence_files
     from bert_keras.text.preprocessor import Preprocessor
+else:
+    (sentence_files,) = deferred("bert_keras.checkpoints.sentence_files")
 
 ENCODER_ALONE = "BertModel"  # the class of a model without a head
 MASKED_LM = "BertForMaskedLM"
@@ -114,7 +113,7 @@ class PooledCodec(HeadCodec):
         if not super().reads(config) or not self.problem_type:
             return super().reads(config)
         # The default of `BertForSequenceClassification`.
-        count, activation = len(class_names(config)), pair_scores(config)
+        count, activation = len(class_names(config)), sentence_files.pair_scores(config)
         single = REGRESSION if count == 1 else SINGLE_LABEL
         if activation is not None and count == 1:  # `CrossEncoder` ignores the entry
             return self.problem_type == single
@@ -135,7 +134,10 @@ class PooledCodec(HeadCodec):
         """Return what other tools read, the activation of `CrossEncoder` included."""
         found = super().folder_config(task, config, preprocessor)
         is_scorer = task.pairs and self.architecture_of(task) == PAIR_CLASSIFIER
-        return {**found, **(pair_entry(task.pair_activation) if is_scorer else {})}
+        return {
+            **found,
+            **(sentence_files.pair_entry(task.pair_activation) if is_scorer else {}),
+        }
 
     def modules(self, task: Any) -> dict[str, Any]:
         """Return the settings of a head of ours on the pooled tokens of a text or pair.
@@ -155,7 +157,7 @@ class PooledCodec(HeadCodec):
         """Write sentence-transformers' files, if its modules compute the head."""
         if found := self.modules(task):
             length = preprocessor.max_length
-            write_sentence_files(
+            sentence_files.write_sentence_files(
                 folder, hidden_size=hidden_size, max_length=length, **found
             )
 
@@ -192,4 +194,4 @@ class ClassesCodec(PooledCodec):
 
 def reads_pairs(config: Mapping[str, Any]) -> bool | None:
     """Return whether a folder's model reads pairs; `None` if it does not say."""
-    return None if pair_scores(config) is None else True
+    return None if sentence_files.pair_scores(config) is None else True

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, final
-
-from typing_extensions import Self  # in typing since Python 3.11
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from bert_keras.errors import ConfigError, shown
 from bert_keras.settings import options_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # in typing since Python 3.11
 
 
 def of_graph() -> Any:

@@ -18,7 +18,6 @@ from typing import (
 )
 
 import numpy as np
-from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
@@ -28,6 +27,7 @@ from bert_keras.lazy_names import deferred
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
+    from typing_extensions import Self  # in typing since Python 3.11
 
     from bert_keras.checkpoints import Checkpoint
     from bert_keras.explained.item import Item

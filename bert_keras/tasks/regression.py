@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_keras.checkpoints.sentence_files import pair_scores
 from bert_keras.data.class_names import class_entries, class_names
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata, quantiles
@@ -34,11 +33,13 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
+    from bert_keras.checkpoints import sentence_files
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Target
     from bert_keras.model import heads, squared_error
 else:
     keras, tf = deferred("keras", "tensorflow")
+    (sentence_files,) = deferred("bert_keras.checkpoints.sentence_files")
     heads, squared_error = deferred(
         "bert_keras.model.heads", "bert_keras.model.squared_error"
     )
@@ -46,7 +47,9 @@ else:
 
 def is_cross_encoder(config: Mapping[str, Any]) -> bool:
     """Return whether a folder is a cross-encoder with one output: a reranker."""
-    return pair_scores(config) is not None and len(class_names(config)) == 1
+    return (
+        sentence_files.pair_scores(config) is not None and len(class_names(config)) == 1
+    )
 
 
 class NumberCodec(PooledCodec):
@@ -145,7 +148,7 @@ class RegressionCodec(NumberCodec):
             raise ConfigError(
                 f"a regression must have one output (`id2label`); received {count}"
             )
-        activation = pair_scores(config) or "linear"
+        activation = sentence_files.pair_scores(config) or "linear"
         return {"pairs": reads_pairs(config), "activation": activation}
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_keras.checkpoints.sentence_files import pair_scores
 from bert_keras.config import WINDOW_STARTS
 from bert_keras.data.columns import Columns
 from bert_keras.data.items import is_blank
@@ -53,11 +52,13 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
+    from bert_keras.checkpoints import sentence_files
     from bert_keras.model import heads, ranking
     from bert_keras.model import windows as model_windows
     from bert_keras.text.preprocessor import Preprocessor
 else:
     keras, tf = deferred("keras", "tensorflow")
+    (sentence_files,) = deferred("bert_keras.checkpoints.sentence_files")
     heads, model_windows, ranking = deferred(
         "bert_keras.model.heads", "bert_keras.model.windows", "bert_keras.model.ranking"
     )
@@ -133,7 +134,7 @@ class RerankingCodec(NumberCodec):
         return is_cross_encoder(config) and super().reads(config)
 
     def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        return {"activation": pair_scores(config) or "linear"}
+        return {"activation": sentence_files.pair_scores(config) or "linear"}
 
 
 @serializable

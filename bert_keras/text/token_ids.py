@@ -5,14 +5,15 @@ An export checks that they are the graph's, see `models.answers_graph`.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from bert_keras.errors import CheckpointError, needs, one_line
-from bert_keras.text.tokenizer_files import TOKENIZER_JSON
 
+TOKENIZER_JSON = "tokenizer.json"
 _SURROGATE = re.compile("[\ud800-\udfff]")  # which no UTF-8 holds
 
 
@@ -57,15 +58,22 @@ class TokenIds:
             ) from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        ids = self._tokenizer.get_vocab(with_added_tokens=True)
-        self.vocabulary: tuple[str, ...] = tuple(sorted(ids, key=ids.__getitem__))
         names = ("[CLS]", "[SEP]", "[PAD]", "[UNK]")
-        if missing := [name for name in names if name not in ids]:
-            raise CheckpointError(f"{path}: must hold {missing[0]}")
-        self.cls_id, self.sep_id, self.pad_id, self.unk_id = (ids[x] for x in names)
-        inside = (id_ for name, id_ in ids.items() if name.startswith("##"))
-        self.inside_ids = frozenset(inside)
+        ids = [self._tokenizer.token_to_id(name) for name in names]
+        if None in ids:
+            raise CheckpointError(f"{path}: must hold {names[ids.index(None)]}")
+        self.cls_id, self.sep_id, self.pad_id, self.unk_id = ids
         self.max_word_characters: int = self._tokenizer.model.max_input_chars_per_word
+
+    @functools.cached_property
+    def vocabulary(self) -> tuple[str, ...]:
+        ids = self._tokenizer.get_vocab(with_added_tokens=True)
+        return tuple(sorted(ids, key=ids.__getitem__))
+
+    @functools.cached_property
+    def inside_ids(self) -> frozenset[int]:
+        ids = self._tokenizer.get_vocab(with_added_tokens=True).items()
+        return frozenset(id_ for name, id_ in ids if name.startswith("##"))
 
     def __call__(
         self, texts: Sequence[str], *, with_places: bool = False

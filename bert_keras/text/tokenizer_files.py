@@ -27,6 +27,7 @@ from bert_keras.files.json_file import read_json
 from bert_keras.files.lfs import check_no_pointer
 from bert_keras.text.added_tokens import AddedToken
 from bert_keras.text.splitting import Splitting, flat
+from bert_keras.text.token_ids import TOKENIZER_JSON
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 REQUIRED_TOKENS = SPECIAL_TOKENS[:4]
@@ -135,7 +136,6 @@ _CONFIG_KEYS = {
     "special_tokens_in_text": "special_tokens_in_text",
     "max_word_characters": "max_word_characters",
 }
-TOKENIZER_JSON = "tokenizer.json"
 # Keys of the BertNormalizer in tokenizer.json.
 _NORMALIZER_KEYS = {
     "lowercase": "lowercase",

@@ -25,7 +25,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints.sentence_files import OWN_LENGTHS
 from bert_keras.data.class_names import comparable, listed
 from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import stratified_holdout
@@ -40,6 +39,7 @@ from bert_keras.retrieval.embedder import with_prompt
 from bert_keras.retrieval.index_model import model_hash
 from bert_keras.runs.progress import Progress
 from bert_keras.runs.run_folder import digest_of
+from bert_keras.settings import OWN_LENGTHS
 from bert_keras.tasks import TASKS, name_of
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import (

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from bert_keras.checkpoints.sentence_files import OWN_LENGTHS
 from bert_keras.config import BertConfig
 from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError
 from bert_keras.lazy_names import deferred
-from bert_keras.settings import options_of
+from bert_keras.settings import OWN_LENGTHS, options_of
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.protocols import (
     Linear,

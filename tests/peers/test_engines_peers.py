@@ -24,7 +24,8 @@ from bert_keras.data.table import as_columns
 from bert_keras.errors import ConfigError
 from bert_keras.exports.engine_graph import EngineGraph
 from bert_keras.exports.saved_model_folder import ANSWERS
-from bert_keras.inference.engine import EngineModel, engine_model
+from bert_keras.inference.engine import EngineModel
+from bert_keras.inference.engine_conversion import engine_model
 from bert_keras.inference.engine_export import export_to_engine
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.model_folder import save_model

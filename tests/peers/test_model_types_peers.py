@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from bert_keras.checkpoints import read_checkpoint
 from bert_keras.exports.saved_model import export_model
-from bert_keras.inference.engine import engine_model
+from bert_keras.inference.engine_conversion import engine_model
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.convert import convert

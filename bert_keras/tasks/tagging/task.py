@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.data.class_names import (
     are_positions,
@@ -76,6 +75,7 @@ from bert_keras.tasks.tagging.spelling import spelled_entities
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
+    from typing_extensions import Self  # in typing since Python 3.11
 
     from bert_keras.explained.item import Item
     from bert_keras.explained.targets import Target

@@ -65,7 +65,7 @@ from bert_keras.training.findings import (
     findings_of,
 )
 from bert_keras.training.first_score import FirstScore, first_score
-from bert_keras.training.head_fit import HeadFit, compare_layers, probe
+from bert_keras.training.head_fit import HeadFit, compare_layers, probe, score_vectors
 from bert_keras.training.loop import FineTuningLoop, RunContext
 from bert_keras.training.plan import Plan, make_plan, model_of
 from bert_keras.training.results import (
@@ -236,8 +236,11 @@ def plan_of(request: TrainRequest) -> tuple[Plan, Devices]:
     _check_process()
     # Before TensorFlow computes anything.
     devices = request.devices or find_strategy(request.config.strategy)
-    compare = functools.partial(compare_layers, devices=devices)
-    return make_plan(request, devices=devices, compare_layers=compare), devices
+    measures = {
+        each.__name__: functools.partial(each, devices=devices)
+        for each in (compare_layers, score_vectors)
+    }
+    return make_plan(request, devices=devices, **measures), devices
 
 
 def run_plan(plan: Plan, devices: Devices) -> TrainResult:

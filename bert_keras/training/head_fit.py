@@ -521,11 +521,25 @@ def compare_layers(task: Task, facts: Facts, *, devices: Devices) -> ComparedLay
     Contrastive training makes vectors of the last layer alone; where the lower ones
     tell much more, a head on all of them is better.
     """
+    return _new_head(
+        replaced(task, layers=ALL_LAYERS), facts, devices
+    ).compared_layers()
+
+
+def score_vectors(task: Task, facts: Facts, *, devices: Devices) -> float:
+    """Return the cross-validated score of a linear head on vectors of the encoder."""
+    fit = _new_head(task, facts, devices)
+    fit.train()
+    _, rows, answers, task, _ = fit.cross_validated()
+    return float(task.score(facts.rows.take(rows), answers)[task.best_score])
+
+
+def _new_head(task: Task, facts: Facts, devices: Devices) -> HeadFit:
+    """Return what fits a head on all rows of a run that is not begun."""
     config = dataclasses.replace(facts.config, method="linear")
-    wide = replaced(task, layers=ALL_LAYERS)
-    model = new_model(wide, facts.encoder, config, devices=devices, tell=str)
+    model = new_model(task, facts.encoder, config, devices=devices, tell=str)
     context = RunContext(None, config, devices, StopSignal())
-    return HeadFit(model, {"train": facts.rows}, context).compared_layers()
+    return HeadFit(model, {"train": facts.rows}, context, tell=str)
 
 
 def probe(

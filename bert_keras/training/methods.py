@@ -18,6 +18,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.errors import ConfigError, counted, shown
 from bert_keras.models.folder import Folder
 from bert_keras.models.loading import inherited_settings
+from bert_keras.report.values import words
 from bert_keras.settings import ALL_LAYERS, BI, CROSS, POOLER, POOLINGS, options_of
 from bert_keras.tasks.base import Task, replaced
 from bert_keras.tasks.embedding import Embedding
@@ -31,8 +32,12 @@ from bert_keras.training.linear_head import MOST_FOR_LAYERS
 
 _READABLE = (POOLER, *POOLINGS)  # by a head
 _ONE_ROW = ("layers", "long", "entailment")  # settings of a task with one row a pair
-# Up to so many pairs of classes, separate texts are more accurate than one row.
-PAIRS_OF_CLASSES = 512
+# Up to so many pairs with classes, a sentence encoder compares them more accurately in
+# two rows, see `benchmarks/default_settings.py`.
+FEW_PAIRS = 512
+# What a head on the vectors of any encoder must reach, with so many pairs at least.
+_HIGH, _LEAST_PAIRS = 0.7, 32
+_NO_VECTORS = "the encoder's folder names no vectors of texts"
 _OF_WINDOWS = ("stride", "max_windows", "train_windows")
 # Where `auto` chooses contrastive, by `benchmarks/gpu_quality.py`: a class has at most
 # so many rows on average, and of two classes each has at least so many.
@@ -49,13 +54,24 @@ _OFTEN_BETTER = "often more accurate than the pooler"
 _READ_ELSEWHERE = "transformers does not read this head"
 
 
-def choose_pair_encoder(facts: Facts) -> tuple[Facts, Choice | None]:
+def choose_pair_encoder(
+    facts: Facts, *, score_vectors: Callable[[Task, Facts], float]
+) -> tuple[Facts, Choice | None]:
     """Choose whether both texts of a pair are read in one row, or each by itself.
 
     An encoder trained for vectors of texts compares texts without further training, and
     few pairs teach it less in one row. Method linear, which trains no encoder, always
-    reads each text by itself. Returns the facts with the setting; there is no choice
-    without pairs, nor for a task instance, which keeps its own.
+    reads each text by itself. There is no choice without pairs, nor for a task
+    instance, which keeps its own.
+
+    Args:
+        facts: of the run.
+        score_vectors: returns the cross-validated score of a linear head on the
+            encoder's vectors; called for few pairs with numbers, if the folder does not
+            say whether the encoder was trained for vectors.
+
+    Returns:
+        The facts with the setting, and the choice.
     """
     task, given = facts.task, facts.given
     is_named = isinstance(task, type) and "pair_encoder" in options_of(task)
@@ -67,14 +83,20 @@ def choose_pair_encoder(facts: Facts) -> tuple[Facts, Choice | None]:
 
     if "pair_encoder" in given:
         return facts, chosen(given["pair_encoder"], _as_given(facts.config))
-    reason = _against_bi(facts)
-    if reason:
-        return facts, chosen(CROSS, reason)
-    reason = "a sentence encoder compares texts without training"
+    apart = {**given, "pair_encoder": BI}
+    against, reason = _against_bi(facts), "a sentence encoder compares texts by itself"
     if _vectors_of(facts.folder) is None:
         reason = "linear trains no encoder to compare texts in one row"
-    facts = dataclasses.replace(facts, settings={**given, "pair_encoder": BI})
-    return facts, chosen(BI, reason)
+    is_few = _LEAST_PAIRS <= len(facts.rows) <= FEW_PAIRS
+    if against == _NO_VECTORS and not _has_classes(task) and is_few:
+        own = head_settings(facts.folder, apart) or apart
+        score = score_vectors(task.from_columns(facts.rows, **own), facts)
+        name = words(task.best_score)
+        reason = f"{name} {score:.2f} by cross-validation, without training the encoder"
+        against = "" if score >= _HIGH else f"{against}; with bi, {reason}"
+    if against:
+        return facts, chosen(CROSS, against)
+    return dataclasses.replace(facts, settings=apart), chosen(BI, reason)
 
 
 def _against_bi(facts: Facts) -> str:
@@ -91,12 +113,10 @@ def _against_bi(facts: Facts) -> str:
         return f"{config.method} trains the encoder to compare texts in one row"
     held, has_classes = _vectors_of(facts.folder), _has_classes(facts.task)
     reasons = {
-        "the encoder's folder names no vectors of texts": held is None,
-        "the encoder's vectors are not dense": held is not None and not held.is_dense,
         _against_linear(facts): True,
-        f"{pairs:,} pairs, above {PAIRS_OF_CLASSES:,}": (
-            has_classes and pairs > PAIRS_OF_CLASSES
-        ),
+        f"{pairs:,} pairs, above {FEW_PAIRS:,}": has_classes and pairs > FEW_PAIRS,
+        "the encoder's vectors are not dense": held is not None and not held.is_dense,
+        _NO_VECTORS: held is None,
     }
     return next((each for each, holds in reasons.items() if each and holds), "")
 

@@ -164,6 +164,7 @@ def make_plan(
     *,
     devices: Devices,
     compare_layers: Callable[[Task, Facts], ComparedLayers],
+    score_vectors: Callable[[Task, Facts], float],
 ) -> Plan:
     """Decide everything about a run; print and write nothing.
 
@@ -172,6 +173,7 @@ def make_plan(
         devices: where the run computes.
         compare_layers: measures whether a linear head on all layers of an encoder is
             much better than one on the last, see `head_fit`.
+        score_vectors: measures a linear head on vectors of an encoder, as well.
 
     Raises:
         BertKerasError: an argument is wrong, or does not go with another.
@@ -187,7 +189,7 @@ def make_plan(
         compared.append(compare_layers(task, facts))
         return compared[-1].lower_help
 
-    facts, pairs = choose_pair_encoder(facts)
+    facts, pairs = choose_pair_encoder(facts, score_vectors=score_vectors)
     method = choose_method(facts, lower_layers_help=lower_layers_help)
     facts = with_compared_rows(facts)
     config = dataclasses.replace(facts.config, method=method.value)

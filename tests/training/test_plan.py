@@ -12,10 +12,13 @@ from conftest import ROWS, refused, write_tsv
 import bert_keras
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
+from bert_keras.models.folder import Folder
 from bert_keras.models.model_folder import save_model
 from bert_keras.tasks.embedding import Embedding
-from bert_keras.training.choices import GIVEN
+from bert_keras.tasks.regression import Regression
+from bert_keras.training.choices import GIVEN, Facts
 from bert_keras.training.config import TrainConfig
+from bert_keras.training.methods import choose_pair_encoder
 
 TEXTS, LABELS = (list(column) for column in zip(*ROWS, strict=True))
 COLUMNS = as_columns(text=TEXTS, label=LABELS)
@@ -83,6 +86,29 @@ def test_a_sentence_encoder_reads_each_text_of_a_pair_by_itself(
     assert chosen(method="finetune") == ("finetune", reason)
     reason = "the encoder's folder names no vectors of texts"
     assert chosen(None) == ("finetune", reason)
+
+
+@pytest.mark.parametrize(("score", "read"), [(0.9, "bi"), (0.5, "cross")])
+def test_vectors_that_compare_well_are_compared(
+    score: float, read: str, encoder_folder: Path
+) -> None:
+    facts = Facts(
+        task=Regression,
+        settings={},
+        rows=PAIRS.take(list(range(12)) * 3),
+        config=TrainConfig(),
+        encoder=encoder_folder,
+        folder=Folder.open(encoder_folder),
+    )
+    tried: list[Any] = []
+    facts, choice = choose_pair_encoder(
+        facts, score_vectors=lambda task, _: tried.append(task) or score
+    )
+    (task,) = tried
+    assert (task.pair_encoder, task.pooling, task.pairs) == ("bi", "mean", True)
+    assert choice is not None and choice.value == read
+    assert f"Spearman {score:.2f} by cross-validation" in choice.reason
+    assert facts.given == ({"pair_encoder": "bi"} if read == "bi" else {})
 
 
 @pytest.mark.parametrize(

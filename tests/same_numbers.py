@@ -234,6 +234,7 @@ def _write(output: str, *names: str) -> None:
 if __name__ == "__main__":
     first, *others = sys.argv[1:]
     if first == "--write":
+        del sys.path[0]  # the folder of this file; the cases are those of the tree
         _write(*others)
     else:
         sys.exit(main(first, *others))

@@ -189,11 +189,12 @@ def test_scores_on_a_collection(
 
 def test_negatives_are_mined_by_their_products(folder: Path) -> None:
     pairs = Embedding.read({"text": TEXTS[:3], "text_pair": TEXTS[3:6]})
-    mined = mine_negatives(folder, pairs, TEXTS, ranks=(0, 5), margin=0.0)
-    first, second = embed(folder, TEXTS[:3]), embed(folder, TEXTS[3:6])
-    products = np.sum(first * second, axis=1)
+    predictor = load_embedder(folder)
+    mined = mine_negatives(predictor, pairs, TEXTS, ranks=(0, 5), margin=0.0)
+    vectors = embed(predictor, TEXTS)
+    scores = vectors[:3] @ vectors.T
+    products = np.diag(scores[:, 3:6])
     assert mined.positive_score == pytest.approx(products.mean(), rel=1e-5)
-    scores = first @ embed(folder, TEXTS).T
     for row, texts in enumerate(mined.columns["negative"]):
         for text in texts:
             assert scores[row, TEXTS.index(text)] <= products[row] + 1e-5

@@ -65,6 +65,7 @@ POOLINGS = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lastt
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in `encode_document`'s order
 OWN_LENGTHS = ("query_length", "document_length")
 DTYPES = ("float32", "int8", "binary")  # of stored vectors
+SEARCH_ENGINES = ("exact", "faiss", "centroids")  # how the nearest ones are found
 # The kinds of vectors of texts, and their names among a model's answers.
 VECTOR_OUTPUTS = {
     "dense": "embedding",

@@ -135,6 +135,7 @@ _FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
     "sparse": {**_ONE_LAYER, "dense": ((),), "combine": ("mean", "max")},
     "tokens": {**_ONE_LAYER, "pooling": ("mean",), "long": ("truncate",)},
 }
+_STARTING = 64  # pairs from whose tokens a new projection starts
 _FLOPS = (5e-5, 3e-5)  # the defaults of `query_flops` and `document_flops`
 
 
@@ -620,6 +621,21 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
                 notes.append(f"{layer.name}: initialized randomly")
         return notes
 
+    def start_from(self, model: Any, columns: Columns) -> list[str]:
+        """Set a new projection of tokens by the vectors of some of the rows' tokens."""
+        if not isinstance(self.reader, LateInteraction) or not self.dense:
+            return []
+        step = max(len(columns) // _STARTING, 1)
+        some = range(0, len(columns), step)[:_STARTING]
+        pairs = pairs_of(columns.take(some))
+        texts, sides = self._one_after_the_other(pairs)
+        batch = self.reader.batch(model.preprocessor, texts, sides=sides)
+        name = self.reader.start_projection(model, batch)
+        return [
+            f"{name}: starts with the principal components of the tokens of "
+            f"{counted(2 * len(pairs[0]), 'training texts')}"
+        ] * bool(name)
+
     def frozen(self, encoder: BertEncoder) -> list[keras.layers.Layer]:
         """Return the blocks above the selected layers: they do not affect the loss."""
         return self.reader.unread_blocks(encoder)
@@ -816,6 +832,21 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
     def soft_targets(self, answers: Answers, teacher: Embedding) -> np.ndarray:
         """Return a teacher's vectors, which the objective `vectors` learns."""
         return answers[teacher.vector_output]
+
+    def candidates(self, columns: Columns) -> list[list[str]]:
+        if self.objective != "ranking":
+            raise ConfigError(
+                "`objective` must be ranking with a `teacher` that scores pairs; "
+                f"received {self.objective}"
+            )
+        _, *others = self.texts(columns, use="train")
+        if len(others) < 2:
+            raise DataError(
+                "must have the column `negative`, which `mine` writes: the teacher's "
+                "scores of the texts of a row are compared",
+                path=columns.path,
+            )
+        return [list(row) for row in zip(*others, strict=True)]
 
     def aligned(self, model: str, *, width: int, hidden_size: int) -> Embedding:
         own = hidden_size * len(str(self.pooling).split("+"))

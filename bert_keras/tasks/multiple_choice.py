@@ -30,6 +30,7 @@ from bert_keras.reading.choices import Choices
 from bert_keras.scoring.calibration import (
     abstention_scores,
     confidence_scores,
+    log_of,
     uncalibrated_scores,
 )
 from bert_keras.scoring.classification import accuracy
@@ -37,7 +38,6 @@ from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Column, Task
 from bert_keras.tasks.classifier import (
     Confidence,
-    log_of,
     numbers,
     numbers_below,
     one_each,

@@ -346,6 +346,15 @@ def start(task: Task, model: keras.Model, checkpoint: Checkpoint) -> list[str] |
 
 
 @runtime_checkable
+class StartingFromRows(Protocol):
+    """Sets new weights of a model by the rows from which it will learn."""
+
+    def start_from(self, model: Any, columns: Columns) -> list[str]:
+        """Set them; return notes on them."""
+        ...
+
+
+@runtime_checkable
 class PartlyNew(Protocol):
     """Weights outside of the encoder are pretrained, too."""
 
@@ -406,6 +415,21 @@ class Aligned(Distillable, Protocol):
             model: its hash, see `retrieval.index_model`.
             width: of its vectors. A linear layer leads to it from another one.
             hidden_size: of the student's encoder.
+        """
+        ...
+
+
+@runtime_checkable
+class Ranked(Protocol):
+    """A student may learn the scores of pairs of texts by a teacher of another task."""
+
+    def candidates(self, columns: Columns) -> list[list[str]]:
+        """Return the texts that a first text is compared with, of each row.
+
+        Each row has as many; missing ones are empty.
+
+        Raises:
+            ConfigError, DataError: the task or the rows have none to compare.
         """
         ...
 

@@ -60,7 +60,7 @@ class TokenCentroids:
         for start in range(0, tokens, parts):
             part = slice(start, start + parts)
             found[part] = _nearest(floats(part), values)
-            seen(np.count_nonzero((ends > start) & (ends <= start + parts)))
+            seen(int(((ends > start) & (ends <= start + parts)).sum()))
         texts = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
         pairs = np.unique(found * len(ends) + texts)
         centroids, texts = np.divmod(pairs, len(ends))

@@ -58,10 +58,12 @@ class TokenIds:
             ) from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        names = ("[CLS]", "[SEP]", "[PAD]", "[UNK]")
-        ids = [self._tokenizer.token_to_id(name) for name in names]
-        if None in ids:
-            raise CheckpointError(f"{path}: must hold {names[ids.index(None)]}")
+        ids: list[int] = []
+        for name in ("[CLS]", "[SEP]", "[PAD]", "[UNK]"):
+            found = self._tokenizer.token_to_id(name)
+            if found is None:
+                raise CheckpointError(f"{path}: must hold {name}")
+            ids.append(found)
         self.cls_id, self.sep_id, self.pad_id, self.unk_id = ids
         self.max_word_characters: int = self._tokenizer.model.max_input_chars_per_word
 

@@ -236,11 +236,13 @@ def plan_of(request: TrainRequest) -> tuple[Plan, Devices]:
     _check_process()
     # Before TensorFlow computes anything.
     devices = request.devices or find_strategy(request.config.strategy)
-    measures = {
-        each.__name__: functools.partial(each, devices=devices)
-        for each in (compare_layers, score_vectors)
-    }
-    return make_plan(request, devices=devices, **measures), devices
+    plan = make_plan(
+        request,
+        devices=devices,
+        compare_layers=functools.partial(compare_layers, devices=devices),
+        score_vectors=functools.partial(score_vectors, devices=devices),
+    )
+    return plan, devices
 
 
 def run_plan(plan: Plan, devices: Devices) -> TrainResult:

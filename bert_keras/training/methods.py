@@ -34,7 +34,7 @@ _READABLE = (POOLER, *POOLINGS)  # by a head
 _ONE_ROW = ("layers", "long", "entailment")  # settings of a task with one row a pair
 # Up to so many pairs with classes, a sentence encoder compares them more accurately in
 # two rows, see `benchmarks/default_settings.py`.
-FEW_PAIRS = 512
+FEW_PAIRS = 1024
 # What a head on the vectors of any encoder must reach, with so many pairs at least.
 _HIGH, _LEAST_PAIRS = 0.7, 32
 _NO_VECTORS = "the encoder's folder names no vectors of texts"

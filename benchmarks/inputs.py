@@ -29,8 +29,17 @@ def messages() -> list[list[str]]:
 
 def contexts() -> list[str]:
     """Return the paragraphs of half of SQuAD 1.1's dev set."""
+    return [each["context"] for each in _paragraphs()]
+
+
+def questions() -> list[str]:
+    """Return the first question on each of these paragraphs."""
+    return [each["qas"][0]["question"] for each in _paragraphs()]
+
+
+def _paragraphs() -> list[dict[str, Any]]:
     squad = json.loads((DATA / "squad_v1.1/half.json").read_text(encoding="utf-8"))
-    return [p["context"] for a in squad["data"] for p in a["paragraphs"]]
+    return [each for article in squad["data"] for each in article["paragraphs"]]
 
 
 def write_random(folder: Path, size: str, task: Any, *, max_length: int) -> None:

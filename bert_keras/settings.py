@@ -62,6 +62,7 @@ POOLER = "pooler"  # of BERT, in place of a pooling of the tokens
 LAST_LAYER, ALL_LAYERS = "last", "all"  # that a head on vectors reads
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 DTYPES = ("float32", "int8", "binary")  # of stored vectors
+SEARCH_ENGINES = ("exact", "faiss", "centroids")  # how the nearest ones are found
 # The kinds of vectors of texts, and their names among a model's answers.
 VECTOR_OUTPUTS = {
     "dense": "embedding",

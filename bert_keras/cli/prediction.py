@@ -44,6 +44,7 @@ from bert_keras.settings import (
     LONG,
     NAMED_LAYERS,
     POOLINGS,
+    SEARCH_ENGINES,
     WINDOW_COMBINATIONS,
 )
 
@@ -387,8 +388,9 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     add_word(
         parser,
         "engine",
-        ("exact", "faiss"),
-        "exact compares all texts; faiss uses an approximate graph, for many texts",
+        SEARCH_ENGINES,
+        "exact compares all texts; for many texts, faiss searches a graph, and "
+        "centroids find candidates for MaxSim (vectors of tokens): both may miss some",
     )
 
 

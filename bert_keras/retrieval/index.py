@@ -1,12 +1,10 @@
-"""Semantic search: `SearchIndex` over vectors, exact or with a faiss index.
+"""Semantic search: `SearchIndex` over vectors, exact or by an engine, see `engines`.
 
-Source: Reimers and Gurevych 2019 (arXiv:1908.10084); Malkov and Yashunin 2016
-(arXiv:1603.09320) for the graph that faiss builds.
+Source: Reimers and Gurevych 2019 (arXiv:1908.10084).
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from bert_keras.data.items import as_strings
-from bert_keras.errors import ConfigError, DataError, first_of, needs, reason_of
+from bert_keras.errors import ConfigError, DataError, first_of, reason_of
 from bert_keras.files.atomic import check_output_place, replaced_file
 from bert_keras.files.parquet import is_parquet
 from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.predictor import Predictor
+from bert_keras.retrieval import engines
 from bert_keras.retrieval.embedder import (
     Source,
     load_embedder,
@@ -55,13 +54,6 @@ from bert_keras.scoring.bm25 import BM25, FUSED
 from bert_keras.scoring.similarity import unit_rows
 from bert_keras.settings import HYBRID_WEIGHT, check_choice, check_whole_number
 
-ENGINES = ("exact", "faiss")
-AUTO = "auto"
-LARGE = 100_000  # texts that faiss searches by default, if it is installed
-_LINKS = 32  # per text in faiss's graph
-# Candidates that faiss keeps: of 100,000 short texts it found 98.8% of the nearest ten
-# to each of 200 queries with 256, 97.3% with 128, in half the time.
-_KEPT = 256
 CANDIDATES = 100  # texts of a query that a reranking model sorts
 RESCORE = 4  # times as many candidates as answers are compared again
 
@@ -77,7 +69,8 @@ class SearchIndex:
         lines: their line numbers in the file; 1, 2 … by default.
         ids: their names, which results then have too.
         engine: `exact` compares with every text in NumPy; `faiss` searches an HNSW
-            graph, which is faster for very many texts but may miss some.
+            graph, and `centroids` finds candidates for MaxSim (`kind` tokens): both
+            are faster for very many texts, but may miss some.
         graph: faiss's graph of these vectors, if it already exists.
         prompt: the folder's prompt of queries; by default `query`, if it has one.
         rescore: for bits, how many times as many candidates as answers are compared
@@ -114,7 +107,7 @@ class SearchIndex:
         hybrid_weight: float = 1.0,
         other: SearchIndex | None = None,
     ) -> None:
-        _check_engine(engine)
+        engines.check_engine(engine)
         self.predictor = with_prompt(
             predictor, prompt or "query", tell=prompt is not None
         )
@@ -145,14 +138,19 @@ class SearchIndex:
         self._other = other
         if other is not None and other.texts != self.texts:
             raise DataError("`other` must be a search over the same texts")
-        self.graph = graph
-        if engine == "faiss" and self.packed.label != "float32":
-            raise ConfigError(
-                "`dtype` must be float32 for the engine faiss; received "
-                f"{self.packed.label}"
+        kind = getattr(predictor.model.task, "kind", self.packed.kind)
+        if kind != self.packed.kind:
+            raise DataError(
+                f"`vectors` must be of `kind` {kind}, as the predictor's; received "
+                f"vectors of `kind` {self.packed.kind}"
             )
+        engines.check_store(engine, self.packed)
+        self.graph = graph
         if engine == "faiss" and graph is None:
-            self.graph = _new_graph(self.packed.numbers(slice(None)))
+            self.graph = engines.new_graph(self.packed.numbers(slice(None)))
+        self._has_centroids = engine == "centroids"
+        if self._has_centroids:
+            self.packed = engines.with_centroids(self.packed)
 
     @property
     def vectors(self) -> np.ndarray:
@@ -207,7 +205,7 @@ class SearchIndex:
             DataError: `index` is a file but not an index, or is Parquet of other texts
                 or another model.
         """
-        _check_engine(engine)
+        engines.check_engine(engine)
         check_hybrid(hybrid, hybrid_weight)
         if index is not None:
             check_output_place("index", index, {"source": source})
@@ -225,6 +223,7 @@ class SearchIndex:
                 f"`index` must be npz for vectors of `kind` {store.kind}; received "
                 f"{index}"
             )
+        engines.check_kind(engine, store.kind)
         reader = with_prompt(predictor, "document")
         asking = query_encoder_of(predictor, query_encoder)
         with_prompt(asking, prompt or "query")  # raises before texts are computed
@@ -237,7 +236,10 @@ class SearchIndex:
                 "`rescore` has an effect only with `dtype` binary; received "
                 f"{rescore} and {held}"
             )
-        if stored is None:
+        if stored is not None:
+            packed = stored.packed
+            _check_rescoring(packed, rescore, index)
+        else:
             packed = stored_vectors(
                 reader,
                 texts,
@@ -246,21 +248,6 @@ class SearchIndex:
                 rescored=rescore != 0,
                 progress="vectors",
             )
-        else:
-            packed = stored.packed
-        if packed.dtype == "binary" and not packed.rescores and rescore != 0:
-            if rescore is not None:
-                raise ConfigError(
-                    f"`rescore` must be 0 for {index}, which contains bits without "
-                    f"int8 vectors; received {rescore}: name another index"
-                )
-            say(
-                f"{index}: contains bits without int8 vectors, so their distance alone "
-                "decides; another index of `search --dtype binary` contains both"
-            )
-        graph = None
-        if engine == "faiss" and stored is not None:
-            graph = _stored_graph(stored)
         other = None
         if fuse is not None:
             shared = shared_settings(fuse, prompt=prompt, **settings)
@@ -272,33 +259,16 @@ class SearchIndex:
             lines=lines,
             ids=ids,
             engine=engine,
-            graph=graph,
+            graph=engines.stored_graph(stored) if engine == "faiss" else None,
             prompt=prompt,
             rescore=RESCORE if rescore is None else rescore,
             hybrid=hybrid,
             hybrid_weight=hybrid_weight,
             other=other,
         )
-        if index is None:
-            return made
-        is_kept = is_parquet(os.fspath(index))
-        has_graph = made.graph is not None and not is_kept
-        named = lines is not None or ids is not None
-        renamed = named and stored is not None and _has_other_names(stored, made)
-        if renamed and is_kept:
-            say(
-                f"{index}: has other line numbers or ids, which `export` and `serve` "
-                "will return: a Parquet file is never replaced"
-            )
-        elif stored is None or renamed or (has_graph and made.graph is not graph):
-            graph = None if stored is None else stored.graph
-            model = stored.model if stored is not None else ""
-            _write_index(Path(index), packed, made, model or model_hash(reader), graph)
-        if made.graph is not None and not has_graph:
-            say(
-                f"{index}: a Parquet file contains no graph of faiss, so it is built "
-                "each time; an .npz file keeps it"
-            )
+        if index is not None:
+            is_named = lines is not None or ids is not None
+            _keep_index(Path(index), packed, made, stored, reader, is_named=is_named)
         return made
 
     @classmethod
@@ -308,7 +278,7 @@ class SearchIndex:
         index: str | os.PathLike[str],
         *,
         engine: str = "auto",
-        large: int = LARGE,
+        large: int = engines.LARGE,
         prompt: str | None = None,
         hybrid: bool = False,
         hybrid_weight: float = 1.0,
@@ -319,8 +289,9 @@ class SearchIndex:
         Args:
             source: a model, as in `load_embedder`.
             index: a file that `search` wrote, or a Parquet file of `features`.
-            engine: `exact` or `faiss`; `auto` is faiss for float32 vectors of `large`
-                texts or more if it is installed, with a message.
+            engine: as above; `auto` is, with a message, centroids for vectors of tokens
+                of `large` texts or more, or of an index that has them, and faiss for so
+                many float32 vectors if it is installed.
             large: see `engine`.
             prompt, hybrid, hybrid_weight: as above.
             **settings: arguments of `load_embedder`.
@@ -329,24 +300,19 @@ class SearchIndex:
             ConfigError: the engine is unknown, or its package is missing.
             DataError: the index contains no texts, or vectors of another model.
         """
-        check_choice("engine", engine, (AUTO, *ENGINES))
+        check_choice("engine", engine, (engines.AUTO, *engines.ENGINES))
         predictor = load_embedder(source, **settings)
         stored = read_index_of(index, with_prompt(predictor, "document"))
-        if engine == AUTO:
-            engine = _engine_for(stored, large)
-            if engine == "faiss":
+        if engine == engines.AUTO:
+            engine = engines.engine_for(stored, large)
+            if engine != "exact":
                 say(
-                    f"{index}: {len(stored.packed):,} texts are searched with faiss, "
-                    "which may miss some; the engine exact compares all"
+                    f"{index}: {len(stored.packed):,} texts are searched with "
+                    f"{engine}, which may miss some; the engine exact compares all"
                 )
-        graph = None
-        if engine == "faiss":
-            graph = _stored_graph(stored)
-        if engine == "faiss" and graph is None:
-            say(
-                f"{index}: contains no graph of faiss, so it is built each time; "
-                "`search --engine faiss` stores it"
-            )
+        engines.check_kind(engine, stored.packed.kind)
+        graph = engines.stored_graph(stored) if engine == "faiss" else None
+        engines.tell_unstored(engine, stored, index)
         return cls(
             predictor,
             stored.content or [],
@@ -373,7 +339,11 @@ class SearchIndex:
             Rows are -1 where faiss, or a sparse vector, finds no more texts.
         """
         vectors = self.packed.asked(vectors)
-        find = self._exact if self.graph is None else self._approximate
+        find = self._exact
+        if self.graph is not None:
+            find = self._by_graph
+        elif self._has_centroids:
+            find = self.packed.near  # type: ignore[attr-defined]
         return self._equal.ranked(*find(vectors, top), top)
 
     def __call__(
@@ -455,20 +425,9 @@ class SearchIndex:
         """Return rows and cosines [Q, top]; ties go to the earlier row."""
         return self.packed.nearest(queries, top, rescore=self.rescore)
 
-    def _approximate(
-        self, queries: np.ndarray, top: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows and cosines [Q, top] from the graph; ties go to the earlier row.
-
-        Of equal scores at the end of an answer, the graph finds any.
-        """
-        self.graph.hnsw.efSearch = max(_KEPT, 2 * top)
-        scores, rows = self.graph.search(queries, top)
-        order = np.lexsort((rows, -scores), axis=1)
-        return (
-            np.take_along_axis(rows, order, axis=1),
-            np.take_along_axis(scores, order, axis=1),
-        )
+    def _by_graph(self, queries: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows and cosines [Q, top] of faiss's graph."""
+        return engines.nearest_of_graph(self.graph, queries, top)
 
 
 def reranked(
@@ -533,33 +492,60 @@ def check_hybrid(hybrid: bool, hybrid_weight: float) -> None:
         raise ConfigError(f"`hybrid_weight` needs `hybrid`; received {hybrid_weight}")
 
 
-def _check_engine(engine: str) -> None:
-    check_choice("engine", engine, ENGINES)
-    if engine == "faiss":
-        _faiss()
+def _check_rescoring(packed: VectorStore, rescore: int | None, index: Any) -> None:
+    """Raise ConfigError, or tell, if bits of an index cannot be compared again."""
+    if packed.dtype != "binary" or packed.rescores or rescore == 0:
+        return
+    if rescore is not None:
+        raise ConfigError(
+            f"`rescore` must be 0 for {index}, which contains bits without int8 "
+            f"vectors; received {rescore}: name another index"
+        )
+    say(
+        f"{index}: contains bits without int8 vectors, so their distance alone "
+        "decides; another index of `search --dtype binary` contains both"
+    )
 
 
-def _engine_for(stored: VectorFile, large: int) -> str:
-    """Return the engine for an index: faiss for many texts, if it is installed."""
-    is_large = len(stored.packed) >= large and stored.packed.label == "float32"
-    return "faiss" if is_large and importlib.util.find_spec("faiss") else "exact"
+def _keep_index(
+    path: Path,
+    packed: VectorStore,
+    made: SearchIndex,
+    stored: VectorFile | None,
+    reader: Predictor,
+    *,
+    is_named: bool,
+) -> None:
+    """Write the index of a search unless the file holds it, or is never replaced.
 
-
-def _faiss() -> Any:
-    with needs("the engine faiss", extra="search"):
-        return importlib.import_module("faiss")
-
-
-def _stored_graph(stored: VectorFile) -> Any:
-    """Return faiss's graph of an index, or `None` if it holds none."""
-    return None if stored.graph is None else _faiss().deserialize_index(stored.graph)
-
-
-def _new_graph(vectors: np.ndarray) -> Any:
-    faiss = _faiss()
-    graph = faiss.IndexHNSWFlat(vectors.shape[1], _LINKS, faiss.METRIC_INNER_PRODUCT)
-    graph.add(vectors)
-    return graph
+    Args:
+        path: of the index.
+        packed: the vectors, of any length.
+        made: the search.
+        stored: what the file holds, if it is of these texts and this model.
+        reader: computed the vectors.
+        is_named: whether lines or ids were given.
+    """
+    is_kept = is_parquet(str(path))
+    graph = None if stored is None else stored.graph
+    has_new = made.graph is not None and graph is None
+    centroids = getattr(made.packed, "centroids", None)
+    if centroids is not None and getattr(packed, "centroids", None) is None:
+        packed, has_new = made.packed, True
+    renamed = is_named and stored is not None and _has_other_names(stored, made)
+    if renamed and is_kept:
+        say(
+            f"{path}: has other line numbers or ids, which `export` and `serve` will "
+            "return: a Parquet file is never replaced"
+        )
+    elif stored is None or renamed or (has_new and not is_kept):
+        model = stored.model if stored is not None else ""
+        _write_index(path, packed, made, model or model_hash(reader), graph)
+    if made.graph is not None and is_kept:
+        say(
+            f"{path}: a Parquet file contains no graph of faiss, so it is built each "
+            "time; an .npz file keeps it"
+        )
 
 
 def _has_other_names(stored: VectorFile, made: SearchIndex) -> bool:
@@ -590,7 +576,7 @@ def _write_index(
         model=model,
     )
     if made.graph is not None:
-        graph = _faiss().serialize_index(made.graph)
+        graph = engines.stored_form(made.graph)
     if graph is not None:
         arrays["graph"] = graph
     try:

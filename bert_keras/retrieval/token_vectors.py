@@ -7,17 +7,20 @@ Sources: Khattab and Zaharia 2020 (arXiv:2004.12832), section 3; Santhanam et al
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from bert_keras.retrieval.token_centroids import TokenCentroids
 from bert_keras.scoring.similarity import kept_vectors, ragged_maxsim
 
 _AT_ONCE = 1 << 22  # products of tokens computed at once
 _STEPS = 127  # of int8, for numbers from 0 to 1
 _SAME = 1e-2  # vectors of the same text differ by less, whatever the precision
 _FORMAT = 5  # of the file
+# Candidates that centroids find: at least so many, and so many for each answer.
+_LEAST_CANDIDATES, _CANDIDATES_EACH = 1000, 20
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,10 +30,12 @@ class TokenVectors:
     Args:
         values: float32 [M, D], or int8, the numbers times 127; these are at most 1.
         ends: the end of each text in `values`, int64 [N].
+        centroids: of the vectors, which find candidates for `near`.
     """
 
     values: np.ndarray
     ends: np.ndarray
+    centroids: TokenCentroids | None = None
 
     kind: ClassVar[str] = "tokens"
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "int8")
@@ -103,7 +108,7 @@ class TokenVectors:
         return padded
 
     def take(self, rows: Any) -> TokenVectors:
-        """Return the vectors of some texts."""
+        """Return the vectors of some texts, without centroids."""
         rows = np.arange(len(self))[rows]
         starts, counts = self.starts[rows], (self.ends - self.starts)[rows]
         ends = np.cumsum(counts)
@@ -153,6 +158,36 @@ class TokenVectors:
         is_there = np.isfinite(scores)
         return np.where(is_there, order, -1), np.where(is_there, scores, 0)
 
+    def with_centroids(
+        self, *, seen: Callable[[int], object] = lambda count: None
+    ) -> TokenVectors:
+        """Return the vectors with centroids; `seen` is as in `TokenCentroids.of`."""
+        if self.centroids is not None or not len(self.values):
+            return self
+        found = TokenCentroids.of(self._floats, self.ends, seen=seen)
+        return dataclasses.replace(self, centroids=found)
+
+    def near(self, queries: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows and MaxSim [Q, top], as `nearest` does, of candidates alone.
+
+        The centroids find them, and may miss some of the nearest.
+        """
+        if self.centroids is None:
+            return self.nearest(queries, top)
+        most = max(_LEAST_CANDIDATES, _CANDIDATES_EACH * top)
+        rows, scores = (
+            np.zeros((len(queries), top), t) for t in (np.int64, np.float32)
+        )
+        rows -= 1
+        for place, query in enumerate(map(kept_vectors, queries)):
+            candidates = self.centroids.candidates(query, most)
+            (order,), (found,) = self.take(candidates).nearest(query[None], top)
+            there = order >= 0
+            count = np.count_nonzero(there)
+            rows[place, :count] = candidates[order[there]]
+            scores[place, :count] = found[there]
+        return rows, scores
+
     def _parts(self, rows: np.ndarray, most: int) -> Iterator[np.ndarray]:
         """Yield rows one after the other, of at most so many tokens or one text."""
         start = 0
@@ -183,7 +218,8 @@ class TokenVectors:
 
     def entries(self) -> dict[str, Any]:
         """Return the arrays of a file, and its format."""
-        return {"embeddings": self.values, "ends": self.ends, "format": _FORMAT}
+        found = {"embeddings": self.values, "ends": self.ends, "format": _FORMAT}
+        return found | (self.centroids.entries() if self.centroids else {})
 
     @classmethod
     def from_entries(cls, stored: Mapping[str, Any]) -> TokenVectors:
@@ -201,4 +237,8 @@ class TokenVectors:
             or (ends[-1] if len(ends) else 0) != len(values)
         ):
             raise ValueError
-        return cls(values, ends)
+        return cls(
+            values,
+            ends,
+            TokenCentroids.from_entries(stored, len(ends), values.shape[1]),
+        )

@@ -8,8 +8,9 @@ Format 4 has sparse vectors: `embeddings` float32 [M], their `places` int32 [M],
 int64 [N] and `width`, see `SparseVectors`. Format 3 has `embeddings` int8, or bits in
 uint8, with `width`, `ranges` and perhaps int8 `rescoring`, see `PackedVectors`.
 Format 5 has several vectors for each text: `embeddings` float32 or int8 [M, D] and
-`ends` int64 [N], see `TokenVectors`. A file of `features` for tokens has `tokens` and
-`row_splits`, too, and is no index. For
+`ends` int64 [N], see `TokenVectors`, and perhaps `centroids` float32 [K, D], with
+`centroid_texts` int32 [P] and `centroid_ends` int64 [K], see `TokenCentroids`. A file
+of `features` for tokens has `tokens` and `row_splits`, too, and is no index. For
 Parquet see `features`: the file contains the texts, and no graph.
 """
 
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_keras.errors import DataError
+from bert_keras.files.npz import open_arrays
 from bert_keras.files.parquet import is_parquet, stream_tables
 from bert_keras.retrieval.packed_vectors import PackedVectors
 from bert_keras.retrieval.vector_store import STORE_OF_FORMAT, VectorStore
@@ -150,7 +152,7 @@ def read_vectors(path: str | os.PathLike[str]) -> VectorFile:
     if is_parquet(os.fspath(path)):
         return _read_parquet(path)
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with open_arrays(path) as stored:
             if "row_splits" in stored:
                 raise DataError(_OF_TOKENS, path=path)
             version = int(stored["format"])
@@ -251,6 +253,7 @@ def describe_vectors(path: str | os.PathLike[str]) -> dict[str, Any]:
         "dtype": found.packed.label,
         "holds the texts": found.content is not None,
         "faiss graph": found.graph is not None,
+        "centroids": getattr(found.packed, "centroids", None) is not None,
         "hash of the texts": found.texts,
         "hash of the model": found.model or "none",
         "bytes": os.path.getsize(path),

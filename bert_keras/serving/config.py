@@ -9,6 +9,7 @@ from bert_keras.settings import (
     ENGINES,
     HYBRID,
     HYBRID_WEIGHT,
+    SEARCH_ENGINES,
     check_options,
     option,
     options_of,
@@ -125,9 +126,10 @@ class ServeConfig:
     )
     index_engine: str = option(
         "auto",
-        "exact compares all texts; faiss is faster for very many, but may miss some; "
-        "auto: faiss from 100,000 texts in float32, if it is installed",
-        words=("auto", "exact", "faiss"),
+        "exact compares all texts; faiss, and centroids for vectors of tokens, are "
+        "faster for very many, but may miss some; auto: from 100,000 texts, centroids, "
+        "or faiss for float32, if it is installed",
+        words=("auto", *SEARCH_ENGINES),
     )
     positive_class: str | None = option(
         None,

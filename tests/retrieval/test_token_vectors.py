@@ -107,6 +107,71 @@ def test_the_index_is_exact(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert not stored.is_same(texts[:2], np.array([1, 2]))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_centroids_find_nearly_all(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts of tokens around 40 directions; a query is a text, with noise."""
+    rng = np.random.default_rng(5)
+    topics = unit_rows(rng.normal(size=(40, 16)))
+    chosen = rng.integers(0, 40, (500, 1)), rng.integers(0, 40, (500, 6))
+    noise = 0.3 * rng.normal(size=(500, 6, 16))
+    texts = unit_rows(topics[chosen[0]] + topics[chosen[1]] + noise)
+    queries = unit_rows(texts[::50] + 0.1 * rng.normal(size=(10, 6, 16)))
+    texts[7] = 0
+    packed, seen = TokenVectors.of_batches([texts], 16, dtype), []
+    made = packed.with_centroids(seen=seen.append)
+    assert sum(seen) == 500 and made.with_centroids() is made
+    rows, scores = packed.nearest(queries, 5)
+    for found in (
+        made.near(queries, 5),
+        made.nearest(queries, 5),
+    ):  # all are candidates
+        np.testing.assert_array_equal(found[0], rows)
+        np.testing.assert_allclose(found[1], scores, atol=1e-5)
+    monkeypatch.setattr("bert_keras.retrieval.token_vectors._LEAST_CANDIDATES", 0)
+    monkeypatch.setattr("bert_keras.retrieval.token_vectors._CANDIDATES_EACH", 20)
+    found, near = made.near(queries, 5)  # of 100 candidates
+    pairs = zip(found.tolist(), rows.tolist(), strict=True)
+    shared = [len({*one} & {*other}) for one, other in pairs]
+    assert np.mean(shared) >= 4.5 and (found[:, 0] == rows[:, 0]).all()
+    np.testing.assert_allclose(near[:, 0], scores[:, 0], atol=1e-5)
+    stored = TokenVectors.from_entries(made.entries())
+    np.testing.assert_array_equal(stored.near(queries, 5)[0], found)
+    entries = {**made.entries(), "centroid_ends": np.array([3])}
+    with pytest.raises(ValueError):
+        TokenVectors.from_entries(entries)
+    assert made.take([1, 2]).centroids is None
+    two = TokenVectors.of_batches([texts[:2]], 16, dtype).with_centroids()
+    assert sorted(two.near(queries[:1], 2)[0][0]) == [0, 1]
+    rows, scores = made.near(queries[:1], 500)
+    assert 7 not in rows and rows[0, -1] == -1 and scores[0, -1] == 0
+
+
+def test_an_index_holds_centroids(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predictor, index = load_embedder(folder), tmp_path / "index.npz"
+    (exact,) = SearchIndex.of(predictor, TEXTS, index=index)(["free cash"])
+    assert not describe(index)["centroids"]
+    capsys.readouterr()
+    large = SearchIndex.load(predictor, index, large=len(TEXTS))
+    assert large(["free cash"]) == [exact]
+    said = capsys.readouterr().err
+    assert "12 texts are searched with centroids, which may miss some" in said
+    assert "contains no centroids: they are built each time" in said
+    made = SearchIndex.of(predictor, TEXTS, index=index, engine="centroids")
+    assert made(["free cash"]) == [exact] and describe(index)["centroids"]
+    written = index.read_bytes()
+    for engine in ("exact", "centroids"):
+        again = SearchIndex.of(predictor, TEXTS, index=index, engine=engine)
+        assert again(["free cash"]) == [exact] and index.read_bytes() == written
+    assert SearchIndex.load(predictor, index)(["free cash"]) == [exact]
+    assert "contains no centroids" not in capsys.readouterr().err
+    refused(
+        lambda: SearchIndex.load(predictor, index, engine="faiss"),
+        "`engine` faiss needs",
+    )
+
+
 def test_a_text_without_vectors_is_not_found() -> None:
     texts = random_texts(2, 3)
     texts[1] = 0
@@ -215,7 +280,7 @@ def test_what_vectors_of_tokens_cannot_do(
         refused(lambda given=settings: Embedding(**{"kind": "tokens", **given}), part)
     refused(
         lambda: soft_target_loss(model.task, TrainConfig(teacher="t")),
-        "`teacher` must be left out with vectors of `kind` tokens",
+        "`teacher` must score pairs of texts",
     )
 
 
@@ -232,4 +297,14 @@ def test_an_index_of_another_kind_is_named(
     assert "a model of `kind` dense: rebuilt" in capsys.readouterr().err
     assert isinstance(tokens.packed, TokenVectors)
     refused(lambda: SearchIndex.load(dense, index), "a model of `kind` tokens")
-    assert isinstance(SearchIndex.of(dense, TEXTS).packed, PackedVectors)
+    refused(
+        lambda: SearchIndex.of(dense, TEXTS, engine="centroids"),
+        "`engine` centroids needs vectors of `kind` tokens; received dense",
+    )
+    packed = SearchIndex.of(dense, TEXTS).packed
+    assert isinstance(packed, PackedVectors)
+    refused(
+        lambda: SearchIndex(load_embedder(folder), TEXTS, packed),
+        "`vectors` must be of `kind` tokens",
+        "dense",
+    )

@@ -1,6 +1,6 @@
 """Losses of pairs of texts, each compared with the others of its batch.
 
-Except for `SoftSimilarityLoss` and `SharedClassLoss`, the rows of `y_pred`, float32
+Except for the soft losses and `SharedClassLoss`, the rows of `y_pred`, float32
 [2B, D], or [2B, T, D] of tokens, are embeddings, the two of a pair next to each other,
 and negatives after them.
 A loss depends on the batch: the more rows, the more comparisons.
@@ -62,6 +62,10 @@ class _PairLoss(Configured, keras.losses.Loss):
         """Return the loss of a teacher's vectors, see `distillation.softened`."""
         return SoftSimilarityLoss(self.scale, temperature, self.dimensions)
 
+    def softened_ranking(self, temperature: float) -> SoftLoss:
+        """Return the loss of a teacher's scores of pairs, see `SoftRankingLoss`."""
+        return SoftRankingLoss(self.scale, temperature, self.dimensions)
+
     def compare(self, y_true: Any, vectors: Any) -> Any:
         """Return the loss of unit vectors, float32 [2B, D] or more rows."""
         raise NotImplementedError
@@ -70,10 +74,9 @@ class _PairLoss(Configured, keras.losses.Loss):
 def _over_widths(
     vectors: Any, dimensions: Sequence[int], loss: Callable[[Any], Any]
 ) -> Any:
-    """Return the sum of a loss of whole vectors [N, D] and of each shorter width."""
-    losses = [
-        loss(vectors[:, :width]) for width in sorted({*dimensions, vectors.shape[-1]})
-    ]
+    """Return the sum of a loss of whole vectors [..., D] and of each shorter width."""
+    widths = sorted({*dimensions, vectors.shape[-1]})
+    losses = [loss(vectors[..., :width]) for width in widths]
     return sum(losses[1:], losses[0])
 
 
@@ -187,6 +190,9 @@ class SparseRankingLoss(RankingLoss):
     def softened(self, temperature: float) -> SoftLoss:
         return SoftSimilarityLoss(self.scale, temperature, normalize=False)
 
+    def softened_ranking(self, temperature: float) -> SoftLoss:
+        return SoftRankingLoss(self.scale, temperature, normalize=False)
+
     def call(self, y_true: Any, y_pred: Any) -> Any:
         vectors = ops.cast(y_pred, "float32")
         loss = self.compare(y_true, vectors)
@@ -232,9 +238,12 @@ class TokenRankingLoss(_InBatchRanking):
 
     def softened(self, temperature: float) -> SoftLoss:
         raise ConfigError(
-            "`teacher` must be left out with vectors of `kind` tokens, which learn "
-            "from pairs and negatives; received one"
+            "`teacher` must score pairs of texts, as a model of reranking does, for "
+            "vectors of `kind` tokens; received one that does not"
         )
+
+    def softened_ranking(self, temperature: float) -> SoftLoss:
+        return SoftRankingLoss(self.scale, temperature, normalize=False)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         return self.compare(y_true, ops.cast(y_pred, "float32"))
@@ -245,9 +254,18 @@ class TokenRankingLoss(_InBatchRanking):
         products = ops.matmul(ops.reshape(first, (-1, width)), ops.transpose(flat))
         texts, tokens = ops.shape(first)[:2], ops.shape(candidates)[:2]
         products = ops.reshape(products, (*texts, *tokens))
-        counts = ops.any(candidates != 0, axis=-1)
-        found = ops.max(ops.where(counts, products, MASKED), axis=-1)
-        return ops.sum(found, axis=1)
+        return _summed_maxima(products, ops.any(candidates != 0, axis=-1))
+
+
+def _summed_maxima(products: Any, counts: Any) -> Any:
+    """Return the MaxSim of first texts and candidates, float32 [B, C].
+
+    Args:
+        products: of their tokens, [B, T, C, S].
+        counts: whether a token of a candidate counts, broadcast to the products.
+    """
+    found = ops.max(ops.where(counts, products, MASKED), axis=-1)
+    return ops.sum(found, axis=1)
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -375,6 +393,69 @@ class SoftSimilarityLoss(Configured, SoftLoss):
         found = self.scale * ops.matmul(vectors, ops.transpose(vectors))
         place = ops.arange(ops.shape(vectors)[0])
         return ops.where(place[:, None] == place[None, :], MASKED, found)
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class SoftRankingLoss(Configured, SoftLoss):
+    """A student ranks the candidates of each first text as its teacher's scores do.
+
+    `SoftTargetLoss` of the similarities of a first text and its own candidates, times
+    `scale`: cosines or dot products of vectors, MaxSim of the vectors of tokens.
+
+    Args:
+        scale, temperature, dimensions, normalize: as in `SoftSimilarityLoss`.
+
+    Call: `y_true` [B, C], the teacher's scores of the candidates, the second text and
+    the negatives, a large negative number for a missing one; `y_pred` [B * (1 + C), D],
+    or [B * (1 + C), T, D]. Returns float32 [B] before the reduction.
+
+    Example:
+        >>> row = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])  # text, pair, negative
+        >>> loss = SoftRankingLoss(1.0, 1.0)
+        >>> round(float(loss(np.array([[0.0, 0.0]]), row)), 4)
+        0.1201
+    """
+
+    compares = True
+
+    def __init__(
+        self,
+        scale: float = 20.0,
+        temperature: float = 2.0,
+        dimensions: Sequence[int] = (),
+        *,
+        normalize: bool = True,
+        name: str | None = "soft_ranking",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name, **kwargs)
+        self.scale = scale
+        self.temperature = temperature
+        self.dimensions = tuple(dimensions)
+        self.normalize = normalize
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        loss = SoftTargetLoss(temperature=self.temperature, reduction=None)
+        teacher = ops.cast(y_true, "float32")
+        is_missing = teacher <= MASKED / 2
+
+        def of(vectors: Any) -> Any:
+            found = self.scale * self._similarities(vectors, ops.shape(teacher)[1])
+            return loss(teacher, ops.where(is_missing, MASKED, found))
+
+        vectors = ops.cast(y_pred, "float32")
+        return _over_widths(vectors, self.dimensions, of)
+
+    def _similarities(self, vectors: Any, candidates: Any) -> Any:
+        """Return the similarities of first texts and candidates, float32 [B, C]."""
+        if self.normalize:
+            vectors = unit_vectors(vectors)
+        rows = ops.reshape(vectors, (-1, 1 + candidates, *ops.shape(vectors)[1:]))
+        first, others = rows[:, 0], rows[:, 1:]
+        if len(vectors.shape) == 2:
+            return ops.einsum("bd,bcd->bc", first, others)
+        products = ops.einsum("btd,bcsd->btcs", first, others)
+        return _summed_maxima(products, ops.any(others != 0, axis=-1)[:, None])
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

@@ -22,6 +22,17 @@ from bert_keras.errors import BertKerasError
 _SUM_TOLERANCE = 1e-2  # rows of a float16 softmax sum to 1 only roughly
 
 
+def log_of(probabilities: npt.ArrayLike) -> np.ndarray:
+    """Return the logarithm of probabilities, which float32 may have rounded to 0."""
+    return np.log(np.maximum(np.asarray(probabilities, np.float64), 1e-37))
+
+
+def logit_of(probabilities: npt.ArrayLike) -> np.ndarray:
+    """Return the logits of probabilities of yes, which float32 may have rounded."""
+    p = np.asarray(probabilities, np.float64)
+    return log_of(p) - np.log(np.maximum(1 - p, 2.0**-25))
+
+
 def cross_entropy(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> float:
     """Return the mean of -log p(label), in nats.
 

@@ -45,6 +45,7 @@ from bert_keras.scoring.calibration import (
     abstention_scores,
     abstention_threshold,
     fit_temperature,
+    log_of,
     scaled,
     uncalibrated_scores,
 )
@@ -530,17 +531,6 @@ class SingleLabel(Confidence, PooledTask):
         counts = np.bincount(self.targets(columns), minlength=len(self.names))
         classes = dict(zip(self.names, counts.tolist(), strict=True))
         return {"rows": len(columns), "classes": classes}
-
-
-def log_of(probabilities: npt.ArrayLike) -> np.ndarray:
-    """Return the logarithm of probabilities, which float32 may have rounded to 0."""
-    return np.log(np.maximum(np.asarray(probabilities, np.float64), 1e-37))
-
-
-def logit_of(probabilities: npt.ArrayLike) -> np.ndarray:
-    """Return the logits of probabilities of yes, which float32 may have rounded."""
-    p = np.asarray(probabilities, np.float64)
-    return log_of(p) - np.log(np.maximum(1 - p, 2.0**-25))
 
 
 def wrong_rows(targets: np.ndarray, probabilities: np.ndarray) -> np.ndarray:

@@ -820,6 +820,21 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
         """Return a teacher's vectors, which the objective `vectors` learns."""
         return answers[teacher.vector_output]
 
+    def candidates(self, columns: Columns) -> list[list[str]]:
+        if self.objective != "ranking":
+            raise ConfigError(
+                "`objective` must be ranking with a `teacher` that scores pairs; "
+                f"received {self.objective}"
+            )
+        _, *others = self.texts(columns, use="train")
+        if len(others) < 2:
+            raise DataError(
+                "must have the column `negative`, which `mine` writes: the teacher's "
+                "scores of the texts of a row are compared",
+                path=columns.path,
+            )
+        return [list(row) for row in zip(*others, strict=True)]
+
     def aligned(self, model: str, *, width: int, hidden_size: int) -> Embedding:
         own = hidden_size * len(str(self.pooling).split("+"))
         if self.combine_layers == "concat":

@@ -32,6 +32,7 @@ from bert_keras.reading.choices import GIVEN_LIMIT, LIMITS
 from bert_keras.scoring.calibration import (
     confidence_scores,
     fit_temperature,
+    logit_of,
     scaled,
     uncalibrated_scores,
     yes_or_no,
@@ -44,7 +45,6 @@ from bert_keras.tasks.classifier import (
     Calibrated,
     PooledTask,
     checked,
-    logit_of,
     named_alike,
 )
 from bert_keras.tasks.entailment import EntailedClasses, EntailedCodec

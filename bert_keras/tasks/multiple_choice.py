@@ -31,6 +31,7 @@ from bert_keras.reading.choices import Choices
 from bert_keras.scoring.calibration import (
     abstention_scores,
     confidence_scores,
+    log_of,
     uncalibrated_scores,
 )
 from bert_keras.scoring.classification import accuracy
@@ -38,7 +39,6 @@ from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch, Column, Task
 from bert_keras.tasks.classifier import (
     Confidence,
-    log_of,
     numbers,
     numbers_below,
     one_each,

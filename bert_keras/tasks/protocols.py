@@ -435,6 +435,21 @@ class Aligned(Distillable, Protocol):
         ...
 
 
+@runtime_checkable
+class Ranked(Protocol):
+    """A student may learn the scores of pairs of texts by a teacher of another task."""
+
+    def candidates(self, columns: Columns) -> list[list[str]]:
+        """Return the texts that a first text is compared with, of each row.
+
+        Each row has as many; missing ones are empty.
+
+        Raises:
+            ConfigError, DataError: the task or the rows have none to compare.
+        """
+        ...
+
+
 def learns_vectors(task: Task) -> bool:
     """Return whether a student learns its teacher's vectors of whole texts."""
     return isinstance(task, Aligned) and task.learns_vectors

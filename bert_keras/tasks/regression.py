@@ -18,13 +18,13 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.holdout import Strata, quantiles
 from bert_keras.errors import ConfigError
 from bert_keras.lazy_names import deferred, serializable
+from bert_keras.scoring.calibration import logit_of
 from bert_keras.scoring.correlation import check_numbers, pearson, spearman
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch
 from bert_keras.tasks.classifier import (
     PooledTask,
     label_numbers,
-    logit_of,
     numbers,
 )
 from bert_keras.tasks.hugging_face import REGRESSION, PooledCodec, reads_pairs

@@ -196,9 +196,10 @@ class TrainConfig:
     keep_layers: str | tuple[int, ...] | None = settings.KEEP_LAYERS.field()
     teacher: str | None = option(
         None,
-        "a trained model of the same task, whose answers are learned together with the "
-        "labels: a model folder, with any vocabulary, or an export. Without --encoder, "
-        "the student starts with the teacher's layers --keep-layers, and its head",
+        "a trained model of the same task, or for embedding one that scores pairs, "
+        "whose answers are learned together with the labels: a model folder, with any "
+        "vocabulary, or an export. Without --encoder, the student starts with the "
+        "teacher's layers --keep-layers, and its head",
         unit="path_or_name",
         unset="none",
         unused_by=_OF_EPOCHS,

@@ -1,6 +1,7 @@
 """What a student learns from its teacher, beside the labels: `Distillation`.
 
 A student of `objective` vectors learns no labels, but its teacher's vectors of texts.
+One of vectors that rank also learns the scores of pairs of a teacher of another task.
 A teacher answers the training texts once, before training: it may have another
 vocabulary, or be an export. Where outputs belong to tokens, and not to whole texts, a
 teacher with the student's vocabulary reads each batch of the student instead.
@@ -34,23 +35,27 @@ from bert_keras.exports.saved_model_folder import find_saved_model
 from bert_keras.inference.equal_texts import joined
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.distillation import SoftLoss, softened
+from bert_keras.model.layers import MASKED
 from bert_keras.models.objective import SOFT, SOFT_WEIGHTS, STATES, LossSum
 from bert_keras.models.task_model import TaskModel
 from bert_keras.retrieval.embedder import with_prompt
 from bert_keras.retrieval.index_model import model_hash
 from bert_keras.runs.progress import Progress
 from bert_keras.runs.run_folder import digest_of
+from bert_keras.scoring.calibration import logit_of
 from bert_keras.tasks import TASKS, name_of
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import (
     TAUGHT,
     Aligned,
     Distillable,
+    Ranked,
     TextTargets,
     check_dense,
     compares_rows,
     gathered,
     learns_vectors,
+    scores_pairs,
     texts_of,
 )
 from bert_keras.text.truncation import Truncation
@@ -58,6 +63,7 @@ from bert_keras.training.config import TrainConfig
 from bert_keras.training.taught_states import TaughtStates
 from bert_keras.training.word_variants import SimilarWords, word_variants
 
+_OF_SCORES = {"distill": "soft", "accumulation": 1}  # options with scores of pairs
 _MOST_TIMED = 1000  # rows
 _MOST_TRAINING_ROWS = 1000  # that teacher and student answer after training
 
@@ -110,6 +116,7 @@ class Distillation:
         unlabeled: rows of which only the teacher's outputs are learned.
         weights: of all these rows in this loss, float32 [N], if some are unlabeled.
         states: what is learned from inside the teacher, if anything.
+        scores_pairs: whether the teacher, of another task, scores the pairs of a row.
     """
 
     task: Task
@@ -122,6 +129,7 @@ class Distillation:
     unlabeled: Columns | None = None
     weights: np.ndarray | None = None
     states: TaughtStates | None = None
+    scores_pairs: bool = False
 
     @classmethod
     def of(
@@ -150,9 +158,11 @@ class Distillation:
         """
         if config.teacher is None:
             return None
-        loss = soft_target_loss(task, config)
         own = None if task.name in TASKS else type(task)
         predictor = load_predictor(config.teacher, task=own)
+        if _teaches_ranking(predictor.model.task, task):
+            return cls._of_scores(task, predictor, config, train, unlabeled, tell=tell)
+        loss = soft_target_loss(task, config)
         _check_same_task(predictor.model.task, task)
         weight = config.distill_weight
         if learns_vectors(task):
@@ -199,6 +209,66 @@ class Distillation:
             weights=np.concatenate([known, more]),
         )
 
+    @classmethod
+    def _of_scores(
+        cls,
+        task: Any,
+        predictor: Predictor,
+        config: TrainConfig,
+        train: Columns,
+        unlabeled: Columns | None,
+        *,
+        tell: Callable[[str], object],
+    ) -> Distillation:
+        """Return what a teacher's scores of the pairs of a row teach."""
+        given = {"unlabeled": 0 if unlabeled is None else len(unlabeled)}
+        given |= {n: getattr(config, n) for n in ("distill", "augment", "accumulation")}
+        for name, usual in {**dict.fromkeys(given, 0), **_OF_SCORES}.items():
+            if given[name] != usual:
+                raise ConfigError(
+                    f"`{name}` must be {usual or 'left out'} with a `teacher` that "
+                    f"scores pairs; {received(given[name])}"
+                )
+        rows = task.candidates(train)
+        _check_weight(own := task.loss(), config)
+        loss = own.softened_ranking(config.temperature)
+        place, weight = Path(config.teacher or ""), config.distill_weight
+        found = cls(task, predictor, place, loss, weight, scores_pairs=True)
+        at = [
+            (row, c) for row, each in enumerate(rows) for c, t in enumerate(each) if t
+        ]
+        parts = [train["text"][row] for row, _ in at], [rows[row][c] for row, c in at]
+        counts = Truncation()
+        answers = found._stream(
+            parts, len(at), "pairs of the training rows", counts, tell=tell
+        )
+        for line in predictor.truncated(counts):
+            tell(f"teacher: {line}")
+        scores = np.full((len(rows), len(rows[0])), MASKED, np.float32)
+        scores[tuple(np.array(at).T)] = _logits_of_pairs(predictor.model.task, answers)
+        return dataclasses.replace(found, outputs=scores)
+
+    def _stream(
+        self,
+        texts: tuple[list[Any], ...],
+        count: int,
+        what: str,
+        counts: Truncation,
+        *,
+        tell: Callable[[str], object],
+    ) -> dict[str, np.ndarray]:
+        """Return the teacher's answers to texts, `count` rows, and report them."""
+        parts = []
+        tell(f"the teacher answers {counted(count, what)}")
+        # How long the training takes that follows is not known yet.
+        with Progress(
+            "teacher", unit="rows", total=count, later=lambda: math.nan
+        ) as bar:
+            for part in self.predictor.stream(texts, truncation=counts):
+                parts.append(part)
+                bar.add(len(next(iter(part.values()))))
+        return joined(parts)
+
     def _variants(
         self, train: Columns, config: TrainConfig, *, tell: Callable[[str], object]
     ) -> Columns:
@@ -240,14 +310,8 @@ class Distillation:
                 raise ConfigError(
                     f"`teacher` cannot read the {name} rows: {error}"
                 ) from None
-            tell(f"the teacher answers {counted(len(columns), f'{name} rows')}")
-            # How long the training takes that follows is not known yet.
-            with Progress(
-                "teacher", unit="rows", total=len(columns), later=lambda: math.nan
-            ) as bar:
-                for part in self.predictor.stream(texts, truncation=counts):
-                    parts.append(part)
-                    bar.add(len(next(iter(part.values()))))
+            rows, what = len(columns), f"{name} rows"
+            parts.append(self._stream(texts, rows, what, counts, tell=tell))
         answers = joined(parts)
         for line in self.predictor.truncated(counts):
             tell(f"teacher: {line}")
@@ -356,7 +420,10 @@ class Distillation:
             `megabytes`, of the weights in float32 or of an export's files.
         """
         found = []
-        for name, each in (("teacher", self.predictor), ("student", student)):
+        both = {"teacher": self.predictor, "student": student}
+        if self.scores_pairs:  # the teacher has other scores
+            del both["teacher"]
+        for name, each in both.items():
             scores, milliseconds, size = measured(each, self.folder, rows)
             found.append(
                 {
@@ -436,8 +503,10 @@ class Distillation:
         if "inputs" in labels:
             read = self._read(labels["inputs"])
         if "teacher" in labels:
-            # Rows have as many choices as the longest of their batch.
-            theirs = labels["teacher"][:, : tf.shape(outputs)[-1]]
+            theirs = labels["teacher"]
+            if not self.scores_pairs:
+                # Rows have as many choices as the longest of their batch.
+                theirs = theirs[:, : tf.shape(outputs)[-1]]
         else:
             theirs = self._ordered(tf.stop_gradient(read))
         return self.loss.targets(theirs, labels["targets"])
@@ -553,17 +622,36 @@ def soft_target_loss(task: Task, config: TrainConfig) -> SoftLoss:
             f"`teacher` cannot teach {task.name}, whose outputs are neither "
             f"logits nor numbers; received {config.teacher}"
         )
-    if config.distill_weight == 1 and getattr(own, "regularizes", False):
-        raise ConfigError(
-            "`distill_weight` must be below 1 with vectors of `kind` sparse: only the "
-            "loss of the pairs makes them sparse; received 1"
-        )
+    _check_weight(own, config)
     if not found.has_temperature and config.temperature != TrainConfig().temperature:
         raise ConfigError(
             f"`temperature` has no effect for {task.name}, whose outputs are compared "
             f"as numbers; received {config.temperature:g}"
         )
     return found
+
+
+def _check_weight(own: Any, config: TrainConfig) -> None:
+    """Raise ConfigError if a student needs its own loss, which has no weight."""
+    if config.distill_weight == 1 and getattr(own, "regularizes", False):
+        raise ConfigError(
+            "`distill_weight` must be below 1 with vectors of `kind` sparse: only the "
+            "loss of the pairs makes them sparse; received 1"
+        )
+
+
+def _teaches_ranking(teacher: Task, student: Task) -> bool:
+    """Return whether a teacher of another task scores pairs for a student to rank."""
+    differ = name_of(type(teacher)) != name_of(type(student))
+    return differ and isinstance(student, Ranked) and scores_pairs(teacher)
+
+
+def _logits_of_pairs(teacher: Any, answers: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return a teacher's scores of pairs, float32 [N]; of probabilities the logits."""
+    found = teacher.soft_targets(answers, teacher)
+    if found.shape[1] > 1:  # of classes
+        found = logit_of(np.clip(teacher.pair_scores(answers), 0, 1))
+    return np.asarray(found, np.float32).reshape(-1)
 
 
 def _vocabularies(model: TaskModel) -> list[dict[str, Any]]:

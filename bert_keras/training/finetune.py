@@ -587,8 +587,12 @@ def _beside_teacher(
         compared = some_training_rows(plan.task, rows)
     if len(compared) < len(rows):
         share = f"{len(compared):,} of "
-    say(f"teacher and student answer {share}{counted(len(rows), 'rows')} of {name}")
-    found = cast(Distillation, context.distillation).beside(predictor, compared)
+    distillation = cast(Distillation, context.distillation)
+    who = (
+        "student answers" if distillation.scores_pairs else "teacher and student answer"
+    )
+    say(f"{who} {share}{counted(len(rows), 'rows')} of {name}")
+    found = distillation.beside(predictor, compared)
     for line in shown_students(found, name):
         say(line)
     return found

@@ -18,6 +18,7 @@ from bert_keras.inference.predictor import load_predictor
 from bert_keras.models.loading import new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.objective import TaskObjective
+from bert_keras.scoring.similarity import MAXSIM
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.generation import AbstractiveSummarization, Translation
@@ -156,6 +157,68 @@ def test_a_student_learns_similarities_at_each_of_its_widths() -> None:
     for task in (Embedding(dimensions=(4, 2)), Embedding(objective="similarity")):
         loss = soft_target_loss(task, config)
         assert loss.dimensions == task.loss().dimensions == task.dimensions
+
+
+@pytest.mark.parametrize(
+    ("kind", "teacher"),
+    [("tokens", Reranking()), thorough("dense", Reranking(activation="linear"))],
+)
+def test_the_scores_of_a_reranker_are_learned(
+    kind: str,
+    teacher: Any,
+    make_model: Any,
+    encoder_folder: Path,
+    tmp_path: Path,
+) -> None:
+    """Of a row's second text and negatives, not of the other texts of the batch."""
+    negatives = [[TEXTS[3], TEXTS[4]], [], [TEXTS[5]], [TEXTS[7]]]
+    rows = as_columns(text=TEXTS[:4], text_pair=TEXTS[8:], negative=negatives)
+    folder, told = save_model(make_model(teacher), tmp_path / "teacher"), []
+    model = make_model(Embedding(kind=kind, scale=3.0))
+    found = distilled(model.task, rows, folder, told, batch_size=4)
+    assert told[-1] == "the teacher answers 8 pairs of the training rows"
+    pairs = [(TEXTS[0], each) for each in (TEXTS[8], *negatives[0])]
+    scores = np.array([row["score"] for row in found.predictor.predict(pairs)])
+    if teacher.activation == "sigmoid":
+        scores = np.log(scores / (1 - scores))
+    np.testing.assert_allclose(found.outputs[0], scores, atol=1e-4)
+    assert (found.outputs < -1e8).sum(axis=1).tolist() == [0, 2, 1, 1]
+    batches = TrainingRows(
+        model, rows, batch_size=4, epochs=1, seed=1, distillation=found
+    )
+    ((inputs, labels),) = batches.dataset()
+    outputs = model(inputs, training=False)
+    sums = TaskObjective(model, distillation=found).sums(outputs, labels)
+    vectors = keras.ops.convert_to_numpy(outputs)
+    vectors = vectors.reshape(4, 4, -1, vectors.shape[-1])
+    wanted = 0.0
+    for row, own in zip(batches.rows_of(0), vectors, strict=True):
+        count = 1 + len(negatives[row])
+        student = 3 * MAXSIM.matrix(own[:1], own[1 : 1 + count])[0] / 2
+        taught = found.outputs[row, :count] / 2
+        p, q = (np.exp(x) / np.exp(x).sum() for x in (taught, student))
+        wanted += 4 * (p * np.log(p / q)).sum()
+    assert float(sums["distillation"][0]) == pytest.approx(0.5 * wanted, abs=1e-4)
+    refused(
+        lambda: distilled(model.task, rows, folder, [], batch_size=4, accumulation=2),
+        "`accumulation` must be 1 with a `teacher` that scores pairs",
+    )
+    refused(
+        lambda: distilled(Embedding(objective="vectors"), FEW, folder, []),
+        "`objective` must be ranking with a `teacher` that scores pairs",
+    )
+    bare = as_columns(text=TEXTS[:4], text_pair=TEXTS[8:])
+    refused(lambda: distilled(model.task, bare, folder, []), "the column `negative`")
+    result = train(
+        "embedding",
+        encoder=encoder_folder,
+        train=rows,
+        output=tmp_path / "out",
+        config=TrainConfig(teacher=str(folder), epochs=1, validation_split=0.0),
+        task_settings={"kind": kind},
+    )
+    (row,) = result.report["students"]
+    assert row["model"] == "student"
 
 
 def test_variants_of_the_training_rows_are_rows_without_labels(

@@ -1,12 +1,17 @@
 """Dense layers on the vector of a text, or on its tokens, as sentence-transformers has.
 
 Their settings are a list of objects, see `checked_dense`.
+
+Source: Mu and Viswanath 2018 (arXiv:1702.01417) for principal components that many
+vectors share and that tell little, here of tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from bert_keras.checkpoints.sentence_files import DENSE_SCOPE
 from bert_keras.errors import ConfigError, shown
@@ -82,3 +87,26 @@ def dense_layers(
         settings |= {"kernel_initializer": first(seed=seed), "dtype": "float32"}
         found[on_tokens].append(kind(**settings, name=f"{DENSE_SCOPE}{number}"))
     return found[True], found[False]
+
+
+def principal_kernel(vectors: np.ndarray, units: int) -> np.ndarray:
+    """Return the kernel of a linear layer that keeps what tells vectors apart.
+
+    Their principal components, each divided by the square root of its standard
+    deviation, so that the few that all vectors share count less in products.
+
+    Args:
+        vectors: float32 [M, D].
+        units: at most D.
+
+    Returns:
+        float32 [D, units], of the same mean square of outputs as of inputs.
+    """
+    moments = vectors.T @ vectors / len(vectors)
+    values, components = np.linalg.eigh(moments.astype(np.float64))
+    # Few vectors leave most components without any variance.
+    values = np.maximum(values, values.mean() / 8)[::-1][:units]
+    kernel = components[:, ::-1][:, :units] * values**-0.25
+    kernel *= np.sqrt(np.trace(moments) / np.sqrt(values).sum())
+    found: np.ndarray = kernel.astype(np.float32)
+    return found

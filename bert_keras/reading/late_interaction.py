@@ -12,11 +12,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from typing_extensions import Self  # in typing since Python 3.11
 
+from bert_keras.checkpoints.sentence_files import DENSE_SCOPE
 from bert_keras.errors import ConfigError
 from bert_keras.lazy_names import deferred
-from bert_keras.reading.dense import dense_layers
+from bert_keras.reading.dense import dense_layers, principal_kernel
 from bert_keras.reading.text_vector import (
     COUNTED_TOKENS,
     DOCUMENT,
@@ -131,6 +133,26 @@ class LateInteraction(TextVector):
         for layer in on_tokens:
             x = layer(x)
         return pooling.CountedTokens(self.normalize)(x, inputs[COUNTED_TOKENS])
+
+    def start_projection(self, model: keras.Model, batch: Batch) -> str:
+        """Set a new first layer on the tokens by their vectors in a batch.
+
+        Return its name; empty if it is not a linear one to fewer numbers.
+        """
+        layer = model.get_layer(f"{DENSE_SCOPE}0")
+        is_linear = type(layer) is keras.layers.Dense and not layer.use_bias
+        if (
+            not is_linear
+            or layer.activation is not keras.activations.linear
+            or layer.units >= layer.input.shape[-1]
+        ):
+            return ""
+        below = model_encoder.PartialModel(model._inputs_struct, layer.input)
+        vectors = pooling.unit_vectors(keras.ops.cast(below(batch), "float32"))
+        counted = np.asarray(batch[COUNTED_TOKENS]) > 0
+        found = keras.ops.convert_to_numpy(vectors)[counted]
+        layer.kernel.assign(principal_kernel(found, layer.units))
+        return str(layer.name)
 
     def recipe(self) -> dict[str, Any]:
         return {

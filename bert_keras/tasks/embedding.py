@@ -138,6 +138,7 @@ _FIXED: dict[str, dict[str, tuple[Any, ...]]] = {
     "sparse": {**_ONE_LAYER, "dense": ((),), "combine": ("mean", "max")},
     "tokens": {**_ONE_LAYER, "pooling": ("mean",), "long": ("truncate",)},
 }
+_STARTING = 64  # pairs from whose tokens a new projection starts
 _FLOPS = (5e-5, 3e-5)  # the defaults of `query_flops` and `document_flops`
 
 
@@ -622,6 +623,21 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
             else:
                 notes.append(f"{layer.name}: initialized randomly")
         return notes
+
+    def start_from(self, model: Any, columns: Columns) -> list[str]:
+        """Set a new projection of tokens by the vectors of some of the rows' tokens."""
+        if not isinstance(self.reader, LateInteraction) or not self.dense:
+            return []
+        step = max(len(columns) // _STARTING, 1)
+        some = range(0, len(columns), step)[:_STARTING]
+        pairs = pairs_of(columns.take(some))
+        texts, sides = self._one_after_the_other(pairs)
+        batch = self.reader.batch(model.preprocessor, texts, sides=sides)
+        name = self.reader.start_projection(model, batch)
+        return [
+            f"{name}: starts with the principal components of the tokens of "
+            f"{counted(2 * len(pairs[0]), 'training texts')}"
+        ] * bool(name)
 
     def frozen(self, encoder: BertEncoder) -> list[keras.layers.Layer]:
         """Return the blocks above the selected layers: they do not affect the loss."""

@@ -371,6 +371,15 @@ def start(task: Task, model: keras.Model, checkpoint: Checkpoint) -> list[str] |
 
 
 @runtime_checkable
+class StartingFromRows(Protocol):
+    """Sets new weights of a model by the rows from which it will learn."""
+
+    def start_from(self, model: Any, columns: Columns) -> list[str]:
+        """Set them; return notes on them."""
+        ...
+
+
+@runtime_checkable
 class PartlyNew(Protocol):
     """Weights outside of the encoder are pretrained, too."""
 

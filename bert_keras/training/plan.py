@@ -35,6 +35,7 @@ from bert_keras.settings import ALL_LAYERS
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, default_learning_rate, replaced
 from bert_keras.tasks.protocols import (
+    StartingFromRows,
     compares_rows,
     training_examples,
 )
@@ -367,6 +368,12 @@ def model_of(
         tokenizer=plan.tokenizer,
         tell=tell,
     )
+    # Of several processes, each would compute other weights, by rounding.
+    is_new = not model.has_pretrained_head and devices.workers == 1
+    if is_new and isinstance(model.task, StartingFromRows):
+        with devices.strategy.scope():
+            for line in model.task.start_from(model, plan.rows["train"]):
+                tell(line)
     with devices.strategy.scope():
         freeze_layers(model.backbone, config.freeze_layers)
         if config.lora_rank:

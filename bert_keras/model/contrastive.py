@@ -239,7 +239,7 @@ class TokenRankingLoss(_InBatchRanking):
     def softened(self, temperature: float) -> SoftLoss:
         raise ConfigError(
             "`teacher` must score pairs of texts, as a model of reranking does, for "
-            "vectors of `kind` tokens; received one of another task"
+            "vectors of `kind` tokens; received one that does not"
         )
 
     def softened_ranking(self, temperature: float) -> SoftLoss:

@@ -17,6 +17,7 @@ from bert_keras.scoring.similarity import Floats
 _SAMPLE, _ROUNDS = 32, 4  # vectors of a centroid that k-means learns from, and rounds
 _AT_ONCE = 1 << 22  # products computed at once
 _PROBED = 4  # centroids nearest to a token of a query, at most
+_FOUND = 1e-4  # what a text has for being found, above one that is not
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,7 +86,7 @@ class TokenCentroids:
             best[:] = 0
             # Of equal places, the last one is kept.
             best[np.concatenate(parts)] = np.repeat(
-                row[near] - row[near[0]], [len(part) for part in parts]
+                row[near] - row[near[0]] + _FOUND, [len(part) for part in parts]
             )
             total += best
         found = np.flatnonzero(total)

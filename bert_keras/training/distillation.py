@@ -229,16 +229,21 @@ class Distillation:
                     f"`{name}` must be {usual or 'left out'} with a `teacher` that "
                     f"scores pairs; {received(given[name])}"
                 )
+        rows = task.candidates(train)
         _check_weight(own := task.loss(), config)
         loss = own.softened_ranking(config.temperature)
         place, weight = Path(config.teacher or ""), config.distill_weight
         found = cls(task, predictor, place, loss, weight, scores_pairs=True)
-        rows = task.candidates(train)
         at = [
             (row, c) for row, each in enumerate(rows) for c, t in enumerate(each) if t
         ]
         parts = [train["text"][row] for row, _ in at], [rows[row][c] for row, c in at]
-        answers = found._stream(parts, len(at), "pairs of the training rows", tell=tell)
+        counts = Truncation()
+        answers = found._stream(
+            parts, len(at), "pairs of the training rows", counts, tell=tell
+        )
+        for line in predictor.truncated(counts):
+            tell(f"teacher: {line}")
         scores = np.full((len(rows), len(rows[0])), MASKED, np.float32)
         scores[tuple(np.array(at).T)] = _logits_of_pairs(predictor.model.task, answers)
         return dataclasses.replace(found, outputs=scores)
@@ -248,11 +253,12 @@ class Distillation:
         texts: tuple[list[Any], ...],
         count: int,
         what: str,
+        counts: Truncation,
         *,
         tell: Callable[[str], object],
     ) -> dict[str, np.ndarray]:
         """Return the teacher's answers to texts, `count` rows, and report them."""
-        counts, parts = Truncation(), []
+        parts = []
         tell(f"the teacher answers {counted(count, what)}")
         # How long the training takes that follows is not known yet.
         with Progress(
@@ -261,8 +267,6 @@ class Distillation:
             for part in self.predictor.stream(texts, truncation=counts):
                 parts.append(part)
                 bar.add(len(next(iter(part.values()))))
-        for line in self.predictor.truncated(counts):
-            tell(f"teacher: {line}")
         return joined(parts)
 
     def _variants(
@@ -297,7 +301,8 @@ class Distillation:
         self, sets: Mapping[str, Columns], *, tell: Callable[[str], object]
     ) -> np.ndarray:
         """Return the teacher's outputs for all rows of sets by name, float32 [N, C]."""
-        teacher, parts = self.predictor.model.task, []
+        teacher = self.predictor.model.task
+        counts, parts = Truncation(), []
         for name, columns in sets.items():
             try:
                 texts = texts_of(teacher, columns)
@@ -305,8 +310,11 @@ class Distillation:
                 raise ConfigError(
                     f"`teacher` cannot read the {name} rows: {error}"
                 ) from None
-            parts.append(self._stream(texts, len(columns), f"{name} rows", tell=tell))
+            rows, what = len(columns), f"{name} rows"
+            parts.append(self._stream(texts, rows, what, counts, tell=tell))
         answers = joined(parts)
+        for line in self.predictor.truncated(counts):
+            tell(f"teacher: {line}")
         found = self.task.soft_targets(answers, teacher)  # type: ignore[attr-defined]
         return np.asarray(self._ordered(found), "float32")
 

@@ -140,6 +140,8 @@ def test_centroids_find_nearly_all(dtype: str, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ValueError):
         TokenVectors.from_entries(entries)
     assert made.take([1, 2]).centroids is None
+    two = TokenVectors.of_batches([texts[:2]], 16, dtype).with_centroids()
+    assert sorted(two.near(queries[:1], 2)[0][0]) == [0, 1]
     rows, scores = made.near(queries[:1], 500)
     assert 7 not in rows and rows[0, -1] == -1 and scores[0, -1] == 0
 

@@ -204,6 +204,10 @@ def test_the_scores_of_a_reranker_are_learned(
         lambda: distilled(model.task, rows, folder, [], batch_size=4, accumulation=2),
         "`accumulation` must be 1 with a `teacher` that scores pairs",
     )
+    refused(
+        lambda: distilled(Embedding(objective="vectors"), FEW, folder, []),
+        "`objective` must be ranking with a `teacher` that scores pairs",
+    )
     bare = as_columns(text=TEXTS[:4], text_pair=TEXTS[8:])
     refused(lambda: distilled(model.task, bare, folder, []), "the column `negative`")
     result = train(

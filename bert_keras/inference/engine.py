@@ -60,8 +60,9 @@ else:
 
 # Of all texts of a batch that is computed at once, without sorting.
 _FEW_CHARACTERS = 4_000
-# Settings that are read before the model: what stands before a text, and its length.
-_READ = ("default_prompt", "default_length")
+# Settings that are read before the model: what stands before a text, its length, and
+# whether it is a query.
+_READ = ("default_prompt", "default_length", "default_side")
 
 
 class AnswerSession:

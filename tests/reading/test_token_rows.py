@@ -14,6 +14,7 @@ from conftest import VOCABULARY, refused
 
 pytest.importorskip("tokenizers")
 
+from bert_keras.reading.late_interaction import LateInteraction
 from bert_keras.reading.text_vector import TextVector
 from bert_keras.reading.token_rows import TokenRows
 from bert_keras.tasks.classification import Classification
@@ -90,6 +91,9 @@ READERS = [
     {"long": "windows", "stride": 3},
     {"long": "windows", "max_windows": 2},
     {"long": "windows", "combine": "first"},
+    {"kind": LateInteraction, "skip_words": ("you", "win", "no word")},
+    {"kind": LateInteraction, "query_expansion": 9, "default_query": True},
+    {"kind": LateInteraction, "query_expansion": 9, "attend_expansion": True},
 ]
 BEFORE = [
     {},
@@ -111,14 +115,16 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, TokenIds]
 def test_rows_are_those_of_the_graph(
     reading: dict[str, Any], before: dict[str, Any], tokenizers: tuple[Any, TokenIds]
 ) -> None:
-    reader = TextVector(**reading, **before)
+    settings = {**reading, **before}
+    kind = settings.pop("kind", TextVector)
+    reader = kind(**settings)
     texts, others = random_texts(20, 2), random_texts(20, 3)
     draw = random.Random(4)
     sides = [draw.randrange(2) for _ in texts]
     forms: list[Any] = [((texts,), None, WAYS[0])]
     if before:
         forms.append(((texts,), sides, WAYS[0]))
-    else:
+    elif kind is TextVector:
         forms += [((texts, others), None, way) for way in WAYS]
     for parts, of_side, way in forms:
         preprocessor = Preprocessor(tokenizers[0], max_length=LENGTH, truncation=way)

@@ -379,7 +379,7 @@ def _light_parts(
     """Return what makes answers and ids without TensorFlow, from an export."""
     try:
         given, facts = record["preprocessing"], record["answers"]
-        session = session_of(folder / ANSWER_FILES[engine], engine)
+        session = session_of(folder / ANSWER_FILES[engine], engine, threads=1)
         answers = AnswerSession(session, facts, task)
         rows = TokenRows(TokenIds(folder), given["max_length"], given["truncation"])
     except (LookupError, TypeError, ValueError, AttributeError) as error:

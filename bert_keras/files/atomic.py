@@ -14,10 +14,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import glob
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,21 @@ def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
             lock.unlink(missing_ok=True)
 
 
+def _lock(handle: int, *, waits: bool = True) -> None:
+    """Lock an open file for this process, but not on Windows, which has no `flock`.
+
+    Raises:
+        BlockingIOError: another process holds it and we do not wait, or, on Windows,
+            may hold it: what a killed process left is not removed there.
+    """
+    if sys.platform != "win32":
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+    elif not waits:
+        raise BlockingIOError
+
+
 @contextlib.contextmanager
 def _locked(parent: Path, prefix: str) -> Iterator[Path]:
     """Yield a new lock file held by this process."""
@@ -118,7 +133,7 @@ def _locked(parent: Path, prefix: str) -> Iterator[Path]:
     while True:
         handle, name = tempfile.mkstemp(prefix=prefix, suffix=LOCK, dir=parent)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            _lock(handle)
             if os.fstat(handle).st_nlink:  # nobody removed it before it was locked
                 yield Path(name)
                 return
@@ -141,7 +156,7 @@ def locked_file(path: Path) -> Iterator[None]:
         BlockingIOError: another process holds it.
     """
     with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(file.fileno(), waits=False)
         if not os.fstat(file.fileno()).st_nlink:  # its holder has just removed it
             raise BlockingIOError
         try:
@@ -159,7 +174,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
     """
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
         with contextlib.suppress(OSError), open(left, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(file.fileno(), waits=False)
             left.unlink()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with _held(temporary):
@@ -177,7 +192,7 @@ def _held(path: Path) -> Iterator[None]:
         handle = os.open(path, os.O_CREAT | os.O_WRONLY, 0o666)
         try:
             with contextlib.suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                _lock(handle)
             if os.fstat(handle).st_nlink:  # nobody removed it before it was locked
                 yield
                 return

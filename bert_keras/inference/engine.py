@@ -60,8 +60,9 @@ else:
 
 # Of all texts of a batch that is computed at once, without sorting.
 _FEW_CHARACTERS = 4_000
-# Settings that are read before the model: what stands before a text, and its length.
-_READ = ("default_prompt", "default_length")
+# Settings that are read before the model: what stands before a text, its length, and
+# whether it is a query.
+_READ = ("default_prompt", "default_length", "default_side")
 
 
 class AnswerSession:
@@ -378,7 +379,7 @@ def _light_parts(
     """Return what makes answers and ids without TensorFlow, from an export."""
     try:
         given, facts = record["preprocessing"], record["answers"]
-        session = session_of(folder / ANSWER_FILES[engine], engine)
+        session = session_of(folder / ANSWER_FILES[engine], engine, threads=1)
         answers = AnswerSession(session, facts, task)
         rows = TokenRows(TokenIds(folder), given["max_length"], given["truncation"])
     except (LookupError, TypeError, ValueError, AttributeError) as error:

@@ -92,7 +92,7 @@ def light_engine(
         )
         tokenizer = TokenIds(Path(place))
     rows = TokenRows(tokenizer, preprocessor.max_length, preprocessor.truncation)
-    answers = AnswerSession(session_of(path, engine), facts, model.task)
+    answers = AnswerSession(session_of(path, engine, threads=1), facts, model.task)
     found = EngineModel(
         model.task, rows, session, answers=answers, in_graph=lambda: model.preprocessor
     )

@@ -77,7 +77,7 @@ class Session:
 class _OpenVino(Session):
     platform = "openvino"
 
-    def __init__(self, path: Path, precision: str, at_once: int) -> None:
+    def __init__(self, path: Path, precision: str, at_once: int, threads: int) -> None:
         openvino = check_installed("openvino")
         settings: dict[str, Any] = {
             # Otherwise OpenVINO computes in bfloat16 where the processor can.
@@ -87,7 +87,7 @@ class _OpenVino(Session):
             settings["PERFORMANCE_HINT"] = "LATENCY"
         else:
             settings["NUM_STREAMS"] = at_once
-        if threads := _threads():
+        if threads:
             settings["INFERENCE_NUM_THREADS"] = threads
         self._compiled = openvino.Core().compile_model(os.fspath(path), "CPU", settings)
         self._names = [each.any_name for each in self._compiled.inputs]
@@ -120,10 +120,9 @@ class _OpenVino(Session):
 class _OnnxRuntime(Session):
     platform = "onnxruntime_onnx"
 
-    def __init__(self, path: Path, precision: str, at_once: int) -> None:
+    def __init__(self, path: Path, precision: str, at_once: int, threads: int) -> None:
         runtime = check_installed("onnx")
         settings = runtime.SessionOptions()
-        threads = _threads()
         if at_once > 1:
             threads = max((threads or os.cpu_count() or 1) // at_once, 1)
         settings.intra_op_num_threads = threads
@@ -170,9 +169,16 @@ def check_installed(engine: str) -> Any:
 
 
 def session_of(
-    path: Path, engine: str, precision: str = "float32", *, at_once: int = 1
+    path: Path,
+    engine: str,
+    precision: str = "float32",
+    *,
+    at_once: int = 1,
+    threads: int | None = None,
 ) -> Session:
     """Return a model file in its engine, for a number of batches at once.
+
+    `threads` compute them; `None`: as many as TensorFlow's, or the engine's own choice.
 
     Raises:
         CheckpointError: the engine cannot read the file.
@@ -181,7 +187,8 @@ def session_of(
     check_no_pointer(path)
     check_installed(engine)
     try:
-        return _SESSIONS[engine](path, precision, at_once)
+        count = _threads() if threads is None else threads
+        return _SESSIONS[engine](path, precision, at_once, count)
     except Exception as error:  # the only base of ONNX Runtime's errors
         raise CheckpointError(
             f"{path}: {engine} cannot read it: {one_line(error)}"

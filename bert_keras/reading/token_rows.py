@@ -16,7 +16,13 @@ import numpy as np
 from bert_keras.config import WINDOW_STARTS
 from bert_keras.errors import DataError
 from bert_keras.reading.choices import GIVEN_LIMIT, LIMITS, PLACE, Choices
-from bert_keras.reading.text_vector import PROMPT_LENGTHS, TextVector
+from bert_keras.reading.late_interaction import LateInteraction, mask_id_of
+from bert_keras.reading.text_vector import (
+    COUNTED_TOKENS,
+    PROMPT_LENGTHS,
+    QUERY,
+    TextVector,
+)
 from bert_keras.reading.token_windows import TOKEN_PLACES, WORD_PLACES, TokenWindows
 from bert_keras.reading.windows import WINDOW_PLACES, LongTexts
 from bert_keras.text.packing import head_of, kept_of_pair
@@ -49,6 +55,7 @@ class TokenizedText(NamedTuple):
         limit: the most tokens of the row of a single text.
         given: the text, or the list of words, whose parts are answers.
         words: the first token of each word, if words are answered.
+        is_query: whether it is a query to a reader that reads these otherwise.
     """
 
     text: Tokens
@@ -58,6 +65,7 @@ class TokenizedText(NamedTuple):
     limit: int
     given: Any = ""
     words: Sequence[int] = ()
+    is_query: bool = False
 
 
 class TokenizedChoices(NamedTuple):
@@ -130,10 +138,14 @@ class TokenRows:
             given = [a + b for a, b in zip(prompts, given, strict=True)]
         tokens = self.tokenizer(given, with_places=reader.reads_windows)
         sizes = self._prompt_sizes(reader, prompts, len(given))
-        parts = zip(tokens, firsts, sizes, limits, given, strict=True)
+        is_query = isinstance(reader, LateInteraction) and reader.default_query
+        queries = [is_query] * len(given)
+        if sides is not None:
+            queries = [side == QUERY for side in sides]
+        parts = zip(tokens, firsts, sizes, limits, given, queries, strict=True)
         return [
-            TokenizedText(text, first, is_pair, prompt, limit, string)
-            for text, first, prompt, limit, string in parts
+            TokenizedText(text, first, is_pair, prompt, limit, string, (), query)
+            for text, first, prompt, limit, string, query in parts
         ]
 
     def _with_words(self, texts: Sequence[Any]) -> list[TokenizedText]:
@@ -237,9 +249,33 @@ class TokenRows:
             return self._windows(reader, rows)
         both_ends = reader.long == "head-tail"
         found = self._padded([self._truncated(row, both_ends) for row in rows])
+        if isinstance(reader, LateInteraction):
+            return self._counted(reader, rows, found)
         if not _pools_prompts(reader):
             found[PROMPT_LENGTHS] = np.array([row.prompt for row in rows], np.int32)
         return found
+
+    def _counted(
+        self,
+        reader: LateInteraction,
+        rows: Sequence[TokenizedText],
+        batch: dict[str, np.ndarray],
+    ) -> dict[str, np.ndarray]:
+        """Return the batch dict of `LateInteraction.batch` from that of its texts."""
+        is_query = np.array([[row.is_query] for row in rows], bool).reshape(-1, 1)
+        sizes = batch["padding_mask"].sum(axis=1, keepdims=True)
+        counts = np.maximum(sizes, np.where(is_query, reader.query_expansion, 0))
+        more = max(int(counts.max(initial=0)) - batch["token_ids"].shape[1], 0)
+        found = {k: np.pad(x, ((0, 0), (0, more))) for k, x in batch.items()}
+        ids, places = found["token_ids"], np.arange(found["token_ids"].shape[1])
+        counted = places < counts
+        ids[places >= sizes] = self.tokenizer.pad_id
+        if reader.query_expansion:
+            ids[counted & (places >= sizes)] = mask_id_of(self)
+            if reader.attend_expansion:
+                found["padding_mask"] = counted.astype(np.int32)
+        is_left_out = np.isin(ids, reader.skipped_ids(self)) & ~is_query
+        return {**found, COUNTED_TOKENS: (counted & ~is_left_out).astype(np.int32)}
 
     def _truncated(
         self, row: TokenizedText, both_ends: bool

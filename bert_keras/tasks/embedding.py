@@ -485,8 +485,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
 
     @property
     def reads_by_reader(self) -> bool:
-        is_one_text = self._is_of_strings and len(self.roles) == 1
-        return is_one_text and self.kind != "tokens"
+        return self._is_of_strings and len(self.roles) == 1
 
     @property
     def may_read_windows(self) -> bool:  # type: ignore[override]

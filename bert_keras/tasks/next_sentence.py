@@ -10,19 +10,16 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.memory import is_path
 from bert_keras.data.row_source import RowSource
 from bert_keras.data.rows import ending_of, read_text
 from bert_keras.errors import ConfigError, DataError, received
-from bert_keras.model.encoder import BertEncoder
-from bert_keras.model.heads import PooledHead
+from bert_keras.lazy_names import deferred, serializable
 from bert_keras.scoring.calibration import yes_or_no
 from bert_keras.settings import with_options_documented
 from bert_keras.tasks.base import Answers, Batch
@@ -35,11 +32,20 @@ from bert_keras.tasks.next_sentence_settings import (
     NextSentenceSettings,
 )
 
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from bert_keras.model import heads
+    from bert_keras.model.encoder import BertEncoder
+else:
+    keras, tf, heads = deferred("keras", "tensorflow", "bert_keras.model.heads")
+
 _SEED = 42  # so that a file gives the same pairs each time it is read
 Sentence = tuple[int, str]  # its line in the file, and the text
 
 
-@keras.saving.register_keras_serializable(package="bert_keras")
+@serializable
 @with_options_documented
 @dataclasses.dataclass(frozen=True)
 class NextSentence(NextSentenceSettings, SingleLabel):
@@ -99,7 +105,7 @@ class NextSentence(NextSentenceSettings, SingleLabel):
 
     def outputs(self, encoder: BertEncoder, inputs: Batch, seed: int | None) -> Any:
         with keras.name_scope("cls"):
-            head = PooledHead.on(
+            head = heads.PooledHead.on(
                 encoder,
                 self.units,
                 seed=seed,

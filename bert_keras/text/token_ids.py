@@ -37,7 +37,8 @@ class TokenIds:
 
     Attributes:
         vocabulary: the tokens in the order of their ids.
-        cls_id, sep_id, pad_id, unk_id: ids of the special tokens.
+        cls_id, sep_id, pad_id, unk_id, mask_id: ids of the special tokens; there may
+            be no `[MASK]`.
         inside_ids: the tokens that continue a word.
         max_word_characters: a longer word is `[UNK]`.
 
@@ -65,6 +66,7 @@ class TokenIds:
                 raise CheckpointError(f"{path}: must hold {name}")
             ids.append(found)
         self.cls_id, self.sep_id, self.pad_id, self.unk_id = ids
+        self.mask_id: int | None = self._tokenizer.token_to_id("[MASK]")
         self.max_word_characters: int = self._tokenizer.model.max_input_chars_per_word
 
     @functools.cached_property

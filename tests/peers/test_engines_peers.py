@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -22,12 +23,15 @@ from task_cases import first_case
 from bert_keras.cli.main import main
 from bert_keras.data.table import as_columns
 from bert_keras.errors import ConfigError
+from bert_keras.exports.engine_files import ANSWER_FILES
 from bert_keras.exports.engine_graph import EngineGraph
 from bert_keras.exports.saved_model_folder import ANSWERS
+from bert_keras.inference import engine_conversion
 from bert_keras.inference.engine import EngineModel
 from bert_keras.inference.engine_conversion import engine_model
 from bert_keras.inference.engine_export import export_to_engine
 from bert_keras.inference.predictor import Predictor, load_predictor
+from bert_keras.inference.session import answers_alone
 from bert_keras.models.model_folder import save_model
 from bert_keras.serving import Client, Server
 from bert_keras.serving.config import ServeConfig
@@ -282,6 +286,42 @@ def test_an_export_is_loaded_as_it_is(
     assert_near(evaluate(predictor, spam_columns), wanted)
     refused(lambda: load_predictor(onnx_folder, engine="openvino"), "`engine`", "onnx")
     refused(lambda: load_predictor(onnx_folder, task="regression"), "classification")
+
+
+@pytest.mark.parametrize("cause", ["tokenizer", "earlier version"])
+def test_what_tokenizers_would_split_otherwise_is_left_to_tensorflow(
+    cause: str,
+    spam_model: Any,
+    onnx_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As are exports of before there was a graph of the answers; each says why."""
+    folder = tmp_path / "onnx"
+    if cause == "tokenizer":
+        write = engine_conversion.write_tokenizer_json
+
+        def write_other(place: Any, config: dict[str, Any], **settings: Any) -> None:
+            write(place, {**config, "lowercase": not config["lowercase"]}, **settings)
+
+        monkeypatch.setattr(engine_conversion, "write_tokenizer_json", write_other)
+        export_to_engine(spam_model, folder, format="onnx")
+        reason = "`tokenizers` splits '"
+        assert f"need TensorFlow: {reason}" in capsys.readouterr().err
+    else:
+        shutil.copytree(onnx_folder, folder)
+        record = json.loads((folder / ANSWERS).read_text(encoding="utf-8"))
+        del record["answers"]
+        (folder / ANSWERS).write_text(json.dumps(record), encoding="utf-8")
+        (folder / ANSWER_FILES["onnx"]).unlink()
+        reason = "it was exported by an earlier version: export it again"
+    assert not answers_alone(folder)
+    predictor = load_predictor(folder)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "TensorFlow computes ids and answers: " in line and reason in line
+    assert not predictor.answering.is_direct
+    assert_near(predictor.predict(TEXTS), Predictor(spam_model).predict(TEXTS))
 
 
 def test_a_broken_export_is_refused(onnx_folder: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from conftest import VOCABULARY, refused
 
 pytest.importorskip("tokenizers")
 
+from bert_keras.reading.late_interaction import LateInteraction
 from bert_keras.reading.text_vector import TextVector
 from bert_keras.reading.token_rows import TokenRows
 from bert_keras.tasks.classification import Classification
@@ -90,6 +91,9 @@ READERS = [
     {"long": "windows", "stride": 3},
     {"long": "windows", "max_windows": 2},
     {"long": "windows", "combine": "first"},
+    {"kind": LateInteraction, "skip_words": ("you", "win", "no word")},
+    {"kind": LateInteraction, "query_expansion": 9, "default_query": True},
+    {"kind": LateInteraction, "query_expansion": 9, "attend_expansion": True},
 ]
 BEFORE = [
     {},
@@ -111,17 +115,19 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, TokenIds]
 def test_rows_are_those_of_the_graph(
     reading: dict[str, Any], before: dict[str, Any], tokenizers: tuple[Any, TokenIds]
 ) -> None:
-    one_row = TextVector(**reading, **before)
+    settings = {**reading, **before}
+    kind = settings.pop("kind", TextVector)
+    one_row = kind(**settings)
     texts, others = random_texts(20, 2), random_texts(20, 3)
     draw = random.Random(4)
     sides = [draw.randrange(2) for _ in texts]
     forms: list[Any] = [(one_row, (texts,), None, WAYS[0])]
     if before:
         forms.append((one_row, (texts,), sides, WAYS[0]))
-    else:
+    elif kind is TextVector:
         forms += [(one_row, (texts, others), None, way) for way in WAYS]
-    if not one_row.reads_windows:
-        two_rows = TextVector(**reading, **before, pair_encoder="bi")
+    if kind is TextVector and not one_row.reads_windows:
+        two_rows = TextVector(**settings, pair_encoder="bi")
         forms.append((two_rows, (texts, others), None, WAYS[0]))
     for reader, parts, of_side, way in forms:
         preprocessor = Preprocessor(tokenizers[0], max_length=LENGTH, truncation=way)

@@ -25,6 +25,7 @@ from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.multi_label import MultiLabel
 from bert_keras.tasks.multiple_choice import MultipleChoice
+from bert_keras.tasks.next_sentence import NextSentence
 from bert_keras.tasks.question_answering.task import QuestionAnswering
 from bert_keras.tasks.regression import Regression
 from bert_keras.tasks.reranking import Reranking
@@ -47,6 +48,14 @@ TASKS: dict[str, Any] = {
     "two-rows": Regression(pairs=True, pooling="mean", pair_encoder="bi"),
     "embedding": Embedding(prompts=PROMPTS, normalize=True),
     "sparse": Embedding(kind="sparse"),
+    "tokens": Embedding(
+        kind="tokens",
+        prompts=PROMPTS,
+        default_prompt="query",
+        default_side="query",
+        query_expansion=9,
+        skip_words=("you",),
+    ),
     "reranking": Reranking(),
     "reranking-windows": Reranking(long="windows"),
     "by-vectors": Classification(CLASSES, pooling="mean", normalize=True),
@@ -55,6 +64,7 @@ TASKS: dict[str, Any] = {
     "token-classification": TokenClassification(TAGS, abstain_below=0.21),
     "question-answering": QuestionAnswering(no_answer=True, stride=4, n_best=3),
     "multiple-choice": MultipleChoice(abstain_below=0.34),
+    "next-sentence": NextSentence(abstain_below=0.6),
 }
 TEXTS = [
     *("free cash prize", "", "lunch at six, you", "é 日本 🎉\u200b", "Sale " * 40),

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from bert_keras.model import encoder as model_encoder
     from bert_keras.model import pooling
     from bert_keras.model.encoder import BertEncoder
-    from bert_keras.reading.token_rows import TokenRows
     from bert_keras.text.preprocessor import Preprocessor
+    from bert_keras.text.token_ids import TokenIds
+    from bert_keras.text.tokenizer import WordPieceTokenizer
 else:
     keras, tf = deferred("keras", "tensorflow")
     model_encoder, pooling = deferred(
@@ -96,7 +97,9 @@ class LateInteraction(TextVector):
         is_query = sides == QUERY
         if self.query_expansion:
             least = tf.where(is_query, self.query_expansion, 0)
-            ids = _padded(ids, tf.maximum(sizes, least), mask_id_of(preprocessor))
+            ids = _padded(
+                ids, tf.maximum(sizes, least), mask_id_of(preprocessor.tokenizer)
+            )
         segments = ids.with_values(tf.zeros_like(ids.values))
         rule = {"pad_id": tokenizer.pad_id, "multiple": preprocessor.length_multiple}
         batch = pad_rows(ids, segments, **rule)
@@ -104,16 +107,16 @@ class LateInteraction(TextVector):
         if self.query_expansion and not self.attend_expansion:
             length = tf.shape(counted)[1]
             batch["padding_mask"] = tf.sequence_mask(sizes, length, dtype=tf.int32)
-        skipped = self.skipped_ids(preprocessor)
+        skipped = self.skipped_ids(preprocessor.tokenizer)
         if skipped:
             found = batch["token_ids"][:, :, tf.newaxis] == tf.constant(skipped)
             is_left_out = tf.reduce_any(found, axis=2) & ~is_query[:, tf.newaxis]
             counted = tf.where(is_left_out, 0, counted)
         return {**batch, COUNTED_TOKENS: counted}
 
-    def skipped_ids(self, preprocessor: Preprocessor | TokenRows) -> list[int]:
+    def skipped_ids(self, tokenizer: WordPieceTokenizer | TokenIds) -> list[int]:
         """Return the ids of the words that are left out; others are not known."""
-        number = {word: n for n, word in enumerate(preprocessor.tokenizer.vocabulary)}
+        number = {word: n for n, word in enumerate(tokenizer.vocabulary)}
         return [number[word] for word in self.skip_words if word in number]
 
     # The model.
@@ -173,13 +176,13 @@ def _padded(ids: Any, sizes: Any, value: int) -> Any:
     return with_sizes(put(flat, places, ids.values), sizes)
 
 
-def mask_id_of(preprocessor: Preprocessor | TokenRows) -> int:
+def mask_id_of(tokenizer: WordPieceTokenizer | TokenIds) -> int:
     """Return the id of `[MASK]`.
 
     Raises:
         ConfigError: the vocabulary has none.
     """
-    found = preprocessor.tokenizer.mask_id
+    found = tokenizer.mask_id
     if found is None:
         raise ConfigError("`query_expansion` needs [MASK], which the vocabulary lacks")
     return found

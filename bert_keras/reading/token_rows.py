@@ -271,10 +271,10 @@ class TokenRows:
         counted = places < counts
         ids[places >= sizes] = self.tokenizer.pad_id
         if reader.query_expansion:
-            ids[counted & (places >= sizes)] = mask_id_of(self)
+            ids[counted & (places >= sizes)] = mask_id_of(self.tokenizer)
             if reader.attend_expansion:
                 found["padding_mask"] = counted.astype(np.int32)
-        is_left_out = np.isin(ids, reader.skipped_ids(self)) & ~is_query
+        is_left_out = np.isin(ids, reader.skipped_ids(self.tokenizer)) & ~is_query
         return {**found, COUNTED_TOKENS: (counted & ~is_left_out).astype(np.int32)}
 
     def _truncated(

@@ -56,19 +56,9 @@ test-thorough: $(VENV)/.made
 test-versions:
 	$(PYTHON) tests/versions.py $(PYTHONS)
 
-# The slow tests, and the thorough ones for which `.ci/run` has time: kills and resuming, replicas and
-# workers, examples, all characters.
-CHOSEN := training/test_loop.py::test_a_run_that_is_killed_ends_with_the_same_bytes
-CHOSEN += pretraining/test_pretrain.py::test_a_run_that_was_killed_ends_with_the_same_bytes
-CHOSEN += training/test_finetuning_replicas.py::test_a_run_on_replicas_resumes_with_the_same_bytes
-CHOSEN += distribution/test_replicas.py::test_two_replicas_are_one_device
-CHOSEN += training/test_workers.py::test_a_worker_that_ends_ends_its_peer
-CHOSEN += training/test_workers.py::test_a_killed_worker_ends_its_peer_and_the_job_resumes
-CHOSEN += test_examples.py::test_task_example_runs text/test_tokenizer.py::test_every_code_point
-
+# The slow tests, and the thorough ones for which `.ci/run` has time, see `CHOSEN` of tests/conftest.py.
 test-ci: $(VENV)/.made
-	$(VENV)/bin/python -m pytest $(PARALLEL) -m "slow and not thorough" --ignore=tests/peers --ignore=tests/garden
-	$(VENV)/bin/python -m pytest $(PARALLEL) -m thorough $(CHOSEN:%=tests/%)
+	$(VENV)/bin/python -m pytest $(PARALLEL) -m "slow and not thorough or chosen" --ignore=tests/peers --ignore=tests/garden
 
 test-peers: $(PEERS)/.made
 	$(PEERS)/bin/python -m pytest $(PARALLEL) tests/peers

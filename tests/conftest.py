@@ -52,13 +52,74 @@ ROWS = [
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Seed what Keras initializes layers without a seed from, before the fixtures."""
     random.seed(item.nodeid)
+    _trace_answers(item.path.stem not in WITHOUT_GRAPHS)
+
+
+# Files of tests in which a `Predictor` answers without a graph: a few texts of a tiny
+# model are answered before one is traced. Others prove that graphs answer the same.
+WITHOUT_GRAPHS = {
+    *("test_contrastive_fit", "test_entailment", "test_index", "test_long_texts"),
+    "test_sparse_vectors",
+}
+
+
+def _trace_answers(is_traced: bool) -> None:
+    """Let predictors that are made from now on trace graphs, or call the model."""
+    from bert_keras.answering import answer_graphs
+
+    traced = _TRACED.setdefault("traced", answer_graphs.traced)
+    answer_graphs.traced = traced if is_traced else _Untraced
+
+
+_TRACED: dict[str, Any] = {}  # the function that traces
+
+
+class _Untraced:
+    """A function that is called as its graph would be."""
+
+    def __init__(self, function: Callable[..., Any], signature: Any) -> None:
+        self._function, self._signature = function, signature
+
+    def __call__(self, *tensors: Any) -> Any:
+        return self._function(*tensors)
+
+    @property
+    def structured_outputs(self) -> dict[str, Any]:
+        import tensorflow as tf
+
+        texts = [tf.fill([1] * spec.shape.rank, "a") for spec in self._signature]
+        return {
+            name: tf.TensorSpec([None, *value.shape[1:]], value.dtype)
+            for name, value in self(*texts).items()
+        }
 
 
 # Files that take longest start first: otherwise one of them would run alone at the end.
 LONGEST = (
     "test_task_contract test_finetune test_task_model test_main test_pretrain "
-    "test_contrastive_fit test_distillation test_tokenizer test_generation test_folder"
+    "test_contrastive_fit test_distillation test_tokenizer test_generation test_folder "
+    "test_grpc_services"
 ).split()
+# Files whose tests share a server stay in one process, which starts it once.
+SHARE_A_SERVER = (
+    "test_grpc_services test_http_connection test_open_inference test_page test_rest "
+    "test_server"
+).split()
+
+
+# Thorough tests that `make test-ci` runs, too: kills and resuming, replicas and
+# workers, examples, all characters.
+CHOSEN = {
+    "training/test_loop.py::test_a_run_that_is_killed_ends_with_the_same_bytes",
+    "pretraining/test_pretrain.py::test_a_run_that_was_killed_ends_with_the_same_bytes",
+    "training/test_finetuning_replicas.py::"
+    "test_a_run_on_replicas_resumes_with_the_same_bytes",
+    "distribution/test_replicas.py::test_two_replicas_are_one_device",
+    "training/test_workers.py::test_a_worker_that_ends_ends_its_peer",
+    "training/test_workers.py::test_a_killed_worker_ends_its_peer_and_the_job_resumes",
+    "test_examples.py::test_task_example_runs",
+    "text/test_tokenizer.py::test_every_code_point",
+}
 
 
 def thorough(*values: Any) -> Any:
@@ -74,8 +135,26 @@ def pytest_configure(config: pytest.Config) -> None:
         tf.config.threading.set_intra_op_parallelism_threads(1)
 
 
+@pytest.hookimpl(optionalhook=True)  # of xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a process whole files, and all that share a server."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "server" if Path(file).stem in SHARE_A_SERVER else file
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the files that take longest; the rest keeps its order."""
+    """Mark chosen tests; start with the files that take longest, the rest in order."""
+    for item in items:
+        name = item.nodeid.removeprefix("tests/").partition("[")[0]
+        if name in CHOSEN and item.get_closest_marker("thorough"):
+            item.add_marker("chosen")
     first = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: first.get(item.path.stem, len(first)))
 

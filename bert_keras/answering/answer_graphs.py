@@ -99,11 +99,9 @@ class AnswerGraphs(Answering):
             # TensorFlow counts the tracings of a function's code, but not of a partial
             # object, and warns when a program has loaded five models.
             _ranks(signature): functools.cache(
-                tf.function(
-                    functools.partial(function, scored=scored),
-                    input_signature=signature,
-                    autograph=False,
-                ).get_concrete_function
+                functools.partial(
+                    traced, functools.partial(function, scored=scored), signature
+                )
             )
             for signature in (score_specs if scored else input_specs)(task).values()
         }
@@ -138,6 +136,12 @@ class AnswerGraphs(Answering):
             )
         found = as_tensors(texts)
         return found if isinstance(found, tuple) else (found,)
+
+
+def traced(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> Any:
+    """Return the graph of a function of tensors that fit a signature."""
+    function = tf.function(function, input_signature=signature, autograph=False)
+    return function.get_concrete_function()
 
 
 def _ranks(tensors: Sequence[Any]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@
     .venv-peers/bin/python benchmarks/retrieval_quality.py --trecqa [--seeds 3]
         [--first 0]
     .venv-peers/bin/python benchmarks/retrieval_quality.py --squad [--rows 256]
+    python benchmarks/retrieval_quality.py --squad --tokens [--rows 128]
 
 nDCG@10 (graded, log2 discount) of all-MiniLM-L6-v2 over the 112 queries, untrained, as
 `bert-keras evaluate` gives it: of vectors as float32, int8 and bits, of BM25, and of
@@ -47,7 +48,9 @@ queries on the index of the encoder.
 `--squad` searches the paragraphs of eight articles of SQuAD by two questions on each:
 untrained, and after both sides have trained on `--rows` questions of the other
 articles, each with its paragraph and a mined negative, by the cross-entropy of finding
-the paragraph among those of a batch, and the question among its questions.
+the paragraph among those of a batch, and the question among its questions. With
+`--tokens`, one question on each paragraph, without negatives: a vector for each token,
+and whole vectors, both trained.
 """
 
 from __future__ import annotations
@@ -76,6 +79,7 @@ from bert_keras.data.collection import read_collection
 from bert_keras.data.columns import Columns
 from bert_keras.data.table import as_columns
 from bert_keras.retrieval import embed, load_embedder
+from bert_keras.retrieval.embedder import stored_vectors, with_prompt
 from bert_keras.retrieval.evaluation import evaluate_collection
 from bert_keras.retrieval.index import SearchIndex
 from bert_keras.retrieval.mining import mine_negatives
@@ -96,6 +100,7 @@ CAPTIONS = 8000  # of Multi30k, with --more
 ALIGNED_RATE = 3e-4  # of students of a teacher's vectors
 SHORT = 64  # tokens of a text that --sparse and --tokens train on
 PARAGRAPH, PAIR_RATE = 128, 2e-5  # of the encoders trained on SQuAD
+READ, SEARCHED = 96, 160  # tokens of a paragraph, with --squad --tokens
 
 
 def rows_of(name: str) -> list[dict[str, str]]:
@@ -716,6 +721,41 @@ def show_squad(encoder: str, rows: int, epochs: int, seeds: int) -> None:
         show_seeds(f"nDCG@10 of {name}, trained", found)
 
 
+def show_kinds(encoder: str, rows: int, epochs: int, seeds: int) -> None:
+    """Train vectors of tokens and whole ones on SQuAD, and print nDCG@10 of both."""
+    data = Squad(rows, questions=1)
+    print(f"{len(data.queries)} questions, {len(data.documents)} paragraphs")
+    scores: dict[str, list[float]] = {"tokens": [], "dense": []}
+    sides = {"document": data.documents, "query": data.queries}
+    for seed, kind in itertools.product(range(seeds), scores):
+        with tempfile.TemporaryDirectory() as folder:
+            result = bert_keras.train(
+                "embedding",
+                encoder=encoder,
+                train=data.pairs,
+                output=Path(folder) / "model",
+                config=bert_keras.TrainConfig(
+                    epochs=epochs,
+                    batch_size=BATCH,
+                    max_length=READ,
+                    seed=seed,
+                    validation_split=0,
+                ),
+                task_settings={"kind": kind},
+            )
+            trained = load_embedder(result.folder, max_length=SEARCHED)
+        documents, queries = (
+            stored_vectors(with_prompt(trained, side), texts, BATCH)
+            for side, texts in sides.items()
+        )
+        asked = documents.asked(queries.numbers(slice(None)))
+        found, _ = documents.compared().nearest(asked, TOP)
+        scores[kind].append(ndcg(data.grades, found))
+        print(f"{kind}, seed {seed}: nDCG@10 {scores[kind][-1]:.4f}", flush=True)
+    for kind, found_scores in scores.items():
+        show_seeds(f"nDCG@10 of {kind}, trained", found_scores)
+
+
 def texts_to_align(data: Cranfield, more: int) -> list[str]:
     """Return titles and sentences of abstracts, and as many questions of SQuAD."""
     split = sentence_splitter("en")
@@ -815,6 +855,9 @@ def main() -> None:
             options.texts,
             options.seeds,
         )
+        return
+    if options.squad and options.tokens:
+        show_kinds(options.encoder, options.rows, options.epochs, options.seeds)
         return
     if options.squad:
         show_squad(options.encoder, options.rows, options.epochs, options.seeds)

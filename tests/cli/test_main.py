@@ -647,7 +647,7 @@ def test_bad_options(
         (("fly",), "VERB must be one of train, evaluate, "),
         (("tain",), "received tain; did you mean train?"),
         (("train", "t", "--encodr", "e"), "--encodr; did you mean --encoder?"),
-        (("train", "classification"), "--train, --output"),
+        (("train", "classification"), "required: --train"),
         (("evaluate", "nowhere"), "FILE"),
         (("evaluate", "nowhere", "rows.tsv"), "nowhere: no such folder"),
         (("predict", "nowhere", "text"), "nowhere: no such folder"),

@@ -32,7 +32,9 @@ def test_settings_are_declared_once(name: str) -> None:
         assert option.help and f"        {setting}: " in task.__doc__
         assert may_change(made, setting) == option.free
         reads_tokens = getattr(option.needs, "setting", "") == "pooling"
-        needed = {"pooling": "mean"} if reads_tokens else {}
+        compares = setting == "pair_encoder"
+        needed: dict[str, Any] = {"pooling": "mean"} if reads_tokens else {}
+        needed |= {"pairs": True, "pooling": "mean"} if compares else {}
         for word in option.words:
             chosen = task(**{**given, **needed, setting: word})
             assert getattr(chosen, setting) == word

@@ -123,7 +123,10 @@ def test_search_by_dot_product(
 
 
 def test_texts_without_a_common_token_are_not_found(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    make_model: Callable[..., Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     predictor = load_embedder(folder)
     (found,) = embed(predictor, ["cash"])
@@ -133,7 +136,8 @@ def test_texts_without_a_common_token_are_not_found(
         predictor, TEXTS[:3], SparseVectors.of_batches([vectors], len(found))
     )
     assert [each["line"] for each in some(["cash"], top=3)[0]] == [3]
-    dense = SearchIndex(predictor, TEXTS[:3], np.eye(3), other=some)
+    of_vectors = Predictor(make_model(Embedding("mean")))
+    dense = SearchIndex(of_vectors, TEXTS[:3], np.eye(3), other=some)
     assert dense.best(["cash"], np.eye(3)[:1], 3)[0][0][0] == 2
     texts = tmp_path / "texts.csv"
     texts.write_text("title,text\nsale,win cash\n")

@@ -13,7 +13,6 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from typing_extensions import Self  # in typing since Python 3.11
 
 from bert_keras.config import DENSE_SCOPE
 from bert_keras.errors import ConfigError
@@ -107,16 +106,16 @@ class LateInteraction(TextVector):
         if self.query_expansion and not self.attend_expansion:
             length = tf.shape(counted)[1]
             batch["padding_mask"] = tf.sequence_mask(sizes, length, dtype=tf.int32)
-        skipped = self.skipped_ids(preprocessor.tokenizer)
+        skipped = self._skipped_ids(preprocessor)
         if skipped:
             found = batch["token_ids"][:, :, tf.newaxis] == tf.constant(skipped)
             is_left_out = tf.reduce_any(found, axis=2) & ~is_query[:, tf.newaxis]
             counted = tf.where(is_left_out, 0, counted)
         return {**batch, COUNTED_TOKENS: counted}
 
-    def skipped_ids(self, tokenizer: WordPieceTokenizer | TokenIds) -> list[int]:
+    def _skipped_ids(self, preprocessor: Preprocessor) -> list[int]:
         """Return the ids of the words that are left out; others are not known."""
-        number = {word: n for n, word in enumerate(tokenizer.vocabulary)}
+        number = {word: n for n, word in enumerate(preprocessor.tokenizer.vocabulary)}
         return [number[word] for word in self.skip_words if word in number]
 
     # The model.

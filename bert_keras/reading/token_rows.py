@@ -274,7 +274,8 @@ class TokenRows:
             ids[counted & (places >= sizes)] = mask_id_of(self.tokenizer)
             if reader.attend_expansion:
                 found["padding_mask"] = counted.astype(np.int32)
-        is_left_out = np.isin(ids, reader.skipped_ids(self.tokenizer)) & ~is_query
+        skipped = self.tokenizer.ids_of(reader.skip_words)
+        is_left_out = np.isin(ids, skipped) & ~is_query
         return {**found, COUNTED_TOKENS: (counted & ~is_left_out).astype(np.int32)}
 
     def _truncated(

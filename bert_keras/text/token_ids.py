@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,7 +36,6 @@ class TokenIds:
         folder: holds the file.
 
     Attributes:
-        vocabulary: the tokens in the order of their ids.
         cls_id, sep_id, pad_id, unk_id, mask_id: ids of the special tokens; there may
             be no `[MASK]`.
         inside_ids: the tokens that continue a word.
@@ -70,14 +69,14 @@ class TokenIds:
         self.max_word_characters: int = self._tokenizer.model.max_input_chars_per_word
 
     @functools.cached_property
-    def vocabulary(self) -> tuple[str, ...]:
-        ids = self._tokenizer.get_vocab(with_added_tokens=True)
-        return tuple(sorted(ids, key=ids.__getitem__))
-
-    @functools.cached_property
     def inside_ids(self) -> frozenset[int]:
         ids = self._tokenizer.get_vocab(with_added_tokens=True).items()
         return frozenset(id_ for name, id_ in ids if name.startswith("##"))
+
+    def ids_of(self, tokens: Iterable[str]) -> list[int]:
+        """Return the ids of tokens, without those that are not in the vocabulary."""
+        found = map(self._tokenizer.token_to_id, tokens)
+        return [id_ for id_ in found if id_ is not None]
 
     def __call__(
         self, texts: Sequence[str], *, with_places: bool = False

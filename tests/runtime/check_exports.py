@@ -18,6 +18,12 @@ from typing import Any
 
 from verbs import DOCUMENTS, answers_of_verbs
 
+# Modules of the package that the answer to one text does not need.
+UNUSED = (
+    *("checkpoints.checkpoint", "data.large_files", "data.tagged", "data.squad"),
+    *("text.characters", "text.tokenizer_files", "tasks.generation_settings"),
+    *("exports.model_card", "retrieval.vector_file", "serving.config", "cli.training"),
+)
 HEAVY = ("tensorflow", "keras", "tensorflow_text", "torch", "jax")
 
 
@@ -164,6 +170,20 @@ def check_command_line(folder: Path) -> None:
         assert done.returncode == 2 and message in lines[-1], done.stderr
 
 
+def check_imports(folder: Path) -> None:
+    """Answer one text in a process of its own; it imports what it needs."""
+    script = (
+        "import sys; from bert_keras.cli.main import main; code = main(sys.argv[1:]); "
+        "print(*sys.modules, file=sys.stderr); raise SystemExit(code)"
+    )
+    words = ["predict", str(folder / "classification"), "free cash prize"]
+    command = [sys.executable, "-c", script, *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    unused = {*HEAVY, *(f"bert_keras.{name}" for name in UNUSED)}
+    assert not unused & set(done.stderr.split())
+
+
 def check_further_commands(folder: Path) -> None:
     """Run the other verbs in this process."""
     from bert_keras.cli.main import main
@@ -194,6 +214,7 @@ if __name__ == "__main__":
         check_vectors,
         check_server,
         check_command_line,
+        check_imports,
         check_further_commands,
     ):
         check(given)

@@ -132,18 +132,15 @@ def test_evaluate_scores_texts_and_tokens(
 def test_predict_names_source_and_hypotheses(
     run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["predict", str(run[0] / "model"), "see you at six", ""]
+    file = run[0] / "sources.jsonl"
+    file.write_text('{"source": "see you at six"}\n{"source": ""}\n')
+    words = ["predict", str(run[0] / "model"), "--input", str(file)]
     assert main([*words, "--set", "beams=3"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [set(row) for row in rows] == [{"source", "text", "texts", "scores"}] * 2
     assert rows[0]["source"] == "see you at six"
     assert len(rows[0]["texts"]) == 3 and rows[0]["texts"][0] == rows[0]["text"]
     assert rows[1]["text"] == ""
-    file = run[0] / "sources.jsonl"
-    file.write_text('{"source": "see you at six"}\n{"source": ""}\n')
-    assert main(["predict", str(run[0] / "model"), "--input", str(file)]) == 0
-    again = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["text"] for row in again] == [row["text"] for row in rows]
 
 
 @pytest.mark.thorough

@@ -140,8 +140,8 @@ class AnswerGraphs(Answering):
 
 def traced(function: Callable[..., Any], signature: Sequence[tf.TensorSpec]) -> Any:
     """Return the graph of a function of tensors that fit a signature."""
-    function = tf.function(function, input_signature=signature, autograph=False)
-    return function.get_concrete_function()
+    graph: Any = tf.function(function, input_signature=signature, autograph=False)
+    return graph.get_concrete_function()
 
 
 def _ranks(tensors: Sequence[Any]) -> tuple[int, ...]:

@@ -183,6 +183,7 @@ def test_pairs_of_a_model_without_segments_are_told_once(
     folder = write_encoder(tmp_path, **CHANGES["distilbert"])
     model = TaskModel.from_pretrained(folder, Classification(("a", "b")))
     line = "has no segments: only [SEP] separates the two texts of a pair"
+    model.compile(run_eagerly=True)
     model.predict(["win now"], verbose=0)
     assert line not in capsys.readouterr().err
     for _ in range(2):

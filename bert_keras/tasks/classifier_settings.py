@@ -66,9 +66,9 @@ PAIR_ENCODER = Option(
     "each text by itself, as a bi-encoder does, and the head reads the absolute "
     "difference, the product and the cosine similarity of their vectors",
     words=(CROSS, BI),
-    unset="cross. With the method auto and an encoder trained for vectors of texts, bi "
-    "where it was measured to be more accurate. A model that is trained further keeps "
-    "its own",
+    unset="cross. The method linear takes bi, and so does auto for numbers and few "
+    "pairs if the encoder was trained for vectors of texts. A model that is trained "
+    "further keeps its own",
     later=True,
     needs=("pairs", True),
 )

@@ -19,9 +19,18 @@ from conftest import refused, write_tsv
 
 from bert_keras.data.columns import Columns
 from bert_keras.data.memory import rows_in_memory
+from bert_keras.data.row_source import RowSource
 from bert_keras.data.table import as_columns
 from bert_keras.tasks import find_task
 from bert_keras.training.data import labelled_rows
+
+
+def rows_as_read(
+    task: Any, data: Any, *, columns: Any = None, name: str = "data"
+) -> Columns:
+    """Return the rows of data, as a task reads them to train."""
+    return labelled_rows(task, RowSource(data, columns or {}), name=name)
+
 
 TEXTS = ["win cash", "lunch", "see you"]
 LABELS = [1, 0, 1]
@@ -129,7 +138,7 @@ def test_tables_in_memory(data: Any) -> None:
     columns = as_columns(data)
     assert columns.cells == WANTED and columns.lines == [1, 2, 3]
     task = find_task("classification")
-    assert labelled_rows(task, data).cells == WANTED
+    assert rows_as_read(task, data).cells == WANTED
     assert task.from_columns(columns).targets(columns).tolist() == [1, 0, 1]
 
 
@@ -180,7 +189,7 @@ def test_columns_are_chosen_by_role() -> None:
         assert as_columns(data, text="body", label="kind").cells == WANTED
     columns = {"text": "body", "label": "kind"}
     task = find_task("classification")
-    assert labelled_rows(task, table, columns=columns).cells == WANTED
+    assert rows_as_read(task, table, columns=columns).cells == WANTED
     dates = {"when": [date(2020, 1, 1)], "body": ["a"]}
     for read in (lambda: as_columns(dates, text="when"), lambda: as_columns(**dates)):
         refused(read, "rows in memory:1:", "must be text", "received a date")
@@ -206,11 +215,11 @@ class NAType:
 def test_missing_cells_are_named(nothing: Any) -> None:
     table = {"text": ["a", nothing, "b"], "label": [0, 1, 0]}
     task = find_task("classification")
-    for read in (as_columns, lambda data: labelled_rows(task, data)):
+    for read in (as_columns, lambda data: rows_as_read(task, data)):
         refused(lambda read=read: read(table), "rows in memory:2: `text`", "is missing")
     # A column that is not requested may hold anything.
     more = {**TABLE, "more": ["x", nothing, object()]}
-    assert labelled_rows(task, more).cells == WANTED
+    assert rows_as_read(task, more).cells == WANTED
 
 
 @pytest.mark.parametrize(
@@ -241,7 +250,7 @@ def test_missing_cells_are_named(nothing: Any) -> None:
 )
 def test_what_is_rejected(make: Callable[[], Any], parts: list[str]) -> None:
     task = find_task("classification")
-    refused(lambda: labelled_rows(task, make(), name="train"), *parts)
+    refused(lambda: rows_as_read(task, make(), name="train"), *parts)
 
 
 def test_a_column_that_is_missing_is_named() -> None:
@@ -249,11 +258,11 @@ def test_a_column_that_is_missing_is_named() -> None:
     assert "name it" in message
     task = find_task("classification")
     refused(lambda: task.from_columns(as_columns(text=TEXTS)), "`label` is missing")
-    refused(lambda: labelled_rows(task, TABLE, columns={"text": 0}), "received 0")
+    refused(lambda: rows_as_read(task, TABLE, columns={"text": 0}), "received 0")
 
 
 def rows_of(name: str, data: Any, **columns: str) -> Columns:
-    return labelled_rows(find_task(name), data, columns=columns)
+    return rows_as_read(find_task(name), data, columns=columns)
 
 
 def test_tags_of_words() -> None:
@@ -307,7 +316,7 @@ def test_choices_and_labels_of_several_classes() -> None:
     assert rows_of("multiple-choice", swag)["choices"] == [["b x", "b y", "b z", "b w"]]
     task = find_task("multi-label")
     for labels in (["0,2", ""], [[0, 2], []], [np.array([0, 2]), []]):
-        columns = labelled_rows(task, {"text": ["a", "b"], "label": labels})
+        columns = rows_as_read(task, {"text": ["a", "b"], "label": labels})
         assert task.from_columns(columns).classes == ("0", "2")
     columns = as_columns(text=["a", "b"], label=[[0, 2], []])
     assert task.from_columns(columns).classes == ("0", "2")
@@ -336,7 +345,7 @@ def test_a_file_and_its_frame_are_the_same_rows(tmp_path: Path) -> None:
     rows = list(zip(TEXTS, map(str, LABELS), strict=True))
     path = write_tsv(tmp_path / "a.tsv", [("text", "label"), *rows])
     task = find_task("classification")
-    assert labelled_rows(task, path).cells == labelled_rows(task, Frame(TABLE)).cells
+    assert rows_as_read(task, path).cells == rows_as_read(task, Frame(TABLE)).cells
     assert list(itertools.chain(rows_in_memory(TABLE).rows()))[0] == (
         1,
         {"text": "win cash", "label": "1"},

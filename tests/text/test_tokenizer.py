@@ -898,7 +898,7 @@ def small_with_added(tokens, parse):
             "added tokens must be written",
         ),
         ("spiece.model", "spiece.model, SentencePiece"),
-        ("▁pieces", "'▁한국' is a piece"),
+        ("▁pieces", "has the piece '▁한국'"),
         ({"normalizer": {"type": "NFKC"}}, "must not join characters; received NFKC"),
         ({"normalizer": {"type": "Prepend"}}, "must have steps .* received {'type'"),
         ({"pre_tokenizer": {"type": "Metaspace"}}, "must be one of BertPreTokenizer"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bert_keras.data.items import as_strings
+from bert_keras.data.row_source import RowSource
 from bert_keras.data.table import as_columns
 from bert_keras.tasks import find_task
 from bert_keras.training.data import labelled_rows
@@ -20,16 +21,20 @@ def test_arrow() -> None:
     encoded = table.set_column(1, "label", words)
     for data in (table, table.to_batches()[0], encoded):
         assert as_columns(data).cells == WANTED
-        assert labelled_rows(find_task("classification"), data).cells == WANTED
+        assert (
+            labelled_rows(find_task("classification"), RowSource(data)).cells == WANTED
+        )
         assert as_strings(data) == TABLE["text"]
     columns = {name: table[name] for name in TABLE}
     assert as_columns(columns).cells == WANTED
     lists = arrow.table({"text": [["Ann", "met"]], "label": [["B-x", "O"]]})
-    tags = labelled_rows(find_task("token-classification"), lists)
+    tags = labelled_rows(find_task("token-classification"), RowSource(lists))
     assert tags["label"] == [["B-x", "O"]]
     answers = [[{"text": "six", "answer_start": 3}], []]
     asked = {"question": ["When?"] * 2, "context": ["at six"] * 2, "answers": answers}
-    found = labelled_rows(find_task("question-answering"), arrow.table(asked))
+    found = labelled_rows(
+        find_task("question-answering"), RowSource(arrow.table(asked))
+    )
     assert found["answers"] == [[("six", 3)], []]
 
 
@@ -48,7 +53,7 @@ def test_polars() -> None:
     assert as_columns(frame).cells == WANTED
     assert as_strings(frame) == TABLE["text"]
     lists = polars.DataFrame({"text": ["a", "b"], "label": [["x", "y"], ["x"]]})
-    found = labelled_rows(find_task("multi-label"), lists)
+    found = labelled_rows(find_task("multi-label"), RowSource(lists))
     assert found["label"] == ['["x", "y"]', '["x"]']
 
 

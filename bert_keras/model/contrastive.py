@@ -334,8 +334,34 @@ class AngleOrderLoss(SimilarityOrderLoss):
         return ops.abs(ops.sum(a * c + b * d + b * c - a * d, axis=-1))
 
 
+class _SoftLossOfVectors(Configured, SoftLoss):
+    """What the losses of a student's vectors have in common: how these are compared.
+
+    Args: as of `SoftSimilarityLoss`.
+    """
+
+    compares = True
+    _usual_name: str
+
+    def __init__(
+        self,
+        scale: float = 20.0,
+        temperature: float = 2.0,
+        dimensions: Sequence[int] = (),
+        *,
+        normalize: bool = True,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name or self._usual_name, **kwargs)
+        self.scale = scale
+        self.temperature = temperature
+        self.dimensions = tuple(dimensions)
+        self.normalize = normalize
+
+
 @keras.saving.register_keras_serializable(package="bert_keras")
-class SoftSimilarityLoss(Configured, SoftLoss):
+class SoftSimilarityLoss(_SoftLossOfVectors):
     """A student finds the texts of a batch as similar to each other as its teacher.
 
     `SoftTargetLoss` of the cosines of each text with the other texts, times `scale`:
@@ -353,23 +379,7 @@ class SoftSimilarityLoss(Configured, SoftLoss):
     [B * K, E], the student's. Returns float32 [B] before the reduction.
     """
 
-    compares = True
-
-    def __init__(
-        self,
-        scale: float = 20.0,
-        temperature: float = 2.0,
-        dimensions: Sequence[int] = (),
-        *,
-        normalize: bool = True,
-        name: str | None = "soft_similarity",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(name=name, **kwargs)
-        self.scale = scale
-        self.temperature = temperature
-        self.dimensions = tuple(dimensions)
-        self.normalize = normalize
+    _usual_name = "soft_similarity"
 
     def targets(self, teacher: Any, labels: Any) -> Any:
         return ops.reshape(teacher, (ops.shape(labels)[0], -1))
@@ -396,7 +406,7 @@ class SoftSimilarityLoss(Configured, SoftLoss):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class SoftRankingLoss(Configured, SoftLoss):
+class SoftRankingLoss(_SoftLossOfVectors):
     """A student ranks the candidates of each first text as its teacher's scores do.
 
     `SoftTargetLoss` of the similarities of a first text and its own candidates, times
@@ -416,23 +426,7 @@ class SoftRankingLoss(Configured, SoftLoss):
         0.1201
     """
 
-    compares = True
-
-    def __init__(
-        self,
-        scale: float = 20.0,
-        temperature: float = 2.0,
-        dimensions: Sequence[int] = (),
-        *,
-        normalize: bool = True,
-        name: str | None = "soft_ranking",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(name=name, **kwargs)
-        self.scale = scale
-        self.temperature = temperature
-        self.dimensions = tuple(dimensions)
-        self.normalize = normalize
+    _usual_name = "soft_ranking"
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         loss = SoftTargetLoss(temperature=self.temperature, reduction=None)

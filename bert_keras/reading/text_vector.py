@@ -11,7 +11,7 @@ for pooling.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.config import WINDOW_STARTS
@@ -175,7 +175,7 @@ class TextVector(LongTexts):
             draws: int64 [B], see `LongTexts.long_batch`.
         """
         if self.separates(texts):
-            texts = _one_after_the_other(texts)
+            texts = one_after_the_other(texts)
         prompts, limits = self.before_each(preprocessor, texts, sides)
         if self.long == "truncate":
             joined = preprocessor.join(prompted(prompts, texts), limits)
@@ -204,7 +204,7 @@ class TextVector(LongTexts):
         by themselves, it is the longer one.
         """
         if self.separates(texts):
-            both = self.lengths(preprocessor, _one_after_the_other(texts))
+            both = self.lengths(preprocessor, one_after_the_other(texts))
             read, lost = (
                 tf.reduce_max(tf.reshape(each, [-1, 2]), axis=1) for each in both
             )
@@ -337,9 +337,9 @@ def prompted(prompts: Any, texts: Any) -> Any:
     return texts if prompts is None else tf.strings.join([prompts, texts])
 
 
-def _one_after_the_other(texts: tuple[Any, Any]) -> Any:
-    """Return both texts of each pair, tf.string [B] each, as tf.string [2B]."""
-    return tf.reshape(tf.stack(texts, axis=1), [-1])
+def one_after_the_other(rows: Sequence[Any]) -> Any:
+    """Return the texts of each row, K times tf.string [B], as tf.string [K * B]."""
+    return tf.reshape(tf.stack(rows, axis=1), [-1])
 
 
 def _tokens_before(preprocessor: Preprocessor, prompts: Any) -> Any:

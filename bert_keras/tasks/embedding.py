@@ -39,6 +39,7 @@ from bert_keras.reading.text_vector import (
     QUERY,
     TextVector,
     check_prompts,
+    one_after_the_other,
 )
 from bert_keras.scoring.correlation import ranks
 from bert_keras.scoring.embeddings import (
@@ -473,7 +474,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
 
         `rows` are first texts, second texts and perhaps negatives, tf.string [B] each.
         """
-        texts = tf.reshape(tf.stack(rows, axis=1), [-1])
+        texts = one_after_the_other(rows)
         if self.objective == "similarity":  # both are of one kind
             return texts, None
         sides = [QUERY] + [DOCUMENT] * (len(rows) - 1)

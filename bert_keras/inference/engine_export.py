@@ -21,7 +21,7 @@ import numpy as np
 from bert_keras.config import WINDOW_STARTS
 from bert_keras.data.columns import Columns
 from bert_keras.errors import BertKerasError, ConfigError
-from bert_keras.exports.answers_graph import NeedsTensorFlow
+from bert_keras.exports.answers_graph import NeedsTensorFlow, OtherIds
 from bert_keras.exports.engine_files import (
     ANSWER_FILES,
     FILES,
@@ -108,8 +108,8 @@ def export_to_engine(
         seen: called with `float32` or `int8` and its scores.
 
     Raises:
-        ConfigError: a setting is wrong, a package is missing, or engines cannot run the
-            task.
+        ConfigError: a setting is wrong, a package is missing, engines cannot run the
+            task, or their tokenizer does not give the model's ids.
         BertKerasError: the score falls by more than `max_drop`, or the exporter fails;
             nothing is written.
         CheckpointError: the folder holds something else, or cannot be written.
@@ -167,6 +167,9 @@ def _write_answers(
     """Write the graph of the answers; return the entry of `answers.json` about it.
 
     A line tells if the folder needs TensorFlow for its answers.
+
+    Raises:
+        ConfigError: the engine's tokenizer does not give the model's ids.
     """
     try:
         session = session_of(path, kind)
@@ -175,6 +178,10 @@ def _write_answers(
             texts = _typical_texts(model, rows)
         _, facts = light_engine(model, session, folder, kind, texts)
         return {"model": ANSWER_FILES[kind], **facts}
+    except OtherIds as error:
+        raise ConfigError(
+            f"`format` must be saved_model for this model, not {kind}: {error}"
+        ) from None
     except NeedsTensorFlow as error:
         for name in (ANSWER_FILES[kind], ANSWER_FILES[kind].replace(".xml", ".bin")):
             (folder / name).unlink(missing_ok=True)

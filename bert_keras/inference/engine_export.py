@@ -195,8 +195,8 @@ def _check_drop(
     before, after = (float(scores[each][name]) for each in ("float32", "int8"))
     if not after >= before - allowed:
         raise BertKerasError(
-            f"`max_drop` must allow the loss of {name} in int8, from {before:.4f} to "
-            f"{after:.4f}; received {allowed:g} of it: nothing is written"
+            f"{name} falls from {before:.4f} to {after:.4f} in int8, by more than "
+            f"`max_drop` allows ({allowed:g}): nothing is written"
         )
 
 

@@ -162,7 +162,7 @@ class Comparison:
             repeats = self.setting.repeats
             task = AbstractiveSummarization(no_repeat_ngram=repeats, **decoding)
         config = self._config(seed)
-        model = new_model(task, self.minilm, config, tell=lambda line: None)
+        model = new_model(task, self.minilm, config)
         if is_random:
             fresh = BertEncoder(model.backbone.config, pooler=False, seed=seed)
             pairs = zip(model.backbone.weights, fresh.weights, strict=True)
@@ -178,7 +178,7 @@ class Comparison:
         )
         task = Summarization(max_sentences=1)
         config = self._config(seed)
-        model = new_model(task, self.minilm, config, tell=lambda line: None)
+        model = new_model(task, self.minilm, config)
         if side == EXTRACTIVE:
             fit(model, train, config)
         scores = evaluate(Predictor(model), dev)

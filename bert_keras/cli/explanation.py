@@ -22,7 +22,7 @@ from bert_keras.cli.arguments import (
 from bert_keras.cli.given_texts import given_texts, piped_lines, words
 from bert_keras.cli.options import add_count, add_path, add_word, path
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.runs.progress import say_once
+from bert_keras.runs.notes import say_once
 from bert_keras.settings import ATTRIBUTIONS, BASELINES, PROJECTIONS, VIEWS
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from bert_keras.cli.arguments import (
 from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
 from bert_keras.cli.prediction import add_positive_class, set_positive_class
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 from bert_keras.settings import (
     CARD,
     EXPORT_FORMATS,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bert_keras.cli.arguments import chosen_columns, refuse_columns
 from bert_keras.errors import ConfigError, DataError
-from bert_keras.runs.progress import say_once
+from bert_keras.runs.notes import say_once
 
 if TYPE_CHECKING:
     from bert_keras.tasks.base import Task

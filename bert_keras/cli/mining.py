@@ -21,7 +21,7 @@ from bert_keras.cli.prediction import (
     refuse_without_rerank,
 )
 from bert_keras.errors import ConfigError, first_of
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 from bert_keras.settings import Option
 
 

@@ -35,7 +35,8 @@ from bert_keras.cli.arguments import (
 from bert_keras.cli.given_texts import batches, given_texts, piped_lines, words
 from bert_keras.cli.options import add_count, add_option, add_path, add_word, path
 from bert_keras.errors import ConfigError, DataError, counted, received
-from bert_keras.runs.progress import Progress, say, say_once
+from bert_keras.runs.notes import say, say_once
+from bert_keras.runs.progress import Progress
 from bert_keras.settings import (
     COMBINATIONS,
     DTYPES,

@@ -29,7 +29,8 @@ from bert_keras.config import PRESETS
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
 from bert_keras.runs.environment import load_tensorflow
-from bert_keras.runs.progress import every_few_seconds, say
+from bert_keras.runs.notes import say
+from bert_keras.runs.progress import every_few_seconds
 from bert_keras.settings import CORPUS_FORMS, LEARNERS, REPLACED_TOKEN
 
 if TYPE_CHECKING:
@@ -225,11 +226,13 @@ def run_pretraining_data(options: argparse.Namespace) -> None:
 
     check_output_place("output", options.output, {"vocab": options.vocab})
     tokenizer = WordPieceTokenizer.from_folder(options.vocab)
-    for note in tokenizer.notes:
-        say(note)
+    notes = [*tokenizer.notes]
     if options.add_tokens is not None:
         tokens = lines_of_file(options.add_tokens)
-        tokenizer = with_new_tokens(tokenizer, tokens, tell=say)
+        tokenizer, added = with_new_tokens(tokenizer, tokens)
+        notes += added
+    for note in notes:
+        say(note)
     if options.beam is not None:
         manifest, report = _on_beam(options, tokenizer, config)
     else:

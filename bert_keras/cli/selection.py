@@ -127,7 +127,7 @@ def _check_no_labels(output: str) -> None:
 def _labelled_texts(options: argparse.Namespace) -> list[str]:
     """Return the texts of `--labelled`, without the rows whose label is empty."""
     from bert_keras.data.table import read_columns
-    from bert_keras.runs.progress import say
+    from bert_keras.runs.notes import say
 
     rows = read_columns(
         options.labelled,

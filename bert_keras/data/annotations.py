@@ -15,7 +15,7 @@ from typing import Any
 
 from bert_keras.data.memory import Row
 from bert_keras.errors import NoRowsError
-from bert_keras.runs.progress import say_once
+from bert_keras.runs.notes import say_once
 
 _ANSWERS = ("accept", "reject", "ignore")
 # Keys of tools, and the keys that readers expect.

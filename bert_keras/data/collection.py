@@ -24,7 +24,7 @@ from bert_keras.data.rows import read_text, refuse_lines
 from bert_keras.data.table import names_of
 from bert_keras.errors import DataError, counted, first_of, reason_of, received
 from bert_keras.files.atomic import replaced_file
-from bert_keras.runs.progress import say, say_once
+from bert_keras.runs.notes import say, say_once
 
 CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
 _ID = "_id"

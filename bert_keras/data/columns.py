@@ -14,7 +14,7 @@ from bert_keras.data.memory import MemoryRows
 from bert_keras.data.rows import existing, refuse_lines
 from bert_keras.data.text_column import TextColumn, coded, row_dtype
 from bert_keras.errors import MOST_NAMED, DataError, first_of, nearest, received
-from bert_keras.runs.progress import say_once
+from bert_keras.runs.notes import say_once
 
 
 @dataclasses.dataclass(frozen=True)

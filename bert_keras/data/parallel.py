@@ -18,7 +18,7 @@ from bert_keras.data.rows import (
 from bert_keras.errors import DataError, NoRowsError, first_of
 from bert_keras.files.parquet import is_stored
 from bert_keras.files.streams import lines_of, text_of
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 
 
 def read_parallel(

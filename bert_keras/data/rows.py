@@ -39,7 +39,7 @@ from bert_keras.errors import (
 )
 from bert_keras.files.parquet import is_stored
 from bert_keras.files.streams import COMPRESSED, bytes_of, decoded, lines_of
-from bert_keras.runs.progress import say_once
+from bert_keras.runs.notes import say_once
 from bert_keras.settings import BAD_ROWS, HEADER, check_choice
 
 FORMATS = {

@@ -28,7 +28,7 @@ from bert_keras.data.rows import (
 from bert_keras.data.text_column import TextColumn, rows_among
 from bert_keras.errors import DataError, NoColumnError, NoRowsError, first_of
 from bert_keras.files.parquet import is_parquet, is_stored
-from bert_keras.runs.progress import say_once
+from bert_keras.runs.notes import say_once
 
 SLICE = "slice "  # prefix of the roles of columns by which rows are sliced
 

@@ -19,7 +19,7 @@ from bert_keras.data.memory import Row
 from bert_keras.data.offsets import UNITS, Place, is_right, unit_of
 from bert_keras.data.rows import good_rows
 from bert_keras.errors import first_of
-from bert_keras.runs.progress import say_once
+from bert_keras.runs.notes import say_once
 from bert_keras.scoring.entities import Entity, tags_of
 from bert_keras.text import characters
 

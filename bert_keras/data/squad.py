@@ -24,7 +24,7 @@ from bert_keras.data.offsets import UNITS, Convert
 from bert_keras.data.rows import ColumnNames, format_of, read_text, start_of
 from bert_keras.errors import ConfigError, DataError, NoRowsError, first_of
 from bert_keras.files.parquet import is_stored
-from bert_keras.runs.progress import say_once
+from bert_keras.runs.notes import say_once
 
 NO_ANSWER, UNKNOWN = -1, -2  # of `place_of`: no answer, or not in the context
 _ROLES = ("id", "question", "context", "answers")

@@ -47,7 +47,7 @@ from bert_keras.data.rows import (
 from bert_keras.data.spans import are_spans, read_spans
 from bert_keras.errors import ConfigError, DataError, first_of, received, shown
 from bert_keras.files.parquet import is_stored
-from bert_keras.runs.progress import say_once
+from bert_keras.runs.notes import say_once
 from bert_keras.scoring.entities import (
     PREFIXES,
     entities_of,

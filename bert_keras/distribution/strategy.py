@@ -19,7 +19,7 @@ import tensorflow as tf
 from bert_keras.distribution.replicas import summed_function, take_from_first
 from bert_keras.errors import ConfigError, WorkerLostError, one_line, reason_of
 from bert_keras.runs.environment import emulates
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say, write
 from bert_keras.settings import STRATEGIES, check_choice
 
 _CLUSTER = "TF_CONFIG"
@@ -78,11 +78,6 @@ class Devices:
                 f"{batch_size}"
             )
 
-    def say(self, line: str) -> None:
-        """Print a note, once for all workers."""
-        if self.is_chief:
-            say(line)
-
     def agree(self, number: int) -> int:
         """Return the first worker's number on all workers."""
         return take_from_first(self.strategy, [], number)
@@ -127,8 +122,8 @@ class Devices:
         return f"strategy {self.name}: {place}{self.reason}"
 
     def announce(self, precision: str) -> None:
-        """Print the strategy, and that processors emulate the precision if they do."""
-        say(self.line())
+        """Print the strategy, and say if processors emulate the precision."""
+        write(self.line())  # by each worker
         has_others = self.name == "tpu" or tf.config.list_physical_devices("GPU")
         if not has_others and emulates(precision):
             say(

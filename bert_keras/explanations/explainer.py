@@ -25,7 +25,8 @@ from bert_keras.explanations.graphs import graphs_of, number_functions
 from bert_keras.explanations.items import item_of, targets_of
 from bert_keras.inference.predictor import Predictor, load_predictor, parts_of
 from bert_keras.models.task_model import TaskModel
-from bert_keras.runs.progress import Progress, say_once
+from bert_keras.runs.notes import say_once
+from bert_keras.runs.progress import Progress
 from bert_keras.settings import (
     ATTRIBUTIONS,
     BASELINES,

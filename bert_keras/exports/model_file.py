@@ -27,7 +27,7 @@ from bert_keras.exports.engine_files import FILES, package, quiet
 from bert_keras.exports.engine_graph import EngineGraph
 from bert_keras.exports.saved_model import check_backend
 from bert_keras.model.layers import for_engines
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 from bert_keras.tasks.base import Task
 
 # What Keras's exporters and the engines import, by format.

@@ -10,7 +10,7 @@ from bert_keras.data.items import is_blank
 from bert_keras.data.row_source import RowSource
 from bert_keras.errors import DataError, NoRowsError, UnreadError
 from bert_keras.inference.predictor import Predictor
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 from bert_keras.settings import check_choice
 from bert_keras.tasks.base import Task, roles_with, stream_rows
 from bert_keras.tasks.protocols import redaction_of, text_specs, texts_of

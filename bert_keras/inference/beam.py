@@ -33,7 +33,7 @@ from bert_keras.inference.answered_rows import (
 )
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.runs.beam import pipeline_of, raise_mistake, run_pipeline
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 from bert_keras.settings import check_whole_number
 from bert_keras.text.truncation import Truncation
 

@@ -41,7 +41,7 @@ from bert_keras.inference.session import (
 from bert_keras.lazy_names import deferred
 from bert_keras.reading.token_rows import Tokenized, TokenRows
 from bert_keras.reading.token_windows import TOKEN_PLACES
-from bert_keras.runs.progress import say, say_once
+from bert_keras.runs.notes import say, say_once
 from bert_keras.tasks.base import Batch, Task, answers_as
 from bert_keras.tasks.protocols import Spelling, from_named, scores_sides, text_specs
 from bert_keras.text.token_ids import TokenIds

@@ -49,7 +49,7 @@ from bert_keras.models.model_folder import config_of, write_sentence_files
 from bert_keras.models.task_model import TaskModel
 from bert_keras.reading.text_vector import PROMPT_LENGTHS
 from bert_keras.reading.windows import WINDOW_LOGITS
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import collected, notes_so_far, say
 from bert_keras.settings import check_choice, check_number
 from bert_keras.tasks.protocols import (
     input_specs,
@@ -71,13 +71,16 @@ class Exported(NamedTuple):
     """What `export_to_engine` returns.
 
     `scores` maps the precision, `float32` or `int8`, to the scores on the labelled
-    rows; empty if nothing was scored.
+    rows; empty if nothing was scored. `notes` are the lines on the export, such as the
+    time that int8 takes.
     """
 
     folder: Path
     scores: dict[str, dict[str, Any]]
+    notes: tuple[str, ...] = ()
 
 
+@collected()
 def export_to_engine(
     model: TaskModel,
     output: str | os.PathLike[str],
@@ -158,7 +161,7 @@ def export_to_engine(
                     file.unlink(missing_ok=True)
         precision = "int8" if int8 else "float32"
         _describe(model, graph, new, format, precision, answers)
-    return Exported(Path(output), scores)
+    return Exported(Path(output), scores, notes_so_far())
 
 
 def _write_answers(

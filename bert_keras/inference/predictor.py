@@ -36,7 +36,7 @@ from bert_keras.inference.engine import load_engine_folder
 from bert_keras.inference.equal_texts import EqualTexts, joined
 from bert_keras.inference.session import check_engine, find_engine
 from bert_keras.lazy_names import deferred
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.base import Task, changed, replaced

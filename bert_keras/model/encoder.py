@@ -586,7 +586,7 @@ class BertEncoder(FromConfig, keras.Model):
         """
         # The file readers are imported only when needed.
         from bert_keras.checkpoints import has_pooler, read_checkpoint
-        from bert_keras.runs.progress import say
+        from bert_keras.runs.notes import say
 
         checkpoint = read_checkpoint(path)
         encoder = cls.from_checkpoint(checkpoint, **settings)

@@ -15,7 +15,7 @@ from bert_keras.data.holdout import Strata, stratified_holdout, uncovered_classe
 from bert_keras.data.memory import is_missing, unwrapped
 from bert_keras.data.table import as_columns
 from bert_keras.errors import ConfigError, DataError, first_of, received, shown
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 from bert_keras.settings import check_share, options_of
 from bert_keras.tasks.base import Task, roles_with
 from bert_keras.tasks.classifier import SingleLabel

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,7 @@ from bert_keras.exports.answers_file import check_same_task, named_task
 from bert_keras.files.json_file import read_json
 from bert_keras.generation.settings import from_transformers
 from bert_keras.lazy_names import deferred
-from bert_keras.runs.progress import say_once
+from bert_keras.runs.notes import say_once
 from bert_keras.settings import OWN_LENGTHS, check_whole_number
 from bert_keras.tasks import TASKS, find_task, name_of, named_or_given
 from bert_keras.tasks.base import Task
@@ -348,18 +348,11 @@ class Folder:
             found.append(f"weights that are not used: {listed(others)}")
         return found
 
-    def tell(
-        self, say: Callable[[str], object] = say_once, *, facts: bool = False
-    ) -> None:
-        """Report the notes, by default once in a process.
-
-        Args:
-            say: takes each line.
-            facts: whether to report also notes that repeat what a file says.
-        """
+    def tell(self, *, facts: bool = False) -> None:
+        """Say the notes; with `facts` also notes that repeat what a file says."""
         for note in self.notes():
             if facts or _READ not in note:
-                say(f"{self.path}: {note}")
+                say_once(f"{self.path}: {note}")
 
     def facts(self) -> dict[str, Any]:
         """Return task, settings and notes as plain values, for `info`."""

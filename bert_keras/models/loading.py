@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -35,7 +35,7 @@ from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.new_tokens import with_tokens
 from bert_keras.models.pretrained_model import check_tied, max_length_of, on_encoder
 from bert_keras.models.task_model import TaskModel
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 from bert_keras.settings import LAYOUT
 from bert_keras.tasks import named_or_given
 from bert_keras.tasks.base import Task
@@ -147,7 +147,6 @@ def new_model(
     *,
     devices: Devices | None = None,
     tokenizer: WordPieceTokenizer | None = None,
-    tell: Callable[[str], object] = say,
 ) -> TaskModel:
     """Return a task's model on a pretrained encoder.
 
@@ -163,13 +162,13 @@ def new_model(
     """
     keras.utils.set_random_seed(config.seed)
     given = Folder.open(encoder)
-    with_layers(given, config.keep_layers).tell(tell, facts=True)
-    folder, _ = encoder_to_train(given, config, tell=tell)
+    with_layers(given, config.keep_layers).tell(facts=True)
+    folder, _ = encoder_to_train(given, config)
     checkpoint = folder.weights_for(task)
     check_lengths(task, checkpoint.config)
     applied = pair_scores(folder.config)
     if applied not in (None, "softmax", getattr(task, "activation", applied)):
-        tell(
+        say(
             f"the encoder is a cross-encoder with the activation {applied}, which the "
             f"head does not have (--set activation={applied})"
         )
@@ -191,16 +190,16 @@ def new_model(
     }
     with devices.strategy.scope() if devices else contextlib.nullcontext():
         if config.student is not None:
-            tell(f"the student {config.student} has random weights")
+            say(f"the student {config.student} has random weights")
             return _random_student(config.student, checkpoint, task, preprocessor, own)
-        model = on_encoder(TaskModel, checkpoint, task, preprocessor, tell, **own)
+        model = on_encoder(TaskModel, checkpoint, task, preprocessor, **own)
         notes = start(task, model, checkpoint)
         for line in notes or ():
-            tell(line)
+            say(line)
         if notes == [] and isinstance(task, TextTargets):
-            tell("the decoder has trained weights, and is trained further")
+            say("the decoder has trained weights, and is trained further")
         is_kept = notes is None and _is_kept(config, encoder)
-        if is_kept and _keep_head(model, folder, checkpoint, tell):
+        if is_kept and _keep_head(model, folder, checkpoint):
             notes = []
     loaded = {
         scope
@@ -227,13 +226,8 @@ def _is_kept(config: Any, encoder: str | os.PathLike[str]) -> bool:
     )
 
 
-def _keep_head(
-    model: TaskModel,
-    folder: Folder,
-    checkpoint: Checkpoint,
-    tell: Callable[[str], object],
-) -> bool:
-    """Set a model's head from its encoder's folder if it fits; tell if there is one."""
+def _keep_head(model: TaskModel, folder: Folder, checkpoint: Checkpoint) -> bool:
+    """Set a model's head from its encoder's folder if it fits; say if there is one."""
     heads = [each for each in model.weights if not each.path.startswith("bert/")]
     line = f"the encoder's folder has a head for {model.task.name}, which is"
     try:
@@ -242,20 +236,20 @@ def _keep_head(
             return False
         folder.check_head()
     except CheckpointError as error:
-        tell(f"{line} not used: {error}")
+        say(f"{line} not used: {error}")
         return False
     reason = _misfit(model.task, held)
     shapes = checkpoint.shapes
     if not reason and any(shapes.get(w.path) != tuple(w.shape) for w in heads):
         reason = "its weights have other shapes"
     if reason:
-        tell(f"{line} not used: {reason}")
+        say(f"{line} not used: {reason}")
         return False
     _take_head(model, held, checkpoint)
-    tell(f"{line} trained further")
+    say(f"{line} trained further")
     lost = _lost_settings(model.task, held)
     if lost:
-        tell(f"settings of that folder that are not kept: {lost} (--set sets them)")
+        say(f"settings of that folder that are not kept: {lost} (--set sets them)")
     return True
 
 
@@ -287,9 +281,7 @@ def _lost_settings(task: Task, held: Any) -> str:
     return ", ".join(lost)
 
 
-def encoder_to_train(
-    folder: Folder, config: Any, *, tell: Callable[[str], object] = say
-) -> tuple[Folder, BertConfig]:
+def encoder_to_train(folder: Folder, config: Any) -> tuple[Folder, BertConfig]:
     """Return the encoder of a run with the layers and tokens of its config.
 
     Also returns the sizes of the encoder that is trained, which for a new student are
@@ -299,7 +291,7 @@ def encoder_to_train(
         ConfigError: it cannot have these layers, tokens or sizes.
     """
     folder = with_layers(folder, config.keep_layers)
-    folder = with_tokens(folder, config.add_tokens, tell=tell)
+    folder = with_tokens(folder, config.add_tokens)
     if config.student is None:
         return folder, folder.checkpoint.config
     return folder, _student_config(config.student, folder.checkpoint)

@@ -10,7 +10,7 @@ Source: Gee et al. 2022, "Fast Vocabulary Transfer for Language Model Compressio
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from bert_keras.checkpoints import Checkpoint, LazyArrays
 from bert_keras.checkpoints.huggingface import is_encoder_decoder
 from bert_keras.errors import ConfigError
 from bert_keras.models.folder import Folder
+from bert_keras.runs.notes import say
 from bert_keras.text.new_tokens import with_new_tokens
 from bert_keras.text.tokenizer import WordPieceTokenizer
 
@@ -25,21 +26,22 @@ TABLE = "bert/embeddings/word_embeddings"
 _BIAS = "cls/predictions/output_bias"
 
 
-def with_tokens(
-    folder: Folder, tokens: Sequence[str] | None, *, tell: Callable[[str], object]
-) -> Folder:
-    """Return a folder whose tokenizer has further words as added tokens.
+def with_tokens(folder: Folder, tokens: Sequence[str] | None) -> Folder:
+    """Return a folder whose tokenizer has further words as added tokens; with notes.
 
     Args:
         folder: an encoder, with or without heads.
-        tokens, tell: as in `with_new_tokens`; without tokens, the folder itself.
+        tokens: as in `with_new_tokens`; without tokens, the folder itself.
 
     Raises:
         ConfigError: a token is wrong, or the folder has a decoder.
     """
     if tokens is None:
         return folder
-    return widened(folder, with_new_tokens(folder.tokenizer, tokens, tell=tell))
+    tokenizer, notes = with_new_tokens(folder.tokenizer, tokens)
+    for note in notes:
+        say(note)
+    return widened(folder, tokenizer)
 
 
 def widened(folder: Folder, tokenizer: WordPieceTokenizer) -> Folder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import keras
@@ -18,7 +18,7 @@ from bert_keras.model.encoder import BertEncoder
 from bert_keras.model.heads import head_names
 from bert_keras.models.folder import Folder, check_max_length
 from bert_keras.models.new_tokens import with_tokens
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import prefixed, say
 from bert_keras.settings import LAYOUT, PRECISIONS, check_choice
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, replaced
@@ -52,9 +52,6 @@ def pretrained_model(
         **encoder: arguments of `BertEncoder`; the seed is also the head's.
     """
 
-    def tell(line: str) -> None:
-        say(f"{path}: {line}")
-
     check_choice("precision", encoder["dtype"], (None, *PRECISIONS))
     given = task if isinstance(task, Task) else None
     folder = Folder.open(
@@ -64,18 +61,21 @@ def pretrained_model(
     found = _settled(task, held, settings)
     is_held = held is not None and _same_head(held, found)
     folder.tell(facts=True)
-    folder = with_tokens(folder, add_tokens, tell=tell)
+    of_path = f"{path}: "
+    with prefixed(of_path):
+        folder = with_tokens(folder, add_tokens)
     checkpoint = folder.weights_for(found)
     stored = folder.preprocessing if is_held else {}
     stored = {"layout": LAYOUT.default, **stored, **preprocessing}
     stored["max_length"] = max_length_of(found, checkpoint, stored.get("max_length"))
     preprocessor = Preprocessor(folder.tokenizer, **stored)
-    model = on_encoder(kind, checkpoint, found, preprocessor, tell, **encoder)
+    with prefixed(of_path):
+        model = on_encoder(kind, checkpoint, found, preprocessor, **encoder)
     # Also if the folder's task has vectors of another kind.
     is_whole = is_held and all(has_scope(checkpoint, x) for x in found.needs.scopes)
     notes = None if is_whole else start(found, model, checkpoint)
     for line in notes or ():
-        tell(line)
+        say(f"{of_path}{line}")
     for name in head_names(model, model.backbone):
         if notes is not None or f"{name}/" in found.needs.scopes:
             continue  # set by `start` or `on_encoder`
@@ -86,7 +86,7 @@ def pretrained_model(
         reason = f"the checkpoint has no {named_scope(name)}"
         if held is not None and not is_held:
             reason = f"the checkpoint's {name} has other labels"
-        tell(f"{reason}: it is initialized randomly")
+        say(f"{of_path}{reason}: it is initialized randomly")
     model.backbone.source = str(path)
     return model
 
@@ -149,7 +149,6 @@ def on_encoder(
     checkpoint: Checkpoint,
     task: Task,
     preprocessor: Preprocessor,
-    tell: Callable[[str], object],
     *,
     seed: int | None,
     **settings: Any,
@@ -167,11 +166,11 @@ def on_encoder(
         **settings,
     )
     if task.needs.pooler and not has_pooler(checkpoint):
-        tell("the checkpoint has no pooler: it is initialized randomly, like the head")
+        say("the checkpoint has no pooler: it is initialized randomly, like the head")
     named = checkpoint.raw_config.get("architectures") or [""]
     is_generator = checkpoint.config.model_type == "electra" and MASKED_LM in named
     if is_generator and not any(s.startswith("cls/") for s in task.needs.scopes):
-        tell(
+        say(
             "is the generator of an ELECTRA, which fills masks; the encoder meant for "
             f"tasks such as {task.name} is the discriminator"
         )
@@ -180,7 +179,7 @@ def on_encoder(
         is_told = isinstance(task, Starting)  # by `start`
         if not assign_scope(model, checkpoint, scope) and not is_told:
             lacks = f"the checkpoint has no {named_scope(scope)}"
-            tell(f"{lacks}: it is initialized randomly")
+            say(f"{lacks}: it is initialized randomly")
     return model
 
 

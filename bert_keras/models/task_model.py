@@ -44,7 +44,7 @@ from bert_keras.models.keras_hub_task import Task as KerasHubTask
 from bert_keras.models.trainable_model import TrainableModel
 from bert_keras.models.truncated_rows import TruncatedRows
 from bert_keras.reading.windows import Drawn
-from bert_keras.runs.progress import say, say_once
+from bert_keras.runs.notes import say, say_once
 from bert_keras.settings import check_type
 from bert_keras.tasks.base import Batch, Task, default_learning_rate, refuse_weights
 from bert_keras.tasks.classifier import label_errors

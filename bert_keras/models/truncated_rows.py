@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import TextTargets, reads_windows, truncation_remedy
 from bert_keras.text.truncation import Truncation

@@ -24,6 +24,7 @@ from bert_keras.pretraining.config import PretrainConfig
 from bert_keras.pretraining.loop import forward_operations
 from bert_keras.pretraining.plan import PretrainingPlan, model_of
 from bert_keras.pretraining.source import PretrainingBatches
+from bert_keras.runs.notes import collected
 from bert_keras.runs.run_folder import CHECKPOINTS, settings_of
 from bert_keras.text.tokenizer import WordPieceTokenizer
 from bert_keras.training.estimate import update_seconds
@@ -179,7 +180,8 @@ class _Measuring:
         config = dataclasses.replace(config, batch_size=sizes[0])
         devices.check_batch_size(sizes[0], config.accumulation)
         plan = self._make(encoder, config=config, output=None)
-        model, distillation = model_of(plan, devices, tell=lambda line: None)
+        with collected(shown=False):
+            model, distillation = model_of(plan, devices)
         with devices.strategy.scope():
             optimizer = new_optimizer(config, steps=1, model=model)
             optimizer.build(model.trainable_variables)

@@ -7,6 +7,7 @@ import math
 from bert_keras.distribution.strategy import Devices
 from bert_keras.pretraining.plan import PretrainingPlan, model_of
 from bert_keras.pretraining.source import PretrainingBatches
+from bert_keras.runs.notes import collected
 from bert_keras.training.choices import Estimate
 from bert_keras.training.estimate import (
     checkpoint_bytes,
@@ -29,7 +30,8 @@ def estimate_of(plan: PretrainingPlan, devices: Devices) -> Estimate:
     if plan.held_out is not None:
         source.held_out(plan.held_out)  # which may raise
     devices.check_batch_size(config.batch_size, config.accumulation)
-    model, distillation = model_of(plan, devices, tell=str)
+    with collected(shown=False):
+        model, distillation = model_of(plan, devices)
     with devices.strategy.scope():
         optimizer = new_optimizer(config, steps=plan.steps, model=model)
         optimizer.build(model.trainable_variables)

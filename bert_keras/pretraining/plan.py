@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -43,6 +43,7 @@ from bert_keras.pretraining.pretrainer import (
 )
 from bert_keras.pretraining.shards import masking_of
 from bert_keras.report.comparison import HELD_OUT
+from bert_keras.runs.notes import collected, say
 from bert_keras.runs.progress import duration
 from bert_keras.runs.run_folder import checked_steps, digest_of
 from bert_keras.settings import CAUSAL, MASKED, REPLACED_TOKEN, options_of
@@ -190,7 +191,8 @@ def make_pretraining_plan(
             f"`data` must be one folder with a budget; received {len(places)}: phases "
             "need --steps"
         )
-    checkpoint, added = None, list[str]()
+    checkpoint: Checkpoint | None = None
+    added: list[str] = []
     is_given = encoder is not None
     encoder = _student_encoder(encoder, config)
     if isinstance(encoder, BertConfig):
@@ -204,7 +206,8 @@ def make_pretraining_plan(
         sizes = encoder
     else:
         folder = with_layers(Folder.open(encoder), config.keep_layers)
-        folder = with_tokens(folder, config.add_tokens, tell=added.append)
+        with collected(shown=False) as added:
+            folder = with_tokens(folder, config.add_tokens)
         checkpoint = folder.checkpoint
         sizes = checkpoint.config
     tokenizer = _tokenizer(checkpoint, vocab)
@@ -410,7 +413,7 @@ def _passes(phase: Phase, steps: int, config: PretrainConfig) -> str:
 
 
 def model_of(
-    plan: PretrainingPlan, devices: Devices, *, tell: Callable[[str], object]
+    plan: PretrainingPlan, devices: Devices
 ) -> tuple[BertPretrainer, PretrainingDistillation | None]:
     """Return the model that a plan trains, and what its teacher teaches, if any."""
     config = plan.config
@@ -422,10 +425,10 @@ def model_of(
             generator=plan.generator,
         )
     if plan.checkpoint is not None:
-        assign_pretrainer(model, plan.checkpoint, tell)
+        assign_pretrainer(model, plan.checkpoint)
     if config.teacher is None:
         return model, None
-    tell(f"learning from the teacher {config.teacher}")
+    say(f"learning from the teacher {config.teacher}")
     with devices.strategy.scope():
         teacher = BertPretrainer.from_pretrained(
             config.teacher, next_sentence=False, precision=config.precision

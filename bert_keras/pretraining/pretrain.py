@@ -28,6 +28,7 @@ from bert_keras.report.comparison import HELD_OUT, write_run
 from bert_keras.report.report import write_report
 from bert_keras.report.terminal import plan_lines
 from bert_keras.runs.environment import environment
+from bert_keras.runs.notes import collected, notes_so_far, say, show
 from bert_keras.runs.run_folder import MODEL, RunFolder
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.text.new_tokens import described
@@ -43,12 +44,14 @@ class PretrainResult:
         model: the encoder with its heads.
         scores: of the held-out data at the end; empty if none was given.
         history: rows of the curves, by step.
+        notes: the lines on what the run guessed or did not use.
     """
 
     folder: Path
     model: BertPretrainer
     scores: dict[str, float]
     history: list[dict[str, Any]]
+    notes: tuple[str, ...] = ()
 
 
 def pretrain(
@@ -105,7 +108,7 @@ def pretrain(
     """
     check_path("output", output)
     planned, devices = _plan_of(encoder, data, output, vocab, held_out, config)
-    with devices.together():
+    with devices.together(), collected(shown=devices.is_chief):
         return _run(planned, devices, output, command)
 
 
@@ -171,11 +174,11 @@ def _run(
     source = PretrainingBatches(plan, devices)
     losses = None if plan.held_out is None else source.held_out(plan.held_out)
     for line in plan_lines(plan.table()):
-        devices.say(line)
+        show(line)
     devices.announce(config.precision)
     for note in plan.notes:
-        devices.say(note)
-    model, distillation = model_of(plan, devices, tell=devices.say)
+        say(note)
+    model, distillation = model_of(plan, devices)
     opened: contextlib.AbstractContextManager[RunFolder | None]
     opened = contextlib.nullcontext()
     if devices.is_chief:
@@ -186,7 +189,7 @@ def _run(
             loop = PretrainingLoop(model, source, losses, context)
             if loop.step < loop.steps:
                 about = "" if plan.clock is None else "about "
-                devices.say(
+                show(
                     f"pretraining {model.count_params():,} parameters, {about}"
                     f"{plan.steps:,} steps of {config.batch_size:,} examples; "
                     f"the run is in {os.fspath(output)}"
@@ -195,7 +198,8 @@ def _run(
         scores = loop.scores or loop.evaluate()
         if run is not None:
             _write(run, loop, plan, command)
-    return PretrainResult(Path(output) / MODEL, model, scores, loop.history)
+    folder = Path(output) / MODEL
+    return PretrainResult(folder, model, scores, loop.history, notes_so_far())
 
 
 def _write(
@@ -228,6 +232,7 @@ def _write(
         "environment": {**environment(), "devices": loop.devices.line()},
         "command": command,
         "choices": plan.table(),
+        "notes": notes_so_far(),
         "usage": {
             "Fine-tune it": (
                 f"bert-keras train classification --encoder {shlex.quote(model)} "

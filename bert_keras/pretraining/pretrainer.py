@@ -7,7 +7,7 @@ Source: Devlin et al. 2018 (arXiv:1810.04805), section 3.1; google-research/bert
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ from bert_keras.pretraining.task import (
     Pretraining,
     ReplacedTokenDetection,
 )
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import prefixed, say
 from bert_keras.settings import PRECISIONS, check_choice, check_type
 from bert_keras.tasks.needs import named_scope
 from bert_keras.text.tokenizer import WordPieceTokenizer
@@ -158,7 +158,8 @@ class BertPretrainer(TrainableModel, keras.Model):
             generator=None if generator is None else generator.config,
             seed=own,
         )
-        assign_pretrainer(model, checkpoint, lambda line: say(f"{path}: {line}"))
+        with prefixed(f"{path}: "):
+            assign_pretrainer(model, checkpoint)
         encoder.source = str(path)
         return model
 
@@ -334,9 +335,7 @@ def new_pretrainer(
     return model
 
 
-def assign_pretrainer(
-    model: BertPretrainer, checkpoint: Checkpoint, say: Callable[[str], object]
-) -> None:
+def assign_pretrainer(model: BertPretrainer, checkpoint: Checkpoint) -> None:
     """Set the weights from a checkpoint; a head that it lacks is kept, with a message.
 
     Raises:

@@ -68,6 +68,7 @@ def write_report(
     usage: Mapping[str, str] | None = None,
     runs: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     choices: Sequence[Mapping[str, str]] = (),
+    notes: Sequence[str] = (),
 ) -> Path:
     """Write the report of a run as one HTML file and return its path.
 
@@ -104,6 +105,7 @@ def write_report(
         usage: heading to code that uses the model.
         runs: name of each of several runs to its history.
         choices: what the run decided: `name`, `value`, `reason` and `option` of each.
+        notes: lines on what the run guessed, truncated or did not use.
 
     Raises:
         DataError: the file cannot be written.
@@ -146,6 +148,7 @@ def write_report(
             {row["name"]: {key: row[key] for key in _OF_CHOICE} for row in choices},
             corner="Choice",
         ),
+        notes=notes,
         tail={"Settings": settings, "Versions and hardware": environment or {}},
         command=command,
         **script_values("report.js"),

@@ -20,7 +20,8 @@ from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.inference.session import find_engine
 from bert_keras.lazy_names import deferred
 from bert_keras.retrieval.vector_store import VectorStore, store_of
-from bert_keras.runs.progress import Progress, say
+from bert_keras.runs.notes import say
+from bert_keras.runs.progress import Progress
 from bert_keras.settings import PRECISIONS, check_choice, check_whole_number
 from bert_keras.tasks import find_task
 from bert_keras.tasks.base import Task
@@ -99,7 +100,7 @@ def load_embedder(
                 f"the task {kind.name}; received a predictor of "
                 f"{source.model.task.name}"
             )
-        found = source if prompt is None else with_prompt(source, prompt, tell=True)
+        found = source if prompt is None else with_given_prompt(source, prompt)
         return found if dimensions is None else _shortened(found, dimensions)
     unknown = set(given) - _CHANGES
     if unknown:
@@ -115,7 +116,7 @@ def load_embedder(
         task = dataclasses.replace(task, query_length=0, document_length=0)
     check_effects(task, given)
     if prompt is not None:
-        task = _prompted(task, prompt, tell=True)
+        task = _with_given(task, prompt)
     checkpoint = folder.checkpoint
     _check_learned(task, checkpoint, os.fspath(source))
     model = loading.load_model(folder, task=task, dtype=precision)
@@ -183,21 +184,27 @@ def embed(
     return vectors_of(load_embedder(source, **settings), strings, batch_size)
 
 
-def _prompted(task: Any, prompt: str, *, tell: bool) -> Any:
-    """Return the task with a prompt before each text; `tell` if it has none."""
+def _with_given(task: Any, prompt: str) -> Any:
+    """Return the task with a prompt before each text; say if it has none."""
     found = task.with_prompt(prompt)
-    if tell and not found.prompt():
+    if not found.prompt():
         say(f"the model has no prompt {prompt}: none is put before the texts")
     return found
 
 
-def with_prompt(predictor: Predictor, prompt: str, *, tell: bool = False) -> Predictor:
+def with_given_prompt(predictor: Predictor, prompt: str) -> Predictor:
+    """Return a predictor with a prompt that the user names; say if it has none."""
+    _with_given(predictor.model.task, prompt)
+    return with_prompt(predictor, prompt)
+
+
+def with_prompt(predictor: Predictor, prompt: str) -> Predictor:
     """Return a predictor that puts a prompt of its folder before each text.
 
-    `query` and `document` may be missing; `tell` reports it.
+    `query` and `document` may be missing.
     """
     task: Any = predictor.model.task
-    changed = _prompted(task, prompt, tell=tell)
+    changed = task.with_prompt(prompt)
     if changed == task:
         return predictor
     return Predictor(predictor.model.prompted(changed, prompt))
@@ -249,15 +256,14 @@ def vectors_of(
     texts: Sequence[str],
     batch_size: int,
     *,
-    tell: bool = True,
     progress: str = "",
 ) -> np.ndarray:
     """Return the vectors of N texts by a predictor of vectors, float32 [N, …, D].
 
-    Truncated texts are reported as in `Predictor.predict` if `tell`; the progress is,
-    too, by this name.
+    Truncated texts are reported as in `Predictor.predict`; the progress is, too, by
+    this name.
     """
-    found = [*_batches(predictor, texts, batch_size, tell=tell, progress=progress)]
+    found = [*_batches(predictor, texts, batch_size, progress=progress)]
     if not found:
         sizes = predictor.outputs[_output_of(predictor)].shape[1:]
         return np.zeros((0, *(size or 0 for size in sizes)), np.float32)
@@ -292,7 +298,6 @@ def _batches(
     texts: Sequence[str],
     batch_size: int,
     *,
-    tell: bool = True,
     progress: str = "",
 ) -> Iterator[np.ndarray]:
     """Yield the vectors of texts, float32 [B, D], and report as `vectors_of` does."""
@@ -304,8 +309,7 @@ def _batches(
             parts, batch_size=batch_size, seen=shown.add, truncation=counts
         ):
             yield answer[_output_of(predictor)]
-    if tell:
-        predictor.tell_truncated(counts)
+    predictor.tell_truncated(counts)
 
 
 def _output_of(predictor: Predictor) -> str:

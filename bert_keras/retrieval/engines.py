@@ -17,7 +17,8 @@ import numpy as np
 from bert_keras.errors import ConfigError, needs
 from bert_keras.retrieval.vector_file import VectorFile
 from bert_keras.retrieval.vector_store import VectorStore
-from bert_keras.runs.progress import Progress, say
+from bert_keras.runs.notes import say
+from bert_keras.runs.progress import Progress
 from bert_keras.settings import SEARCH_ENGINES, check_choice
 
 ENGINES, AUTO = SEARCH_ENGINES, "auto"

@@ -28,7 +28,8 @@ from bert_keras.retrieval.embedder import (
 )
 from bert_keras.retrieval.index_model import indexed_vectors, query_encoder_of
 from bert_keras.retrieval.vector_store import VectorStore
-from bert_keras.runs.progress import Progress, say
+from bert_keras.runs.notes import say
+from bert_keras.runs.progress import Progress
 from bert_keras.scoring.bm25 import BM25, FUSED
 from bert_keras.scoring.ranking import (
     BY_WORDS,

@@ -14,7 +14,7 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.retrieval.embedder import with_prompt
 from bert_keras.retrieval.index import CANDIDATES, check_hybrid
 from bert_keras.retrieval.index_model import read_index_of
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 from bert_keras.scoring.bm25 import BM25
 from bert_keras.scoring.similarity import unit_rows
 from bert_keras.settings import check_whole_number

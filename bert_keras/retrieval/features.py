@@ -39,7 +39,8 @@ from bert_keras.retrieval.embedder import Source, load_embedder
 from bert_keras.retrieval.index_model import model_hash
 from bert_keras.retrieval.packed_vectors import PackedVectors
 from bert_keras.retrieval.vector_file import MODEL_KEY, TextsHash, entries_of
-from bert_keras.runs.progress import Progress, report, say
+from bert_keras.runs.notes import say
+from bert_keras.runs.progress import Progress, report
 from bert_keras.settings import DTYPES, check_choice
 from bert_keras.tasks.embedding import Embedding
 from bert_keras.tasks.needs import Needs

@@ -26,6 +26,7 @@ from bert_keras.retrieval.embedder import (
     shared_settings,
     stored_vectors,
     vectors_of,
+    with_given_prompt,
     with_prompt,
 )
 from bert_keras.retrieval.features import (
@@ -49,7 +50,7 @@ from bert_keras.retrieval.vector_file import (
     read_vectors,
 )
 from bert_keras.retrieval.vector_store import VectorStore, store_of
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 from bert_keras.scoring.bm25 import BM25, FUSED
 from bert_keras.scoring.similarity import unit_rows
 from bert_keras.settings import HYBRID_WEIGHT, check_choice, check_whole_number
@@ -108,9 +109,9 @@ class SearchIndex:
         other: SearchIndex | None = None,
     ) -> None:
         engines.check_engine(engine)
-        self.predictor = with_prompt(
-            predictor, prompt or "query", tell=prompt is not None
-        )
+        given = prompt is not None
+        ask = with_given_prompt if given else with_prompt
+        self.predictor = ask(predictor, prompt or "query")
         self.texts = as_strings(texts)
         count = len(self.texts)
         if not count or count != len(vectors):

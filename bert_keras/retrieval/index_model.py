@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_keras.errors import ConfigError, DataError, counted, shown
+from bert_keras.inference.equal_texts import joined
 from bert_keras.inference.predictor import Predictor
 from bert_keras.lazy_names import deferred
 from bert_keras.retrieval.embedder import (
     Source,
     load_embedder,
-    vectors_of,
     with_prompt,
 )
 from bert_keras.retrieval.vector_file import VectorFile, read_vectors
 from bert_keras.retrieval.vector_store import VectorStore
-from bert_keras.runs.progress import say
-from bert_keras.tasks.protocols import check_dense
+from bert_keras.runs.notes import say
+from bert_keras.tasks.protocols import check_dense, item_parts
 
 if TYPE_CHECKING:
     import keras
@@ -170,7 +170,9 @@ def mismatch(
     longest = max(range(len(texts)), key=lambda row: len(texts[row]))
     rows = sorted({0, longest, len(texts) - 1})
     some = [texts[row] for row in rows]
-    probe = vectors_of(predictor, some, len(rows), tell=False)
+    parts = item_parts(task, some)  # not `vectors_of`, which reports truncated texts
+    answers = joined([*predictor.stream(parts, batch_size=len(rows))])
+    probe = answers[task.vector_output]
     if probe.shape[-1] != packed.width:
         return f"another width, {packed.width} numbers"
     if is_student:

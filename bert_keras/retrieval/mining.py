@@ -23,6 +23,7 @@ from bert_keras.retrieval.embedder import (
     with_prompt,
 )
 from bert_keras.retrieval.vector_store import VectorStore
+from bert_keras.runs.notes import collected, notes_so_far
 from bert_keras.runs.progress import Progress
 from bert_keras.settings import check_whole_number
 from bert_keras.tasks.negatives import NEGATIVE, negatives_of, pairs_of
@@ -42,6 +43,7 @@ class MinedNegatives(NamedTuple):
         without: the number of rows for which none was found.
         kept: the number of negatives that the pairs had.
         measure: the name of the scores.
+        notes: the lines on what was truncated or not used.
     """
 
     columns: Columns
@@ -51,6 +53,7 @@ class MinedNegatives(NamedTuple):
     without: int
     kept: int = 0
     measure: str = "cosine"
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the facts in one line."""
@@ -68,6 +71,7 @@ class MinedNegatives(NamedTuple):
         return line
 
 
+@collected()
 def mine_negatives(
     source: Source,
     pairs: Columns,
@@ -159,6 +163,7 @@ def mine_negatives(
         sum(not row for row in chosen),
         sum(map(len, kept)),
         task.similarity.name if rerank is None else "score",
+        notes_so_far(),
     )
 
 

@@ -18,7 +18,8 @@ from bert_keras.inference.equal_texts import joined
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.models.folder import Folder
 from bert_keras.retrieval.embedder import Source, load_embedder, vectors_of
-from bert_keras.runs.progress import Progress, say
+from bert_keras.runs.notes import say
+from bert_keras.runs.progress import Progress
 from bert_keras.scoring.calibration import yes_or_no
 from bert_keras.scoring.similarity import unit_rows
 from bert_keras.settings import SELECTIONS, check_choice, check_whole_number

@@ -1,4 +1,4 @@
-"""What long commands print to stderr: notes (`say`) and progress (`Progress`).
+"""The progress of long commands, printed to stderr: `Progress`.
 
 On a terminal progress is shown as a bar, by `rich`; elsewhere as a line each minute,
 and at the end of an epoch or a longer job. `set_quiet(True)` silences progress; notes,
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from bert_keras.errors import counted
+from bert_keras.runs.notes import write
 
 _T = TypeVar("_T")
 Fields = Callable[[], Sequence[str]]
@@ -36,25 +37,10 @@ def set_quiet(is_quiet: bool) -> None:
     _is_quiet = is_quiet
 
 
-def say(line: str) -> None:
-    """Print a note about the run to stderr; answers go to stdout."""
-    print(line, file=sys.stderr, flush=True)
-
-
-_shown: set[str] = set()
-
-
-def say_once(line: str) -> None:
-    """Print a note unless this process has printed it before."""
-    if line not in _shown:
-        _shown.add(line)
-        say(line)
-
-
 def report(line: str) -> None:
     """Print a line of progress to stderr, unless progress is turned off."""
     if not _is_quiet:
-        say(line)
+        write(line)
 
 
 def is_watched() -> bool:

@@ -33,7 +33,7 @@ from bert_keras.errors import (
     shown,
 )
 from bert_keras.files.json_file import refuse_constant
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 from bert_keras.settings import check_number, check_whole_number
 from bert_keras.tasks.answer_rows import rows_of
 

@@ -15,7 +15,7 @@ from bert_keras.errors import ConfigError
 from bert_keras.inference.equal_texts import EqualTexts
 from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.retrieval.index import CANDIDATES, SearchIndex
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 from bert_keras.serving.config import ServeConfig
 from bert_keras.serving.signatures import (
     DEFAULT,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from bert_keras.errors import BertKerasError, ConfigError, reason_of
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 from bert_keras.serving.config import ServeConfig
 
 _INSTALL = "pip install 'bert_keras[serving]'"

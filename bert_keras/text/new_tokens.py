@@ -7,7 +7,7 @@ the vocabulary, which are found among words and pieces.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from bert_keras.errors import ConfigError, first_of, received, shown
 from bert_keras.text.added_tokens import AddedToken
@@ -20,32 +20,29 @@ _SHOWN = 5
 def with_new_tokens(
     tokenizer: WordPieceTokenizer,
     tokens: Sequence[str],
-    *,
-    tell: Callable[[str], object],
-) -> WordPieceTokenizer:
-    """Return the tokenizer with the words that it splits as added tokens.
+) -> tuple[WordPieceTokenizer, list[str]]:
+    """Return the tokenizer with the words that it splits as added tokens, and notes.
 
-    They get the next ids, in their order. A token that begins and ends with a digit or
-    a letter of an alphabet with capitals is found as a whole word only, so that `cat`
-    leaves `category` alone; others are found wherever they are written.
+    These tell what was added and left out, and for which tokens the vocabulary has no
+    pieces. Added tokens get the next ids, in their order. A token that begins and ends
+    with a digit or a letter of an alphabet with capitals is found as a whole word only,
+    so that `cat` leaves `category` alone; others are found wherever they are written.
 
     Args:
         tokenizer: stays as it is.
         tokens: texts. Texts that are one token already, or that the tokenizer reads as
             an earlier one, are left out.
-        tell: takes lines on what was added and left out, and on tokens that the
-            vocabulary has no pieces for.
 
     Raises:
         ConfigError: a token has no visible characters, or is not a string.
 
     Example:
         >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "co", "##vid"]
-        >>> tokenizer = with_new_tokens(
-        ...     WordPieceTokenizer(words), ["Covid", "co"], tell=print
+        >>> tokenizer, notes = with_new_tokens(
+        ...     WordPieceTokenizer(words), ["Covid", "co"]
         ... )
-        added tokens, 1 of 2: Covid
-        not added, since each is one token already: co
+        >>> notes[0]
+        'added tokens, 1 of 2: Covid'
         >>> tokenizer(["COVID"]).to_list()
         [[6]]
     """
@@ -61,17 +58,18 @@ def with_new_tokens(
             new[as_read] = token
             unknown += [token] if lacks else []
     found = list(new.values())
-    for some, what in (
-        (found or ["none"], f"added tokens, {len(found):,} of {len(tokens):,}"),
-        (known, "not added, since each is one token already"),
-        (again, "not added, since each is read as an earlier one"),
-        (unknown, "added from [UNK], since the vocabulary has no pieces for them"),
-    ):
-        if some:
-            tell(f"{what}: {first_of(some, most=_SHOWN)}")
-    return tokenizer.add_tokens(
-        [AddedToken(token, single_word=_is_word(token)) for token in found]
-    )
+    notes = [
+        f"{what}: {first_of(some, most=_SHOWN)}"
+        for some, what in (
+            (found or ["none"], f"added tokens, {len(found):,} of {len(tokens):,}"),
+            (known, "not added, since each is one token already"),
+            (again, "not added, since each is read as an earlier one"),
+            (unknown, "added from [UNK], since the vocabulary has no pieces for them"),
+        )
+        if some
+    ]
+    added = [AddedToken(token, single_word=_is_word(token)) for token in found]
+    return tokenizer.add_tokens(added), notes
 
 
 def with_words(

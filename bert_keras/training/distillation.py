@@ -18,7 +18,7 @@ import functools
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from bert_keras.models.objective import SOFT, SOFT_WEIGHTS, STATES, LossSum
 from bert_keras.models.task_model import TaskModel
 from bert_keras.retrieval.embedder import with_prompt
 from bert_keras.retrieval.index_model import model_hash
+from bert_keras.runs.notes import say, show
 from bert_keras.runs.progress import Progress
 from bert_keras.runs.run_folder import digest_of
 from bert_keras.scoring.calibration import logit_of
@@ -140,7 +141,6 @@ class Distillation:
         unlabeled: Columns | None = None,
         *,
         hidden_size: int = 0,
-        tell: Callable[[str], object],
     ) -> Distillation | None:
         """Return what a run's teacher teaches; `None` without a teacher.
 
@@ -150,7 +150,6 @@ class Distillation:
             train: the training rows, which it answers.
             unlabeled: rows without labels, which it answers, too.
             hidden_size: of the student's encoder, for a student of vectors.
-            tell: gets lines on what was matched or truncated.
 
         Raises:
             ConfigError: the teacher has another task, other classes or other inputs, or
@@ -161,14 +160,14 @@ class Distillation:
         own = None if task.name in TASKS else type(task)
         predictor = load_predictor(config.teacher, task=own)
         if _teaches_ranking(predictor.model.task, task):
-            return cls._of_scores(task, predictor, config, train, unlabeled, tell=tell)
+            return cls._of_scores(task, predictor, config, train, unlabeled)
         loss = soft_target_loss(task, config)
         _check_same_task(predictor.model.task, task)
         weight = config.distill_weight
         if learns_vectors(task):
-            predictor, task = _aligned(predictor, task, hidden_size, tell=tell)
+            predictor, task = _aligned(predictor, task, hidden_size)
             weight = 1.0  # there are no labels
-        order = _class_order(predictor.model.task, task, tell=tell)
+        order = _class_order(predictor.model.task, task)
         found = cls(task, predictor, Path(config.teacher), loss, weight, order)
         if config.distill != "soft":
             found = dataclasses.replace(found, states=found._states(config.distill))
@@ -190,21 +189,19 @@ class Distillation:
             )
         if not is_answered:
             found._check_reads_batches()
-            tell("the teacher computes each batch, too")
+            say("the teacher computes each batch, too")
             return found
         if config.augment:
-            made = found._variants(train, config, tell=tell)
+            made = found._variants(train, config)
             unlabeled = made if unlabeled is None else unlabeled.followed_by(made)
         if unlabeled is None:
-            answered = found._answered({"training": train}, tell=tell)
+            answered = found._answered({"training": train})
             return dataclasses.replace(found, outputs=answered)
         weights, more = task.example_weights(train), np.ones(len(unlabeled), "float32")
         known = np.ones(len(train), "float32") if weights is None else weights
         return dataclasses.replace(
             found,
-            outputs=found._answered(
-                {"training": train, "unlabeled": unlabeled}, tell=tell
-            ),
+            outputs=found._answered({"training": train, "unlabeled": unlabeled}),
             unlabeled=unlabeled,
             weights=np.concatenate([known, more]),
         )
@@ -217,8 +214,6 @@ class Distillation:
         config: TrainConfig,
         train: Columns,
         unlabeled: Columns | None,
-        *,
-        tell: Callable[[str], object],
     ) -> Distillation:
         """Return what a teacher's scores of the pairs of a row teach."""
         given = {"unlabeled": 0 if unlabeled is None else len(unlabeled)}
@@ -239,11 +234,10 @@ class Distillation:
         ]
         parts = [train["text"][row] for row, _ in at], [rows[row][c] for row, c in at]
         counts = Truncation()
-        answers = found._stream(
-            parts, len(at), "pairs of the training rows", counts, tell=tell
-        )
+        what = "pairs of the training rows"
+        answers = found._stream(parts, len(at), what, counts)
         for line in predictor.truncated(counts):
-            tell(f"teacher: {line}")
+            say(f"teacher: {line}")
         scores = np.full((len(rows), len(rows[0])), MASKED, np.float32)
         scores[tuple(np.array(at).T)] = _logits_of_pairs(predictor.model.task, answers)
         return dataclasses.replace(found, outputs=scores)
@@ -254,12 +248,10 @@ class Distillation:
         count: int,
         what: str,
         counts: Truncation,
-        *,
-        tell: Callable[[str], object],
     ) -> dict[str, np.ndarray]:
         """Return the teacher's answers to texts, `count` rows, and report them."""
         parts = []
-        tell(f"the teacher answers {counted(count, what)}")
+        show(f"the teacher answers {counted(count, what)}")
         # How long the training takes that follows is not known yet.
         with Progress(
             "teacher", unit="rows", total=count, later=lambda: math.nan
@@ -269,9 +261,7 @@ class Distillation:
                 bar.add(len(next(iter(part.values()))))
         return joined(parts)
 
-    def _variants(
-        self, train: Columns, config: TrainConfig, *, tell: Callable[[str], object]
-    ) -> Columns:
+    def _variants(self, train: Columns, config: TrainConfig) -> Columns:
         """Return the variants of the training rows that `config.augment` asks for."""
         task, model = self.task, self.predictor.model
         texts = texts_of(task, train)
@@ -294,12 +284,10 @@ class Distillation:
         rows = {*zip(*texts, strict=True)}
         equal = sum(each in rows for each in zip(*texts_of(task, found), strict=True))
         line = f"{counted(len(found), 'variants')} of the training rows"
-        tell(f"{line}, {equal:,} of them equal to a row" if equal else line)
+        say(f"{line}, {equal:,} of them equal to a row" if equal else line)
         return found
 
-    def _answered(
-        self, sets: Mapping[str, Columns], *, tell: Callable[[str], object]
-    ) -> np.ndarray:
+    def _answered(self, sets: Mapping[str, Columns]) -> np.ndarray:
         """Return the teacher's outputs for all rows of sets by name, float32 [N, C]."""
         teacher = self.predictor.model.task
         counts, parts = Truncation(), []
@@ -311,10 +299,10 @@ class Distillation:
                     f"`teacher` cannot read the {name} rows: {error}"
                 ) from None
             rows, what = len(columns), f"{name} rows"
-            parts.append(self._stream(texts, rows, what, counts, tell=tell))
+            parts.append(self._stream(texts, rows, what, counts))
         answers = joined(parts)
         for line in self.predictor.truncated(counts):
-            tell(f"teacher: {line}")
+            say(f"teacher: {line}")
         found = self.task.soft_targets(answers, teacher)  # type: ignore[attr-defined]
         return np.asarray(self._ordered(found), "float32")
 
@@ -435,7 +423,7 @@ class Distillation:
             )
         return found
 
-    def taught(self, rows: Mapping[str, Columns], *, tell: Any) -> dict[str, Columns]:
+    def taught(self, rows: Mapping[str, Columns]) -> dict[str, Columns]:
         """Return rows by name; those that are scored with the teacher's vectors, if
         these are learned.
         """
@@ -447,7 +435,7 @@ class Distillation:
                 continue
             vectors = self.outputs
             if name != "train" or vectors is None:
-                vectors = self._answered({name: columns}, tell=tell)
+                vectors = self._answered({name: columns})
             cells = {**columns.cells, TAUGHT: [*vectors[: len(columns)]]}
             found[name] = dataclasses.replace(columns, cells=cells)
         return found
@@ -549,8 +537,6 @@ def _aligned(
     predictor: Predictor,
     task: Any,
     hidden_size: int,
-    *,
-    tell: Callable[[str], object],
 ) -> tuple[Predictor, Task]:
     """Return a teacher that reads queries, and the task of a student of its vectors."""
     teacher: Any = predictor.model.task
@@ -562,14 +548,14 @@ def _aligned(
         )
     model = model_hash(with_prompt(predictor, "document")).partition(" ")[0]
     if not model:
-        tell(
+        say(
             "the weights of the teacher cannot be read, so the student does not say "
             "whose vectors it has: searches of the teacher's indexes refuse it"
         )
     width = predictor.outputs[teacher.vector_output].shape[-1]
     found = task.aligned(model, width=int(width), hidden_size=hidden_size)
     if found.dense != task.dense:
-        tell(f"a new linear layer makes the student's vectors {width} numbers wide")
+        say(f"a new linear layer makes the student's vectors {width} numbers wide")
     return with_prompt(predictor, "query"), found
 
 
@@ -671,9 +657,7 @@ def _check_same_task(teacher: Task, student: Task) -> None:
         )
 
 
-def _class_order(
-    teacher: Task, student: Task, *, tell: Callable[[str], object]
-) -> list[int] | None:
+def _class_order(teacher: Task, student: Task) -> list[int] | None:
     """Return the teacher's number of each class of the student; `None` if the same."""
     theirs, ours = (getattr(each, "classes", ()) for each in (teacher, student))
     numbers = {comparable(name): number for number, name in enumerate(theirs)}
@@ -686,5 +670,5 @@ def _class_order(
     order = [numbers[name] for name in own]
     if order == list(range(len(order))):
         return None
-    tell("the teacher has the classes in another order: they are matched by name")
+    say("the teacher has the classes in another order: they are matched by name")
     return order

@@ -18,6 +18,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.distribution.strategy import Devices
 from bert_keras.inference.predictor import Predictor
 from bert_keras.models.task_model import TaskModel
+from bert_keras.runs.notes import collected
 from bert_keras.tasks.protocols import Linear
 from bert_keras.training.balanced_batches import updates_for
 from bert_keras.training.choices import Estimate
@@ -45,7 +46,8 @@ def estimate_of(plan: Plan, devices: Devices) -> Estimate:
     number; scoring a row takes a third of an update of it. Without the answers of a
     teacher, the explanations in the report, and the start of the process.
     """
-    model = model_of(plan, devices, tell=str)
+    with collected(shown=False):
+        model = model_of(plan, devices)
     measure = {"linear": _linear, "contrastive": _contrastive}
     seconds, kept = measure.get(plan.config.method, _finetune)(plan, model, devices)
     return with_peak_memory(seconds, weight_bytes(model.weights) + kept)

@@ -11,7 +11,8 @@ from bert_keras.data.rows import ColumnNames
 from bert_keras.errors import ConfigError, received
 from bert_keras.inference.predictor import Predictor
 from bert_keras.lazy_names import deferred
-from bert_keras.runs.progress import Progress, say
+from bert_keras.runs.notes import say
+from bert_keras.runs.progress import Progress
 from bert_keras.training.data import labelled_rows
 from bert_keras.training.findings import ALL, slices_of
 from bert_keras.training.lengths import RowLengths, truncated_targets

@@ -19,7 +19,7 @@ from bert_keras.data.columns import Columns
 from bert_keras.data.table import sliced
 from bert_keras.errors import BertKerasError, ConfigError, one_line
 from bert_keras.lazy_names import deferred
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 from bert_keras.scoring.curves import decision_curves
 from bert_keras.scoring.slices import length_slices, slice_scores, value_slices
 from bert_keras.tasks.answer_rows import rows_of

@@ -33,6 +33,7 @@ from bert_keras.models.task_model import TaskModel
 from bert_keras.report.terminal import plan_lines
 from bert_keras.retrieval.evaluation import evaluate_collection
 from bert_keras.runs.environment import environment
+from bert_keras.runs.notes import collected, notes_so_far, say, show
 from bert_keras.runs.progress import followed_by
 from bert_keras.runs.run_folder import (
     CHOICES,
@@ -110,6 +111,7 @@ class TrainResult:
         scores: name of the data set to its scores.
         history: rows of the curves, by step and by epoch.
         report: the content of the report, the arguments of `write_report`.
+        notes: the lines on what the run guessed, truncated or did not use.
     """
 
     folder: Path
@@ -117,6 +119,7 @@ class TrainResult:
     scores: dict[str, dict[str, Any]]
     history: list[dict[str, Any]]
     report: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 def train(
@@ -236,13 +239,14 @@ def plan_of(request: TrainRequest) -> tuple[Plan, Devices]:
     _check_process()
     # Before TensorFlow computes anything.
     devices = request.devices or find_strategy(request.config.strategy)
-    plan = make_plan(
-        request,
-        devices=devices,
-        compare_layers=functools.partial(compare_layers, devices=devices),
-        score_vectors=functools.partial(score_vectors, devices=devices),
-    )
-    return plan, devices
+    with collected(shown=False) as notes:
+        plan = make_plan(
+            request,
+            devices=devices,
+            compare_layers=functools.partial(compare_layers, devices=devices),
+            score_vectors=functools.partial(score_vectors, devices=devices),
+        )
+    return dataclasses.replace(plan, notes=(*notes, *plan.notes)), devices
 
 
 def run_plan(plan: Plan, devices: Devices) -> TrainResult:
@@ -250,11 +254,16 @@ def run_plan(plan: Plan, devices: Devices) -> TrainResult:
 
     Without the table where methods are compared, several times each.
     """
+    with collected(shown=devices.is_chief):
+        return _run(plan, devices)
+
+
+def _run(plan: Plan, devices: Devices) -> TrainResult:
     compares_methods = plan.request.is_compared and plan.request.tries_methods
     for line in [] if compares_methods else plan_lines(plan.table()):
-        devices.say(line)
+        show(line)
     for note in plan.notes:
-        devices.say(note)
+        say(note)
     distillation = None
     folder = Folder.open(plan.encoder)
     with devices.strategy.scope():
@@ -263,11 +272,10 @@ def run_plan(plan: Plan, devices: Devices) -> TrainResult:
             plan.config,
             plan.rows["train"],
             plan.rows.get(UNLABELED),
-            hidden_size=encoder_to_train(folder, plan.config, tell=str)[1].hidden_size,
-            tell=devices.say,
+            hidden_size=encoder_to_train(folder, plan.config)[1].hidden_size,
         )
     if distillation is not None:
-        rows = distillation.taught(plan.rows, tell=devices.say)
+        rows = distillation.taught(plan.rows)
         plan = dataclasses.replace(plan, task=distillation.task, rows=rows)
     training = _Training(plan, devices, distillation)
     with devices.together():
@@ -313,7 +321,7 @@ class _Training:
         plan = dataclasses.replace(self.plan, config=config)
         devices = self.devices
         path = run_path(plan.output, f"run-{attempt}" if attempt else "run")
-        model = model_of(plan, devices, tell=devices.say)
+        model = model_of(plan, devices)
         recorded = recorded_settings(plan) | model_settings(model)
         if self.distillation is not None:
             self.distillation.check_student(model)
@@ -349,7 +357,7 @@ class _Training:
             if attempt == 0 and not plan.request.is_one_of_several:
                 devices.announce(config.precision)
             dev = f", {len(plan.rows['dev']):,} dev rows" if "dev" in plan.rows else ""
-            devices.say(
+            show(
                 f"training {plan.task.name}: {len(plan.rows['train']):,} rows{dev}; "
                 f"the run is in {path}"
             )
@@ -369,13 +377,13 @@ class _Training:
             if config.method == "finetune" and self.distillation is None:
                 failed = divergence(model, plan.rows["train"], trainer.history)
             if failed:
-                devices.say(str(failed))
+                say(str(failed))
             # Only the chief knows all losses of a resumed run.
             is_failed = failed is not None and failed.is_certain
             if devices.agree(int(is_failed and attempt < config.restarts)):
                 stop.is_due()
                 stop.leave()
-                devices.say(f"restarting with seed {seed + RESTART}")
+                say(f"restarting with seed {seed + RESTART}")
                 return None
             with trainer.saved_on_failure(), stop.at_once():
                 result = finish_run(plan, trainer, context, failed=failed, first=first)
@@ -451,12 +459,12 @@ def finish_run(
     config, model, output = plan.config, fitted.model, plan.output
     model.task = model.task.finalize(model)
     predictor = Predictor(model)
-    scored = _score(plan, trainer, fitted, predictor, tell=context.devices.say)
+    scored = _score(plan, trainer, fitted, predictor)
     report = _report(plan, fitted, scored, context, failed=failed)
     if first is not None:
         line = first.beside(scored.scores)
         report["settings"]["first_score"] = line
-        context.devices.say(f"first score: {line}")
+        show(f"first score: {line}")
     if context.distillation is not None and scored.last in plan.rows:
         report["students"] = _beside_teacher(plan, predictor, scored.last, context)
     if context.devices.is_chief:
@@ -470,19 +478,22 @@ def finish_run(
             seconds=explanation_seconds(config, fitted.seconds),
             costs=ExplanationCosts(*fitted.update_seconds),
         )
+        is_kept = into is None and not plan.request.is_one_of_several
+        if is_kept and (line := unread_elsewhere(model.task)):
+            say(line)
+        report["notes"] = notes_so_far()
         with replaced_folder(into or output) as folder:
             write_model(model, folder)
             write_results(folder, output, report)
-        is_kept = into is None and not plan.request.is_one_of_several
-        if is_kept and (line := unread_elsewhere(model.task)):
-            context.devices.say(line)
         context.trackers.finish(report, output / "report.html")
     model.compile(
         new_optimizer(config, steps=fitted.steps, model=model),
         loss=model.task.loss(),
         metrics=model.task.metrics(),
     )
-    return TrainResult(output, model, scored.scores, fitted.history, report)
+    return TrainResult(
+        output, model, scored.scores, fitted.history, report, notes_so_far()
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -510,8 +521,6 @@ def _score(
     trainer: Trainer,
     fitted: Fitted,
     predictor: Predictor,
-    *,
-    tell: Callable[[str], object],
 ) -> _Scored:
     """Score all rows; the model's task gets what is tuned on dev or the folds."""
     data, lengths, model = plan.rows, plan.lengths, fitted.model
@@ -541,7 +550,7 @@ def _score(
         rows[name] = (columns, answers, sizes)
         facts[name] = facts_of(model, columns, sizes)
     for note in task.unreached(next(iter(rows), "dev")):
-        tell(note)
+        say(note)
     for name in tests_of(data):
         answers = trainer.answers(predictor, name, data[name])
         scores[name] = task.score(data[name], answers)
@@ -587,9 +596,9 @@ def _report(
 def _beside_teacher(
     plan: Plan, predictor: Predictor, name: str, context: RunContext
 ) -> list[dict[str, Any]]:
-    """Return, and tell, the scores of student and teacher on rows of the plan."""
-    rows, say = plan.rows[name], context.devices.say
-    compared, share = rows, ""
+    """Return, and show, the scores of student and teacher on rows of the plan."""
+    rows = compared = plan.rows[name]
+    share = ""
     if name == "train":
         compared = some_training_rows(plan.task, rows)
     if len(compared) < len(rows):
@@ -598,8 +607,8 @@ def _beside_teacher(
     who = (
         "student answers" if distillation.scores_pairs else "teacher and student answer"
     )
-    say(f"{who} {share}{counted(len(rows), 'rows')} of {name}")
+    show(f"{who} {share}{counted(len(rows), 'rows')} of {name}")
     found = distillation.beside(predictor, compared)
     for line in shown_students(found, name):
-        say(line)
+        show(line)
     return found

@@ -22,6 +22,7 @@ from bert_keras.files.atomic import replaced_folder
 from bert_keras.models.folder import Folder
 from bert_keras.models.task_model import TaskModel, with_head
 from bert_keras.report.values import words
+from bert_keras.runs.notes import collected, say
 from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.tasks.base import Task
 from bert_keras.tasks.protocols import Linear
@@ -145,11 +146,12 @@ def first_score(
         tries_layers=linear.tries_layers,
     )
     if fitted is None:
-        own = model_of(linear, devices, tell=str)  # may read other layers
-        fitted = HeadFit(own, linear.rows, context, tell=str)
-        if not fitted.has_folds():
-            return None
-        fitted.train()
+        with collected(shown=False):
+            own = model_of(linear, devices)  # may read other layers
+            fitted = HeadFit(own, linear.rows, context)
+            if not fitted.has_folds():
+                return None
+            fitted.train()
     else:  # the run goes on to train the head
         head = {weight.path: weight.numpy() for weight in model.weights}
         with devices.strategy.scope():
@@ -162,7 +164,7 @@ def first_score(
     first = FirstScore(float(scores[score]), score, name, seconds, folder)
     values = dataclasses.asdict(first)
     run.add_note(NOTE, {k: v for k, v in values.items() if k != "folder"})
-    devices.say(first.line())
+    say(first.line())
     return first
 
 

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -28,7 +28,7 @@ from bert_keras.inference.predictor import Predictor
 from bert_keras.models.loading import new_model
 from bert_keras.models.task_model import TaskModel, with_head
 from bert_keras.report.values import words
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import collected, say
 from bert_keras.runs.stop_signal import StopSignal
 from bert_keras.settings import ALL_LAYERS, LAST_LAYER
 from bert_keras.tasks.base import Task, replaced
@@ -102,7 +102,6 @@ class HeadTrainer(abc.ABC):
             the head itself.
         context: the run that it belongs to.
         then: rows whose answers take as long as what follows the run; NaN if unknown.
-        tell: prints a note.
 
     Attributes:
         validation: what cross-validation found.
@@ -120,9 +119,8 @@ class HeadTrainer(abc.ABC):
         context: RunContext,
         *,
         then: float = 0.0,
-        tell: Callable[[str], object] = say,
     ) -> None:
-        self.model, self.tell = model, tell
+        self.model = model
         self.train_rows, self.dev = data["train"], data.get("dev")
         self.unlabeled = data.get("unlabeled")
         self.run, self.config = context.folder, context.config
@@ -157,7 +155,7 @@ class HeadTrainer(abc.ABC):
                 path=columns.path,
             )
         if self.needs_folds:
-            self._tell_alone(strata, folds)
+            self._say_alone(strata, folds)
         self.forecast = self.planned(folds)
         with self.stop.at_once():
             head, found, self.ending = self.fit(
@@ -168,7 +166,7 @@ class HeadTrainer(abc.ABC):
         layer.kernel.assign(self.as_model_reads(head.kernel * factor))
         layer.bias.assign(head.bias * factor)
         self.validation = found
-        self.tell(self.ending)
+        say(self.ending)
         if self.dev is not None:
             self._answers = self.answers(Predictor(self.model), "dev", self.dev)
             self._scores = task.score(self.dev, self._answers)
@@ -189,13 +187,13 @@ class HeadTrainer(abc.ABC):
             most=self.most_folds,
         )
 
-    def _tell_alone(self, strata: Strata, folds: list[list[int]]) -> None:
+    def _say_alone(self, strata: Strata, folds: list[list[int]]) -> None:
         """Report the rows in no fold, which are the only ones of a class."""
         validated = {row for fold in folds for row in fold}
         alone = [row for row in range(len(strata)) if row not in validated]
         if alone:
             names = classes_of(strata) - classes_of(strata, validated)
-            self.tell(
+            say(
                 f"rows in no fold of the cross-validation: {len(alone):,}, each the "
                 f"only one of its class ({listed(sorted(names))}): give more rows of it"
             )
@@ -251,7 +249,7 @@ class HeadTrainer(abc.ABC):
             f"{other.loss:.4f}"
         )
         self.gained = {"unlabeled": note}
-        self.tell(note)
+        say(note)
         return gained
 
     def _rank(self, found: Validation) -> tuple[float, float]:
@@ -350,9 +348,8 @@ class HeadFit(HeadTrainer):
         context: RunContext,
         *,
         then: float = 0.0,
-        tell: Callable[[str], object] = say,
     ) -> None:
-        super().__init__(model, data, context, then=then, tell=tell)
+        super().__init__(model, data, context, then=then)
         self.tries_layers = context.tries_layers
         self._known = context.vectors if context.tries_layers else None
         self._decay: float | None = None  # see `of_layers`; `None`: vectors as they are
@@ -521,15 +518,16 @@ def compare_layers(task: Task, facts: Facts, *, devices: Devices) -> ComparedLay
     Contrastive training makes vectors of the last layer alone; where the lower ones
     tell much more, a head on all of them is better.
     """
-    return _new_head(
-        replaced(task, layers=ALL_LAYERS), facts, devices
-    ).compared_layers()
+    with collected(shown=False):
+        whole = replaced(task, layers=ALL_LAYERS)
+        return _new_head(whole, facts, devices).compared_layers()
 
 
 def score_vectors(task: Task, facts: Facts, *, devices: Devices) -> float:
     """Return the cross-validated score of a linear head on vectors of the encoder."""
-    fit = _new_head(task, facts, devices)
-    fit.train()
+    with collected(shown=False):
+        fit = _new_head(task, facts, devices)
+        fit.train()
     _, rows, answers, task, _ = fit.cross_validated()
     return float(task.score(facts.rows.take(rows), answers)[task.best_score])
 
@@ -537,9 +535,9 @@ def score_vectors(task: Task, facts: Facts, *, devices: Devices) -> float:
 def _new_head(task: Task, facts: Facts, devices: Devices) -> HeadFit:
     """Return what fits a head on all rows of a run that is not begun."""
     config = dataclasses.replace(facts.config, method="linear")
-    model = new_model(task, facts.encoder, config, devices=devices, tell=str)
+    model = new_model(task, facts.encoder, config, devices=devices)
     context = RunContext(None, config, devices, StopSignal())
-    return HeadFit(model, {"train": facts.rows}, context, tell=str)
+    return HeadFit(model, {"train": facts.rows}, context)
 
 
 def probe(

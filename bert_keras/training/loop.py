@@ -32,7 +32,8 @@ from bert_keras.model.layers import undrawn
 from bert_keras.model.lora import has_lora, plain_weights
 from bert_keras.models.model_folder import write_model
 from bert_keras.models.task_model import TaskModel
-from bert_keras.runs.progress import report, say
+from bert_keras.runs.notes import say, show
+from bert_keras.runs.progress import report
 from bert_keras.runs.run_folder import EPOCH, NONFINITE, RunFolder
 from bert_keras.runs.stop_signal import RunStopped, StopSignal
 from bert_keras.tasks.protocols import Writing
@@ -221,7 +222,7 @@ class TrainingLoop(abc.ABC):
                 self.read(folder)
             except CheckpointError as error:
                 raise CheckpointError(f"{error}; {_remedy(folder, earlier)}") from None
-            say(f"resuming after step {self.step:,} of {self.steps:,}: {folder}")
+            show(f"resuming after step {self.step:,} of {self.steps:,}: {folder}")
         if self.step and self.devices.workers > 1:
             variables = [*self.model.variables, *self.optimizer.variables]
             take_from_first(self.devices.strategy, variables, self.step)
@@ -254,7 +255,7 @@ class TrainingLoop(abc.ABC):
         what = "a gradient is not finite" if is_finite else f"the loss is {loss}"
         where = f"{what} in {place}"
         if self.config.on_nonfinite == "skip":
-            self.devices.say(f"{where}: update skipped")
+            show(f"{where}: update skipped")
             self.skipped.append(where)
             return
         file = f"{NONFINITE} of the first worker"

@@ -31,6 +31,7 @@ from bert_keras.models.new_tokens import TABLE
 from bert_keras.models.pretrained_model import max_length_of
 from bert_keras.models.task_model import TaskModel
 from bert_keras.retrieval.evaluation import check_ranks
+from bert_keras.runs.notes import say
 from bert_keras.settings import ALL_LAYERS
 from bert_keras.tasks import check_settings, named_or_given
 from bert_keras.tasks.base import Task, default_learning_rate, replaced
@@ -144,7 +145,7 @@ class Plan(Decided):
             names = ("epochs", "batch_size", "patience")
             open_ones = {name: getattr(given, name) for name in names}
             config = dataclasses.replace(config, **open_ones)
-        width = encoder_to_train(Folder.open(self.encoder), config, tell=str)[1]
+        width = encoder_to_train(Folder.open(self.encoder), config)[1]
         config, updates = _updates(given, config, self.task, rows, width.hidden_size)
         return dataclasses.replace(
             self,
@@ -295,7 +296,7 @@ def _reading(
         if windows is None:
             config, windows = inherited_windows(facts, task, config)
     check_truncation(task, config)
-    folder, sizes = encoder_to_train(facts.folder, config, tell=str)
+    folder, sizes = encoder_to_train(facts.folder, config)
     default = max_length_of(task, folder.checkpoint, config.max_length)
     preprocessor = Preprocessor(
         folder.tokenizer,
@@ -360,9 +361,7 @@ def _facts(
     return facts, rows, collections
 
 
-def model_of(
-    plan: Plan, devices: Devices, *, tell: Callable[[str], object]
-) -> TaskModel:
+def model_of(plan: Plan, devices: Devices) -> TaskModel:
     """Return the model that a plan trains, with its frozen layers and LoRA matrices."""
     config = plan.config
     model = new_model(
@@ -371,14 +370,13 @@ def model_of(
         config,
         devices=devices,
         tokenizer=plan.tokenizer,
-        tell=tell,
     )
     # Of several processes, each would compute other weights, by rounding.
     is_new = not model.has_pretrained_head and devices.workers == 1
     if is_new and isinstance(model.task, StartingFromRows):
         with devices.strategy.scope():
             for line in model.task.start_from(model, plan.rows["train"]):
-                tell(line)
+                say(line)
     with devices.strategy.scope():
         freeze_layers(model.backbone, config.freeze_layers)
         if config.lora_rank:
@@ -390,7 +388,7 @@ def model_of(
             )
     trained = {weight.path for weight in model.trainable_weights}
     if config.add_tokens and TABLE not in trained:
-        tell(
+        say(
             "the embeddings are not trained: the embeddings of the added tokens stay "
             "the mean of their pieces"
         )

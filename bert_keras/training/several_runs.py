@@ -33,7 +33,8 @@ from bert_keras.report.comparison import RUN
 from bert_keras.report.report import DOUBTFUL
 from bert_keras.report.tables import interval_of
 from bert_keras.report.values import words
-from bert_keras.runs.progress import followed_by, in_proportion, say
+from bert_keras.runs.notes import collected, notes_so_far, say, show
+from bert_keras.runs.progress import followed_by, in_proportion
 from bert_keras.runs.run_folder import (
     FINISHED,
     RunFolder,
@@ -66,6 +67,7 @@ METHODS = tuple(TRAINERS)
 _RESULTS = ("report.html", "scores.json", RUN, "README.md", DOUBTFUL)
 
 
+@collected()
 def train_seeds(
     task: str | type[Task] | Task,
     *,
@@ -103,6 +105,7 @@ def train_seeds(
         return runs.finish()
 
 
+@collected()
 def search_settings(
     task: str | type[Task] | Task,
     *,
@@ -146,6 +149,7 @@ def search_settings(
         return runs.finish()
 
 
+@collected()
 def try_methods(
     task: str | type[Task] | Task,
     *,
@@ -187,6 +191,7 @@ def try_methods(
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)  # of the training rows
 
 
+@collected()
 def train_sizes(
     task: str | type[Task] | Task,
     *,
@@ -321,9 +326,9 @@ class _Runs:
         """Train by a plan, unless the run is already finished."""
         notes = self._notes(name)
         if notes.exists():
-            say(f"{name}: was trained before")
+            show(f"{name}: was trained before")
         else:
-            say(f"{name}:")
+            show(f"{name}:")
             curves = curves_folder(plan.config, self.output)
             if curves:  # separate curves
                 plan = plan.changed(tensorboard=os.path.join(curves, name))
@@ -468,7 +473,12 @@ class _Runs:
         if line := unread_elsewhere(model.task):
             say(line)
         return TrainResult(
-            self.output, model, report["scores"], report["history"], report
+            self.output,
+            model,
+            report["scores"],
+            report["history"],
+            report,
+            notes_so_far(),
         )
 
     def _rank(self, name: str) -> tuple[float, float]:

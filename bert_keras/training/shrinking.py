@@ -39,7 +39,8 @@ from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
-from bert_keras.runs.progress import followed_by, in_proportion, say
+from bert_keras.runs.notes import collected, notes_so_far, say, show
+from bert_keras.runs.progress import followed_by, in_proportion
 from bert_keras.runs.stop_signal import RunStopped
 from bert_keras.settings import SHRINK_INT8, check_choice, check_number
 from bert_keras.tasks.base import Task, replaced
@@ -90,13 +91,16 @@ class Shrunk(NamedTuple):
         folder: the smallest model that is good enough.
         candidates: all models that were tried, the given one first.
         rows: of the table of the candidates, as the card and the report have it.
+        notes: the lines on what was chosen, guessed or not tried.
     """
 
     folder: Path
     candidates: list[Candidate]
     rows: list[dict[str, Any]]
+    notes: tuple[str, ...]
 
 
+@collected()
 def shrink(
     model: str | os.PathLike[str],
     output: str | os.PathLike[str],
@@ -108,7 +112,6 @@ def shrink(
     columns: ColumnNames | None = None,
     header: str = "auto",
     config: TrainConfig | None = None,
-    tell: Callable[[str], object] = say,
 ) -> Shrunk:
     """Write the smallest model whose score is at most `max_drop` below a model's.
 
@@ -133,7 +136,6 @@ def shrink(
         int8: `auto` (an engine that is installed), `openvino`, `onnx` or `none`.
         columns, header: as in `train`.
         config: the settings of the students; their teacher and layers are set here.
-        tell: gets a line for each candidate, and what is not tried.
 
     Raises:
         ConfigError: an argument is wrong, or int8 is asked for and cannot be computed.
@@ -154,7 +156,7 @@ def shrink(
             f"`model` must be a model folder; received the export {os.fspath(model)}"
         )
     task = whole.task
-    engine = _engine(int8, task, tell)
+    engine = _engine(int8, task)
     rows, held = (
         None
         if data is None
@@ -166,18 +168,16 @@ def shrink(
         raise DataError(
             "must have two rows or more, to tell models apart; has one", path=dev.path
         )
-    task = _with_objective(task, rows, dev, tell)
+    task = _with_objective(task, rows, dev)
     if untuned(task) != task:
-        tell("thresholds are fitted on dev for each model, and for the given one, too")
+        say("thresholds are fitted on dev for each model, and for the given one, too")
     teacher = _fitted(whole, task, dev)
     layers = whole.backbone.config.num_hidden_layers
     allowed = max_drop * (task.most_score or 1.0)
     target = Path(output)
     target.resolve().parent.mkdir(parents=True, exist_ok=True)
     with new_folder(target.parent, f".{target.name}.shrink-") as place:
-        search = _Search(
-            *(Path(model), teacher, place, rows, dev, allowed, engine, tell)
-        )
+        search = _Search(Path(model), teacher, place, rows, dev, allowed, engine)
         search.add(_named(layers), Path(model))
         own = search.candidates[0].score
         if own == 0 or math.isnan(own):
@@ -197,8 +197,8 @@ def shrink(
             )
         search.write_results(best, target)
         shutil.move(best.folder, target)
-    tell(f"kept: {best.name}")
-    return Shrunk(target, search.candidates, search.rows())
+    show(f"kept: {best.name}")
+    return Shrunk(target, search.candidates, search.rows(), notes_so_far())
 
 
 @dataclasses.dataclass
@@ -212,7 +212,6 @@ class _Search:
     dev: Columns
     max_drop: float
     engine: str | None  # of int8
-    tell: Callable[[str], object]
     candidates: list[Candidate] = dataclasses.field(default_factory=list)
     reports: dict[Path, dict[str, Any]] = dataclasses.field(default_factory=dict)
     scoring_seconds: float = 0.0  # of the last candidate
@@ -245,7 +244,7 @@ class _Search:
             width=width,
         )
         self.candidates.append(found)
-        self.tell(str(found))
+        show(str(found))
         return found.is_kept
 
     def good(self) -> list[Candidate]:
@@ -267,12 +266,10 @@ class _Search:
                 taught = dataclasses.replace(config, teacher=os.fspath(self.model))
                 soft_target_loss(self.task, taught)
         except ConfigError as error:
-            self.tell(f"fewer layers are not tried: {error}")
+            say(f"fewer layers are not tried: {error}")
             return
         if self.train is None:
-            self.tell(
-                "no training rows are given: layers are left out without training"
-            )
+            say("no training rows are given: layers are left out without training")
         for number, kept in enumerate(depths):
             folder = self.place / f"layers-{len(kept)}"
             with followed_by(self._later(depths[number:]), may_be_less=True):
@@ -304,7 +301,7 @@ class _Search:
         """
         if self.train is None:
             for note in convert(self.model, folder, keep_layers=kept, card=False):
-                self.tell(note)
+                say(note)
             model = load_model(folder)
             held = model.task
             if _fitted(model, self.task, self.dev).model.task != held:
@@ -333,7 +330,7 @@ class _Search:
     def try_widths(self) -> None:
         """Add the smallest candidate with shorter and shorter vectors."""
         if not _has_widths(self.task):
-            self.tell(
+            say(
                 "widths of the head are not tried: only dense vectors of embedding can "
                 "be shortened, and this model gives none"
             )
@@ -354,7 +351,7 @@ class _Search:
             return
         calibration = self.train if engine == "openvino" else None
         if engine == "openvino" and calibration is None:
-            self.tell("no training rows are given: texts of dev calibrate int8")
+            say("no training rows are given: texts of dev calibrate int8")
             calibration = self.dev
         for number, each in enumerate(self.good()):
             model: Any = self.load(each.folder).model
@@ -406,9 +403,7 @@ class _Search:
         write_readme(target, best.folder, name=target.name, report=shown)
 
 
-def _with_objective(
-    task: Task, train: Columns | None, dev: Columns, tell: Callable[[str], object]
-) -> Task:
+def _with_objective(task: Task, train: Columns | None, dev: Columns) -> Task:
     """Return a task whose objective is of the rows, as in `train`."""
     found: Any = task.with_objective_of(dev)
     if train is not None and task.with_objective_of(train) != found:
@@ -417,7 +412,7 @@ def _with_objective(
             f"received it in {'train' if 'label' in train else 'dev'} alone"
         )
     if found != task:
-        tell(
+        say(
             f"objective {found.objective}, since the rows have "
             f"{'labels' if 'label' in dev else 'no labels'}; the model's is "
             f"{cast(Any, task).objective}"
@@ -464,7 +459,7 @@ def _widths(task: Task, width: int) -> list[int]:
     return sorted((each for each in found if each < width), reverse=True)
 
 
-def _engine(int8: str, task: Task, tell: Callable[[str], object]) -> str | None:
+def _engine(int8: str, task: Task) -> str | None:
     """Return the engine of int8, if there is to be one.
 
     Raises:
@@ -477,7 +472,7 @@ def _engine(int8: str, task: Task, tell: Callable[[str], object]) -> str | None:
     except ConfigError as error:
         if int8 != "auto":
             raise
-        tell(f"int8 is not tried: {error}")
+        say(f"int8 is not tried: {error}")
         return None
     if int8 != "auto":
         check_int8(int8)
@@ -485,5 +480,5 @@ def _engine(int8: str, task: Task, tell: Callable[[str], object]) -> str | None:
     for engine, packages in INT8_PACKAGES.items():
         if all(importlib.util.find_spec(name) for name in packages):
             return engine
-    tell("int8 is not tried: pip install 'bert_keras[engines]'")
+    say("int8 is not tried: pip install 'bert_keras[engines]'")
     return None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_keras.errors import ConfigError, one_line
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 from bert_keras.training.config import TrainConfig
 
 Values = Mapping[str, Any]  # settings, scores or a row of the curves by name

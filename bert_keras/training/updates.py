@@ -25,7 +25,7 @@ from bert_keras.errors import ConfigError, TrainingError
 from bert_keras.model.optimizers import WarmupLinearDecay, optimizer_of
 from bert_keras.models.objective import Objective, TaskObjective, Teaching
 from bert_keras.models.task_model import TaskModel
-from bert_keras.runs.progress import say
+from bert_keras.runs.notes import say
 from bert_keras.tasks.protocols import is_new_weight, training_examples
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.distillation import Distillation

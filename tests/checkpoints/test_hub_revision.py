@@ -60,7 +60,7 @@ def test_each_call_queries_the_hub_once(
 ) -> None:
     def new() -> object:
         task = Classification(("a", "b"))
-        return new_model(task, NAME, TrainConfig(max_length=16), tell=lambda _: None)
+        return new_model(task, NAME, TrainConfig(max_length=16))
 
     calls: list[Callable[[], object]] = [
         new,

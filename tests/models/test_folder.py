@@ -22,7 +22,8 @@ from bert_keras.models.loading import load_model, new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
 from bert_keras.retrieval.embedder import embed
-from bert_keras.runs import progress
+from bert_keras.runs import notes
+from bert_keras.runs.notes import collected
 from bert_keras.tasks.base import changed
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
@@ -209,12 +210,12 @@ def test_a_second_text_is_never_dropped(
 
 def test_a_new_head_tells_that_it_lacks_the_activation(scorer: Path, copy: Any) -> None:
     folder = foreign(copy(scorer), sentence_transformers={"activation_fn": SIGMOID})
-    told: list[str] = []
-    new_model(Regression(pairs=True), folder, TrainConfig(), tell=told.append)
+    with collected() as told:
+        new_model(Regression(pairs=True), folder, TrainConfig())
     assert "--set activation=sigmoid" in "".join(told)
-    told.clear()
     sigmoid = Regression(pairs=True, activation="sigmoid")
-    new_model(sigmoid, folder, TrainConfig(), tell=told.append)
+    with collected() as told:
+        new_model(sigmoid, folder, TrainConfig())
     assert "activation" not in "".join(told)
 
 
@@ -313,7 +314,7 @@ def noted(make_model: Any, tmp_path: Path) -> Path:
 def test_each_verb_tells_the_notes(
     noted: Path, tmp_path: Path, capsys: Any, monkeypatch: Any, verb: str
 ) -> None:
-    monkeypatch.setattr(progress, "_shown", set())
+    monkeypatch.setattr(notes, "_printed", set())
     words = tmp_path / "words.conll"
     words.write_text("see O\nBob B-name\n\nlunch O\nwith O\nBob B-name\n\n" * 4)
     texts = write_tsv(tmp_path / "texts.tsv", [("text",), *((t,) for t in TEXTS)])
@@ -560,7 +561,7 @@ def test_prompts_are_put_before_texts(make_model: Any, tmp_path: Path) -> None:
 def test_settings_of_generation_are_used_or_told(
     make_model: Any, tmp_path: Path, capsys: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(progress, "_shown", set())
+    monkeypatch.setattr(notes, "_printed", set())
     folder = save_model(make_model(Translation()), tmp_path / "model")
     given = {"num_beams": 1, "max_length": 9, "no_repeat_ngram_size": 2}
     given |= {"early_stopping": True, "min_length": 0, "repetition_penalty": 1.5}

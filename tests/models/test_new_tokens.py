@@ -22,6 +22,7 @@ from bert_keras.models.loading import load_model, new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.new_tokens import with_tokens
 from bert_keras.models.task_model import TaskModel
+from bert_keras.runs.notes import collected
 from bert_keras.tasks.generation import Translation
 from bert_keras.tasks.masked_lm import MaskedLM
 from bert_keras.text.new_tokens import with_new_tokens
@@ -72,8 +73,8 @@ def test_new_rows_are_the_means_of_their_pieces(
     language_model: Path, rows: int
 ) -> None:
     old = Folder.open(padded(language_model, rows))
-    told: list[str] = []
-    new = with_tokens(old, [*TOKENS, "Win", "[MASK]", "COVID"], tell=told.append)
+    with collected() as told:
+        new = with_tokens(old, [*TOKENS, "Win", "[MASK]", "COVID"])
     assert told == [
         "added tokens, 2 of 5: covid, winz",
         "not added, since each is one token already: Win, [MASK]",
@@ -102,7 +103,7 @@ def test_ids_of_added_tokens_stay(tmp_path: Path) -> None:
     folder = write_encoder(tmp_path / "encoder", vocab_size=FIRST + 2)
     tokenizer = WordPieceTokenizer(VOCABULARY)
     tokenizer.add_tokens(["[E1]", "x1"], special=True).save(folder)
-    new = with_tokens(Folder.open(folder), TOKENS, tell=str).tokenizer
+    new = with_tokens(Folder.open(folder), TOKENS).tokenizer
     wanted = [FIRST, FIRST + 2, FIRST + 1]
     assert new(["[E1] covid x1"]).to_list() == [wanted]
     extend(folder, TOKENS, tmp_path / "extended")
@@ -168,10 +169,10 @@ def test_resuming_with_added_tokens(
 def test_a_decoder_from_the_encoder_has_the_tokens(
     encoder_folder: Path, decoder: str
 ) -> None:
-    told: list[str] = []
     config = TrainConfig(add_tokens=TOKENS, max_length=24)
     task = Translation(decoder=decoder)
-    model = new_model(task, encoder_folder, config, tell=told.append)
+    with collected() as told:
+        model = new_model(task, encoder_folder, config)
     assert not [line for line in told if "embeddings: initialized" in line]
     arrays = {weight.path: weight.numpy() for weight in model.weights}
     own = [name for name in arrays if name.endswith("/word_embeddings")]
@@ -190,10 +191,10 @@ def test_what_cannot_be_added(encoder_folder: Path, tmp_path: Path) -> None:
         ([" covid"], "without white space around them; received ' covid'"),
         ([3], "received 3"),
     ):
-        refused(lambda tokens=tokens: with_tokens(folder, tokens, tell=str), part)
+        refused(lambda tokens=tokens: with_tokens(folder, tokens), part)
     refused(lambda: extend(encoder_folder, ["win"], tmp_path / "new"), "received 'win'")
-    told: list[str] = []
-    with_tokens(folder, ["ß日", "🧬", "日本語x"], tell=told.append)
+    with collected() as told:
+        with_tokens(folder, ["ß日", "🧬", "日本語x"])
     assert told[1] == (
         "added from [UNK], since the vocabulary has no pieces for them: ß日, 🧬, "
         "日本語x"
@@ -201,7 +202,7 @@ def test_what_cannot_be_added(encoder_folder: Path, tmp_path: Path) -> None:
     model = new_model(Translation(), encoder_folder, TrainConfig(max_length=24))
     written = save_model(model, tmp_path / "writer")
     writer = Folder.open(written)
-    refused(lambda: with_tokens(writer, TOKENS, tell=str), "which has a decoder")
+    refused(lambda: with_tokens(writer, TOKENS), "which has a decoder")
 
 
 @pytest.mark.slow
@@ -269,6 +270,6 @@ def test_pretraining_goes_on_with_added_tokens(
 def test_words_of_other_scripts_are_found_anywhere() -> None:
     tokenizer = WordPieceTokenizer(VOCABULARY)
     tokens = ["covid", "π2", "코로나", "日語", "c++"]
-    found = with_new_tokens(tokenizer, tokens, tell=str)
+    found, _ = with_new_tokens(tokenizer, tokens)
     alone = [token.single_word for token in found.added_tokens]
     assert alone == [True, True, False, False, False]

@@ -41,6 +41,7 @@ from bert_keras.pretraining.pretrain import (
 from bert_keras.pretraining.pretrainer import new_pretrainer
 from bert_keras.pretraining.progress import PretrainingProgress
 from bert_keras.pretraining.source import PretrainingBatches
+from bert_keras.runs import progress
 from bert_keras.runs.run_folder import RunFolder
 from bert_keras.runs.stop_signal import RunStopped, StopSignal
 from bert_keras.training.checkpoint import FILE
@@ -401,14 +402,23 @@ def teacher(place: Path) -> PretrainResult:
 
 
 def test_a_student_learns_from_a_teacher(
-    place: Path, teacher: PretrainResult, tmp_path: Path
+    place: Path,
+    teacher: PretrainResult,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The teacher itself has nothing to learn."""
     given: dict[str, Any] = {"teacher": str(teacher.folder), "steps": 4}
+    monkeypatch.setattr(progress, "_is_quiet", True)
     same = run(
         *(place, tmp_path / "same", "static", None),
         **{"keep_layers": (0,), "distill": "hidden", "learning_rate": 1e-12, **given},
     )
+    after_table = capsys.readouterr().err.partition("\nstrategy ")[2].splitlines()
+    *notes, last = after_table[1:]
+    assert same.notes == tuple(notes) and last.startswith("pretraining ")
+    assert notes[-1].startswith("learning from the teacher")
     row = same.history[0]
     assert row["distillation_loss"] == pytest.approx(0, abs=1e-5)
     assert row["states_loss"] == pytest.approx(0, abs=1e-5)

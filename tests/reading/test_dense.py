@@ -10,6 +10,7 @@ from conftest import ROWS
 
 from bert_keras.data.table import as_columns
 from bert_keras.reading.dense import principal_kernel
+from bert_keras.runs.notes import collected
 from bert_keras.training.choices import TrainRequest
 from bert_keras.training.config import TrainConfig
 from bert_keras.training.finetune import plan_of
@@ -41,9 +42,9 @@ def test_a_projection_starts_with_the_tokens(
         config=TrainConfig(validation_split=0.0, epochs=1),
         task_settings={"kind": "tokens", "dense": [{**layer, "on_tokens": True}]},
     )
-    told: list[str] = []
     planned, devices = plan_of(request)
-    model = model_of(planned, devices, tell=told.append)
+    with collected() as told:
+        model = model_of(planned, devices)
     note = "dense_0: starts with the principal components of the tokens of 24 training"
     is_set = units < 16  # the width of the encoder
     assert any(line.startswith(note) for line in told) == is_set

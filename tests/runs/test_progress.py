@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from conftest import ROOT, Clock
 
+from bert_keras.runs.notes import say
 from bert_keras.runs.progress import (
     Progress,
     duration,
     followed_by,
     in_proportion,
     report,
-    say,
     set_quiet,
 )
 
@@ -157,7 +157,8 @@ def test_another_worker_shows_nothing(
 
 _ON_A_TERMINAL = """
 import sys
-from bert_keras.runs.progress import Progress, say
+from bert_keras.runs.notes import say
+from bert_keras.runs.progress import Progress
 with Progress("reading [x]", unit="texts", total=4, seconds_between_draws=0) as shown:
     for number in range(4):
         shown.add(1, lambda: ["loss 0.5"])

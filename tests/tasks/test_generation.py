@@ -183,7 +183,7 @@ def test_options_for_tasks_that_write(
 
 def weights_of(encoder: Path, **settings: Any) -> dict[str, np.ndarray]:
     task = Translation(**settings)
-    model = new_model(task, encoder, TrainConfig(max_length=24), tell=lambda line: None)
+    model = new_model(task, encoder, TrainConfig(max_length=24))
     return {weight.path: weight.numpy() for weight in model.weights}
 
 
@@ -306,9 +306,8 @@ def test_a_setting_out_of_its_range_is_refused(
 
 @pytest.mark.slow
 def test_targets_are_cut_to_the_positions_of_the_decoder(encoder_folder: Path) -> None:
-    tell: list[str] = []
     config = TrainConfig(max_length=24)
-    model = new_model(Translation(), encoder_folder, config, tell=tell.append)
+    model = new_model(Translation(), encoder_folder, config)
     assert model.task.max_target_length == 40
     model.task = changed(model.task, max_target_length=100)
     pair = as_columns(source=["see you"], target=["win " * 90])

@@ -368,12 +368,12 @@ def test_a_model_is_trained_further_with_its_weights(name: str, tmp_path: Path) 
     task = first_case(name).task
     folder = write_encoder(tmp_path / "encoder")
     config = TrainConfig(seed=1, max_length=24)
-    given = new_model(task, folder, config, tell=lambda line: None)
+    given = new_model(task, folder, config)
     weights = [weight.numpy() for weight in given.weights]
     given.task = task.finalize(given)
     own = save_model(given, tmp_path / "model")
     config = dataclasses.replace(config, seed=2)
-    further = new_model(task, own, config, tell=lambda line: None)
+    further = new_model(task, own, config)
     assert further.has_pretrained_head
     for found, wanted in zip(further.weights, weights, strict=True):
         np.testing.assert_allclose(found, wanted, atol=1e-6, err_msg=found.path)

@@ -71,7 +71,7 @@ def test_pairs_bring_vectors_of_a_class_together(
     columns = as_columns(text=[4 * f"{text} " for text in TEXTS], label=LABELS)
     classes = tuple(sorted(set(LABELS)))
     task = Classification(classes=classes, pooling="mean", long=long)
-    model = new_model(task, encoder_folder, CONFIG, tell=str)
+    model = new_model(task, encoder_folder, CONFIG)
     _, targets = task.linear_targets(columns)
     head = model.get_layer("classifier").kernel.numpy()
 
@@ -140,7 +140,7 @@ def test_a_contrastive_run_is_scored_by_whole_folds_and_resumes(
     assert "pairs within and across classes" in found.report["settings"]["training"]
     answers = load_predictor(tmp_path / "m").predict(TEXTS)
     assert_near(answers, Predictor(found.model).predict(TEXTS))
-    start = new_model(found.model.task, encoder_folder, CONFIG, tell=str).backbone
+    start = new_model(found.model.task, encoder_folder, CONFIG).backbone
     assert any(
         np.abs(a.numpy() - b.numpy()).max() > 1e-4
         for a, b in zip(start.weights, found.model.backbone.weights, strict=True)

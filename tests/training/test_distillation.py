@@ -18,6 +18,7 @@ from bert_keras.inference.predictor import load_predictor
 from bert_keras.models.loading import new_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.objective import TaskObjective
+from bert_keras.runs.notes import collected
 from bert_keras.scoring.similarity import MAXSIM
 from bert_keras.tasks.answer_rows import rows_of
 from bert_keras.tasks.classification import Classification
@@ -83,9 +84,8 @@ TASKS = {
 NO_DEV = {"validation_split": 0.0, "epochs": 1}
 
 
-def distilled(task: Any, rows: Any, teacher: Any, told: list[str], **given: Any) -> Any:
-    config = TrainConfig(teacher=teacher, **given)
-    return Distillation.of(task, config, rows, tell=told.append)
+def distilled(task: Any, rows: Any, teacher: Any, **given: Any) -> Any:
+    return Distillation.of(task, TrainConfig(teacher=teacher, **given), rows)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_outputs_of_the_teacher_itself_are_learned_already(
     task, rows = TASKS[name]
     model = make_model(task)
     folder = save_model(model, tmp_path / "teacher")
-    found = distilled(task, rows, folder, [])
+    found = distilled(task, rows, folder)
     batches = TrainingRows(
         model, rows, batch_size=8, epochs=1, seed=1, distillation=found
     )
@@ -119,15 +119,14 @@ def test_outputs_of_the_teacher_itself_are_learned_already(
 
 
 def test_of_rows_without_labels_only_the_teachers_answers_are_learned(
-    make_model: Any, tmp_path: Path
+    make_model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     task, rows = TASKS["classification"]
     model = make_model(task)
     folder = save_model(model, tmp_path / "teacher")
     more = as_columns(text=["a prize at home", "free lunch", "sale at six"])
-    config, told = TrainConfig(teacher=folder), []
-    found = Distillation.of(task, config, rows, more, tell=told.append)
-    assert told[-1] == "the teacher answers 3 unlabeled rows"
+    found = Distillation.of(task, TrainConfig(teacher=folder), rows, more)
+    assert "the teacher answers 3 unlabeled rows" in capsys.readouterr().err
     batches = TrainingRows(
         model, rows, batch_size=15, epochs=1, seed=1, distillation=found
     )
@@ -170,14 +169,16 @@ def test_the_scores_of_a_reranker_are_learned(
     make_model: Any,
     encoder_folder: Path,
     tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Of a row's second text and negatives, not of the other texts of the batch."""
     negatives = [[TEXTS[3], TEXTS[4]], [], [TEXTS[5]], [TEXTS[7]]]
     rows = as_columns(text=TEXTS[:4], text_pair=TEXTS[8:], negative=negatives)
-    folder, told = save_model(make_model(teacher), tmp_path / "teacher"), []
+    folder = save_model(make_model(teacher), tmp_path / "teacher")
     model = make_model(Embedding(kind=kind, scale=3.0))
-    found = distilled(model.task, rows, folder, told, batch_size=4)
-    assert told[-1] == "the teacher answers 8 pairs of the training rows"
+    found = distilled(model.task, rows, folder, batch_size=4)
+    err = capsys.readouterr().err
+    assert err.endswith("the teacher answers 8 pairs of the training rows\n")
     pairs = [(TEXTS[0], each) for each in (TEXTS[8], *negatives[0])]
     scores = np.array([row["score"] for row in found.predictor.predict(pairs)])
     if teacher.activation == "sigmoid":
@@ -201,15 +202,15 @@ def test_the_scores_of_a_reranker_are_learned(
         wanted += 4 * (p * np.log(p / q)).sum()
     assert float(sums["distillation"][0]) == pytest.approx(0.5 * wanted, abs=1e-4)
     refused(
-        lambda: distilled(model.task, rows, folder, [], batch_size=4, accumulation=2),
+        lambda: distilled(model.task, rows, folder, batch_size=4, accumulation=2),
         "`accumulation` must be 1 with a `teacher` that scores pairs",
     )
     refused(
-        lambda: distilled(Embedding(objective="vectors"), FEW, folder, []),
+        lambda: distilled(Embedding(objective="vectors"), FEW, folder),
         "`objective` must be ranking with a `teacher` that scores pairs",
     )
     bare = as_columns(text=TEXTS[:4], text_pair=TEXTS[8:])
-    refused(lambda: distilled(model.task, bare, folder, []), "the column `negative`")
+    refused(lambda: distilled(model.task, bare, folder), "the column `negative`")
     result = train(
         "embedding",
         encoder=encoder_folder,
@@ -223,18 +224,19 @@ def test_the_scores_of_a_reranker_are_learned(
 
 
 def test_variants_of_the_training_rows_are_rows_without_labels(
-    make_model: Any, tmp_path: Path
+    make_model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     task, rows = TASKS["classification"]
-    folder, told = save_model(make_model(task), tmp_path / "teacher"), []
+    folder = save_model(make_model(task), tmp_path / "teacher")
     more = as_columns(text=["a prize at home", "free lunch"])
     config = TrainConfig(teacher=folder, augment=2)
-    found = Distillation.of(task, config, rows, tell=told.append)
+    with collected() as told:
+        found = Distillation.of(task, config, rows)
     assert told[0].startswith("24 variants of the training rows, ")
-    assert told[-1] == "the teacher answers 24 unlabeled rows"
+    assert "the teacher answers 24 unlabeled rows" in capsys.readouterr().err
     assert len(found.outputs) == len(found.weights) == 36
     assert found.weights.tolist() == [1.0] * 36
-    both = Distillation.of(task, config, rows, more, tell=told.append)
+    both = Distillation.of(task, config, rows, more)
     kept = [*more["text"], *found.unlabeled["text"]]
     assert both.unlabeled["text"] == kept
     assert np.unique(both.outputs[12:], axis=0).shape[0] > 2
@@ -248,7 +250,7 @@ def test_what_the_teacher_computes_inside_is_learned(
     task, rows = TASKS["classification"]
     model = make_model(task)
     folder = save_model(model, tmp_path / "teacher")
-    found = distilled(task, rows, folder, [], distill=kind)
+    found = distilled(task, rows, folder, distill=kind)
     found.check_student(model)
     batches = TrainingRows(
         model, rows, batch_size=12, epochs=1, seed=1, distillation=found
@@ -317,8 +319,9 @@ def test_the_head_is_the_teachers_whatever_the_order_of_its_classes(
     folder = save_model(teacher, tmp_path / "teacher")
     task = Classification(("spam", "ham", "promo"))
     config = TrainConfig(teacher=folder, keep_layers="0,1")
-    model, told = new_model(task, str(folder), config, tell=lambda line: None), []
-    found = distilled(task, FEW, folder, told)
+    model = new_model(task, str(folder), config)
+    with collected() as told:
+        found = distilled(task, FEW, folder)
     assert any("matched by name" in line for line in told)
     given = rows_of({key: v.numpy() for key, v in teacher.answer(TEXTS).items()})
     labels = model.answer(TEXTS)["label"].numpy()
@@ -335,7 +338,7 @@ def test_a_regression_starts_with_the_answers_of_its_teacher(
     folder = save_model(teacher, tmp_path / "teacher")
     task = Regression(mean=9.0, std=4.0)
     config = TrainConfig(teacher=folder, keep_layers="0,1")
-    model = new_model(task, str(folder), config, tell=lambda line: None)
+    model = new_model(task, str(folder), config)
     found, wanted = (each.answer(TEXTS)["score"] for each in (model, teacher))
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
@@ -348,7 +351,7 @@ def test_an_export_teaches_a_new_student_with_another_vocabulary(
         tmp_path / "small", teacher=str(spam_export), distill_weight=1.0, epochs=1
     )
     assert result.report["students"][0]["megabytes"] > 0
-    found = distilled(result.model.task, FEW, str(spam_export), [])
+    found = distilled(result.model.task, FEW, str(spam_export))
     assert found.outputs.shape == (12, 3)
 
 
@@ -401,7 +404,7 @@ def test_teachers_that_cannot_teach(
     tmp_path: Path,
 ) -> None:
     def refuse(task: Any, rows: Any, teacher: Path, *parts: str, **given: Any) -> None:
-        refused(lambda: distilled(task, rows, str(teacher), [], **given), *parts)
+        refused(lambda: distilled(task, rows, str(teacher), **given), *parts)
 
     task, rows = TASKS["classification"]
     refuse(
@@ -419,7 +422,7 @@ def test_teachers_that_cannot_teach(
     given = {"batch_size": 8, "accumulation": 2}
     refuse(task_of, pair_rows, encoder, "`accumulation` must be 1", **given)
     prompted = make_model(Embedding(prompts={"query": "see "}))
-    taught = distilled(prompted.task, pair_rows, str(encoder), [])
+    taught = distilled(prompted.task, pair_rows, str(encoder))
     refused(lambda: taught.check_student(prompted), "`prompts` must be the teacher's")
     sparse = make_model(Embedding(kind="sparse"))
     refused(
@@ -427,7 +430,7 @@ def test_teachers_that_cannot_teach(
     )
     writer, rows_of = TASKS["translation"]
     wrote = save_model(make_model(writer), tmp_path / "translation")
-    taught = distilled(writer, rows_of, str(wrote), [])
+    taught = distilled(writer, rows_of, str(wrote))
     whole = make_model(Translation(long="windows"))
     refused(lambda: taught.check_student(whole), "`long` must be the teacher's")
     words = [*"abc", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -447,9 +450,9 @@ def test_teachers_that_cannot_teach(
         refused(lambda config=config: train(task, config=config, **both), part)
     teacher = make_model(tags)
     folder = save_model(teacher, tmp_path / "tags")
-    found, config = distilled(tags, words, str(folder), []), TrainConfig(teacher=folder)
+    found, config = distilled(tags, words, str(folder)), TrainConfig(teacher=folder)
     refused(
-        lambda: Distillation.of(tags, config, words, FEW, tell=print),
+        lambda: Distillation.of(tags, config, words, FEW),
         "`unlabeled` needs a teacher's answers to whole texts",
     )
     part = "`augment` needs a teacher's answers to whole texts, one by one"

@@ -26,7 +26,9 @@ from bert_keras.inference.predictor import Predictor, load_predictor
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.models.loading import new_model
 from bert_keras.models.model_folder import save_model
+from bert_keras.report.terminal import plan_lines
 from bert_keras.runs import progress
+from bert_keras.runs.notes import collected
 from bert_keras.tasks import find_task
 from bert_keras.tasks.classification import Classification
 from bert_keras.tasks.embedding import Embedding
@@ -83,6 +85,29 @@ def test_the_same_seed_gives_the_same_weights(run: Any, spam_run: TrainResult) -
         np.testing.assert_array_equal(one, other)
 
 
+def test_a_result_holds_the_notes_that_the_run_printed(
+    run: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(progress, "_is_quiet", True)
+    file = tmp_path / "spam.csv"
+    lines = ["text,label", *(f'"{text} €",{label}' for text, label in ROWS)]
+    file.write_text("\n".join(lines), encoding="cp1252")
+    result = run(train=str(file), add_tokens=("covid",), **NO_LEARNING)
+    table = plan_lines(result.report["choices"])
+    printed = capsys.readouterr().err.splitlines()
+    others = [line for line in printed if line not in table]
+    states = [line for line in others if line not in result.notes]
+    assert [line.split()[0] for line in states] == ["strategy", "training"]
+    assert [line for line in others if line not in states] == [*result.notes]
+    for part in ("read as Windows-1252", "added tokens, 1 of 1: covid"):
+        assert sum(part in note for note in result.notes) == 1
+    page = (result.folder / "report.html").read_text("utf-8")
+    assert "<li>added tokens, 1 of 1: covid</li>" in page
+
+
 @pytest.mark.slow
 def test_a_run_traces_the_tokenizer_once(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -122,9 +147,9 @@ def test_a_head_is_kept_where_it_fits(make_model: Any, tmp_path: Path) -> None:
     folder = save_model(given, tmp_path / "model")
 
     def made(task: Classification, **options: Any) -> tuple[Any, str]:
-        told: list[str] = []
         config = TrainConfig(seed=2, max_length=24, **options)
-        model = new_model(task, folder, config, tell=told.append)
+        with collected() as told:
+            model = new_model(task, folder, config)
         return model, "\n".join(told)
 
     model, told = made(Classification(classes[::-1]))
@@ -159,17 +184,18 @@ def test_a_head_is_read_as_in_its_folder(
             encoder=folder,
         ).task
 
-    told: list[str] = []
     found = task_of()
     assert all(getattr(found, k) == v for k, v in {**windows, **read}.items())
     config = TrainConfig(seed=2, max_length=24)
-    model = new_model(found, folder, config, tell=told.append)
+    with collected() as told:
+        model = new_model(found, folder, config)
     assert told[-1].endswith("which is trained further")
     wanted = given.answer(TEXTS)["probabilities"]
     np.testing.assert_allclose(model.answer(TEXTS)["probabilities"], wanted, atol=1e-6)
     other = task_of(pooling="cls", long="truncate")
     assert (other.pooling, other.normalize, other.long) == ("cls", False, "truncate")
-    new_model(task_of(normalize=False), folder, config, tell=told.append)
+    with collected() as told:
+        new_model(task_of(normalize=False), folder, config)
     assert told[-1].endswith("with normalize true (--set normalize=true)")
 
 
@@ -205,16 +231,17 @@ def test_a_folder_gives_its_settings_to_a_task_by_name(
 def test_what_a_folder_does_not_give_is_told(make_model: Any, tmp_path: Path) -> None:
     classes = ("contradiction", "entailment", "neutral")
     given = {"abstain_below": 0.3, "class_weights": "balanced"}
-    told: list[str] = []
     config = TrainConfig(seed=2, max_length=24)
     folder = save_model(make_model(Classification(classes, **given)), tmp_path / "a")
-    new_model(Classification(classes), folder, config, tell=told.append)
+    with collected() as told:
+        new_model(Classification(classes), folder, config)
     assert told[-1].startswith("settings of that folder that are not kept: ")
     assert "abstain_below=0.3" in told[-1] and "class_weights=balanced" in told[-1]
     names = ("a", "b", "c")
     task = Classification(names, entailment=classes, pairs=False)
     folder = save_model(make_model(task), tmp_path / "b")
-    new_model(Classification(names), folder, config, tell=told.append)
+    with collected() as told:
+        new_model(Classification(names), folder, config)
     assert told[-1].endswith("not used: it is the head of an entailment model")
 
 

@@ -30,10 +30,12 @@ QUICK = TrainConfig(epochs=1, batch_size=4, learning_rate=1e-2)
 
 
 @pytest.mark.slow
-def test_the_smallest_model_within_the_drop(spam_folder: Path, tmp_path: Path) -> None:
+def test_the_smallest_model_within_the_drop(
+    spam_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     given: dict[str, Any] = {"train": FEW, "dev": FEW, "int8": "none", "config": QUICK}
-    output, told = tmp_path / "small", []
-    found = shrink(spam_folder, output, max_drop=1.0, tell=told.append, **given)
+    output = tmp_path / "small"
+    found = shrink(spam_folder, output, max_drop=1.0, **given)
     assert [each.name for each in found.candidates] == ["2 layers", "1 layer (0)"]
     assert found.candidates[1].megabytes < found.candidates[0].megabytes
     small = load_model(output)
@@ -41,11 +43,12 @@ def test_the_smallest_model_within_the_drop(spam_folder: Path, tmp_path: Path) -
     assert (
         small.preprocessor.max_length == load_model(spam_folder).preprocessor.max_length
     )
-    assert told[-1] == "kept: 1 layer (0)"
-    assert any(line.startswith("widths of the head are not tried") for line in told)
+    assert capsys.readouterr().err.endswith("kept: 1 layer (0)\n")
+    notes = found.notes
+    assert any(line.startswith("widths of the head are not tried") for line in notes)
     assert [row["model"] for row in found.rows] == ["2 layers", "1 layer (0): kept"]
     card = (output / "README.md").read_text()
-    assert "at most 1.0 below" in card and "| 1 layer (0): kept |" in card
+    assert "at most 1.0 lower" in card and "| 1 layer (0): kept |" in card
     page = (output / "report.html").read_text()
     assert "1 layer (0)" in page and ".shrink-" not in page
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small"]
@@ -109,7 +112,7 @@ def test_embeddings_are_scored_by_the_labels_of_their_pairs(
     texts = [text for text, _ in ROWS]
     pairs: dict[str, Any] = {"text": texts[:6], "text_pair": texts[6:]}
     plain, dev = as_columns(**pairs), as_columns(**pairs, label=[5, 0, 3, 1, 4, 2])
-    told, scored, trained = [], [], []
+    scored, trained = [], []
 
     def measured(predictor: Any, *_: Any) -> Any:
         scored.append(predictor.model.task.objective)
@@ -125,10 +128,10 @@ def test_embeddings_are_scored_by_the_labels_of_their_pairs(
     monkeypatch.setattr(shrinking, "train_model", train)
     monkeypatch.setattr(shrinking, "_has_widths", lambda _: False)
     monkeypatch.setattr(shrinking._Search, "write_results", lambda *_: None)
-    given: dict[str, Any] = {"int8": "none", "tell": told.append}
+    given: dict[str, Any] = {"int8": "none"}
     score = 0.5
     found = shrink(model, small, dev=dev, train=dev, **given)
-    assert told[0].startswith("objective similarity, since the rows have labels")
+    assert found.notes[0].startswith("objective similarity, since the rows have labels")
     assert trained == ["similarity"] and found.rows[0]["spearman"] == 0.5
     shrink(model, tmp_path / "cut", dev=dev, **given)
     assert load_model(tmp_path / "cut").task.objective == "similarity"
@@ -147,7 +150,7 @@ def test_thresholds_are_fitted_on_dev_for_each_model(
     make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = MultiLabel(("a", "b"), thresholds=(0.999, 0.001))
-    model, told, trained = save_model(make_model(task), tmp_path / "m"), [], []
+    model, trained = save_model(make_model(task), tmp_path / "m"), []
     texts = [text for text, _ in ROWS]
     rows = as_columns(text=texts, label=["a", "", "b", "a,b"] * 3)
 
@@ -161,9 +164,9 @@ def test_thresholds_are_fitted_on_dev_for_each_model(
 
     monkeypatch.setattr(shrinking, "measured", measured)
     monkeypatch.setattr(shrinking, "train_model", train)
-    given: dict[str, Any] = {"dev": rows, "int8": "none", "tell": told.append}
-    shrink(model, tmp_path / "cut", **given)
-    assert told[0].startswith("thresholds are fitted on dev for each model")
+    given: dict[str, Any] = {"dev": rows, "int8": "none"}
+    found = shrink(model, tmp_path / "cut", **given)
+    assert found.notes[0].startswith("thresholds are fitted on dev for each model")
     limits = load_model(tmp_path / "cut").task.thresholds
     assert len(limits) == 2 and limits != task.thresholds
     with pytest.raises(KeyError):
@@ -189,9 +192,8 @@ def test_a_drop_of_percentages(
     scores = iter([({"f1": 80.0}, 1.0, 2.0), ({"f1": 79.5}, 1.0, 1.0)])
     monkeypatch.setattr(shrinking, "measured", lambda *_: next(scores))
     monkeypatch.setattr(shrinking, "_fitted", lambda model, *_: Predictor(model))
-    told: list[str] = []
-    shrink(model, tmp_path / "s", dev=dev, int8="none", tell=told.append)
-    assert told[-1] == "kept: 1 layer (0)"
+    found = shrink(model, tmp_path / "s", dev=dev, int8="none")
+    assert found.rows[-1]["model"] == "1 layer (0): kept"
     monkeypatch.setattr(model_file, "package", _missing)
     refused(lambda: shrink(model, tmp_path / "t", dev=dev, int8="onnx"), "no tf2onnx")
 
@@ -236,7 +238,7 @@ def test_the_time_left_is_of_all_students_and_scorings(
 ) -> None:
     """Each student showed the time left of its own training alone."""
     teacher: Any = SimpleNamespace(model=SimpleNamespace(task=Embedding()))
-    given: Any = (tmp_path, teacher, tmp_path, FEW, FEW, 0.1, "onnx", print)
+    given: Any = (tmp_path, teacher, tmp_path, FEW, FEW, 0.1, "onnx")
     search = shrinking._Search(*given, scoring_seconds=2.0)
     first = shrinking.Candidate("12 layers", tmp_path, 1.0, 1.0, 1.0, True, width=32)
     search.candidates.append(first)

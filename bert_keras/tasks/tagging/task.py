@@ -42,7 +42,7 @@ from bert_keras.errors import ConfigError, DataError, received, shown
 from bert_keras.lazy_names import deferred, serializable
 from bert_keras.reading.token_rows import TokenizedText
 from bert_keras.reading.token_windows import WORD_PLACES, TokenWindows
-from bert_keras.runs.progress import say_once
+from bert_keras.runs.notes import say_once
 from bert_keras.scoring.entities import (
     Entity,
     FoundEntities,

@@ -196,8 +196,8 @@ class HeadTrainer(abc.ABC):
         if alone:
             names = classes_of(strata) - classes_of(strata, validated)
             self.tell(
-                f"rows in no fold of the cross-validation: {len(alone):,}, each the "
-                f"only one of its class ({listed(sorted(names))}): give more rows of it"
+                "rows that are the only one of their class are not scored in cross-"
+                f"validation: {len(alone):,} ({listed(sorted(names))})"
             )
 
     @property

@@ -361,7 +361,7 @@ def test_a_bad_row_after_answers(
     assert texts == ["free cash", "see you", "lunch", "sale"]
     assert found.err.splitlines()[-1].endswith(
         "a.csv:6: has 1 column where the first row has 2 (read as CSV); the 4 rows "
-        "before are answered"
+        "before it are answered"
     )
     assert main([str(word) for word in [*words, "--output", output]]) == 2
     assert "are answered" not in capfd.readouterr().err and not output.exists()

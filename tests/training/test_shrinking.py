@@ -45,7 +45,7 @@ def test_the_smallest_model_within_the_drop(spam_folder: Path, tmp_path: Path) -
     assert any(line.startswith("widths of the head are not tried") for line in told)
     assert [row["model"] for row in found.rows] == ["2 layers", "1 layer (0): kept"]
     card = (output / "README.md").read_text()
-    assert "at most 1.0 below" in card and "| 1 layer (0): kept |" in card
+    assert "at most 1.0 lower" in card and "| 1 layer (0): kept |" in card
     page = (output / "report.html").read_text()
     assert "1 layer (0)" in page and ".shrink-" not in page
     assert sorted(path.name for path in tmp_path.iterdir()) == ["small"]
@@ -70,7 +70,10 @@ def test_nothing_is_written_if_all_are_worse(
     monkeypatch.setattr(shrinking, "load_predictor", _predictor_of(spam_folder))
     assert main(command) == 2
     told = capsys.readouterr().err
-    assert "1 layer (0): 0.5000, 1 ms for 1,000 rows, 1.0 MB: more than" in told
+    assert (
+        "accuracy of 1 layer (0): 0.5000, 1 ms for 1,000 rows, 1.0 MB: more than"
+        in told
+    )
     assert "dense vectors of embedding can be shortened, and this model gives" in told
     assert "no smaller model scores within `max_drop` 0.01 of 0.9000" in told
     assert [path.name for path in tmp_path.iterdir()] == [spam_file.name]

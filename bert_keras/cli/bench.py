@@ -47,8 +47,8 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
     add_option(
         parser,
         MAX_DROP,
-        help="how much lower than the model folder's main score the score of the "
-        "recommended form may be",
+        help="largest drop of the main score from the model folder to the recommended "
+        "form",
     )
     add_path(
         parser,

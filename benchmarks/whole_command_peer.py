@@ -7,6 +7,8 @@
     python benchmarks/whole_command_peer.py classifier ENCODER OUTPUT
     python benchmarks/whole_command_peer.py engine EXPORT --text TEXT | --input FILE
     python benchmarks/whole_command_peer.py serve_engine EXPORT --port 8601
+    python benchmarks/whole_command_peer.py optimum EXPORT --input FILE
+    python benchmarks/whole_command_peer.py fastembed EXPORT --text TEXT
 
 Threads are on all cores, texts are sorted by length, no gradients are kept where none
 are needed. Only what a command needs is imported.
@@ -204,6 +206,35 @@ def engine_of(folder: str) -> Callable[[list[str]], list[str]]:
     return classify
 
 
+def optimum(options: argparse.Namespace) -> None:
+    """Print the class of each text, by optimum's pipeline on the file in int8."""
+    from optimum.onnxruntime import ORTModelForSequenceClassification
+    from transformers import AutoTokenizer, pipeline
+
+    model = ORTModelForSequenceClassification.from_pretrained(
+        options.folder, file_name="model_quantized.onnx"
+    )
+    tokenizer = AutoTokenizer.from_pretrained(options.folder)
+    classify = pipeline("text-classification", model=model, tokenizer=tokenizer)
+    texts = sorted(column(options.input, "text"), key=len)
+    found = classify(texts, batch_size=BATCH, truncation=True, max_length=256)
+    print(*(each["label"] for each in found), sep="\n")
+
+
+def fastembed(options: argparse.Namespace) -> None:
+    """Print the vector of a text, by fastembed on the file of an export."""
+    from fastembed import TextEmbedding
+
+    file = Path(options.folder) / "model.onnx"  # where it looks for it
+    if not file.exists():
+        file.symlink_to("onnx/model.onnx")
+    model = TextEmbedding(
+        "sentence-transformers/all-MiniLM-L6-v2", specific_model_path=options.folder
+    )
+    (vector,) = model.embed([options.text])
+    print(vector.tolist())
+
+
 def serve_by(classify: Callable[[str], Any], port: int) -> None:
     """Answer requests with what a function returns for a text."""
     import http.server
@@ -229,6 +260,7 @@ COMMANDS = {
     each.__name__: each
     for each in (
         *(classifier, predict, train, vectors, search, serve, engine, serve_engine),
+        *(optimum, fastembed),
     )
 }
 

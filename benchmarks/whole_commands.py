@@ -1,7 +1,7 @@
 """Time whole commands beside plain scripts of the peer, from start to end.
 
     python benchmarks/whole_commands.py [--work one-text sms …] [--rounds 3]
-        [--json FILE]
+        [--peer-python PYTHON] [--json FILE]
 
 People wait for whole processes: imports, reading the model, tracing, computing and
 writing count. Each side runs in a new process, one after the other, alternating. The
@@ -22,6 +22,13 @@ needed; training makes the same updates. `export` is compared with loading the f
     engine-text, engine-sms, engine-answer
                the same of an export for ONNX Runtime, beside scripts of onnxruntime and
                tokenizers
+    engine-int8
+               1,000 messages by an export in int8, beside optimum's pipeline
+    engine-vector
+               the vector of one text by an export, beside fastembed
+
+optimum-onnx and fastembed are not in `.venv-peers`: `--peer-python` names a Python that
+has them.
 
 Bytes are what a process and its children write, including to pipes (`wchar` of
 `/proc`); memory is the largest resident set.
@@ -68,6 +75,13 @@ GOALS = {
     "engine-text": 0.8,
     "engine-sms": 1.0,
     "engine-answer": 1.0,
+    "engine-int8": 1.3,
+    "engine-vector": 1.0,
+}
+_EXPORTS = {  # what is exported for ONNX Runtime, and the options
+    "engine": ("classifier",),
+    "engine-int8": ("classifier", "--int8"),
+    "engine-vector": (encoder_path(),),
 }
 _PATIENCE = 600.0  # seconds
 
@@ -155,10 +169,10 @@ def write_csv(path: Path, names: list[str], rows: list[list[str]]) -> Path:
     return path
 
 
-def write_inputs(folder: Path, *, with_engine: bool) -> None:
+def write_inputs(folder: Path, exports: set[str]) -> None:
     """Write the files that the commands read, and a classifier as transformers does.
 
-    `with_engine` exports it, too.
+    Also exports of it or the encoder, by their names in `_EXPORTS`.
     """
     rows = messages()
     write_csv(folder / "few.csv", ["label", "text"], rows[:32])
@@ -172,21 +186,31 @@ def write_inputs(folder: Path, *, with_engine: bool) -> None:
     subprocess.run(
         peer("classifier", encoder_path(), folder / "classifier"), check=True
     )
-    if with_engine:
-        export = ours("export", folder / "classifier", folder / "engine")
-        subprocess.run([*export, "--format", "onnx"], check=True)
+    for name in exports:
+        model, *words = _EXPORTS[name]
+        export = ours("export", folder / model, folder / name, "--format", "onnx")
+        subprocess.run([*export, *words], check=True)
+
+
+def export_of(work: str) -> str | None:
+    """Return the name in `_EXPORTS` of what a work reads."""
+    if not work.startswith("engine"):
+        return None
+    return work if work in _EXPORTS else "engine"
 
 
 def ours(*words: Any) -> list[str]:
     return [sys.executable, "-m", "bert_keras", *map(str, words)]
 
 
-def peer(*words: Any) -> list[str]:
+def peer(*words: Any, python: str = sys.executable) -> list[str]:
     script = HERE / "whole_command_peer.py"
-    return [sys.executable, str(script), *map(str, words)]
+    return [python, str(script), *map(str, words)]
 
 
-def commands(work: str, folder: Path, output: Path, port: int) -> dict[str, list[str]]:
+def commands(
+    work: str, folder: Path, output: Path, port: int, python: str
+) -> dict[str, list[str]]:
     """Return the command of each side; both write to `output`."""
     encoder, model = encoder_path(), folder / "classifier"
     if work == "few-rows":
@@ -237,7 +261,7 @@ def commands(work: str, folder: Path, output: Path, port: int) -> dict[str, list
         ),
     }
     found["answer"] = found["serve"]
-    engine, sms = folder / "engine", folder / "sms.csv"
+    engine, sms = folder / (export_of(work) or ""), folder / "sms.csv"
     found |= {
         "engine-text": (
             ours("predict", engine, TEXT),
@@ -251,11 +275,21 @@ def commands(work: str, folder: Path, output: Path, port: int) -> dict[str, list
             ours("serve", f"model={engine}", "--port", port),
             peer("serve_engine", engine, "--port", port),
         ),
+        "engine-int8": (
+            ours("predict", engine, "--input", sms),
+            peer("optimum", engine, "--input", sms, python=python),
+        ),
+        "engine-vector": (
+            ours("predict", engine, TEXT),
+            peer("fastembed", engine, "--text", TEXT, python=python),
+        ),
     }
     return dict(zip(("bert_keras", "peer"), found[work], strict=True))
 
 
-def rounds_of(work: str, folder: Path, rounds: int) -> dict[str, list[Cost]]:
+def rounds_of(
+    work: str, folder: Path, rounds: int, python: str
+) -> dict[str, list[Cost]]:
     """Return the costs of each side and round; a round before the first is dropped.
 
     It fills the caches of files, and writes the indices of `search`.
@@ -264,7 +298,7 @@ def rounds_of(work: str, folder: Path, rounds: int) -> dict[str, list[Cost]]:
     for number in range(rounds + 1):
         for side in costs:
             port, output = free_port(), folder / f"{work}-{side}"
-            command = commands(work, folder, output, port)[side]
+            command = commands(work, folder, output, port, python)[side]
             if work == "serve" or work.endswith("answer"):
                 url = f"http://127.0.0.1:{port}/v1/models/model"  # any for the peer
                 body = json.dumps({"instances": [TEXT]}).encode()
@@ -296,25 +330,27 @@ def result_of(work: str, costs: dict[str, list[Cost]]) -> dict[str, Any]:
     return {"seconds": seconds, "ratio": ratio, "goal": GOALS[work], **medians}
 
 
-def measured(works: list[str], rounds: int) -> Iterator[tuple[str, dict[str, Any]]]:
+def measured(
+    works: list[str], rounds: int, python: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
     with tempfile.TemporaryDirectory() as name:
-        with_engine = any(work.startswith("engine") for work in works)
-        write_inputs(Path(name), with_engine=with_engine)
+        write_inputs(Path(name), {e for e in map(export_of, works) if e})
         for work in works:
-            yield work, result_of(work, rounds_of(work, Path(name), rounds))
+            yield work, result_of(work, rounds_of(work, Path(name), rounds, python))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", nargs="+", choices=GOALS, default=list(GOALS))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peer-python", default=sys.executable)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not DATA.exists():
         print(f"skipped: {DATA} is missing")
         return
     results = {}
-    for work, found in measured(options.work, options.rounds):
+    for work, found in measured(options.work, options.rounds, options.peer_python):
         results[work] = found
         write_results(options.json, results)  # of what is done, if a later one fails
         written = [each / 1e6 for each in found["written"].values()]

@@ -385,7 +385,6 @@ def load_backend(*models: str | None, checkpoints: Iterable[str | None] = ()) ->
 
     needed = [place for place in checkpoints if place is not None]
     check_models(*models, checkpoints=needed)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     given = [place for place in models if place is not None]
     if not given or needed or not all(map(answers_alone, given)):
         load_tensorflow()

@@ -47,8 +47,8 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
     add_option(
         parser,
         MAX_DROP,
-        help="how much lower than the model folder's main score the score of the "
-        "recommended form may be",
+        help="largest drop of the main score from the model folder to the recommended "
+        "form",
     )
     add_path(
         parser,
@@ -86,7 +86,7 @@ def run_bench(options: argparse.Namespace) -> None:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the rows as aligned text; in place of missing numbers their reason."""
+    """Return the rows as aligned text, and below why numbers are missing."""
     scores = {key: key for row in rows for key in row if key not in _HEADS}
     heads = {**_HEADS, **scores}
     for name in ("path", "reason"):
@@ -95,13 +95,11 @@ def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
     cells += [[_cell(row.get(key)) for key in heads] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []
-    reasons = ["", *(row.get("reason", "") for row in rows)]
-    for row, reason in zip(cells, reasons, strict=True):
+    for row in cells:
         first, *rest = (x.rjust(n) for x, n in zip(row, widths, strict=True))
-        lines.append(
-            "  ".join([first.strip().ljust(widths[0]), *rest, reason]).rstrip()
-        )
-    return lines
+        lines.append("  ".join([first.strip().ljust(widths[0]), *rest]).rstrip())
+    failed = [row for row in rows if "reason" in row]
+    return [*lines, *(f"{row['form']}: {row['reason']}" for row in failed)]
 
 
 def _cell(value: Any) -> str:

@@ -185,7 +185,7 @@ def _export_search(model: TaskModel, options: argparse.Namespace) -> None:
 def _check_export(options: argparse.Namespace) -> None:
     """Raise a ConfigError for options that do not fit the format."""
     if options.index is not None and (options.format != "saved_model" or options.dev):
-        raise ConfigError("`--index` is for --format saved_model, without --dev")
+        raise ConfigError("`--index` needs --format saved_model, without --dev")
     for name, needed in (
         ("top", "index"),
         ("rerank", "index"),
@@ -208,8 +208,7 @@ def _check_export(options: argparse.Namespace) -> None:
         )
     if options.int8 and options.format not in ("openvino", "onnx"):
         raise ConfigError(
-            "`--int8` is offered for --format openvino and onnx; "
-            f"received {options.format}"
+            f"`--int8` needs --format openvino or onnx; received {options.format}"
         )
     if options.int8 and options.format == "openvino" and options.calibrate is None:
         raise ConfigError("`--int8` needs `--calibrate FILE` for --format openvino")
@@ -352,7 +351,7 @@ def add_own_classes(parser: argparse.ArgumentParser) -> None:
 
 def run_own_classes(options: argparse.Namespace) -> None:
     if options.dev is None:
-        refuse_columns(options, "columns are of --dev")
+        refuse_columns(options, "columns need `--dev`, which is not given")
     check_named_columns(options, options.dev, task=declared_task(options))
     load_backend(checkpoints=[options.model])
     from bert_keras.inference.zero_shot import save_classes

@@ -49,6 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         options = parse(arguments)
         if options.verbose:
             os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         options.command_line = shlex.join(["bert-keras", *arguments])
         if ":" in (getattr(options, "task", None) or ""):
             sys.path.append(os.getcwd())  # may hold the user's own task

@@ -64,8 +64,8 @@ def add_mine(parser: argparse.ArgumentParser) -> None:
     add_option(parser, ranks)
     margin = Option(
         0.05,
-        "how much lower than the pair's cosine (with --rerank, its score) a negative's "
-        "must be",
+        "how much lower than the cosine of the pair the cosine of a negative must be "
+        "(with --rerank, its score)",
         unit="score",
         name="margin",
         kind=float,

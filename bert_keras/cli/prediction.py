@@ -134,7 +134,7 @@ def run_predict(options: argparse.Namespace) -> None:
         except ConfigError as error:
             if options.texts or options.input or not options.redact:
                 raise
-            raise ConfigError(f"{error}; a TEXT stands before --redact") from None
+            raise ConfigError(f"{error}; give each TEXT before --redact") from None
     piped = piped_lines()
     given = given_texts(options, task, piped)
     place = options.input or ("TEXT" if options.texts else "stdin")
@@ -194,7 +194,7 @@ def _told_how_far(shown: Progress, output: str | None) -> Iterator[None]:
     except DataError as error:
         if shown.done and output is None:
             error.args = (
-                f"{error}; the {counted(shown.done, 'rows')} before are answered",
+                f"{error}; the {counted(shown.done, 'rows')} before it are answered",
             )
         raise
 

@@ -25,7 +25,7 @@ from bert_keras.cli.options import (
     lines_of_file,
     path,
 )
-from bert_keras.config import PRESETS, BertConfig
+from bert_keras.config import PRESETS
 from bert_keras.errors import ConfigError
 from bert_keras.pretraining.config import PretrainConfig, PretrainingDataConfig
 from bert_keras.runs.environment import load_tensorflow
@@ -341,7 +341,8 @@ def run_pretrain(options: argparse.Namespace) -> None:
         vocabulary = read_folder(vocab)[0]["vocabulary"]
         is_electra = config.objective == REPLACED_TOKEN
         kind = {"model_type": "electra"} if is_electra else {}
-        encoder = model_sizes(options, len(vocabulary), **kind)
+        kind |= _given_settings(options)
+        encoder = config.new_sizes(options.size, len(vocabulary), **kind)
     elif options.settings:
         raise ConfigError(
             f"`--set` is for a new model, of --size; received {options.settings[0]}"
@@ -367,26 +368,22 @@ def run_pretrain(options: argparse.Namespace) -> None:
     print(f"report:       {result.folder.with_name('report.html')}")
 
 
-def model_sizes(
-    options: argparse.Namespace, vocab_size: int, **settings: Any
-) -> BertConfig:
-    """Return the config of the new model that a command line requests.
-
-    `settings` are keys that `--set` may change.
+def _given_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields of the new model's config that `--set` gives.
 
     Raises:
-        ConfigError: the size or a key is unknown.
+        ConfigError: one has no value.
     """
+    found = {}
     for given in options.settings:
         name, equals, value = given.partition("=")
         if not equals:
             raise ConfigError(f"`--set` must be NAME=VALUE; received {given!r}")
         try:
-            settings[name] = json.loads(value)
+            found[name] = json.loads(value)
         except ValueError:
-            settings[name] = value  # a plain string
-    sizes = BertConfig.from_preset(options.size, vocab_size=vocab_size)
-    return BertConfig.from_dict({**sizes.to_dict(), **settings}, ignore=())
+            found[name] = value  # a plain string
+    return found
 
 
 def _add_corpus(parser: argparse.ArgumentParser) -> None:

@@ -42,8 +42,8 @@ def add_shrink(parser: argparse.ArgumentParser) -> None:
     add_option(
         parser,
         MAX_DROP,
-        help="how much lower the task's main score may be than the model's, of a score "
-        "up to 1; 100 times this for a score up to 100, such as BLEU",
+        help="largest drop of the task's main score, for a score up to 1 (times 100 "
+        "for a score up to 100, such as BLEU)",
     )
     add_word(
         parser,

@@ -178,8 +178,8 @@ def run_train(options: argparse.Namespace) -> None:
     config = config_of(options, TrainConfig)
     if options.dev is not None and "validation_split" in vars(options):
         raise ConfigError(
-            "`--validation-split` holds out training rows where there is no `--dev`: "
-            f"give one of them; received {options.validation_split} and {options.dev}"
+            "`--validation-split` and `--dev` cannot both be given; "
+            f"received {options.validation_split} and {options.dev}"
         )
     load_backend(checkpoints=[options.encoder, config.teacher])
     from bert_keras.exports.model_card import VALIDATION

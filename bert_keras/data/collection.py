@@ -83,7 +83,7 @@ class JudgedCollection:
         found = []
         if self.empty:
             documents = counted(self.empty, "documents")
-            what = "without text, so that no search finds them"
+            what = "without text, which no search finds"
             found.append(f"{self.path}: {documents} {what}")
         if self.unjudged:
             queries = counted(self.unjudged, "queries")

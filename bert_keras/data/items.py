@@ -50,16 +50,16 @@ def as_items(
     if count > 1 and isinstance(texts, tuple) and len(texts) == count:
         if all(_is_column(each) for each in texts):
             raise DataError(
-                f"`{name}` must hold one row in each place; received a tuple of "
-                f"{count} columns: give list(zip(*{name}))"
+                f"each item of `{name}` must be one row; received a tuple of {count} "
+                f"columns: give list(zip(*{name}))"
             )
     items = []
     for row, value in _numbered(texts, name):
         item = _item(value, forms, name, row)
         if not (is_ordered or isinstance(value, Mapping) or isinstance(item, str)):
             raise DataError(
-                f"`{name}` must hold dicts of {' and '.join(forms[0])}, whose order is "
-                f"not known; received at {row}: {shown(value)}"
+                f"each item of `{name}` must be a dict with {' and '.join(forms[0])}, "
+                f"which have no known order; received {shown(value)} at index {row}"
             )
         items.append(item)
     return items
@@ -75,8 +75,8 @@ def as_strings(texts: Any, *, name: str = "texts") -> list[str]:
     for row, item in enumerate(items):
         if not isinstance(item, str):
             raise DataError(
-                f"`{name}` must hold a string in each place; received at {row}: "
-                f"{shown(item)}"
+                f"each item of `{name}` must be a string; received "
+                f"{shown(item)} at index {row}"
             )
     return items
 
@@ -135,8 +135,8 @@ def _item(value: Any, forms: Forms, name: str, row: int) -> Any:
         columns = _chosen(value, forms)
         if columns is None:
             raise DataError(
-                f"`{name}` must have {' and '.join(forms[0])} in each place; "
-                f"received at {row}: {shown(dict(value))}"
+                f"each item of `{name}` must have {' and '.join(forms[0])}; "
+                f"received {shown(dict(value))} at index {row}"
             )
         parts = tuple(value[column] for column in columns)
         value = parts if len(parts) > 1 else parts[0]
@@ -144,7 +144,7 @@ def _item(value: Any, forms: Forms, name: str, row: int) -> Any:
         return _plain(value)
     except UnicodeDecodeError as error:
         raise DataError(
-            f"`{name}` must be UTF-8; received at {row}: {shown(value)}: "
+            f"`{name}` must be UTF-8; received {shown(value)} at index {row}: "
             f"{error.reason} at byte {error.start}"
         ) from None
 

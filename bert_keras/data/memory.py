@@ -102,7 +102,7 @@ def rows_in_memory(data: Any, *, name: str = "data") -> MemoryRows:
             f"`{key}` {size:,}" for key, size in list(sizes.items())[:12]
         )
         raise DataError(
-            f"columns must have equally many rows; received {listed}",
+            f"columns must have the same number of rows; received {listed}",
             path=MemoryRows.path,
         )
     return MemoryRows(

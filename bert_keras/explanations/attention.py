@@ -131,8 +131,8 @@ def _parts(row: int, item: Any) -> tuple[str, ...]:
     is_fit = isinstance(parts, tuple | list) and len(parts) in (1, 2)
     if not is_fit or not all(isinstance(part, str) for part in parts):
         raise DataError(
-            "`texts` must hold a string or a pair of strings in each place; "
-            f"received at {row}: {shown(item)}"
+            "each item of `texts` must be a string or a pair of strings; "
+            f"received {shown(item)} at index {row}"
         )
     return tuple(parts)
 

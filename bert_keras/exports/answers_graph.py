@@ -37,6 +37,10 @@ class NeedsTensorFlow(ConfigError):
     """A task that an engine does not answer alone; the message is the reason."""
 
 
+class OtherIds(NeedsTensorFlow):
+    """The library `tokenizers` does not give a model's ids; the message shows where."""
+
+
 def answers_function(task: Task, outputs: Mapping[str, Any]) -> Any:
     """Return the concrete function of a task's answers, or of their numbers.
 

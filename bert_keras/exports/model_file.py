@@ -221,7 +221,7 @@ def _divide_before_erf(graph: Any, numpy_helper: Any) -> None:
 def check_int8(kind: str) -> None:
     """Raise a ConfigError unless int8 is offered for a format and can be computed."""
     if kind not in INT8_PACKAGES:
-        raise ConfigError(f"int8 is offered for openvino and onnx; received {kind}")
+        raise ConfigError(f"int8 needs the format openvino or onnx; received {kind}")
     for name in INT8_PACKAGES[kind]:
         package(name, f"int8 for {kind}")
 

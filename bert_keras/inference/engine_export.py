@@ -21,7 +21,7 @@ import numpy as np
 from bert_keras.config import WINDOW_STARTS
 from bert_keras.data.columns import Columns
 from bert_keras.errors import BertKerasError, ConfigError
-from bert_keras.exports.answers_graph import NeedsTensorFlow
+from bert_keras.exports.answers_graph import NeedsTensorFlow, OtherIds
 from bert_keras.exports.engine_files import (
     ANSWER_FILES,
     FILES,
@@ -111,8 +111,8 @@ def export_to_engine(
         seen: called with `float32` or `int8` and its scores.
 
     Raises:
-        ConfigError: a setting is wrong, a package is missing, or engines cannot run the
-            task.
+        ConfigError: a setting is wrong, a package is missing, engines cannot run the
+            task, or their tokenizer does not give the model's ids.
         BertKerasError: the score falls by more than `max_drop`, or the exporter fails;
             nothing is written.
         CheckpointError: the folder holds something else, or cannot be written.
@@ -170,6 +170,9 @@ def _write_answers(
     """Write the graph of the answers; return the entry of `answers.json` about it.
 
     A line tells if the folder needs TensorFlow for its answers.
+
+    Raises:
+        ConfigError: the engine's tokenizer does not give the model's ids.
     """
     try:
         session = session_of(path, kind)
@@ -178,6 +181,10 @@ def _write_answers(
             texts = _typical_texts(model, rows)
         _, facts = light_engine(model, session, folder, kind, texts)
         return {"model": ANSWER_FILES[kind], **facts}
+    except OtherIds as error:
+        raise ConfigError(
+            f"`format` must be saved_model for this model, not {kind}: {error}"
+        ) from None
     except NeedsTensorFlow as error:
         for name in (ANSWER_FILES[kind], ANSWER_FILES[kind].replace(".xml", ".bin")):
             (folder / name).unlink(missing_ok=True)
@@ -191,8 +198,8 @@ def _check_drop(
     before, after = (float(scores[each][name]) for each in ("float32", "int8"))
     if not after >= before - allowed:
         raise BertKerasError(
-            f"`max_drop` must allow the loss of {name} in int8, from {before:.4f} to "
-            f"{after:.4f}; received {allowed:g} of it: nothing is written"
+            f"{name} falls from {before:.4f} to {after:.4f} in int8, by more than "
+            f"`max_drop` allows ({allowed:g}): nothing is written"
         )
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_keras.answering.answering import Parts
 from bert_keras.errors import one_line, shown
-from bert_keras.exports.answers_graph import NeedsTensorFlow
+from bert_keras.exports.answers_graph import NeedsTensorFlow, OtherIds
 from bert_keras.tasks.protocols import Spelling, from_named, input_specs
 from bert_keras.text.preprocessor import as_tensors, one_or_all
 
@@ -27,6 +27,8 @@ def check_equal(
     found: Any, model: Any, function: Any, texts: Parts | None
 ) -> dict[str, Any]:
     """Raise NeedsTensorFlow unless ids and answers equal TensorFlow's.
+
+    It is `OtherIds` if the ids differ.
 
     Args:
         found: the `EngineModel` without TensorFlow.
@@ -95,9 +97,8 @@ def _graph_of(task: Any, preprocessor: Any, specs: Any, function: Any) -> Any:
 
 
 def _check_rows(found: Any, graph: Any, function: Any, parts: Parts) -> None:
-    """Raise NeedsTensorFlow unless rows, and answers that are spelled, are the graph's.
-
-    These are answers to random outputs of the model.
+    """Raise OtherIds unless rows are the graph's, and NeedsTensorFlow unless spelled
+    answers to random outputs are.
     """
     task, rows = found.task, found.preprocessor
     tokenized = rows.tokenize(task.row_reader, parts)
@@ -117,9 +118,7 @@ def _check_rows(found: Any, graph: Any, function: Any, parts: Parts) -> None:
         if is_spelled and name in task.row_reader.answer_specs():
             continue  # the graph has other entries for its answers
         if not np.array_equal(values, theirs[name].numpy()):
-            raise NeedsTensorFlow(
-                _difference(rows, found.graph_preprocessor, parts, name)
-            )
+            raise OtherIds(_difference(rows, found.graph_preprocessor, parts, name))
     if is_spelled:
         answers = found.answers.of_texts({**ours, **outputs}, tokenized)
         _compare(answers, {name: each.numpy() for name, each in wanted.items()})
@@ -171,7 +170,7 @@ def _texts(draw: random.Random, tokens: list[str]) -> list[str]:
 
 
 def _difference(rows: Any, graph: Any, parts: Parts, name: str) -> str:
-    """Return which text `tokenizers` splits otherwise, if it is so."""
+    """Return which text `tokenizers` splits in another way, if there is one."""
     items = [item for part in parts for item in part]
     texts = (
         each for item in items for each in ([item] if isinstance(item, str) else item)

@@ -62,6 +62,15 @@ def with_frozen(kind: Any, settings: dict[str, Any]) -> Any:
     return model
 
 
+def set_dropout(model: keras.Model, rate: float) -> None:
+    """Set the dropout of all layers; the configs of the model keep their own rates."""
+    names = ("rate", "dropout_rate", "attention_dropout_rate")
+    for layer in model._flatten_layers():
+        for name in names:
+            if hasattr(layer, name):
+                setattr(layer, name, rate)
+
+
 class FromConfig(_Model):
     """A base of models built from a `BertConfig` and other arguments, `_settings`.
 

@@ -290,7 +290,7 @@ def _config_to_write(opened: Folder, to: str) -> tuple[dict[str, Any], list[str]
         raise CheckpointError(
             f"{checkpoint.path}: the head reads the tokens' vectors (pooling "
             f"{pooling}), which only the format huggingface can hold; received `to` "
-            f"{to}"
+            f"{to}: `train --opens-in transformers` trains a head on BERT's pooler"
         )
     states_length = bool(opened.sentence) or applied is not None
     if FORMATS[to].has_own_vocabulary and not checkpoint.own_entry and states_length:

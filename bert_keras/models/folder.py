@@ -448,7 +448,7 @@ def _contradiction(
         return ""  # told where it is read
     modules = codec.modules(task)
     if sentence and name != "embedding" and not modules:
-        return f"{MODULES} is of a model of vectors, not of the task {name}"
+        return f"{MODULES} describes a model of vectors, not of the task {name}"
     if sentence:
         vectors = find_task("embedding")
         try:

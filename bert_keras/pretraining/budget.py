@@ -137,9 +137,7 @@ class _Measuring:
     def _largest(self, vocab: Any) -> tuple[_Speed, str]:
         """Return the largest named size that reads enough tokens, and the reason."""
         tokens = len(WordPieceTokenizer.from_folder(vocab).vocabulary)
-        first, *others = (
-            BertConfig.from_preset(name, vocab_size=tokens) for name in PRESETS
-        )
+        first, *others = (self._given.new_sizes(name, tokens) for name in PRESETS)
         found, end = self._speed(first), ""
         for sizes in others:
             slower = _operations(sizes) / _operations(found.encoder)

@@ -15,6 +15,7 @@ import os
 from typing import Any
 
 from bert_keras import settings
+from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.settings import (
     check_mask_shares,
@@ -29,6 +30,15 @@ from bert_keras.training.config import check_has_teacher, unused_options
 _STATIC_COPIES = 10
 # The positions of a full row are a multiple of this: 20 at 128, 76 at 512.
 _PREDICTIONS_MULTIPLE = 4
+
+
+def initializer_range(width: int) -> float:
+    """Return the standard deviation of initial weights for a hidden size.
+
+    Narrow models learn faster with it than with the paper's 0.02 for all widths.
+    Source: LeCun et al. 1998, "Efficient BackProp", section 4.6.
+    """
+    return round(width**-0.5, 3)
 
 
 @with_options_documented
@@ -214,6 +224,15 @@ class PretrainConfig:
         least=0,
         most=1,
     )
+    dropout: float | None = option(
+        None,
+        "probability of dropout in the blocks during pretraining; the model folder "
+        "keeps its own for fine-tuning",
+        unit="probability",
+        least=0,
+        below=1,
+        unset="the model's own; with a budget, 0",
+    )
     weight_decay: float = settings.WEIGHT_DECAY.field()
     global_clipnorm: float = settings.GLOBAL_CLIPNORM.field()
     objective: str = option(
@@ -359,6 +378,27 @@ class PretrainConfig:
         """The seconds that a run takes; `None`: it has a number of steps."""
         return None if self.minutes is None else 60 * self.minutes
 
+    def new_sizes(self, size: str, vocab_size: int, **given: Any) -> BertConfig:
+        """Return the sizes of a new model by name, with the fields that are given.
+
+        With a budget, the initial weights fit the width, unless they are given.
+
+        Raises:
+            ConfigError: the size or a field is unknown.
+        """
+        found = BertConfig.from_preset(size, vocab_size=vocab_size)
+        scaled = {}
+        if self.budget is not None:
+            scaled["initializer_range"] = initializer_range(found.hidden_size)
+        return BertConfig.from_dict(found.to_dict() | scaled | given, ignore=())
+
+    @property
+    def dropout_rate(self) -> float | None:
+        """The rate of the run; `None`: the model's own."""
+        if self.dropout is None and self.budget is not None:
+            return 0.0
+        return self.dropout
+
     @property
     def has_masks(self) -> bool:
         """Whether masked tokens are predicted, by the model or by a generator."""
@@ -367,6 +407,8 @@ class PretrainConfig:
     def unused(self) -> set[str]:
         """Return the options that have no part in the result of a run."""
         found = {*unused_options(self), "hours"}
+        if self.dropout_rate is None:
+            found.add("dropout")
         if self.objective != settings.REPLACED_TOKEN:
             found |= set(_OF_GENERATOR)
         return found | {"minutes" if self.budget is None else "steps"}

@@ -30,6 +30,7 @@ from bert_keras.pretraining.config import (
     PAPER,
     PretrainConfig,
     PretrainingDataConfig,
+    initializer_range,
 )
 from bert_keras.pretraining.distillation import PretrainingDistillation
 from bert_keras.pretraining.files import PretrainingFiles, find_files
@@ -61,6 +62,7 @@ _FREE = (
     "on_nonfinite",
 )
 ENDLESS = 2**31 - 1  # steps of a phase that a budget ends
+_FEW_PASSES = "of a budget: few passes over the data (arXiv:2212.14034)"
 _PAPER = "the paper's"  # the reason of a default
 _PAIR_HEAD, _MASKED_HEAD = "cls/seq_relationship/", "cls/predictions/"
 
@@ -120,6 +122,7 @@ class PretrainingPlan(Decided):
     def settings(self) -> dict[str, Any]:
         """Return everything that determines weights and curves, as JSON values."""
         config = dataclasses.asdict(self.config)
+        config["dropout"] = self.config.dropout_rate
         free = {*_FREE, *self.config.unused()}
         start = "random" if self.checkpoint is None else _digest(self.checkpoint)
         taught = self.teacher and {"weights of the teacher": _digest(self.teacher)}
@@ -237,7 +240,7 @@ def make_pretraining_plan(
     elif checkpoint is not None:
         start = f"continues from {os.fspath(encoder)}"  # type: ignore[arg-type]
     choices = (
-        *_of_model(sizes, checkpoint, tokenizer, start=start, vocab=vocab),
+        *_of_model(sizes, checkpoint, tokenizer, config, start=start, vocab=vocab),
         *_of_targets(phases, config, generator, next_sentence=pairs),
         *_of_updates(phases, config, held_out, steps, reasons),
     )
@@ -301,6 +304,7 @@ def _of_model(
     sizes: BertConfig,
     checkpoint: Checkpoint | None,
     tokenizer: WordPieceTokenizer,
+    config: PretrainConfig,
     *,
     start: str,
     vocab: str | os.PathLike[str] | None,
@@ -312,6 +316,11 @@ def _of_model(
     place = "the checkpoint" if vocab is None else os.fspath(vocab)
     size = f"{tokenizer.vocab_size:,} tokens"
     yield Choice("vocabulary", size, f"of {place}", "--vocab")
+    if checkpoint is None and config.budget is not None:
+        deviation = f"standard deviation {sizes.initializer_range:g}"
+        usual = sizes.initializer_range == initializer_range(sizes.hidden_size)
+        reason = "1 divided by the root of the width" if usual else GIVEN
+        yield Choice("initial weights", deviation, reason, "--set initializer_range")
 
 
 def _of_targets(
@@ -376,6 +385,9 @@ def _of_updates(
     if config.accumulation > 1:
         yield _chosen(config, "accumulation", usual=_PAPER)
     yield _chosen(config, "optimizer", usual=_PAPER)
+    if config.dropout_rate is not None:
+        reason = GIVEN if config.dropout is not None else _FEW_PASSES
+        yield Choice("dropout", f"{config.dropout_rate:g}", reason, "--dropout")
     rate = f"{config.learning_rate:.2g}"
     yield _chosen(config, "learning_rate", rate, usual=usual("learning_rate"))
     if config.budget is None:

@@ -34,6 +34,7 @@ from bert_keras.model.encoder import (
     BertEncoder,
     frozen_paths,
     seed_behind,
+    set_dropout,
     with_frozen,
 )
 from bert_keras.model.heads import new_heads
@@ -314,7 +315,7 @@ def new_pretrainer(
     next_sentence: bool,
     generator: BertConfig | None = None,
 ) -> BertPretrainer:
-    """Return a model with random weights from the seed."""
+    """Return a model with random weights from the seed, and the run's dropout."""
     encoder = BertEncoder(
         sizes,
         pooler=next_sentence,
@@ -322,13 +323,16 @@ def new_pretrainer(
         seed=config.seed,
         dtype=config.precision,
     )
-    return BertPretrainer(
+    model = BertPretrainer(
         encoder,
         next_sentence=next_sentence,
         generator=generator,
         discriminator_weight=config.discriminator_weight,
         seed=seed_behind(sizes, config.seed) + 1,  # the pooler uses the one before
     )
+    if config.dropout_rate is not None:
+        set_dropout(model, config.dropout_rate)
+    return model
 
 
 def assign_pretrainer(model: BertPretrainer, checkpoint: Checkpoint) -> None:

@@ -92,7 +92,7 @@ def evaluate_collection(
         width, of BM25, of both fused (`hybrid`), and of the run that was given; of
         other models the order of the candidates. With `tune`, also `hybrid_weight`,
         the chosen one, and `hybrid_weights`: by weight `ndcg_at_10` of the queries that
-        chose, and `ndcg_at_10_of_others`.
+        chose, and `ndcg_at_10_on_other_half`.
 
     Raises:
         ConfigError: the model does neither, or an argument is out of range.
@@ -177,19 +177,19 @@ def tuned_weight(
     alone = score(others, vectors)
     use = f"use it with --hybrid-weight {best:g}, or `hybrid_weight={best:g}`"
     if alone >= rest[best]:
-        use = "vectors alone rank no worse there: leave out --hybrid"
+        use = "vectors alone are as good there: leave out --hybrid"
     elif rest[best] <= rest[1.0]:
         use = f"{use}, which is no better there"
     say(
-        f"hybrid weight {best:g} has the best nDCG@10 of {len(WEIGHTS)} weights on "
-        f"{counted(len(dev), 'queries')}: {tried[best]:.4f}; on the other "
-        f"{len(others):,}: {rest[best]:.4f}, with weight 1: {rest[1.0]:.4f}, by "
-        f"vectors alone: {alone:.4f}; {use}"
+        f"the best hybrid weight on half of the judged queries ({len(dev):,}) is "
+        f"{best:g}, with nDCG@10 {tried[best]:.4f}; on the other half: "
+        f"{rest[best]:.4f}, with weight 1: {rest[1.0]:.4f}, with vectors alone: "
+        f"{alone:.4f}; {use}"
     )
     rows = {
         f"{weight:g}": {
             "ndcg_at_10": tried[weight],
-            "ndcg_at_10_of_others": rest[weight],
+            "ndcg_at_10_on_other_half": rest[weight],
         }
         for weight in WEIGHTS
     }

@@ -191,7 +191,7 @@ def mismatch(
     if packed.is_same(probe, np.array(rows)):
         return ""
     if not stored.model and task.aligned_to:
-        return "a model whose hash it lacks, by which a student knows it"
+        return "a model whose hash it does not contain, which a student needs"
     return "another model"
 
 

@@ -227,8 +227,8 @@ class _Client:
                     for name, rank in chosen.inputs.items()
                 )
                 raise DataError(
-                    f"`texts` must hold {wanted} in each place; received at {row}: "
-                    f"{shown(item)}"
+                    f"each item of `texts` must hold {wanted}; received "
+                    f"{shown(item)} at index {row}"
                 )
         size = self.batch_size
         return chosen, [items[at : at + size] for at in range(0, len(items), size)]

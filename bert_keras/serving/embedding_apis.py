@@ -73,15 +73,15 @@ _FLAGS = (  # fields that are true or false
     "truncate",
 )
 PATHS = {
-    "/v1/embeddings": "Vectors of texts, as by OpenAI",
-    "/embed": "Vectors of texts, as by TEI",
-    "/embed_sparse": "Weights of tokens for texts, as by TEI",
-    "/similarity": "Similarities of a sentence to others, as by TEI",
-    "/predict": "Classes of texts, as by TEI",
-    "/rerank": "Places and scores of texts for a query, as by TEI",
-    "/v1/rerank": "Places and scores of documents for a query, as by Jina",
-    "/v2/rerank": "Places and scores of documents for a query, as by Cohere",
-    "/tokenize": "Tokens of texts, as by TEI",
+    "/v1/embeddings": "Embeddings of texts (OpenAI)",
+    "/embed": "Embeddings of texts (TEI)",
+    "/embed_sparse": "Weights of tokens for texts (TEI)",
+    "/similarity": "Similarities of a sentence to others (TEI)",
+    "/predict": "Classes of texts (TEI)",
+    "/rerank": "Indices and scores of texts for a query (TEI)",
+    "/v1/rerank": "Indices and scores of documents for a query (Jina)",
+    "/v2/rerank": "Indices and scores of documents for a query (Cohere)",
+    "/tokenize": "Tokens of texts (TEI)",
 }
 INFO = "/info"
 

@@ -35,7 +35,7 @@ def openapi(service: Service) -> dict[str, Any]:
         "/v2/health/live": _get("Whether the server runs"),
         "/v2/health/ready": _get("Whether all models are loaded"),
         "/monitoring/prometheus/metrics": _get("Metrics", kind="text/plain"),
-        INFO: _get("Facts about a model, as by TEI"),
+        INFO: _get("Facts about a model (TEI)"),
         **{path: _call(path, summary) for path, summary in PATHS.items()},
     }
     for model in model_list(service):

@@ -82,8 +82,8 @@ class EntailedClasses(NamedClasses):
             )
         if self.long != "truncate":
             raise ConfigError(
-                "`long` must be truncate with `entailment`, which reads a text once a "
-                f"class; {received(self.long)}"
+                "`long` must be truncate with `entailment`, which reads a text once "
+                f"for each class; {received(self.long)}"
             )
         self._scoring()
 
@@ -141,8 +141,9 @@ class EntailedClasses(NamedClasses):
         for row, item in enumerate(items):
             if not _is_text_with_classes(item, self.least_classes):
                 raise DataError(
-                    "`texts` must hold (text, [class, class …]) in each place, the "
-                    f"classes different, none empty; received at {row}: {shown(item)}"
+                    "each item of `texts` must be (text, [class, class …]), the "
+                    "classes different and none empty; received "
+                    f"{shown(item)} at index {row}"
                 )
         return [item[0] for item in items], [list(item[1]) for item in items]
 

@@ -191,8 +191,8 @@ class MultipleChoice(Confidence, Task):
         for row, item in enumerate(items):
             if not _is_row(item):
                 raise DataError(
-                    "`texts` must hold (context, [choice, choice …]) in each place, no "
-                    f"choice empty; received at {row}: {shown(item)}"
+                    "each item of `texts` must be (context, [choice, choice …]), no "
+                    f"choice empty; received {shown(item)} at index {row}"
                 )
         return [item[0] for item in items], [list(item[1]) for item in items]
 

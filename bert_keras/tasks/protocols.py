@@ -116,8 +116,8 @@ def string_parts(items: Sequence[Any], count: int) -> tuple[list[Any], ...]:
             names = {1: "a string", 2: "a pair of strings"}
             wanted = names.get(count, f"{count} strings")
             raise DataError(
-                f"`texts` must hold {wanted} in each place; received at {row}: "
-                f"{shown(item)}"
+                f"each item of `texts` must be {wanted}; received "
+                f"{shown(item)} at index {row}"
             )
     if count == 1 or not items:
         return (list(items),) * count

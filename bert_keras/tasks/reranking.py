@@ -278,8 +278,8 @@ class Reranking(RerankingSettings, NumberTask):
         for row, item in enumerate(items):
             if not _is_list(item):
                 raise DataError(
-                    "`texts` must hold (query, [document, document …]) in each place, "
-                    f"no document empty; received at {row}: {shown(item)}"
+                    "each item of `texts` must be (query, [document, document …]), "
+                    f"no document empty; received {shown(item)} at index {row}"
                 )
         queries = [item[0] for item in items]
         refuse_empty_queries(queries)

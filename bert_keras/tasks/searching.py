@@ -79,7 +79,7 @@ class SearchingEmbedding(Embedding):
     def texts(self, columns: Columns, *, use: str) -> tuple[list[Any], ...]:
         if use != "answer":
             raise ConfigError(
-                "an export that searches returns documents, no vectors to score: "
+                "an export with an index returns documents, not vectors to score: "
                 "evaluate the model folder"
             )
         return super().texts(columns, use=use)

@@ -93,7 +93,7 @@ class Truncation:
             length: the maximum length in tokens.
             in_windows: whether longer texts are read in windows.
             drawn: the windows that training draws of each text; 0: it reads all.
-            remedy: what would read the truncated texts whole, if anything would.
+            remedy: what would read the truncated texts in full, if anything would.
         """
         found = []
         if self.longer:
@@ -112,7 +112,7 @@ class Truncation:
             line = self.line(of=of, length=None if in_windows else length)
             if remedy:
                 times = (self.kept + self.lost) / max(self.kept, 1)
-                line += f"; {remedy} reads them whole: {times:,.1f} times the tokens"
+                line += f"; {remedy} reads them in full: {times:,.1f} times the tokens"
             found.append(line)
         return found
 

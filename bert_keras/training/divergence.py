@@ -50,8 +50,8 @@ class Divergence:
     def __str__(self) -> str:
         little = "hardly" if self.loss < self.constant_loss else "no"
         found = (
-            f"the training loss at the end, {self.loss:.4f}, is {little} better than "
-            f"one answer for all rows, whose loss is {self.constant_loss:.4f}"
+            f"the final training loss, {self.loss:.4f}, is {little} better than the "
+            f"loss of the same answer for all rows, {self.constant_loss:.4f}"
         )
         if self.is_certain:
             return f"diverged: {found}"

@@ -267,10 +267,10 @@ def explained_mistakes(
 
 
 def _left_out(done: int, chosen: int) -> str:
-    explained = f"{done} of {chosen} mistakes" if done else "no mistakes"
+    explained = f"only {done} of {chosen} mistakes" if done else "no mistakes"
     return (
-        f"the report explains {explained}, since more would take over a sixth of the "
-        "run's time; `bert-keras explain` explains any text"
+        f"the report explains {explained}, to take at most a sixth of the run's time; "
+        "`bert-keras explain` explains any text"
     )
 
 

@@ -194,8 +194,8 @@ class HeadTrainer(abc.ABC):
         if alone:
             names = classes_of(strata) - classes_of(strata, validated)
             say(
-                f"rows in no fold of the cross-validation: {len(alone):,}, each the "
-                f"only one of its class ({listed(sorted(names))}): give more rows of it"
+                "rows that are the only one of their class are not scored in cross-"
+                f"validation: {len(alone):,} ({listed(sorted(names))})"
             )
 
     @property

@@ -283,7 +283,7 @@ def inherited_windows(
     if not is_inherited or config.max_length is not None:
         return config, None
     length = facts.folder.preprocessing.get("max_length")
-    reason = f"of {length:,} tokens, as by the encoder's folder"
+    reason = f"of {length:,} tokens, as in the encoder's folder"
     return (
         dataclasses.replace(config, max_length=length),
         Choice("long texts", "windows", reason, "--set long"),

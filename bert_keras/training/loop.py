@@ -32,6 +32,7 @@ from bert_keras.model.layers import undrawn
 from bert_keras.model.lora import has_lora, plain_weights
 from bert_keras.models.model_folder import write_model
 from bert_keras.models.task_model import TaskModel
+from bert_keras.report.values import words
 from bert_keras.runs.notes import say, show
 from bert_keras.runs.progress import report
 from bert_keras.runs.run_folder import EPOCH, NONFINITE, RunFolder
@@ -591,13 +592,14 @@ class FineTuningLoop(TrainingLoop):
         self.progress.end_training()
         if not self.devices.is_chief:
             return
-        key = f"dev_{self.model.task.best_score}"
+        score = self.model.task.best_score
+        key = f"dev_{score}"
         values = [row[key] for row in self.history if key in row and row["epoch"]]
         if self.dev is not None and self.best.epoch == 0 and values:
             self.ending = (
-                f"training did not help: {key} was {self.best.value:.4f} before the "
-                f"first update, and at most {max(values):.4f} after an epoch; the "
-                "model before training is kept"
+                f"training did not help: the dev score ({words(score)}) was "
+                f"{self.best.value:.4f} before the first update, and at most "
+                f"{max(values):.4f} after an epoch; the model before training is kept"
             )
         elif is_early and self.epoch < self.rows.epochs:
             self.ending = (

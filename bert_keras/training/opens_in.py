@@ -50,14 +50,15 @@ def with_open_head(facts: Facts) -> tuple[Facts, list[str]]:
     if config.method not in ("auto", "finetune"):
         raise ConfigError(
             f"`method` must be finetune with `opens_in` {config.opens_in}, which reads "
-            f"a head on BERT's pooler: no other trains it; received {config.method}"
+            f"a head on BERT's pooler: only finetune trains one; received "
+            f"{config.method}"
         )
     given = task.get_config() if isinstance(task, Task) else facts.given
     for name, value in wanted.items():
         if (found := given.get(name, value)) != value:
             raise ConfigError(
                 f"`{name}` must be {shown(value)} with `opens_in` {config.opens_in}, "
-                f"which computes no other; received {shown(found)}"
+                f"which supports no other value; received {shown(found)}"
             )
     is_of_vectors = isinstance(facts.folder.held(Embedding), Embedding)
     settings = facts.settings

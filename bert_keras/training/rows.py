@@ -173,8 +173,8 @@ class TrainingRows:
         self.count += len(self.unlabeled or ())
         if fixed and self.groups is not None:
             raise ConfigError(
-                f"{model.task.name} with batches of whole groups of rows, of any "
-                "number, cannot be trained on a TPU: choose another objective"
+                f"{model.task.name} cannot be trained on a TPU with an objective whose "
+                "batches contain groups of rows: choose another objective"
             )
         if fixed and batch_size > len(columns):
             raise ConfigError(

@@ -39,6 +39,7 @@ from bert_keras.models.kept_layers import with_layers
 from bert_keras.models.loading import load_model
 from bert_keras.models.model_folder import save_model
 from bert_keras.models.task_model import TaskModel
+from bert_keras.report.values import words
 from bert_keras.runs.notes import collected, notes_so_far, say, show
 from bert_keras.runs.progress import followed_by, in_proportion
 from bert_keras.runs.stop_signal import RunStopped
@@ -244,7 +245,7 @@ class _Search:
             width=width,
         )
         self.candidates.append(found)
-        show(str(found))
+        show(f"{words(self.task.best_score).lower()} of {found}")
         return found.is_kept
 
     def good(self) -> list[Candidate]:

@@ -361,7 +361,7 @@ def test_a_bad_row_after_answers(
     assert texts == ["free cash", "see you", "lunch", "sale"]
     assert found.err.splitlines()[-1].endswith(
         "a.csv:6: has 1 column where the first row has 2 (read as CSV); the 4 rows "
-        "before are answered"
+        "before it are answered"
     )
     assert main([str(word) for word in [*words, "--output", output]]) == 2
     assert "are answered" not in capfd.readouterr().err and not output.exists()
@@ -841,7 +841,7 @@ def test_scores_of_any_task_are_aligned() -> None:
         "empty": {},
         "ndcg_at_10": 0.25,
         "intervals": {"ndcg_at_10": {"low": 0.0, "high": 0.5}},
-        "weights": {"0.5": {"ndcg_at_10": 1.0, "ndcg_at_10_of_others": 0.5}},
+        "weights": {"0.5": {"ndcg_at_10": 1.0, "ndcg_at_10_on_other_half": 0.5}},
     }
     assert score_table(scores).splitlines() == [
         "  Number of examples               1,234",
@@ -856,8 +856,8 @@ def test_scores_of_any_task_are_aligned() -> None:
         "  long                                  7",
         "  Intervals                           Low       High",
         "  NDCG@10                          0.0000     0.5000",
-        "  Weights                         NDCG@10  NDCG@10 of others",
-        "  0.5                              1.0000             0.5000",
+        "  Weights                         NDCG@10  NDCG@10 on other half",
+        "  0.5                              1.0000                 0.5000",
     ]
     many = {f"class {i}": {"f1": 0.5} for i in range(43)}
     lines = score_table({"classes": many}).splitlines()

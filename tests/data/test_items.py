@@ -149,13 +149,13 @@ def test_two_columns_are_not_two_rows() -> None:
         ({"text": "a"}, "`texts['text']` must be a list of strings; received 'a'"),
         ({"texts": ["a"]}, "the columns text; received texts"),
         ({}, "the columns text; received none"),
-        ([{"words": "a"}], "must have text in each place; received at 0"),
-        ([b"\xff"], "must be UTF-8; received at 0"),
-        (["a", None], "received at 1: None"),
-        (["a", float("nan")], "received at 1: nan"),
-        (np.array([1, 2]), "received at 0: 1"),
-        ([["a"]], "received at 0"),
-        ({"text": [None]}, "received at 0"),
+        ([{"words": "a"}], "must have text; received {'words': 'a'} at index 0"),
+        ([b"\xff"], "must be UTF-8; received b'\\xff' at index 0"),
+        (["a", None], "None at index 1"),
+        (["a", float("nan")], "nan at index 1"),
+        (np.array([1, 2]), "received 1 at index 0"),
+        ([["a"]], "at index 0"),
+        ({"text": [None]}, "at index 0"),
         ({"text": Frame({"text": ["a"]})}, "`texts['text']` must be a list of strings"),
         (LazyFrame(), "must be a list of strings"),
     ],
@@ -228,8 +228,8 @@ def test_embed_and_search_accept_the_same_inputs(encoder_folder: Any) -> None:
     assert [row["line"] for row in made(iter(["lunch"]))[0]] == [7, 4]
     refused(lambda: embed(predictor, "win"), "`texts`", "'win'")
     refused(lambda: SearchIndex.of(predictor, "win"), "`texts`", "'win'")
-    refused(lambda: made([None]), "`queries`", "received at 0")
-    refused(lambda: search(predictor, ["win"], ["a"]), "`query`", "received at 0")  # type: ignore[arg-type]
+    refused(lambda: made([None]), "`queries`", "at index 0")
+    refused(lambda: search(predictor, ["win"], ["a"]), "`query`", "at index 0")  # type: ignore[arg-type]
     refused(lambda: SearchIndex(predictor, ["a"], vectors[:1], lines=[1, 2]), "`lines`")
 
 

@@ -159,10 +159,10 @@ def test_the_order_within_a_pair_matters(pair_predictor: Predictor) -> None:
     ("texts", "part"),
     [
         ("one text", "a list of strings"),
-        (["a", None], "received at 1: None"),
-        ([3], "received at 0: 3"),
-        (["a", ("b", "c")], "received at 1"),
-        ([["a"]], "received at 0: ['a']"),
+        (["a", None], "None at index 1"),
+        ([3], "received 3 at index 0"),
+        (["a", ("b", "c")], "at index 1"),
+        ([["a"]], "['a'] at index 0"),
         ([b"no UTF-8: \xff"], "must be UTF-8"),
     ],
 )

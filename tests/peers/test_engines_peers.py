@@ -288,38 +288,42 @@ def test_an_export_is_loaded_as_it_is(
     refused(lambda: load_predictor(onnx_folder, task="regression"), "classification")
 
 
-@pytest.mark.parametrize("cause", ["tokenizer", "earlier version"])
-def test_what_tokenizers_would_split_otherwise_is_left_to_tensorflow(
-    cause: str,
+def test_what_tokenizers_would_split_otherwise_is_refused(
+    spam_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = engine_conversion.write_tokenizer_json
+
+    def write_other(place: Any, config: dict[str, Any], **settings: Any) -> None:
+        write(place, {**config, "lowercase": not config["lowercase"]}, **settings)
+
+    monkeypatch.setattr(engine_conversion, "write_tokenizer_json", write_other)
+    folder = tmp_path / "onnx"
+    call = lambda: export_to_engine(spam_model, folder, format="onnx")  # noqa: E731
+    refused(call, "`format`", "`tokenizers` splits '")
+    assert not folder.exists()
+    # An engine inside the process takes TensorFlow's ids instead.
+    predictor = Predictor(engine_conversion.engine_model(spam_model, "onnx"))
+    assert not predictor.answering.is_direct
+    assert_near(predictor.predict(TEXTS), Predictor(spam_model).predict(TEXTS))
+
+
+def test_an_export_of_before_answers_by_tensorflow(
     spam_model: Any,
     onnx_folder: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """As are exports of before there was a graph of the answers; each says why."""
     folder = tmp_path / "onnx"
-    if cause == "tokenizer":
-        write = engine_conversion.write_tokenizer_json
-
-        def write_other(place: Any, config: dict[str, Any], **settings: Any) -> None:
-            write(place, {**config, "lowercase": not config["lowercase"]}, **settings)
-
-        monkeypatch.setattr(engine_conversion, "write_tokenizer_json", write_other)
-        export_to_engine(spam_model, folder, format="onnx")
-        reason = "`tokenizers` splits '"
-        assert f"need TensorFlow: {reason}" in capsys.readouterr().err
-    else:
-        shutil.copytree(onnx_folder, folder)
-        record = json.loads((folder / ANSWERS).read_text(encoding="utf-8"))
-        del record["answers"]
-        (folder / ANSWERS).write_text(json.dumps(record), encoding="utf-8")
-        (folder / ANSWER_FILES["onnx"]).unlink()
-        reason = "it was exported by an earlier version: export it again"
+    shutil.copytree(onnx_folder, folder)
+    record = json.loads((folder / ANSWERS).read_text(encoding="utf-8"))
+    del record["answers"]
+    (folder / ANSWERS).write_text(json.dumps(record), encoding="utf-8")
+    (folder / ANSWER_FILES["onnx"]).unlink()
     assert not answers_alone(folder)
     predictor = load_predictor(folder)
     (line,) = capsys.readouterr().err.splitlines()
-    assert "TensorFlow computes ids and answers: " in line and reason in line
+    assert "TensorFlow computes ids and answers: " in line
+    assert "it was exported by an earlier version: export it again" in line
     assert not predictor.answering.is_direct
     assert_near(predictor.predict(TEXTS), Predictor(spam_model).predict(TEXTS))
 

@@ -77,6 +77,16 @@ def test_bad_budgets(place: Path, tmp_path: Path) -> None:
     )
 
 
+def test_initial_weights_of_a_budget_fit_the_width() -> None:
+    for config, given, wanted in (
+        (PretrainConfig(minutes=5), {}, 0.125),
+        (PretrainConfig(minutes=5), {"initializer_range": 0.02}, 0.02),
+        (PretrainConfig(), {}, 0.02),
+    ):
+        sizes = config.new_sizes("2/64/2", 100, **given)
+        assert sizes.initializer_range == wanted and sizes.vocab_size == 100
+
+
 def table(plan: Any) -> dict[str, tuple[str, ...]]:
     return {row["name"]: (row["value"], row["reason"]) for row in plan.table()}
 
@@ -112,9 +122,10 @@ def test_the_size_and_the_batch_follow_the_measured_speed(
     assert value == "2/16/2"
     assert "tokens for each weight of its blocks" in reason
     assert found["budget"] == ("2.0 h", GIVEN)
+    assert found["initial weights"][0] == "standard deviation 0.25"  # of width 16
     assert found["steps"][0] == f"about {plan.steps:,}"
     assert plan.steps == pytest.approx(7200 / 1.7, rel=0.1)
-    assert found["learning rate"][0] == "0.001"
+    assert found["learning rate"][0] == "0.001" and found["dropout"][0] == "0"
     assert plan.estimate.seconds == pytest.approx(7200, rel=0.1)
     assert not (tmp_path / "run").exists()
 
@@ -141,6 +152,7 @@ def test_a_run_ends_by_the_clock_and_goes_on_with_the_time_left(
         return pretrain(SIZES, place / "dynamic", output, **place_of)
 
     result = run(tmp_path / "run")
+    assert result.model.encoder.config == SIZES  # with its own dropout
     rows = [row for row in result.history if "loss" in row]
     # The first update takes no time of training, which it starts.
     assert rows[-1]["step"] == 12

@@ -27,7 +27,7 @@ from bert_keras.pretraining.pretrainer import (
 )
 from bert_keras.pretraining.task import pretraining_loss, pretraining_metrics
 from pretraining.test_data import TOKENIZER, write
-from pretraining.test_pretrain import STILL
+from pretraining.test_pretrain import SIZES, STILL
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +152,25 @@ def test_causal_heads_do_not_see_later_tokens() -> None:
     np.testing.assert_array_equal(
         model(batch)["masked_lm"].numpy(), model(changed)["masked_lm"].numpy()
     )
+
+
+def test_a_run_sets_the_dropout_of_all_layers_but_not_of_the_config() -> None:
+    ids = np.array([[2, 10, 11, 12, 13, 3]], "int32")
+    batch = {
+        "token_ids": ids,
+        "segment_ids": np.zeros_like(ids),
+        "padding_mask": np.ones_like(ids),
+        "masked_positions": np.array([[1, 2]], "int32"),
+    }
+    for rate in (0.0, 0.5):
+        config = PretrainConfig(dropout=rate)
+        model = new_pretrainer(SIZES, config, next_sentence=False)
+        still, trained = (
+            model.encoder(batch, training=training)["sequence_output"].numpy()
+            for training in (False, True)
+        )
+        assert np.array_equal(still, trained) is (rate == 0)
+        assert model.encoder.config.hidden_dropout_prob == 0.1
 
 
 def test_masked_metrics_by_hand() -> None:

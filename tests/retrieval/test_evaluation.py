@@ -298,13 +298,13 @@ def test_the_weight_of_a_hybrid_is_tuned(capsys: pytest.CaptureFixture[str]) -> 
     )
     assert found["hybrid_weight"] == 0.5  # nearer to 1 than 0.3
     assert found["hybrid_weights"]["0.5"] == pytest.approx(
-        {"ndcg_at_10": 1.0, "ndcg_at_10_of_others": (1 + 0.6309) / 2}, abs=1e-4
+        {"ndcg_at_10": 1.0, "ndcg_at_10_on_other_half": (1 + 0.6309) / 2}, abs=1e-4
     )
     told = capsys.readouterr().err
-    assert "by vectors alone: 0.6309; use it with --hybrid-weight 0.5" in told
+    assert "with vectors alone: 0.6309; use it with --hybrid-weight 0.5" in told
     tuned_weight(qrels, hybrid, vectors={query: {"a": 1.0} for query in qrels})
     told = capsys.readouterr().err  # for which a weight was recommended
-    assert "by vectors alone: 1.0000; vectors alone rank no worse there" in told
+    assert "with vectors alone: 1.0000; vectors alone are as good there" in told
     one = {"q": {"a": 1.0}}
     refused(lambda: tuned_weight(one, hybrid, vectors=one), "needs two queries")
 
@@ -330,7 +330,7 @@ def test_vectors_of_an_index_are_not_computed_again(
     assert found["rankings"] == wanted["rankings"]
     assert found["hybrid_weights"]["0.5"].keys() == {
         "ndcg_at_10",
-        "ndcg_at_10_of_others",
+        "ndcg_at_10_on_other_half",
     }
     assert "vectors of queries: 3 of 3 texts" in shown.err
     assert "vectors of documents" not in shown.err

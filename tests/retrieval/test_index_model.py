@@ -173,7 +173,9 @@ def test_query_encoders_of_other_spaces_are_refused(
     with np.load(index) as stored:
         held = {name: stored[name] for name in stored if name != "model"}
     np.savez(foreign, **held)
-    refused(lambda: SearchIndex.load(student, foreign), "a model whose hash it lacks")
+    refused(
+        lambda: SearchIndex.load(student, foreign), "a model whose hash it does not"
+    )
 
 
 @pytest.mark.parametrize(

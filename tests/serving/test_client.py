@@ -294,7 +294,10 @@ def test_wrong_settings(kind: Any, settings: Any, parts: tuple[str, ...]) -> Non
 
 
 def test_a_text_that_is_missing(stub: Stub) -> None:
-    with pytest.raises(DataError, match=r"`texts` must hold text in each.*at 1: None"):
+    with pytest.raises(
+        DataError,
+        match=r"each item of `texts` must hold text; received None at index 1",
+    ):
         ask("sync", stub, ["a", None])
     with pytest.raises(DataError, match="must be a list of strings"):
         ask("sync", stub, "a")
@@ -405,7 +408,7 @@ def test_answers_are_those_of_predict(
         stub = stub_of(signatures)
         stub.tells_order = False
         with running(stub), Client(stub.url, model="m") as client:
-            refused(lambda: client.predict(items), "`texts`", "dicts", *names)
+            refused(lambda: client.predict(items), "`texts`", "a dict", *names)
             rows = [dict(zip(names, item, strict=True)) for item in items]
             assert client.predict(rows) == near(predictor.predict(items))
 

@@ -195,7 +195,7 @@ def test_a_row_that_is_not_sure_is_not_answered(unsure: Any, served: Any) -> Non
     "item", ["text", ("a", "b"), ("a", []), ("a", ["b", ""]), ("a", ["b", 1]), ("a",)]
 )
 def test_wrong_items(predictor: Predictor, item: Any) -> None:
-    refused(lambda: predictor.predict([ITEMS[0], item]), "(context,", "received at 1")
+    refused(lambda: predictor.predict([ITEMS[0], item]), "(context,", "at index 1")
 
 
 def test_wrong_labels_and_counts() -> None:

@@ -358,8 +358,8 @@ def test_dev_is_scored_before_training(
     assert re.search(rf"before training: dev .*{name} 0\.9000", err)
     assert result.report["settings"]["best_epoch"] == best
     told = (
-        "training did not help: dev_mrr was 0.9000 before the first update, and at "
-        "most 0.8000 after an epoch; the model before training is kept"
+        "training did not help: the dev score (MRR) was 0.9000 before the first "
+        "update, and at most 0.8000 after an epoch; the model before training is kept"
     )
     assert (told in err) == (best == 0)
 

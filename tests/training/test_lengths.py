@@ -100,7 +100,7 @@ def test_truncated_texts_are_told_by_each_verb(
     assert re.search("max length +24 .* as given", err)
     facts = run.report["data"]
     times = facts["train"]["mean_tokens"] / 24
-    assert f"; --set long=windows reads them whole: {times:.1f} times" in err
+    assert f"; --set long=windows reads them in full: {times:.1f} times" in err
     by_length = run.report["slices"]["test"][LENGTH]
     assert [row["truncated"] for row in by_length] == [1.0] * len(by_length)
     assert facts["train"]["truncated"] == 12 and facts["train"]["mean_tokens"] > 100
@@ -136,7 +136,7 @@ def test_truncated_texts_are_told_by_each_verb(
         out, err = capsys.readouterr()
         assert err.count("12 of 12 texts (100%) are truncated to 24 tokens: ") == 1
         assert ("by length in tokens" in out.lower()) == (words[0] == "evaluate")
-        assert "; training with --set long=windows reads them whole" in err
+        assert "; training with --set long=windows reads them in full" in err
     predictor = load_predictor(model)
     for texts_given, told in ((["ham"], 0), (texts[:2], 1), (texts, 0)):
         predictor.predict(texts_given)

@@ -73,7 +73,10 @@ def test_nothing_is_written_if_all_are_worse(
     monkeypatch.setattr(shrinking, "load_predictor", _predictor_of(spam_folder))
     assert main(command) == 2
     told = capsys.readouterr().err
-    assert "1 layer (0): 0.5000, 1 ms for 1,000 rows, 1.0 MB: more than" in told
+    assert (
+        "accuracy of 1 layer (0): 0.5000, 1 ms for 1,000 rows, 1.0 MB: more than"
+        in told
+    )
     assert "dense vectors of embedding can be shortened, and this model gives" in told
     assert "no smaller model scores within `max_drop` 0.01 of 0.9000" in told
     assert [path.name for path in tmp_path.iterdir()] == [spam_file.name]

@@ -207,8 +207,8 @@ class TaggingTask(TaggingSettings, Confidence, Task):
             words = isinstance(item, list | tuple)
             if not words or not all(isinstance(w, str) and w for w in item):
                 raise DataError(
-                    "`texts` must be strings, or lists of words that are not empty; "
-                    f"received lists and, at {row}: {shown(item)}"
+                    "`texts` must all be strings, or all be lists of non-empty words; "
+                    f"received {shown(item)} at index {row}"
                 )
         return ([list(item) for item in items],)
 
@@ -596,7 +596,7 @@ class FeatureTagging(FeatureTaggingSettings, TaggingTask):
         outputs=("hidden_states",),
         rows_per_text=None,
         learning_rate=1e-3,
-        not_for_engines="no exporter of Keras writes its BiLSTM",
+        not_for_engines="Keras's exporters do not support its BiLSTM",
     )
 
     @classmethod

@@ -274,9 +274,9 @@ def _check_tables(
     train, dev, *tests = (
         source if target is None else None for source, target in files
     )
-    # A student of vectors reads texts alone, which are no pairs.
-    is_taught = getattr(options, "teacher", None) and options.task == "embedding"
-    check_named_columns(options, train, dev, *tests, task=task, labelled=not is_taught)
+    is_taught = getattr(options, "teacher", None) is not None
+    labelled = not is_taught or task is None or task.student_needs_labels
+    check_named_columns(options, train, dev, *tests, task=task, labelled=labelled)
     check_named_columns(options, options.unlabeled, task=task, labelled=False)
     # Of the rows that are scored; without dev rows, some are held out.
     scored = [train if options.dev is None else dev, *tests]

@@ -61,6 +61,7 @@ class TaskHelp:
         columns: role to usual name of the columns that a table for training must have,
             for each form of it.
         labels: the roles that rows to answer lack.
+        student_needs_labels: whether training rows have them with a `teacher`, too.
     """
 
     place: str
@@ -74,6 +75,7 @@ class TaskHelp:
     row_forms: tuple[RowForm, ...] = ()
     columns: tuple[Mapping[str, str], ...] = ()
     labels: tuple[str, ...] = ("label",)
+    student_needs_labels: bool = True
 
     def needed(
         self, chosen: Mapping[str, Any], *, labelled: bool

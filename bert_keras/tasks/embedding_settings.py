@@ -272,4 +272,5 @@ HELP = TaskHelp(
     ),
     columns=({"text": "text", "text_pair": "text_pair"},),
     labels=("text_pair", "label"),
+    student_needs_labels=False,  # of vectors, which reads texts alone
 )

@@ -259,6 +259,7 @@ def run_plan(plan: Plan, devices: Devices) -> TrainResult:
 
 
 def _run(plan: Plan, devices: Devices) -> TrainResult:
+    """Implement `run_plan`, whose notes are collected."""
     compares_methods = plan.request.is_compared and plan.request.tries_methods
     for line in [] if compares_methods else plan_lines(plan.table()):
         show(line)

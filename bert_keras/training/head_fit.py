@@ -527,6 +527,7 @@ def score_vectors(task: Task, facts: Facts, *, devices: Devices) -> float:
     """Return the cross-validated score of a linear head on vectors of the encoder."""
     with collected(shown=False):
         fit = _new_head(task, facts, devices)
+        fit.job = "comparing ways to read pairs"
         fit.train()
     _, rows, answers, task, _ = fit.cross_validated()
     return float(task.score(facts.rows.take(rows), answers)[task.best_score])

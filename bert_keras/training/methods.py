@@ -415,10 +415,10 @@ def head_task(
     `given` are the user's settings; `None`: the task is kept as it is.
     """
     if task.pooling == POOLER:
-        is_pair = task.pairs and task.long != "windows"
-        is_pair = is_pair and not getattr(task, "entailment", ())
-        apart = {"pair_encoder": BI} if is_pair else {}
-        task = replaced(task, **head_settings(folder, apart))
+        try:
+            task = replaced(task, **head_settings(folder, {"pair_encoder": BI}))
+        except ConfigError:  # which does not go with its other settings
+            task = replaced(task, **head_settings(folder, {}))
     tries = given is not None and tries_layers(task, "linear", rows, given)
     return (replaced(task, layers=ALL_LAYERS) if tries else task), tries
 

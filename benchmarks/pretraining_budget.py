@@ -96,7 +96,7 @@ def pretrained(
     tokens = len((work / "vocabulary/vocab.txt").read_text().splitlines())
     sizes = None
     if size:
-        sizes = bert_keras.BertConfig.from_preset(size, vocab_size=tokens, **own)
+        sizes = config.new_sizes(size, tokens, **own)
     result = bert_keras.pretrain(
         sizes,
         work / "train",

@@ -3,7 +3,7 @@
 The measurements take a minute, or a tenth of a shorter budget, and count in it.
 
 Source: Hoffmann et al. 2022 (arXiv:2203.15556), table 3, for the tokens that a model of
-a size needs; Geiping and Goldstein 2022 (arXiv:2212.14034) for the learning rate.
+a size needs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from bert_keras.training.estimate import update_seconds
 from bert_keras.training.train_step import Update
 from bert_keras.training.updates import new_optimizer, updates
 
-_LEARNING_RATE = 1e-3
 _LEAST = 20  # tokens for each weight of the blocks
 _MEASURING = 60.0, 0.1  # seconds at most, and share of the budget
 _BATCH_SIZES = tuple(2**n for n in range(4, 11))
@@ -72,10 +71,9 @@ def plan_of_budget(
         return dataclasses.replace(measuring.plan(encoder, vocab, output), clock=clock)
     if encoder is None and config.teacher is None:
         encoder = BertConfig.from_dict(old["encoder"])
-    chosen = {name: old[name] for name in ("batch_size", "learning_rate")}
-    given = {n: getattr(config, n) for n in chosen if getattr(config, n) is not None}
-    config = dataclasses.replace(config, **{**chosen, **given})
-    reasons = dict.fromkeys((*chosen, "size", "steps"), "as the run began")
+    if config.batch_size is None:
+        config = dataclasses.replace(config, batch_size=old["batch_size"])
+    reasons = dict.fromkeys(("batch_size", "size", "steps"), "as the run began")
     settled = {"config": config, "output": output, "reasons": reasons}
     plan = make(encoder, **settled)
     steps = plan.first_step
@@ -107,21 +105,17 @@ class _Measuring:
         clock: Clock,
     ) -> None:
         self._make, self._devices, self._clock = make, devices, clock
-        self._given = config
-        rate = config.learning_rate or _LEARNING_RATE
-        self._config = dataclasses.replace(config, learning_rate=rate)
+        self._config = config
         self._most = min(_MEASURING[0], _MEASURING[1] * clock.total)
 
     def plan(self, encoder: Any, vocab: Any, output: Any) -> PretrainingPlan:
         """Return the plan with the size, if it is open, and the batch that fit."""
         reasons = {}
-        if self._given.learning_rate is None:
-            reasons["learning_rate"] = "of short runs (arXiv:2212.14034)"
-        if self._given.batch_size is None:
+        if self._config.batch_size is None:
             reasons["batch_size"] = (
                 "the smallest within a tenth of the best measured speed"
             )
-        if encoder is None and self._given.teacher is None and vocab is not None:
+        if encoder is None and self._config.teacher is None and vocab is not None:
             speed, reasons["size"] = self._largest(vocab)
         else:
             speed = self._speed(encoder)
@@ -137,7 +131,7 @@ class _Measuring:
     def _largest(self, vocab: Any) -> tuple[_Speed, str]:
         """Return the largest named size that reads enough tokens, and the reason."""
         tokens = len(WordPieceTokenizer.from_folder(vocab).vocabulary)
-        first, *others = (self._given.new_sizes(name, tokens) for name in PRESETS)
+        first, *others = (self._config.new_sizes(name, tokens) for name in PRESETS)
         found, end = self._speed(first), ""
         for sizes in others:
             slower = _operations(sizes) / _operations(found.encoder)

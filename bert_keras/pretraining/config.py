@@ -4,7 +4,8 @@ Sources of `PretrainingDataConfig`: Devlin et al. 2018 (arXiv:1810.04805), secti
 and appendix A.2; the defaults of google-research/bert `create_pretraining_data.py`;
 sentence order: Lan et al. 2019 (arXiv:1909.11942), section 3.1. Of `PretrainConfig`:
 appendix A.2; You et al. 2019 (arXiv:1904.00962) for LAMB; Clark et al. 2020
-(arXiv:2003.10555) for replaced tokens.
+(arXiv:2003.10555) for replaced tokens; Geiping and Goldstein 2022 (arXiv:2212.14034)
+for a budget.
 """
 
 from __future__ import annotations
@@ -146,7 +147,13 @@ class PretrainingDataConfig:
 PHASE_SHARES: dict[int, tuple[float, ...]] = {1: (1.0,), 2: (0.9, 0.1)}
 _LEAST_BUDGET = 60  # seconds
 # Settings that are the paper's, unless a budget leads to others.
-PAPER: dict[str, Any] = {"steps": 1_000_000, "batch_size": 256, "learning_rate": 1e-4}
+PAPER: dict[str, Any] = {
+    "steps": 1_000_000,
+    "batch_size": 256,
+    "learning_rate": 1e-4,
+}
+# Of runs with a budget, see docs/figures.md.
+BUDGET: dict[str, Any] = {"learning_rate": 1e-3, "dropout": 0.0}
 # Options of replaced tokens, without an effect on other objectives.
 _OF_GENERATOR = ("generator_share", "discriminator_weight")
 _OF_THE_DATA: dict[str, Any] = {
@@ -328,15 +335,16 @@ class PretrainConfig:
             raise ConfigError(f"`phase_shares` must sum to 1; received {shares}")
 
     def _set_budget(self) -> None:
-        """Check a budget and keep it in minutes; without one, set the paper's steps.
+        """Check a budget and keep it in minutes; set what is usual with or without it.
 
         Raises:
             ConfigError: it is given twice, beside `steps`, or is too short.
         """
-        if self.hours is None and self.minutes is None:
-            for name, value in PAPER.items():
-                if getattr(self, name) is None:
-                    object.__setattr__(self, name, value)
+        has_budget = self.hours is not None or self.minutes is not None
+        for name, value in (BUDGET if has_budget else PAPER).items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        if not has_budget:
             return
         name, *others = "minutes", "steps", "phase_shares"
         if self.hours is not None:
@@ -393,13 +401,6 @@ class PretrainConfig:
         return BertConfig.from_dict(found.to_dict() | scaled | given, ignore=())
 
     @property
-    def dropout_rate(self) -> float | None:
-        """The rate of the run; `None`: the model's own."""
-        if self.dropout is None and self.budget is not None:
-            return 0.0
-        return self.dropout
-
-    @property
     def has_masks(self) -> bool:
         """Whether masked tokens are predicted, by the model or by a generator."""
         return self.objective != settings.CAUSAL
@@ -407,7 +408,7 @@ class PretrainConfig:
     def unused(self) -> set[str]:
         """Return the options that have no part in the result of a run."""
         found = {*unused_options(self), "hours"}
-        if self.dropout_rate is None:
+        if self.dropout is None:
             found.add("dropout")
         if self.objective != settings.REPLACED_TOKEN:
             found |= set(_OF_GENERATOR)

@@ -27,6 +27,7 @@ from bert_keras.models.new_tokens import with_tokens
 from bert_keras.models.pretrained_model import has_scope
 from bert_keras.pretraining.clock import Clock
 from bert_keras.pretraining.config import (
+    BUDGET,
     PAPER,
     PretrainConfig,
     PretrainingDataConfig,
@@ -62,7 +63,7 @@ _FREE = (
     "on_nonfinite",
 )
 ENDLESS = 2**31 - 1  # steps of a phase that a budget ends
-_FEW_PASSES = "of a budget: few passes over the data (arXiv:2212.14034)"
+_OF_BUDGET = "of runs with a budget"
 _PAPER = "the paper's"  # the reason of a default
 _PAIR_HEAD, _MASKED_HEAD = "cls/seq_relationship/", "cls/predictions/"
 
@@ -122,7 +123,6 @@ class PretrainingPlan(Decided):
     def settings(self) -> dict[str, Any]:
         """Return everything that determines weights and curves, as JSON values."""
         config = dataclasses.asdict(self.config)
-        config["dropout"] = self.config.dropout_rate
         free = {*_FREE, *self.config.unused()}
         start = "random" if self.checkpoint is None else _digest(self.checkpoint)
         taught = self.teacher and {"weights of the teacher": _digest(self.teacher)}
@@ -279,13 +279,15 @@ def _resumed(plan: PretrainingPlan, output: str | os.PathLike[str]) -> Pretraini
 
 
 def _chosen(
-    config: PretrainConfig, name: str, value: Any = None, *, usual: str
+    config: PretrainConfig, name: str, value: Any = None, *, reason: str = ""
 ) -> Choice:
-    """Return the choice of a setting, which is `usual` unless it is given."""
-    declared = options_of(PretrainConfig)[name]
-    own, default = getattr(config, name), PAPER.get(name, declared.default)
-    is_usual = own == default if usual == _PAPER else True
-    reason = usual if is_usual else GIVEN
+    """Return the choice of a setting: for a reason, as usual, or as it is given."""
+    usual = PAPER if config.budget is None else BUDGET
+    own = getattr(config, name)
+    if not reason:
+        default = usual.get(name, options_of(PretrainConfig)[name].default)
+        words = _OF_BUDGET if usual is BUDGET and name in BUDGET else _PAPER
+        reason = words if own == default else GIVEN
     return Choice(
         name.replace("_", " "),
         own if value is None else value,
@@ -333,7 +335,7 @@ def _of_targets(
     """Yield the choices of what is read and predicted."""
     lengths = dict.fromkeys(phase.files.max_length for phase in phases)
     yield Choice("rows", f"{' and '.join(map(str, lengths))} tokens", "as in the data")
-    yield _chosen(config, "objective", usual=_PAPER)
+    yield _chosen(config, "objective")
     if generator is not None:
         share = f"{config.generator_share:.3g} of the width, with the same embeddings"
         yield Choice("generator", _shape(generator), share, "--generator-share")
@@ -366,30 +368,25 @@ def _of_updates(
         reason = f"{reasons.get('steps', 'as many as it allows')}{reads}"
         yield Choice("steps", f"about {steps:,}", reason, "--steps")
     elif len(phases) == 1:
-        found = _chosen(config, "steps", f"{steps:,}", usual=_PAPER)
+        found = _chosen(config, "steps", f"{steps:,}")
         reads = _passes(phases[0], steps, config)
         yield dataclasses.replace(found, reason=found.reason + reads)
     else:
-        yield _chosen(config, "steps", f"{steps:,}", usual=_PAPER)
+        yield _chosen(config, "steps", f"{steps:,}")
         for phase in phases:
             count = phase.last - phase.first
             share = f"{count / steps:.0%} of the steps{_passes(phase, count, config)}"
             name = f"steps of {phase.data}"
             yield Choice(name, f"{count:,}", share, "--phase-shares")
-
-    def usual(name: str) -> str:
-        return reasons.get(name, _PAPER)
-
-    batch = f"{config.batch_size:,}"
-    yield _chosen(config, "batch_size", batch, usual=usual("batch_size"))
+    batch, why = f"{config.batch_size:,}", reasons.get("batch_size", "")
+    yield _chosen(config, "batch_size", batch, reason=why)
     if config.accumulation > 1:
-        yield _chosen(config, "accumulation", usual=_PAPER)
-    yield _chosen(config, "optimizer", usual=_PAPER)
-    if config.dropout_rate is not None:
-        reason = GIVEN if config.dropout is not None else _FEW_PASSES
-        yield Choice("dropout", f"{config.dropout_rate:g}", reason, "--dropout")
+        yield _chosen(config, "accumulation")
+    yield _chosen(config, "optimizer")
+    if config.dropout is not None:
+        yield _chosen(config, "dropout", f"{config.dropout:g}")
     rate = f"{config.learning_rate:.2g}"
-    yield _chosen(config, "learning_rate", rate, usual=usual("learning_rate"))
+    yield _chosen(config, "learning_rate", rate)
     if config.budget is None:
         warmup = f"{int(steps * config.warmup_ratio):,} steps"
         share = f"{config.warmup_ratio:.3g} of the steps"

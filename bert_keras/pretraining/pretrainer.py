@@ -330,8 +330,8 @@ def new_pretrainer(
         discriminator_weight=config.discriminator_weight,
         seed=seed_behind(sizes, config.seed) + 1,  # the pooler uses the one before
     )
-    if config.dropout_rate is not None:
-        set_dropout(model, config.dropout_rate)
+    if config.dropout is not None:
+        set_dropout(model, config.dropout)
     return model
 
 

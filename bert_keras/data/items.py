@@ -111,7 +111,7 @@ def query_and_documents(
     blank = next((at for at, text in enumerate(texts) if is_blank(text)), None)
     if blank is not None:
         raise DataError(
-            f"`{name}` must not be empty; {received(texts[blank])} at {blank}"
+            f"`{name}` must not be empty; {received(texts[blank])} at index {blank}"
         )
     return query, texts
 

@@ -368,7 +368,9 @@ class SearchIndex:
             return []
         blank = [place for place, query in enumerate(queries) if not query.strip()]
         if blank:
-            raise DataError(f"`queries` must not be empty; received '' at {blank[0]}")
+            raise DataError(
+                f"`queries` must not be empty; received '' at index {blank[0]}"
+            )
         vectors = vectors_of(self.predictor, queries, 32)
         found = self.best(queries, vectors, min(top, len(self.texts)))
         return [

@@ -192,7 +192,8 @@ def _none_empty(name: str, texts: list[bytes]) -> list[bytes]:
     for at, text in enumerate(texts):
         if _is_blank(text):
             raise RequestError(
-                f"`{name}` must not be empty; received {shown(text.decode())} at {at}"
+                f"`{name}` must not be empty; received "
+                f"{shown(text.decode())} at index {at}"
             )
     return texts
 

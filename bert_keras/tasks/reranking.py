@@ -422,7 +422,9 @@ def refuse_empty_queries(queries: Sequence[str]) -> None:
     """Raise a DataError if a query contains no text."""
     for place, query in enumerate(queries):
         if is_blank(query):
-            raise DataError(f"a query must not be empty; {received(query)} at {place}")
+            raise DataError(
+                f"a query must not be empty; {received(query)} at index {place}"
+            )
 
 
 def non_empty_queries(queries: Any) -> Any:

@@ -187,11 +187,11 @@ def _against_contrastive(facts: Facts, sizes: Mapping[str, int]) -> str:
     combine = facts.given.get("combine", getattr(facts.task, "combine", ""))
     least = min(sizes.values()) if len(sizes) == 2 else LEAST_OF_TWO
     reasons = {
-        f"{facts.task.name} has no classes": not _has_classes(facts.task),
+        "contrastive needs classes": not _has_classes(facts.task),
         f"`{given[0]}` is given": bool(given[0]),
         f"`combine` is {combine}": combine == "attention",
-        f"of two classes, one has {counted(least, 'rows')}": least < LEAST_OF_TWO,
-        "a row is a pair, and the encoder's vectors are of single texts": (
+        f"one of the two classes has {counted(least, 'rows')}": least < LEAST_OF_TWO,
+        "rows are pairs, and the encoder's vectors are of single texts": (
             "text_pair" in facts.rows
         ),
     }

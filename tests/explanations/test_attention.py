@@ -96,7 +96,7 @@ def test_what_has_no_attention_is_refused(spam_model: Any) -> None:
     exported.model = ServedModel.__new__(ServedModel)
     with pytest.raises(ConfigError, match="a SavedModel"):
         explain_attention(exported, ["see you"])
-    with pytest.raises(DataError, match="a pair of strings.* at 0"):
+    with pytest.raises(DataError, match="a pair of strings.* at index 0"):
         explain_attention(spam_model, [("a", "b", "c")])
 
 

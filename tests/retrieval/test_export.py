@@ -81,7 +81,7 @@ def test_the_nearest_texts(
         assert row["texts"] == [each["text"] for each in wanted]
         scores = [each["score"] for each in wanted]
         np.testing.assert_allclose(row["scores"], scores, atol=1e-5)
-    refused(lambda: loaded.predict(["see", " "]), "must not be empty", "at 1")
+    refused(lambda: loaded.predict(["see", " "]), "must not be empty", "at index 1")
     blank = BlankTexts(loaded.model.task, "null", "rows.csv").rows([("7", " ")])
     (row,) = answered(loaded, blank, truncation=Truncation())  # as the verb `predict`
     reason = {"id": "7", "text": " ", "reason": "`text` is empty"}

@@ -103,7 +103,7 @@ def test_a_served_index_is_searched(
                     assert [row[name] for row in rows] == pytest.approx(scores, 1e-4)
         refused(
             lambda: client.search(["cash", " "]),
-            "`text` must not be empty; received ' ' at 1",
+            "`text` must not be empty; received ' ' at index 1",
         )
         rule = "`top` must be a whole number from 1 to 2; received 5"
         refused(lambda: client.search(queries, top=5), "400", rule)
@@ -629,7 +629,7 @@ def test_errors_have_the_form_of_each_api(ask: Any) -> None:
                 "signature_name": "rank",
                 "instances": [{"query": " ", "documents": ["a"]}],
             },
-            "`query` must not be empty; received ' ' at 0",
+            "`query` must not be empty; received ' ' at index 0",
         ),
         ("/v1/models/found:predict", {"instances": ["a", " "]}, "must not be empty"),
     ],

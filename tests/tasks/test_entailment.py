@@ -116,8 +116,10 @@ def test_classes_of_a_request(zero_shot: Predictor, folder: Path) -> None:
     np.testing.assert_allclose(numbers(found[1:]), wanted[1:], atol=1e-5)
     two = wanted[0, [2, 0]] / wanted[0, [2, 0]].sum()
     np.testing.assert_allclose(numbers(found[:1], ("six", "prize"))[0], two, atol=1e-5)
-    refused(lambda: zero_shot.predict([(TEXTS[0], ["a", "a"])]), "different", "at 0")
-    refused(lambda: zero_shot.predict([(TEXTS[0], ["a"])]), "different", "at 0")
+    refused(
+        lambda: zero_shot.predict([(TEXTS[0], ["a", "a"])]), "different", "at index 0"
+    )
+    refused(lambda: zero_shot.predict([(TEXTS[0], ["a"])]), "different", "at index 0")
     graph = zero_shot.model.task.features  # of a server, which sends tensors
     for names in (["a", "a"], ["a", ""]):
         with pytest.raises(tf.errors.InvalidArgumentError, match="2 or more different"):

@@ -152,9 +152,9 @@ def test_documents_are_ranked(model: Any) -> None:
     refused(lambda: predictor.rank("see", [None]), "`documents`")
     blank = [*DOCUMENTS, " "]
     refused(lambda: predictor.rank("see", blank), "`documents` must not be", "' ' at")
-    refused(lambda: predictor.predict([("see", DOCUMENTS), ("see", "a")]), "at 1")
+    refused(lambda: predictor.predict([("see", DOCUMENTS), ("see", "a")]), "at index 1")
     empty = [("see", DOCUMENTS), (" ", DOCUMENTS)]
-    refused(lambda: predictor.predict(empty), "query must not be empty", "at 1")
+    refused(lambda: predictor.predict(empty), "query must not be empty", "at index 1")
 
 
 def test_an_empty_document_is_none(model: Any) -> None:

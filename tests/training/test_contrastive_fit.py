@@ -206,10 +206,10 @@ def facts_of(task: Any, rows: Any, encoder: Path, **known: Any) -> Facts:
     [
         (Classification, 1, {}, "contrastive: 4 rows per class, and a sentence"),
         (Classification, 70, {}, "finetune: 280 rows per class, above 256"),
-        (Classification, 0, {}, "finetune: of two classes, one has 3 rows"),
+        (Classification, 0, {}, "finetune: one of the two classes has 3 rows"),
         (Classification, -300, {}, "finetune: the texts are long, and finetune reads"),
         (Classification, 1, {"epochs": 2}, "finetune: `epochs` is given"),
-        (Regression, 1, {}, "finetune: regression has no classes"),
+        (Regression, 1, {}, "finetune: contrastive needs classes"),
         (Classification, 70, {"unlabeled": True}, "contrastive: 280 rows per class"),
         (
             *(Classification, 1, {"unlabeled": True, "freeze_layers": 1}),
@@ -293,8 +293,10 @@ def test_auto_reads_other_encoders_by_the_mean(
 
 def test_auto_finetunes_pairs(embedder: Path) -> None:
     pairs = as_columns(text=TEXTS, text_pair=TEXTS, label=LABELS)
-    assert chosen(Classification, pairs, embedder).startswith("finetune: a row is a p")
-    assert chosen(Embedding, pairs, embedder) == "finetune: embedding has no classes"
+    assert chosen(Classification, pairs, embedder).startswith(
+        "finetune: rows are pairs"
+    )
+    assert chosen(Embedding, pairs, embedder) == "finetune: contrastive needs classes"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_keras.cli.options import FLAGS, add_count, add_option, add_path, add_word
 from bert_keras.errors import ConfigError
+from bert_keras.runs.notes import collected
 from bert_keras.settings import ENGINES, HEADER, PRECISION, options_of
 from bert_keras.tasks import TASKS, parse_settings, setting_value
 from bert_keras.tasks.declaration import single_columns
@@ -289,8 +290,9 @@ def check_named_columns(
         if file is not None:
             from bert_keras.data.table import check_columns
 
-            check_columns(file, *forms, header=header)
-            check_columns(file, others, header=header, fixed=True)
+            with collected(shown=False):  # said again where the rows are read
+                check_columns(file, *forms, header=header)
+                check_columns(file, others, header=header, fixed=True)
 
 
 def declared_task(options: argparse.Namespace) -> TaskHelp | None:

@@ -13,7 +13,7 @@ from conftest import ROWS, refused
 
 from bert_keras.cli.info import describe
 from bert_keras.inference.predictor import Predictor
-from bert_keras.retrieval import embedder, packed_vectors
+from bert_keras.retrieval import packed_vectors
 from bert_keras.retrieval.embedder import embed, load_embedder
 from bert_keras.retrieval.index import SearchIndex, search
 from bert_keras.retrieval.packed_vectors import PackedVectors
@@ -80,13 +80,13 @@ def test_an_index_is_reused(
     predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, asked = tmp_path / "index.npz", []
-    compute = embedder._batches
+    stream = Predictor.stream
 
-    def counted(model: Any, texts: list[str], size: int, **options: Any) -> Any:
-        asked.append(len(texts))
-        return compute(model, texts, size, **options)
+    def counted(self: Predictor, texts: Any, **options: Any) -> Any:
+        asked.append(len(texts[0]))
+        return stream(self, texts, **options)
 
-    monkeypatch.setattr(embedder, "_batches", counted)
+    monkeypatch.setattr(Predictor, "stream", counted)
     (first,) = SearchIndex.of(predictor, TEXTS, index=index)(["six"])
     assert asked == [12, 1]
     asked.clear()

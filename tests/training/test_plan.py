@@ -148,18 +148,23 @@ def test_the_command_shows_the_plan_that_train_follows(
     encoder_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write_tsv(tmp_path / "spam.tsv", [("text", "label"), *ROWS])
+    file.write_text(file.read_text().replace("\t", ";"))
     words = ["train", "classification", "--encoder", str(encoder_folder)]
     words += ["--train", str(file), "--epochs", "1", "--max-length", "24"]
     words += ["--explain-mistakes", "0"]
     assert main(words) == 2
     assert "`--output` must be given unless `--plan` is" in capsys.readouterr().err
     assert main([*words, "--plan"]) == 0
-    *table, estimate = capsys.readouterr().out.splitlines()
+    out, err = capsys.readouterr()
+    note = "cells are separated by semicolons"
+    assert (out.count(note), err.count(note)) == (1, 0)
+    *table, estimate = out.splitlines()
     assert estimate.startswith("about ") and os.listdir(tmp_path) == ["spam.tsv"]
     assert table[0].split() == "method finetune --method `epochs` is given".split()
     words += ["--output", str(tmp_path / "model")]
     assert main(words) == 0
-    assert set(table) <= set(capsys.readouterr().err.splitlines())
+    err = capsys.readouterr().err
+    assert set(table) <= set(err.splitlines()) and err.count(note) == 1
     page, card = (
         (tmp_path / "model" / name).read_text("utf-8")
         for name in ("report.html", "README.md")

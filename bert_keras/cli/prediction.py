@@ -397,6 +397,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
 
 def run_search(options: argparse.Namespace) -> None:
     from bert_keras.files.answer_file import answers_to, check_answer_file
+    from bert_keras.files.atomic import check_output_place
     from bert_keras.retrieval.vector_file import check_index
 
     inputs = ("model", "file", "index", "rerank", "fuse", "query_encoder")
@@ -406,7 +407,8 @@ def run_search(options: argparse.Namespace) -> None:
     if blank is not None:
         raise ConfigError(f"`QUERY` must not be empty; {received(blank)}")
     check_texts(options, options.file)
-    if options.index is not None:
+    if options.index is not None:  # before TensorFlow is imported
+        check_output_place("index", options.index, {"model": options.model})
         check_index(options.index, may_be_new=True)
     load_backend(options.model, options.rerank, options.fuse, options.query_encoder)
     from bert_keras.inference.answered_rows import BlankTexts

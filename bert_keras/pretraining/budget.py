@@ -174,6 +174,7 @@ class _Measuring:
         config = dataclasses.replace(config, batch_size=sizes[0])
         devices.check_batch_size(sizes[0], config.accumulation)
         plan = self._make(encoder, config=config, output=None)
+        config = plan.config
         with collected(shown=False):
             model, distillation = model_of(plan, devices)
         with devices.strategy.scope():

@@ -151,9 +151,11 @@ PAPER: dict[str, Any] = {
     "steps": 1_000_000,
     "batch_size": 256,
     "learning_rate": 1e-4,
+    "warmup_ratio": 0.01,
 }
-# Of runs with a budget, see docs/figures.md.
-BUDGET: dict[str, Any] = {"learning_rate": 1e-3, "dropout": 0.0}
+# Of runs with a budget, see docs/figures.md; the learning rate follows the width.
+BUDGET: dict[str, Any] = {"warmup_ratio": 0.1, "dropout": 0.0}
+_NARROW = 128  # hidden size up to which 2e-3 was the best rate; 1e-3 is usual
 # Options of replaced tokens, without an effect on other objectives.
 _OF_GENERATOR = ("generator_share", "discriminator_weight")
 _OF_THE_DATA: dict[str, Any] = {
@@ -222,14 +224,15 @@ class PretrainConfig:
         "peak learning rate",
         unit="rate",
         above=0,
-        unset="0.0001; with a budget, 0.001",
+        unset="0.0001; with a budget, 0.001, up to a hidden size of 128 0.002",
     )
     warmup_ratio: float = option(
-        0.01,
+        None,
         "share of the steps during which the learning rate rises from 0",
         unit="share",
         least=0,
         most=1,
+        unset="0.01; with a budget, 0.1",
     )
     dropout: float | None = option(
         None,
@@ -399,6 +402,13 @@ class PretrainConfig:
         if self.budget is not None:
             scaled["initializer_range"] = initializer_range(found.hidden_size)
         return BertConfig.from_dict(found.to_dict() | scaled | given, ignore=())
+
+    def fitted_to(self, sizes: BertConfig) -> PretrainConfig:
+        """Return the config with the learning rate for a model, if none is set."""
+        if self.learning_rate is not None:
+            return self
+        rate = 2e-3 if sizes.hidden_size <= _NARROW else 1e-3
+        return dataclasses.replace(self, learning_rate=rate)
 
     @property
     def has_masks(self) -> bool:

@@ -210,6 +210,8 @@ def make_pretraining_plan(
             folder = with_tokens(folder, config.add_tokens)
         checkpoint = folder.checkpoint
         sizes = checkpoint.config
+    rate_reason = "" if config.learning_rate else _OF_BUDGET
+    config = config.fitted_to(sizes)
     tokenizer = _tokenizer(checkpoint, vocab)
     teacher = _teacher(config, tokenizer)
     files = [find_files(place, tokenizer) for place in places]
@@ -242,7 +244,10 @@ def make_pretraining_plan(
     choices = (
         *_of_model(sizes, checkpoint, tokenizer, config, start=start, vocab=vocab),
         *_of_targets(phases, config, generator, next_sentence=pairs),
-        *_of_updates(phases, config, held_out, steps, reasons),
+        *_of_updates(
+            *(phases, config, held_out, steps),
+            {"learning_rate": rate_reason, **reasons},
+        ),
     )
     plan = PretrainingPlan(
         config=config,
@@ -386,7 +391,7 @@ def _of_updates(
     if config.dropout is not None:
         yield _chosen(config, "dropout", f"{config.dropout:g}")
     rate = f"{config.learning_rate:.2g}"
-    yield _chosen(config, "learning_rate", rate)
+    yield _chosen(config, "learning_rate", rate, reason=reasons["learning_rate"])
     if config.budget is None:
         warmup = f"{int(steps * config.warmup_ratio):,} steps"
         share = f"{config.warmup_ratio:.3g} of the steps"

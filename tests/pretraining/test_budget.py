@@ -125,7 +125,7 @@ def test_the_size_and_the_batch_follow_the_measured_speed(
     assert found["initial weights"][0] == "standard deviation 0.25"  # of width 16
     assert found["steps"][0] == f"about {plan.steps:,}"
     assert plan.steps == pytest.approx(7200 / 1.7, rel=0.1)
-    assert found["learning rate"][0] == "0.001" and found["dropout"][0] == "0"
+    assert found["learning rate"][0] == "0.002" and found["dropout"][0] == "0"
     assert plan.estimate.seconds == pytest.approx(7200, rel=0.1)
     assert not (tmp_path / "run").exists()
 
@@ -157,8 +157,8 @@ def test_a_run_ends_by_the_clock_and_goes_on_with_the_time_left(
     # The first update takes no time of training, which it starts.
     assert rows[-1]["step"] == 12
     rates = [row["learning_rate"] for row in rows]
-    assert rates[:2] == [0, 0] and max(rates) == pytest.approx(1e-3, rel=0.15)
-    assert rates[-1] == pytest.approx(0.0001, rel=0.5)
+    assert rates[:2] == [0, 0] and max(rates) == pytest.approx(2e-3, rel=0.15)
+    assert rates[-1] == pytest.approx(0.0002, rel=0.5)
     names = {path.name for path in (tmp_path / "run" / "checkpoints").iterdir()}
     assert names == {f"step-{n:09d}" for n in (4, 8, 12)}
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-000000012")

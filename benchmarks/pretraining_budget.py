@@ -11,8 +11,9 @@ Learns 8,000 pieces from all files of `data/wiki_en` except the last, writes exa
 - `defaults`: 256 examples an update and the rate 1e-4, as the paper, with the steps
   that the time allows, of the same size;
 - `replaced-token`: as `budget`, of its size and batch, on replaced tokens;
-- `before`: as `budget`, with dropout, 15% of the tokens masked and the paper's initial
-  weights; `dropout`, `masks-15` and `narrow` have one of these each.
+- `before`: as `budget`, with dropout, the paper's initial weights and warmup, and the
+  rate 1e-3; `dropout` and `narrow` have one of the first two each;
+- `masks-30`: as `budget`, with 30% of the tokens masked.
 
 Then fine-tunes each on AG News (1,024 rows), SMS (1,024) and CoLA (1,024), unless
 `--tasks` names others or none, and prints updates, tokens, held-out scores with 15% of
@@ -40,19 +41,16 @@ from inputs import DATA, cola, news, sms
 
 SETS = {"news": news(256), "sms": sms(1024), "cola": cola(1024)}
 _DROPOUT = {"dropout": 0.1}
-_MASKS = {"mask_rate": 0.15}
 _NARROW = {"initializer_range": 0.02}
+_BEFORE = {**_DROPOUT, **_NARROW, "warmup_ratio": 0.01}
 ARMS: dict[str, dict[str, Any]] = {  # options, and sizes in place of the chosen
     "budget": {},
-    "defaults": {
-        **{"batch_size": 256, "learning_rate": 1e-4, "warmup_ratio": 0.01},
-        **{**_DROPOUT, **_MASKS, **_NARROW},
-    },
+    "defaults": {**_BEFORE, "batch_size": 256, "learning_rate": 1e-4},
     "replaced-token": {"objective": "replaced-token"},
-    "before": {**_DROPOUT, **_MASKS, **_NARROW},
+    "before": {**_BEFORE, "learning_rate": 1e-3},
     "dropout": _DROPOUT,
-    "masks-15": _MASKS,
     "narrow": _NARROW,
+    "masks-30": {"mask_rate": 0.3},
 }
 _TEST_ROWS = 2000
 

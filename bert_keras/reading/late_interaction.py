@@ -97,7 +97,7 @@ class LateInteraction(TextVector):
         if self.query_expansion:
             least = tf.where(is_query, self.query_expansion, 0)
             ids = _padded(
-                ids, tf.maximum(sizes, least), mask_id_of(preprocessor.tokenizer)
+                ids, tf.maximum(sizes, least), expansion_id(preprocessor.tokenizer)
             )
         segments = ids.with_values(tf.zeros_like(ids.values))
         rule = {"pad_id": tokenizer.pad_id, "multiple": preprocessor.length_multiple}
@@ -175,8 +175,8 @@ def _padded(ids: Any, sizes: Any, value: int) -> Any:
     return with_sizes(put(flat, places, ids.values), sizes)
 
 
-def mask_id_of(tokenizer: WordPieceTokenizer | TokenIds) -> int:
-    """Return the id of `[MASK]`.
+def expansion_id(tokenizer: WordPieceTokenizer | TokenIds) -> int:
+    """Return the id of `[MASK]`, with which queries are filled up.
 
     Raises:
         ConfigError: the vocabulary has none.

@@ -16,7 +16,7 @@ import numpy as np
 from bert_keras.config import WINDOW_STARTS
 from bert_keras.errors import DataError
 from bert_keras.reading.choices import GIVEN_LIMIT, LIMITS, PLACE, Choices
-from bert_keras.reading.late_interaction import LateInteraction, mask_id_of
+from bert_keras.reading.late_interaction import LateInteraction, expansion_id
 from bert_keras.reading.text_vector import (
     COUNTED_TOKENS,
     PROMPT_LENGTHS,
@@ -271,7 +271,7 @@ class TokenRows:
         counted = places < counts
         ids[places >= sizes] = self.tokenizer.pad_id
         if reader.query_expansion:
-            ids[counted & (places >= sizes)] = mask_id_of(self.tokenizer)
+            ids[counted & (places >= sizes)] = expansion_id(self.tokenizer)
             if reader.attend_expansion:
                 found["padding_mask"] = counted.astype(np.int32)
         skipped = self.tokenizer.ids_of(reader.skip_words)

@@ -13,10 +13,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert_keras import settings
-from bert_keras.config import BertConfig
 from bert_keras.errors import ConfigError
 from bert_keras.settings import (
     check_mask_shares,
@@ -27,6 +26,9 @@ from bert_keras.settings import (
     with_options_documented,
 )
 from bert_keras.training.config import check_has_teacher, unused_options
+
+if TYPE_CHECKING:
+    from bert_keras.config import BertConfig
 
 _STATIC_COPIES = 10
 # The positions of a full row are a multiple of this: 20 at 128, 76 at 512.
@@ -397,6 +399,8 @@ class PretrainConfig:
         Raises:
             ConfigError: the size or a field is unknown.
         """
+        from bert_keras.config import BertConfig
+
         found = BertConfig.from_preset(size, vocab_size=vocab_size)
         scaled = {}
         if self.budget is not None:

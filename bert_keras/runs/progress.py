@@ -249,9 +249,10 @@ class Progress:
 
     def _left(self) -> list[str]:
         left = self.seconds_left
-        if left is None or self.done == self.total:
+        if left is None or (self.done == self.total and left < 0.5):
             return []
-        may_be_less = self._may_end_early or any(less for _, less in _following)
+        may_end_early = self._may_end_early and self.done != self.total
+        may_be_less = may_end_early or any(less for _, less in _following)
         return [f"{'at most ' if may_be_less else ''}{duration(left)} left"]
 
     def _print(self, fields: Fields) -> None:

@@ -1160,6 +1160,7 @@ def test_every_setting_of_pretraining_has_an_option(
         "optimizer": "lamb",
         "learning_rate": 0.5,
         "warmup_ratio": 0.25,
+        "dropout": 0.125,
         "weight_decay": 0.125,
         "global_clipnorm": 0.75,
         "objective": "causal",

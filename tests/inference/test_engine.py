@@ -140,7 +140,7 @@ def test_a_savedmodel_is_run_by_tensorflow(spam_export: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--format", "litert", "--int8"], ("`--int8`", "openvino and onnx")),
+        (["--format", "litert", "--int8"], ("`--int8`", "openvino or onnx")),
         (["--int8"], ("`--int8`", "saved_model")),
         (["--format", "openvino", "--int8"], ("`--calibrate FILE`",)),
         (["--calibrate", "x.tsv"], ("`--calibrate` needs `--int8`",)),

@@ -364,7 +364,7 @@ def test_auto_learns_from_unlabeled_pairs(
     found = train("classification", config=TrainConfig(method="auto"), **given)
     assert found.report["settings"]["unlabeled"].startswith("12 unlabeled rows are ")
     assert found.model.task.pairs
-    assert re.search("method +linear .* a row is a pair", capsys.readouterr().err)
+    assert re.search("method +linear .* rows are pairs", capsys.readouterr().err)
     given["unlabeled"] = {"text": TEXTS}
     refused(lambda: train("classification", config=LINEAR, **given), "`text_pair`")
 

@@ -167,7 +167,7 @@ def _single() -> Devices:
             "`strategy` single must be selected outside the scope of another strategy"
         )
     gpus = tf.config.list_physical_devices("GPU")
-    reason = "one GPU" if gpus else "no GPU found"
+    reason = "one GPU" if gpus else "on the processor, without a GPU"
     if len(gpus) > 1:
         reason = f"one of {len(gpus)} GPUs"
     return Devices("single", tf.distribute.get_strategy(), reason)

@@ -177,7 +177,8 @@ def tuned_weight(
     alone = score(others, vectors)
     use = f"use it with --hybrid-weight {best:g}, or `hybrid_weight={best:g}`"
     if alone >= rest[best]:
-        use = "vectors alone are as good there: leave out --hybrid"
+        as_good = "better" if alone > rest[best] else "as good"
+        use = f"vectors alone are {as_good} there: leave out --hybrid"
     elif rest[best] <= rest[1.0]:
         use = f"{use}, which is no better there"
     say(

@@ -39,7 +39,7 @@ def test_one_device_is_the_fallback() -> None:
         assert devices.name == "single"
         assert devices.replicas == 1 and devices.is_chief
         assert devices.strategy is tf.distribute.get_strategy()
-        assert devices.line() == "strategy single: no GPU found"
+        assert devices.line() == "strategy single: on the processor, without a GPU"
 
 
 def test_auto_uses_the_available_devices(monkeypatch: pytest.MonkeyPatch) -> None:

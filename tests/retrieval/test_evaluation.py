@@ -304,7 +304,7 @@ def test_the_weight_of_a_hybrid_is_tuned(capsys: pytest.CaptureFixture[str]) -> 
     assert "with vectors alone: 0.6309; use it with --hybrid-weight 0.5" in told
     tuned_weight(qrels, hybrid, vectors={query: {"a": 1.0} for query in qrels})
     told = capsys.readouterr().err  # for which a weight was recommended
-    assert "with vectors alone: 1.0000; vectors alone are as good there" in told
+    assert "with vectors alone: 1.0000; vectors alone are better there" in told
     one = {"q": {"a": 1.0}}
     refused(lambda: tuned_weight(one, hybrid, vectors=one), "needs two queries")
 

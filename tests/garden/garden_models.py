@@ -14,6 +14,7 @@ from bert_keras.checkpoints import read_checkpoint
 from bert_keras.config import BertConfig
 from bert_keras.model.encoder import BertEncoder
 from bert_keras.pretraining.pretrainer import BertPretrainer, assign_pretrainer
+from bert_keras.runs.notes import collected
 
 pytest.importorskip("official", reason="needs tf-models-official: `make test-garden`")
 with warnings.catch_warnings():
@@ -135,8 +136,8 @@ def pretrainer_from(path):
     """Return our pretrainer with the weights of a checkpoint, which has every head."""
     checkpoint = read_checkpoint(path)
     model = BertPretrainer(BertEncoder(checkpoint.config))
-    said = []
-    assign_pretrainer(model, checkpoint, said.append)
+    with collected() as said:
+        assign_pretrainer(model, checkpoint)
     assert said == [] and checkpoint.unrecognized == ()
     return model
 

@@ -109,9 +109,8 @@ class SearchIndex:
         other: SearchIndex | None = None,
     ) -> None:
         engines.check_engine(engine)
-        given = prompt is not None
-        ask = with_given_prompt if given else with_prompt
-        self.predictor = ask(predictor, prompt or "query")
+        prompted = with_prompt if prompt is None else with_given_prompt
+        self.predictor = prompted(predictor, prompt or "query")
         self.texts = as_strings(texts)
         count = len(self.texts)
         if not count or count != len(vectors):

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from bert_keras.errors import counted
-from bert_keras.runs.notes import write
 
 _T = TypeVar("_T")
 Fields = Callable[[], Sequence[str]]
@@ -40,6 +39,8 @@ def set_quiet(is_quiet: bool) -> None:
 def report(line: str) -> None:
     """Print a line of progress to stderr, unless progress is turned off."""
     if not _is_quiet:
+        from bert_keras.runs.notes import write  # `--help` needs no notes
+
         write(line)
 
 

@@ -27,7 +27,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_keras.corpus.word_counts import MOST_CHARACTERS, WordCounts, count_words
+from bert_keras.corpus.word_counts import (
+    MOST_CHARACTERS,
+    Splitter,
+    WordCounts,
+    count_words,
+)
 from bert_keras.errors import (
     CheckpointError,
     ConfigError,
@@ -37,7 +42,6 @@ from bert_keras.errors import (
 )
 from bert_keras.files.atomic import check_path
 from bert_keras.settings import LEARNERS, check_choice, check_whole_number
-from bert_keras.text.plain_splitter import PlainSplitter
 from bert_keras.text.tokenizer_files import SPECIAL_TOKENS, check_tokens, write_folder
 
 if TYPE_CHECKING:
@@ -227,7 +231,7 @@ def _codes(text: str) -> Any:
     return np.frombuffer(text.encode("utf-32-le"), np.uint32)
 
 
-def _inner(characters: list[str], splitter: PlainSplitter) -> list[str]:
+def _inner(characters: list[str], splitter: Splitter) -> list[str]:
     """Return, with `##`, the characters that can continue a word: not `,`, not `中`."""
     return [MARK + c for c in characters if len(splitter(f"a{c}")) == 1]
 

@@ -1,10 +1,10 @@
 """The words of a corpus and how often each occurs: `count_words`, in bounded memory.
 
-Words are found as in `WordPieceTokenizer`, by `PlainSplitter`, which needs no
-TensorFlow. White space and ASCII punctuation always separate words, so Arrow splits
-texts there first and counts the strings: in most languages a few distinct strings make
-up most of a text. Only strings of other than ASCII letters and digits go through the
-splitter.
+Words are found as in `WordPieceTokenizer`, by the `tokenizers` library, which splits
+texts in the same way and needs no TensorFlow. White space and ASCII punctuation always
+separate words, so Arrow splits texts there first and counts the strings: in most
+languages a few distinct strings make up most of a text. Only strings of other than
+ASCII letters and digits go through `tokenizers`.
 
 When there are too many words, the rarest are dropped, as in lossy counting (Manku &
 Motwani 2002, "Approximate frequency counts over data streams", section 4.2): a count is
@@ -37,7 +37,6 @@ from bert_keras.errors import ConfigError, DataError, reason_of
 from bert_keras.files.atomic import replaced_file
 from bert_keras.runs.process_pool import map_in_processes
 from bert_keras.settings import check_whole_number
-from bert_keras.text.plain_splitter import PlainSplitter
 from bert_keras.version import __version__
 
 _STAGE = 1 << 28  # characters after which the counts are saved
@@ -47,6 +46,8 @@ _STRING_BYTES = 8 << 20  # of texts that wait for the splitter
 _IS_PUNCTUATION = bytes(chr(code) in string.punctuation for code in range(256))
 MOST_CHARACTERS = 100  # of a word, as by default in the tokenizer
 _FORMAT = "bert_keras word counts 1"
+
+Splitter = Callable[[str], list[str]]  # a text to its words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +75,7 @@ class WordCounts:
     too_long: int
     forgotten: int
     missed: int
-    splitter: PlainSplitter
+    splitter: Splitter = dataclasses.field(compare=False)
 
 
 def count_words(
@@ -246,9 +247,7 @@ _Counted = tuple[_Block, Counts]  # the block without its documents
 class WordCounter:
     """Texts that wait for the splitter, and the word counts of the others."""
 
-    def __init__(
-        self, splitter: PlainSplitter, lowercase: bool, max_words: int
-    ) -> None:
+    def __init__(self, splitter: Splitter, lowercase: bool, max_words: int) -> None:
         self._splitter = splitter
         self._lowercase = lowercase
         self._max_words = max_words
@@ -326,7 +325,7 @@ def _strings(text: bytes) -> Any:
 
 
 def _most_frequent_first(
-    found: Counts, max_words: int, splitter: PlainSplitter
+    found: Counts, max_words: int, splitter: Splitter
 ) -> WordCounts:
     total = sum(found.words.values())
     found.forget(max_words, most=max_words)
@@ -346,11 +345,15 @@ def _most_frequent_first(
     )
 
 
-@functools.lru_cache(maxsize=4)  # its tables take a tenth of a second to build
-def _splitter_of(lowercase: bool, accents: bool, chinese: bool) -> PlainSplitter:
-    return PlainSplitter(
-        lowercase=lowercase, strip_accents=accents, tokenize_chinese_chars=chinese
-    )
+def _splitter_of(lowercase: bool, accents: bool, chinese: bool) -> Splitter:
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
+    normalize = BertNormalizer(
+        lowercase=lowercase, strip_accents=accents, handle_chinese_chars=chinese
+    ).normalize_str
+    split = BertPreTokenizer().pre_tokenize_str
+    return lambda text: [word for word, _ in split(normalize(text))]
 
 
 @dataclasses.dataclass(frozen=True)

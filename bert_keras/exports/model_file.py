@@ -32,8 +32,8 @@ from bert_keras.tasks.base import Task
 
 # What Keras's exporters and the engines import, by format.
 _PACKAGES = {
-    "openvino": ("openvino", "tokenizers"),
-    "onnx": ("onnx", "tf2onnx", "onnxruntime", "tokenizers"),
+    "openvino": ("openvino",),
+    "onnx": ("onnx", "tf2onnx", "onnxruntime"),
     "litert": (),  # TensorFlow writes it
 }
 INT8_PACKAGES = {

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_keras.errors import CheckpointError, needs, one_line
+from bert_keras.errors import CheckpointError, one_line
 
 TOKENIZER_JSON = "tokenizer.json"
 _SURROGATE = re.compile("[\ud800-\udfff]")  # which no UTF-8 holds
@@ -43,12 +43,11 @@ class TokenIds:
 
     Raises:
         CheckpointError: there is no such file, or `tokenizers` cannot read it.
-        ConfigError: `tokenizers` is not installed.
     """
 
     def __init__(self, folder: Path) -> None:
-        with needs("an answer without TensorFlow", extra="engines"):
-            from tokenizers import Tokenizer
+        from tokenizers import Tokenizer
+
         path = folder / TOKENIZER_JSON
         try:
             self._tokenizer = Tokenizer.from_file(str(path))

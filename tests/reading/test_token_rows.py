@@ -12,8 +12,6 @@ import pytest
 import tensorflow as tf
 from conftest import VOCABULARY, refused
 
-pytest.importorskip("tokenizers")
-
 from bert_keras.reading.late_interaction import LateInteraction
 from bert_keras.reading.text_vector import TextVector
 from bert_keras.reading.token_rows import TokenRows

@@ -10,6 +10,7 @@ import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
+import tokenizers
 from conftest import refused
 from hypothesis import strategies as st
 
@@ -87,7 +88,6 @@ def test_truncation_keeps_the_beginning() -> None:
 
 
 def test_longest_first_is_that_of_the_tokenizers_library() -> None:
-    tokenizers = pytest.importorskip("tokenizers")
     words = {f"w{n}": n for n in range(20)}
     reference = tokenizers.Tokenizer(
         tokenizers.models.WordLevel({**words, "[UNK]": 99}, unk_token="[UNK]")

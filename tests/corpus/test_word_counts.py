@@ -1,4 +1,4 @@
-"""Words without TensorFlow: those of the graph, for every kind of character."""
+"""The words that are counted: those of the graph, for every kind of character."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 from conftest import thorough
 
+from bert_keras.corpus.word_counts import count_words
 from bert_keras.text import characters
 from bert_keras.text.characters import as_set
 from bert_keras.text.normalization import WordSplitter
-from bert_keras.text.plain_splitter import PlainSplitter
 
 UNCASED = {"lowercase": True, "strip_accents": True, "tokenize_chinese_chars": True}
 CASED = dict.fromkeys(UNCASED, False)
@@ -40,6 +40,6 @@ def test_the_words_are_those_of_the_graph(settings: dict[str, Any], step: int) -
     texts = texts_of([code for code in codes if not 0xD800 <= code < 0xE000])
     found = WordSplitter(max_word_characters=1000, **settings)(tf.constant(texts))
     rows = tf.RaggedTensor.from_row_splits(found.strings, found.row_splits).to_list()
-    splitter = PlainSplitter(**settings)
+    splitter = count_words([], **settings).splitter
     for text, words in zip(texts, rows, strict=True):
         assert splitter(text) == [word.decode() for word in words], ascii(text)

@@ -200,8 +200,10 @@ def bert_keras_side(
     if engine != "tensorflow":
         kind = "int8" if precision == "int8" else "float32"
         place = folder / f"{work.model}-{engine}-{kind}"
-    # ONNX Runtime computes the rest of an int8 model in float32.
-    policy = "float32" if engine == "onnx" else _policy(precision)
+    # ONNX Runtime computes the rest of an int8 model in float32, as OpenVINO does where
+    # bfloat16 is emulated.
+    emulated = precision == "int8" and "bfloat16" not in precisions()
+    policy = "float32" if engine == "onnx" or emulated else _policy(precision)
     predictor = load_predictor(place, precision=policy)
     return lambda texts: predictor.predict(texts, batch_size=work.batch)
 

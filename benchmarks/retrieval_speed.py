@@ -10,6 +10,8 @@ as `encode` does, batches of 32 and, for bfloat16, a model loaded in it. Parts:
     paragraphs, …-bfloat16     vectors of paragraphs of SQuAD
     rank, rank-bfloat16        100 documents of a query by a cross-encoder
     train                      pairs with a negative each, batches of 32
+    tokens, tokens-train       paragraphs, and the same pairs, with a vector for each
+                               token, beside its MultiVectorEncoder
     search                     nearest 10 of 100,000 vectors to one, beside faiss
     query                      the same with the vector of a text, sentence-transformers
                                and faiss
@@ -50,9 +52,10 @@ from inputs import contexts, encoder_path, messages
 SIDES = ("bert_keras", "peer")
 TEXTS = ("sms", "sms-bfloat16", "paragraphs", "paragraphs-bfloat16")
 HTTP = ("http-embeddings", "http-rerank")
-PARTS = (*TEXTS, "rank", "rank-bfloat16", "train", "search", "query", *HTTP)
+TOKENS = ("tokens", "tokens-train")
+PARTS = (*TEXTS, "rank", "rank-bfloat16", "train", *TOKENS, "search", "query", *HTTP)
 QUERY = "How do I reset my password?"
-WIDTH, TOP, BATCH = 384, 10, 32
+WIDTH, TOP, BATCH, LENGTH = 384, 10, 32, 128
 
 
 def texts_of(work: str, options: argparse.Namespace) -> list[str]:
@@ -94,10 +97,17 @@ def our_work(work: str, options: argparse.Namespace) -> Callable[[], object]:
         ranker = bert_keras.load_predictor(options.ranker, precision=precision)
         documents = contexts()[:100]
         return lambda: ranker.rank(QUERY, documents, batch_size=BATCH)
-    if work == "train":
-        model = bert_keras.TaskModel.from_pretrained(
-            encoder_path(), task=bert_keras.Embedding(), max_length=128
-        )
+    if work == "tokens":
+        predictor = load_embedder(options.tokens)
+        texts = texts_of(work, options)
+        return lambda: embed(predictor, texts, batch_size=BATCH, prompt="document")
+    if work in ("train", "tokens-train"):
+        if work == "train":
+            model = bert_keras.TaskModel.from_pretrained(
+                encoder_path(), task=bert_keras.Embedding(), max_length=LENGTH
+            )
+        else:
+            model = bert_keras.load_model(options.tokens)
         model.compile(keras.optimizers.AdamW(2e-5), loss=model.task.loss())
         parts = pairs_of(options)
         columns = bert_keras.as_columns(
@@ -130,6 +140,14 @@ def peer_work(work: str, options: argparse.Namespace) -> Callable[[], object]:
         return lambda: ranker.rank(QUERY, documents, batch_size=BATCH)
     if work == "train":
         return _peer_training(SentenceTransformer(encoder_path(), **given), options)
+    if work in TOKENS:
+        from sentence_transformers import MultiVectorEncoder
+
+        found = MultiVectorEncoder(options.tokens, device="cpu")
+        texts = texts_of(work, options)
+        if work == "tokens-train":
+            return _peer_training(found, options)
+        return lambda: found.encode_document(texts, batch_size=BATCH)
     import faiss
 
     vectors = vectors_of_index(options)
@@ -143,21 +161,35 @@ def peer_work(work: str, options: argparse.Namespace) -> Callable[[], object]:
 
 
 def _peer_training(model: Any, options: argparse.Namespace) -> Callable[[], object]:
-    """Return an epoch of MultipleNegativesRankingLoss with fused AdamW."""
+    """Return an epoch of its loss of in-batch negatives with fused AdamW."""
+    import sentence_transformers
     import torch
+    from sentence_transformers.multi_vector_encoder.losses import (
+        MultiVectorMultipleNegativesRankingLoss,
+    )
     from sentence_transformers.sentence_transformer.losses import (
         MultipleNegativesRankingLoss,
     )
 
-    model.max_seq_length = 128
-    loss_of = MultipleNegativesRankingLoss(model)
+    if isinstance(model, sentence_transformers.MultiVectorEncoder):
+        loss_of: Any = MultiVectorMultipleNegativesRankingLoss(model)
+    else:
+        model.max_seq_length = LENGTH
+        loss_of = MultipleNegativesRankingLoss(model)
+    tasks = ("query", "document", "document")
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
     parts = pairs_of(options)
     model.train()
 
     def epoch() -> None:
         for start in range(0, len(parts[0]), BATCH):
-            batch = [model.tokenize(part[start : start + BATCH]) for part in parts]
+            batch = [
+                {
+                    **model.preprocess(part[start : start + BATCH], task=task),
+                    "task": task,
+                }
+                for part, task in zip(parts, tasks, strict=True)
+            ]
             loss_of(batch, None).backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -261,6 +293,22 @@ def write_ranker(folder: Path) -> str:
     return str(bert_keras.save_model(model, folder))
 
 
+def write_tokens(folder: Path) -> str:
+    """Write an encoder with a random projection of its tokens for both sides."""
+    import bert_keras
+
+    projection = {"units": 128, "activation": "linear", "use_bias": False}
+    task = bert_keras.Embedding(
+        kind="tokens",
+        dense=({**projection, "on_tokens": True},),
+        skip_words="punctuation",
+    )
+    model = bert_keras.TaskModel.from_pretrained(
+        encoder_path(), task=task, max_length=LENGTH
+    )
+    return str(bert_keras.save_model(model, folder))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
@@ -276,6 +324,7 @@ def main() -> None:
     add("--json", type=Path, help="file for the results")
     add("--worker", nargs=2, metavar=("SIDE", "PART"), help=argparse.SUPPRESS)
     add("--ranker", help=argparse.SUPPRESS)
+    add("--tokens", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         side, work = options.worker
@@ -286,6 +335,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if any("rank" in part for part in options.part):
             options.ranker = write_ranker(Path(folder) / "ranker")
+        if any(part in TOKENS for part in options.part):
+            options.tokens = write_tokens(Path(folder) / "tokens")
         write_results(options.json, {p: show(p, options) for p in options.part})
 
 
@@ -295,7 +346,7 @@ def show(part: str, options: argparse.Namespace) -> dict[str, list[float]]:
         found = show_http(part, options)
         unit, order = "requests/s", reversed([*found])
     else:
-        sizes = ("messages", "paragraphs", "pairs", "vectors", "ranker")
+        sizes = ("messages", "paragraphs", "pairs", "vectors", "ranker", "tokens")
         given = [w for n in sizes for w in (f"--{n}", str(getattr(options, n)))]
         command = [sys.executable, __file__, *given, "--worker"]
         found = measured(

@@ -205,14 +205,15 @@ CARD = "README.md"
 NEW_TOKENS = "new_tokens.txt"  # the words that `vocab --extend` has added
 # The files of a model folder; a folder with any other file is never replaced.
 _OF_A_LAYER = (CONFIG, "model.safetensors")
+_MODULES = ("Pooling", "MultiVectorMask", "Normalize")
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 DESCRIPTION = frozenset(  # all but the weights, and what reports on a training
     (
         CONFIG,
         *_TOKENIZER,  # tokenizer.json where vocab.txt cannot hold the tokenizer
         # For sentence-transformers.
-        *(f"{n}_Pooling/config.json" for n in range(1, 6)),
-        "1_SpladePooling/config.json",
+        *(f"{n}_{name}/{CONFIG}" for n in range(1, 6) for name in _MODULES),
+        f"1_SpladePooling/{CONFIG}",
         *(f"{n}_Dense/{name}" for n in range(1, 6) for name in _OF_A_LAYER),
         "config_sentence_transformers.json",
         "modules.json",

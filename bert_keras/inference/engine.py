@@ -69,7 +69,8 @@ class AnswerSession:
     """The answers of a task from the outputs of its model, in an engine.
 
     Args:
-        session: the graph that `write_answers_graph` wrote.
+        session: the graph that `write_answers_graph` wrote, by itself or after the
+            model's own outputs.
         facts: what it returned.
         task: the task, with the settings that are fixed in the graph.
     """
@@ -81,6 +82,8 @@ class AnswerSession:
         of_windows = TOKEN_PLACES in facts["inputs"]
         self._run = session.run_texts if of_windows else session.run
         inputs, outputs = session.specs()
+        if session.answers is not None:
+            inputs, outputs = [], session.answers
         names = [spec.name.partition(":")[0] for spec in inputs]
         # OpenVINO names an input that is an output, too, as the output.
         others = [name for name in facts["inputs"] if name not in names]
@@ -109,10 +112,13 @@ class AnswerSession:
         specs = self._outputs_by_signature.get(signature, self._specs)
         return {spec.name: spec for spec in specs}
 
-    def __call__(self, named: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def __call__(
+        self, named: Mapping[str, np.ndarray], computed: Sequence[np.ndarray] = ()
+    ) -> dict[str, np.ndarray]:
         """Return the answers, [B, …] each, from outputs and inputs by name.
 
-        Of a task that is `Spelling`, the numbers of its answers.
+        `computed` is what the session's run has returned after the model's outputs. Of
+        a task that is `Spelling`, the result is the numbers of its answers.
         """
         given, strings = {}, self._strings
         for name, spec in self._inputs:
@@ -120,7 +126,8 @@ class AnswerSession:
             if values.dtype.kind == "O":  # such as the classes of a request
                 values, strings = _numbered(values, strings)
             given[spec.name] = values.astype(spec.dtype, copy=False)
-        found = dict(zip(self._outputs, self._run(given), strict=True))
+        values = computed or self._run(given)
+        found = dict(zip(self._outputs, values, strict=True))
         for name in self._are_strings:
             found[name] = strings[found[name]]
         return found
@@ -129,11 +136,12 @@ class AnswerSession:
         self,
         named: Mapping[str, np.ndarray],
         rows: Sequence[Any],
+        computed: Sequence[np.ndarray] = (),
         *,
         scored: bool = False,
     ) -> dict[str, np.ndarray]:
         """Return the answers to tokenized texts, see `__call__`."""
-        found = self(named)
+        found = self(named, computed)
         if self._spells is None:
             return found
         return self._spells({**named, **found}, rows, scored=scored)
@@ -213,12 +221,19 @@ class EngineModel(Backend):
 
     def outputs_of(self, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the outputs of the engine for a batch dict of arrays by name."""
+        return self.run(batch)[0]
+
+    def run(
+        self, batch: Mapping[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+        """Return the outputs for a batch by name, and `Session.answers`, if any."""
         arrays = {
             spec.name: batch[name].astype(spec.dtype, copy=False)
             for name, spec in self._given
         }
+        found = self.session.run_texts(arrays)
         names = [spec.name for spec in self._outputs]
-        return dict(zip(names, self.session.run_texts(arrays), strict=True))
+        return dict(zip(names, found, strict=False)), found[len(names) :]
 
     def infer(self, batch: Batch) -> Any:
         names = [name for name, _ in self._given]
@@ -275,8 +290,9 @@ class _EngineAnswering(Answering):
             return others.answer(texts, scored=scored, traced=traced)
         rows = self._tokenized(texts, scored)
         batch = self._model.preprocessor.batch(self._reader, rows)
-        named = {**batch, **self._model.outputs_of(batch)}
-        return self._answers.of_texts(named, rows, scored=scored)
+        outputs, computed = self._model.run(batch)
+        named = {**batch, **outputs}
+        return self._answers.of_texts(named, rows, computed, scored=scored)
 
     def outputs(self, signature: str = DEFAULT) -> Mapping[str, Any]:
         if (others := self._others()) is not None:
@@ -330,18 +346,23 @@ def load_engine_folder(
     path = model_path(place, engine) or place / FILES[engine]
     # The engine reads the weights while Python reads the task and the tokenizer.
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(session_of, path, engine, precision, at_once=at_once)
+        answers = place / ANSWER_FILES[engine]
+        reading = pool.submit(
+            session_of,
+            path,
+            engine,
+            precision,
+            at_once=at_once,
+            answers=answers if answers.is_file() else None,
+        )
         found, record = read_answers_file(place, place / ANSWERS, task)
-        facts = record.get("answers")
-        parts = None
-        if isinstance(facts, dict) and "strings" in facts:
-            parts = _light_parts(place, engine, found, record)
     named = record.get("model")
     if isinstance(named, str) and path.is_file() and not (place / named).is_file():
         say(f"{place}: {one_line(named)} is missing: {path.name} is used")
     session = reading.result()
-    if parts is not None:
-        answers, rows = parts
+    facts = record.get("answers")
+    if isinstance(facts, dict) and "strings" in facts:
+        answers, rows = _light_parts(place, engine, session, found, record)
         model = EngineModel(
             found,
             rows,
@@ -374,12 +395,13 @@ def load_engine_folder(
 
 
 def _light_parts(
-    folder: Path, engine: str, task: Task, record: Mapping[str, Any]
+    folder: Path, engine: str, session: Session, task: Task, record: Mapping[str, Any]
 ) -> tuple[AnswerSession, TokenRows]:
     """Return what makes answers and ids without TensorFlow, from an export."""
     try:
         given, facts = record["preprocessing"], record["answers"]
-        session = session_of(folder / ANSWER_FILES[engine], engine, threads=1)
+        if session.answers is None:
+            session = session_of(folder / ANSWER_FILES[engine], engine, threads=1)
         answers = AnswerSession(session, facts, task)
         rows = TokenRows(TokenIds(folder), given["max_length"], given["truncation"])
     except (LookupError, TypeError, ValueError, AttributeError) as error:

@@ -346,14 +346,14 @@ def load_engine_folder(
     path = model_path(place, engine) or place / FILES[engine]
     # The engine reads the weights while Python reads the task and the tokenizer.
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        answers = place / ANSWER_FILES[engine]
+        answering = place / ANSWER_FILES[engine]
         reading = pool.submit(
             session_of,
             path,
             engine,
             precision,
             at_once=at_once,
-            answers=answers if answers.is_file() else None,
+            answers=answering if answering.is_file() else None,
         )
         found, record = read_answers_file(place, place / ANSWERS, task)
     named = record.get("model")

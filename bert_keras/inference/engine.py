@@ -126,8 +126,7 @@ class AnswerSession:
             if values.dtype.kind == "O":  # such as the classes of a request
                 values, strings = _numbered(values, strings)
             given[spec.name] = values.astype(spec.dtype, copy=False)
-        values = computed or self._run(given)
-        found = dict(zip(self._outputs, values, strict=True))
+        found = dict(zip(self._outputs, computed or self._run(given), strict=True))
         for name in self._are_strings:
             found[name] = strings[found[name]]
         return found

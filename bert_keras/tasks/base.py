@@ -513,13 +513,15 @@ def default_learning_rate(
     The task's own, if it has one. Otherwise the paper's 5e-5 for BERT-base, higher for
     narrower encoders in inverse proportion to their hidden size, and at most 3e-4, the
     highest rate with which Google fine-tuned its small models (Turc et al. 2019,
-    arXiv:1908.08962). Few updates may need more, see `Needs.times_if_few`.
+    arXiv:1908.08962). Some tasks and few updates need more, see `Needs.rate_times` and
+    `Needs.times_if_few`.
     """
     if task.needs.learning_rate is not None:
         return task.needs.learning_rate
     is_higher = few_updates and hidden_size < _BASE_SIZE
     times = task.needs.times_if_few if is_higher else 1.0
-    return min(times * _BASE_RATE * _BASE_SIZE / hidden_size, _HIGHEST_RATE)
+    rate = min(times * _BASE_RATE * _BASE_SIZE / hidden_size, _HIGHEST_RATE)
+    return task.needs.rate_times * rate
 
 
 def refuse_weights(task: Task, weights: Any) -> None:

@@ -121,6 +121,7 @@ _READ = (
     *("pooling", "normalize", "layers", "combine_layers", "dense", "prompts"),
     *("default_prompt", "include_prompt", "default_length", *OWN_LENGTHS),
 )
+_TIMES_FOR_VECTORS = 10.0  # as high a learning rate, see docs/figures.md, Students
 _LEAST_LENGTH = 3  # [CLS], a token and [SEP]
 _RARITY = 4.0  # of the words that a new masked-LM head finds in a text
 _SIMILARITIES = {"dense": COSINE, "sparse": DOT, "tokens": MAXSIM}
@@ -294,6 +295,7 @@ class Embedding(EmbeddingSettings, LongTextTask, Task):
             inputs=self.reader.inputs,
             meanings={COUNTED_TOKENS: MEANING} if self.kind == "tokens" else {},
             rows_per_text=None if self.reads_windows else 1 + self.compares,
+            rate_times=_TIMES_FOR_VECTORS if self.objective == VECTORS else 1.0,
         )
 
     # Data.

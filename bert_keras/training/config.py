@@ -334,6 +334,7 @@ class TrainConfig:
         rate = share * default_learning_rate(task, hidden_size, few_updates=few_updates)
         if not self.lora_rank or isinstance(task, PartlyNew):
             return dataclasses.replace(self, learning_rate=rate)
+        rate /= task.needs.rate_times
         return dataclasses.replace(
             self,
             learning_rate=_TIMES_FOR_LORA * rate,

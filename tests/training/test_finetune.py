@@ -383,6 +383,7 @@ def test_a_large_dev_set_is_not_scored_before_training(
         (Classification(("a", "b")), 1024, 3.75e-5),
         (Classification(("a", "b")), 128, 3e-4),
         (FeatureTagging(("O", "B-x", "I-x")), 768, 1e-3),
+        (Embedding(objective="vectors"), 384, 1e-3),
     ],
 )
 def test_narrow_encoders_learn_at_a_higher_rate(
@@ -424,6 +425,7 @@ def test_lora_learns_at_a_higher_rate_than_new_weights() -> None:
     assert rates(task, new_learning_rate=3e-4) == (2e-3, 3e-4)
     assert rates(task, learning_rate=5e-4) == (5e-4, None)
     assert rates(Translation()) == (1e-4, None)
+    assert rates(Embedding(objective="vectors")) == (2e-3, 1e-4)
 
 
 @pytest.mark.parametrize(

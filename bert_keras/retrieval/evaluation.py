@@ -184,10 +184,10 @@ def tuned_weight(
         advice, weight = "leave out --hybrid", None
     elif chosen == "weight 1":
         advice, weight = "use --hybrid without a weight", 1.0
-    found = ", ".join(f"{name}: {value:.4f}" for name, value in compared.items())
+    found = ", ".join(f"{name} {value:.4f}" for name, value in compared.items())
     say(
-        f"{advice}: half of the judged queries ({len(dev):,}) chose weight {best:g}; "
-        f"nDCG@10 of the others ({len(others):,}), {found}"
+        f"{advice}: nDCG@10 on half of the judged queries ({len(others):,}): {found}; "
+        f"weight {best:g} is the best on the other half"
     )
     rows = {
         f"{weight:g}": {

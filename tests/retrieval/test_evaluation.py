@@ -311,11 +311,13 @@ def test_the_weight_of_a_hybrid_is_tuned(capsys: pytest.CaptureFixture[str]) -> 
     assert found["hybrid_weights"]["0.5"] == pytest.approx(
         {"ndcg_at_10": 1.0, "ndcg_at_10_on_other_half": (1 + 0.6309) / 2}, abs=1e-4
     )
-    assert told.startswith("use --hybrid without a weight: half of the judged queries")
+    assert told.startswith("use --hybrid without a weight: nDCG@10 on half of the")
     found, told = tuned(right=3, of_a=2.0)
     assert found["hybrid_weight"] is None  # where one was shown as the best
-    assert told.startswith("leave out --hybrid: half of the judged queries (2) chose")
-    assert "vectors alone: 1.0000, weight 1: 0.8155, weight 0.5: 0.8155" in told
+    assert told.startswith(
+        "leave out --hybrid: nDCG@10 on half of the judged queries (2)"
+    )
+    assert "vectors alone 1.0000, weight 1 0.8155, weight 0.5 0.8155" in told
     one = {"q": {"a": 1.0}}
     refused(lambda: tuned_weight(one, lambda _: one, vectors=one), "needs two queries")
 

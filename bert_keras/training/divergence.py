@@ -55,8 +55,7 @@ class Divergence:
         )
         if self.is_certain:
             return (
-                f"diverged: {found}; give a smaller --learning-rate, or --restarts for "
-                "other seeds"
+                f"diverged: {found}; a smaller --learning-rate or another seed may help"
             )
         return (
             f"too few updates to tell whether the run diverges ({self.updates} of at "

@@ -268,10 +268,10 @@ class TrainingProgress(UpdateProgress):
     def end_epoch(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return the row of an epoch's dev scores; show the first two and the loss."""
         epoch = self.step // self.rows.steps_per_epoch
-        brief = dict.fromkeys((*list(scores)[:_SHOWN_SCORES], "dev_loss"))
+        brief = [key for key in scores if key != "dev_loss"][:_SHOWN_SCORES]
         shown = ", ".join(
             f"{words(key).removeprefix('Dev ')} {scores[key]:.4f}"
-            for key in brief
+            for key in (*brief, "dev_loss")
             if key in scores
         )
         if shown:

@@ -303,7 +303,9 @@ def test_the_weight_of_a_hybrid_is_tuned(capsys: pytest.CaptureFixture[str]) -> 
     found, told = tuned(right=4, of_a=0.0)
     assert found["hybrid_weight"] == 0.5  # nearer to 1 than 0.3
     assert told.startswith("use --hybrid --hybrid-weight 0.5, or `hybrid_weight=0.5`: ")
-    assert "vectors alone 0.6309, weight 1 0.6309, weight 0.5 1.0000; weight 0.5" in told
+    assert (
+        "vectors alone 0.6309, weight 1 0.6309, weight 0.5 1.0000; weight 0.5" in told
+    )
     found, told = tuned(right=3, of_a=0.0)
     assert found["hybrid_weight"] == 1.0  # as good on the other half, without a choice
     assert found["hybrid_weights"]["0.5"] == pytest.approx(
